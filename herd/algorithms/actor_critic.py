@@ -1,0 +1,168 @@
+"""The actor-critic loss: IMPALA (arXiv:1802.01561), section 4.2, over any correction of section 5.2.2.
+
+T agent steps of B unrolls, A actions, time-major. Row t holds ``x_t``, the action taken there and what that step returned; the
+values have one row more, ``V(x_T)``, to bootstrap from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from herd.algorithms.corrections import Correction, corrected_targets
+from herd.algorithms.sampling import log_prob
+
+if TYPE_CHECKING:
+    from herd.algorithms.vtrace import QEstimate
+
+
+class ActorCriticSettings(Protocol):
+    """The settings that the loss reads."""
+
+    @property
+    def correction(self) -> Correction:
+        """Row of Table 2."""
+
+    @property
+    def clip_rho_threshold(self) -> float:
+        """rho-bar."""
+
+    @property
+    def clip_c_threshold(self) -> float:
+        """c-bar."""
+
+    @property
+    def clip_pg_rho_threshold(self) -> float:
+        """Clips the policy gradient's importance weight."""
+
+    @property
+    def lambda_(self) -> float:
+        """Remark 2."""
+
+    @property
+    def q_estimate(self) -> QEstimate:
+        """Section 4.2 or appendix E.3."""
+
+    @property
+    def log_epsilon(self) -> float:
+        """Of the ``epsilon`` correction."""
+
+    @property
+    def baseline_cost(self) -> float:
+        """Multiplies the value loss."""
+
+    @property
+    def entropy_cost(self) -> float:
+        """Multiplies the entropy."""
+
+    @property
+    def loss_reduction(self) -> Literal["sum", "mean"]:
+        """Over valid rows."""
+
+
+class LossTerms(NamedTuple):
+    """Scalars on the device of the logits. Each is additive over a split of B (see ``normaliser``); only ``total`` carries a gradient."""
+
+    total: Tensor
+    """``policy + baseline_cost * value - entropy_cost * entropy``."""
+    policy: Tensor
+    """``-sum pg_advantage * log pi(a|x)``."""
+    value: Tensor
+    """``1/2 sum (v - V(x))^2``: its gradient is section 4.2's ``(v - V) grad V``, without a factor 2."""
+    entropy: Tensor
+    """Sum over rows of the policy's entropy in nats, before its cost."""
+    mean_rho: Tensor
+    """Mean of ``min(rho-bar, pi/mu)``, a sample of Theorem 1's ``E_mu rho_0``: 1 on-policy, less the more off-policy the data is."""
+    num_rows: Tensor
+    """Valid rows."""
+
+
+def actor_critic_loss(
+    *,
+    target_logits: Tensor,
+    values: Tensor,
+    behaviour_logits: Tensor,
+    actions: Tensor,
+    rewards: Tensor,
+    terminated: Tensor,
+    row_valid: Tensor,
+    discount: float,
+    algorithm: ActorCriticSettings,
+    normaliser: Tensor | float | None = None,
+) -> LossTerms:
+    """Policy gradient, value regression and entropy bonus over the valid rows.
+
+    Args:
+        target_logits: of the policy being trained, ``[T, B, A]`` float32 with gradient (float64 throughout works too).
+        values: ``V(x_0) .. V(x_T)``, ``[T + 1, B]`` with gradient; as targets and baselines they are constants.
+        behaviour_logits: that the actions were sampled from, ``[T, B, A]``.
+        actions: ``[T, B]`` int64.
+        rewards: already shaped, ``[T, B]``.
+        terminated: ``[T, B]`` bool; nothing after such a step counts for it. A truncated step is no special case: its discount stays,
+            the next row holds the final observation, whose value bootstraps, and is itself invalid, which cuts the trace.
+        row_valid: ``[T, B]`` bool; an invalid row only reset the game. It enters no term and lets no trace pass.
+        discount: gamma, per agent step.
+        algorithm: the settings read here.
+        normaliser: valid rows of the *whole* batch, where this is a part of it: divides ``mean_rho`` and, under the ``mean`` reduction,
+            the losses, so that the terms (and gradients) of the parts add up to those of the whole. Default: this call's valid rows.
+
+    Raises:
+        ValueError: a shape or dtype does not fit, or a setting is unknown.
+
+    """
+    _check_shapes(target_logits, values, behaviour_logits, actions=actions, rewards=rewards, terminated=terminated, row_valid=row_valid)
+    for name, tensor in (("terminated", terminated), ("row_valid", row_valid)):
+        # ~ of a uint8 is no logical not.
+        if tensor.dtype != torch.bool:
+            raise ValueError(f"{name} must be bool, got {tensor.dtype}")
+
+    target_log_policy = target_logits.log_softmax(dim=-1)
+    target_log_probs = target_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    behaviour_log_probs = log_prob(behaviour_logits, actions)
+    constant_values = values.detach()
+    vs, pg_advantages, policy_log_probs = corrected_targets(
+        algorithm.correction,
+        behaviour_log_probs=behaviour_log_probs,
+        target_log_probs=target_log_probs,
+        discounts=discount * (~terminated).to(values.dtype),
+        rewards=rewards,
+        values=constant_values[:-1],
+        bootstrap_value=constant_values[-1],
+        trace_mask=row_valid,
+        clip_rho_threshold=algorithm.clip_rho_threshold,
+        clip_c_threshold=algorithm.clip_c_threshold,
+        clip_pg_rho_threshold=algorithm.clip_pg_rho_threshold,
+        lambda_=algorithm.lambda_,
+        q_estimate=algorithm.q_estimate,
+        log_epsilon=algorithm.log_epsilon,
+    )
+
+    # At an invalid row the advantage is 0 and v = V(x), so the first two sums are masked already.
+    policy = -(pg_advantages * policy_log_probs).sum()
+    value = 0.5 * (vs - values[:-1]).square().sum()
+    row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
+    entropy = row_entropy.masked_fill(~row_valid, 0.0).sum()
+    total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy
+
+    rhos = (target_log_probs.detach() - behaviour_log_probs).exp().clamp(max=algorithm.clip_rho_threshold)
+    num_rows = row_valid.sum()
+    whole = num_rows.clamp(min=1) if normaliser is None else normaliser
+    mean_rho = rhos.masked_fill(~row_valid, 0.0).sum() / whole
+    if algorithm.loss_reduction == "mean":
+        total, policy, value, entropy = total / whole, policy / whole, value / whole, entropy / whole
+    elif algorithm.loss_reduction != "sum":
+        raise ValueError(f"loss_reduction must be sum or mean, got {algorithm.loss_reduction!r}")
+    return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), mean_rho.detach(), num_rows)
+
+
+def _check_shapes(target_logits: Tensor, values: Tensor, behaviour_logits: Tensor, **rows: Tensor) -> None:
+    if target_logits.ndim != 3:
+        raise ValueError(f"target_logits must be [T, B, A], got {list(target_logits.shape)}")
+    num_steps, batch_size, num_actions = target_logits.shape
+    expected = {"values": [num_steps + 1, batch_size], "behaviour_logits": [num_steps, batch_size, num_actions]}
+    for name, tensor in {"values": values, "behaviour_logits": behaviour_logits, **rows}.items():
+        shape = expected.get(name, [num_steps, batch_size])
+        if list(tensor.shape) != shape:
+            raise ValueError(f"{name} must be {shape} beside target_logits {list(target_logits.shape)}, got {list(tensor.shape)}")

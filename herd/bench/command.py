@@ -1,0 +1,147 @@
+"""``herd bench``: every stage alone, then the whole system, and which share of the machine's ceiling it reaches."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from herd.bench.hardware import describe_hardware
+from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per_second, summarise
+from herd.bench.stages import STAGES, StageError, run_stage
+from herd.bench.system import measure_system
+from herd.config.arguments import split_arguments
+from herd.config.loading import SettingsError, dump_settings, load_settings
+from herd.config.settings import NetworkSettings
+from herd.process.hardware import usable_cpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from herd.config.settings import RunSettings
+
+SYSTEM = "system"
+TORSOS = get_args(NetworkSettings.model_fields["torso"].annotation)
+# The learner's first updates, the games' common start and the filling of queues are over after this.
+WARMUP_SECONDS = 5.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure and print; the exit code: 0 done, 2 bad input, 1 a stage that failed (one line on stderr)."""
+    options, words = _parser().parse_known_args(argv)
+    try:
+        settings = _settings(words, torso=options.torso)
+    except SettingsError as error:
+        print(f"herd bench: {error}", file=sys.stderr)
+        return 2
+    try:
+        with _progress(options.repeats * (len(STAGES) + 1), quiet=options.json) as advance:
+            report = bench(settings, seconds=options.seconds, repeats=options.repeats, advance=advance)
+    except StageError as error:
+        print(f"herd bench: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(report))
+    else:
+        from herd.bench.table import print_table  # noqa: PLC0415  rich is not needed for JSON
+
+        print_table(report)
+    return 0
+
+
+def bench(settings: RunSettings, *, seconds: float, repeats: int, advance: Callable[[str], None]) -> dict[str, object]:
+    """Measure ``settings`` on this machine: each stage and the whole system ``repeats`` times, ``seconds`` each.
+
+    Rounds go through all stages before the next begins, so that a machine which slows down over time slows all of them.
+    ``advance`` is called with the name of what begins.
+
+    Raises:
+        StageError: a stage failed.
+
+    """
+    measured: dict[str, list[Measurement]] = {name: [] for name in (*STAGES, SYSTEM)}
+    hardware = describe_hardware()
+    with tempfile.TemporaryDirectory(prefix="herd-bench-") as directory:
+        config = Path(directory) / "config.yaml"
+        config.write_text(dump_settings(settings))
+        for repeat in range(repeats):
+            for stage in STAGES:
+                advance(stage)
+                measured[stage].append(run_stage(stage, config, seconds=seconds))
+            advance(SYSTEM)
+            run_dir = Path(directory) / f"run-{repeat}"
+            measured[SYSTEM].append(measure_system(config, run_dir, seconds=seconds, warmup_seconds=WARMUP_SECONDS))
+    return make_report(settings, measured, hardware, usable_cores=usable_cpus())
+
+
+def make_report(
+    settings: RunSettings, measured: dict[str, list[Measurement]], hardware: dict[str, object], *, usable_cores: float
+) -> dict[str, object]:
+    """Medians, spreads and the share of the ceiling, ready for JSON. Rates count agent steps unless named frames."""
+    action_repeat = settings.env.action_repeat
+    stages: dict[str, Summary] = {name: summarise(repeats, action_repeat=action_repeat) for name, repeats in measured.items()}
+    parts = {name: summary for name, summary in stages.items() if name != SYSTEM}
+    ceiling = ceiling_agent_steps_per_second(parts, usable_cores=usable_cores)
+    return {
+        "share_of_ceiling": stages[SYSTEM].agent_steps_per_second / ceiling,
+        "ceiling": {"agent_steps_per_second": ceiling, "frames_per_second": ceiling * action_repeat},
+        "stages": {name: asdict(summary) for name, summary in stages.items()},
+        "hardware": hardware,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": settings.model_dump(mode="json"),
+    }
+
+
+def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
+    files, overrides = split_arguments(words)
+    if not files:
+        raise SettingsError("which run? give its file: herd bench FILE")
+    if torso is not None:
+        overrides += ["--network.torso", torso]
+    return load_settings(files, overrides, os.environ)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="herd bench",
+        usage="%(prog)s [options] FILE [--section.key value ...]",
+        description="Measures each stage of a run alone and the whole system, on this machine, with nothing else running.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--torso", choices=TORSOS, help="network.torso to measure instead of the file's")
+    parser.add_argument("--seconds", type=_positive(float), default=10.0, help="measured per stage and repeat (default: 10)")
+    parser.add_argument("--repeats", type=_positive(int), default=3, help="of every stage; the median counts (default: 3)")
+    return parser
+
+
+def _positive(kind: type[float] | type[int]) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = kind(text)
+        if not value > 0:
+            raise ValueError
+        return value
+
+    parse.__name__ = f"positive {kind.__name__}"  # what argparse calls it in its error message
+    return parse
+
+
+@contextmanager
+def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show on stderr what is being measured; nothing where stderr is no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=total, completed=-1)
+        yield lambda name: progress.update(task, description=f"measuring: {name}", advance=1)

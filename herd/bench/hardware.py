@@ -1,0 +1,45 @@
+"""What the figures were measured on: a rate without its hardware says nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from herd.process.hardware import cpu_has_bfloat16, usable_cpus
+
+CPU_INFO = Path("/proc/cpuinfo")
+PACKAGES = ("torch", "numpy", "pyzmq", "ale-py", "herd-rl")
+
+
+def describe_hardware() -> dict[str, object]:
+    """Processor, cores, memory and versions, ready for JSON. Imports none of the packages."""
+    return {
+        "processor": _processor_name(),
+        "usable_cores": usable_cpus(),
+        "bfloat16_instructions": cpu_has_bfloat16(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "load_average_1_minute": round(os.getloadavg()[0], 2),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        **{package: _version(package) for package in PACKAGES},
+    }
+
+
+def _processor_name() -> str:
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,121 @@
+"""What a measurement is, and what follows from several: medians, spread, the ceiling of the machine.
+
+The unit of cost is the core-microsecond: processor time, all threads of a stage together, per agent step. Costs of stages add
+up, whoever runs them, so a machine of n usable cores cannot make more than n * 1e6 / sum(costs) agent steps a second.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One repeat of one stage."""
+
+    agent_steps: int
+    wall_seconds: float
+    cpu_seconds: float
+    """User and system time of every thread of every process of the stage."""
+    device: str = "cpu"
+    """Where the stage computes: ``cpu``, or the name of a GPU, whose time ``cpu_seconds`` does not contain."""
+
+    @property
+    def agent_steps_per_second(self) -> float:
+        """By the wall clock."""
+        return self.agent_steps / self.wall_seconds
+
+    @property
+    def core_microseconds(self) -> float:
+        """Processor time per agent step."""
+        return 1e6 * self.cpu_seconds / self.agent_steps
+
+    @property
+    def wall_microseconds(self) -> float:
+        """Wall time per agent step."""
+        return 1e6 * self.wall_seconds / self.agent_steps
+
+    def to_json(self) -> str:
+        """One line, as stage processes print it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Measurement:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: another shape of object, or a measurement of nothing.
+
+        """
+        try:
+            measured = cls(**json.loads(text))
+            if measured.agent_steps > 0 and measured.wall_seconds > 0:
+                return measured
+        except (TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"not a measurement: {text[:200]!r}") from error
+        raise ValueError(f"measured nothing: {text[:200]!r}")
+
+
+def measure(step: Callable[[], int], *, seconds: float, warmup_seconds: float = 1.0, device: str = "cpu") -> Measurement:
+    """Call ``step`` (which returns agent steps done) over and over: unmeasured for the warm-up, then for ``seconds``.
+
+    Counts this whole process, so nothing else may run in it.
+    """
+    start = time.perf_counter()
+    step()  # at least once: first calls allocate and compile
+    while time.perf_counter() - start < warmup_seconds:
+        step()
+    agent_steps = 0
+    start, cpu_start = time.perf_counter(), time.process_time()
+    while (elapsed := time.perf_counter() - start) < seconds or agent_steps == 0:
+        agent_steps += step()
+    return Measurement(agent_steps, elapsed, time.process_time() - cpu_start, device)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One stage over its repeats; every figure is a median, every spread (min, max)."""
+
+    repeats: int
+    agent_steps_per_second: float
+    agent_steps_per_second_spread: tuple[float, float]
+    frames_per_second: float
+    """Env frames, action repeats included."""
+    core_microseconds_per_agent_step: float
+    core_microseconds_per_agent_step_spread: tuple[float, float]
+    wall_microseconds_per_agent_step: float
+    device: str
+
+
+def summarise(measurements: Sequence[Measurement], *, action_repeat: int) -> Summary:
+    """Medians and spreads of at least one repeat."""
+    rates = [measurement.agent_steps_per_second for measurement in measurements]
+    costs = [measurement.core_microseconds for measurement in measurements]
+    rate = statistics.median(rates)
+    return Summary(
+        repeats=len(measurements),
+        agent_steps_per_second=rate,
+        agent_steps_per_second_spread=(min(rates), max(rates)),
+        frames_per_second=rate * action_repeat,
+        core_microseconds_per_agent_step=statistics.median(costs),
+        core_microseconds_per_agent_step_spread=(min(costs), max(costs)),
+        wall_microseconds_per_agent_step=statistics.median(measurement.wall_microseconds for measurement in measurements),
+        device=measurements[0].device,
+    )
+
+
+def ceiling_agent_steps_per_second(parts: Mapping[str, Summary], *, usable_cores: float) -> float:
+    """Agent steps per second if the parts' processor time filled every core and nothing else ran.
+
+    A part on a GPU is bounded by its own rate too: more cores do not make it faster.
+    """
+    cost = sum(part.core_microseconds_per_agent_step for part in parts.values())
+    accelerated = [part.agent_steps_per_second for part in parts.values() if part.device != "cpu"]
+    return min([usable_cores * 1e6 / cost, *accelerated])

@@ -1,0 +1,52 @@
+"""Unrolls made up for measuring: shaped, typed and bounded as real ones, so every check on the way passes.
+
+U unrolls, T agent steps, A actions; the fields are those of docs/messaging.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from herd.wire.layout import UnrollLayout
+
+# An Atari game scores now and then and lasts some hundreds of steps.
+REWARD_PROBABILITY = 0.02
+TERMINATION_PROBABILITY = 0.005
+SPRITES = 12
+
+
+def synthetic_unrolls(layout: UnrollLayout, num_unrolls: int, *, seed: int) -> dict[str, NDArray[np.generic]]:
+    """Arrays [U, ...] by field, different in every unroll: a still background with moving sprites, rare rewards and lost lives."""
+    random = np.random.default_rng(seed)
+    arrays = layout.allocate(num_unrolls)
+    for name in ("history_frames", "frames"):
+        if name in arrays:
+            _draw(arrays[name], random)
+    steps = arrays["actions"].shape
+    arrays["actions"][...] = random.integers(0, layout.num_actions, steps)
+    arrays["rewards"][...] = random.random(steps) < REWARD_PROBABILITY
+    arrays["terminated"][...] = random.random(steps) < TERMINATION_PROBABILITY
+    arrays["core_reset"][:, 1:] = arrays["terminated"]
+    arrays["row_valid"][...] = True
+    arrays["behaviour_logits"][...] = random.standard_normal(arrays["behaviour_logits"].shape)
+    arrays["inverse_temperature"][...] = 1.0
+    arrays["environment_slot"][...] = np.arange(num_unrolls)
+    arrays["last_action"][...] = random.integers(-1, layout.num_actions, num_unrolls)
+    return arrays
+
+
+def _draw(frames: NDArray[np.generic], random: np.random.Generator) -> None:
+    """Fill frames [U, rows, H, W, C] as Atari looks to a compressor: mostly flat, a few small blocks."""
+    num_unrolls, rows, height, width, _ = frames.shape
+    frames[...] = 87
+    for unroll in range(num_unrolls):
+        for _ in range(SPRITES):
+            y, x = random.integers(0, height), random.integers(0, width)
+            for row in range(rows):
+                left = (x + row) % width
+                frames[unroll, row, y : y + 6, left : left + 4] = random.integers(0, 256)

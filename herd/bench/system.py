@@ -1,0 +1,116 @@
+"""The whole system, as a user starts it: ``herd train``, measured from outside once it runs evenly."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psutil
+
+from herd.bench.measurement import Measurement
+from herd.bench.stages import StageError, stage_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TRAIN = (sys.executable, "-c", "import sys; from herd.cli.main import main; sys.exit(main())", "train")
+# Imports of torch in every process, environments' first reset, a first update.
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
+# Both ends of the window are read this much late at most; over 10 s that is 0.4 %.
+POLL_SECONDS = 0.02
+LOG_FILE = "bench.log"
+
+
+class _Sample(NamedTuple):
+    agent_steps: int
+    wall_seconds: float
+    cpu_seconds: float
+
+
+def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_seconds: float) -> Measurement:
+    """Train for the warm-up and then for ``seconds``; only the latter count.
+
+    Agent steps are those that the learner trained on; processor time is that of every process of the run, the supervisor's too.
+
+    Raises:
+        StageError: the run did not start, or ended by itself.
+
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    command = [*TRAIN, str(config), "--run_dir", str(run_dir), "--resume", "false", "--learner.log_interval_seconds", "1"]
+    command += ["--learner.port", "0", "--paramserver.port", "0", "--stop.env_frames", "null", "--stop.wall_seconds", "null"]
+    with (run_dir / LOG_FILE).open("wb") as log, _started(command, log.fileno()) as process:
+        points = _points(process, run_dir)
+        first = next(points)
+        start = first
+        while start.wall_seconds < first.wall_seconds + warmup_seconds:
+            start = next(points)
+        end = start
+        while end.wall_seconds < start.wall_seconds + seconds:
+            end = next(points)
+    steps = end.agent_steps - start.agent_steps
+    if steps <= 0:
+        raise StageError(f"system: the learner consumed nothing in {seconds:g} s")
+    return Measurement(steps, end.wall_seconds - start.wall_seconds, end.cpu_seconds - start.cpu_seconds)
+
+
+@contextlib.contextmanager
+def _started(command: list[str], output: int) -> Iterator[subprocess.Popen[bytes]]:
+    # A session of its own, so that Ctrl-C reaches this process alone, which then ends the run in order.
+    process = subprocess.Popen(
+        command, env=stage_environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _points(process: subprocess.Popen[bytes], run_dir: Path) -> Iterator[_Sample]:
+    """A sample at every point of the learning curve that the learner writes, from the first with agent steps on."""
+    metrics = run_dir / "metrics.jsonl"
+    deadline = time.monotonic() + START_SECONDS
+    lines_read = 0
+    while time.monotonic() < deadline:
+        lines = metrics.read_bytes().split(b"\n")[:-1] if metrics.exists() else []  # the last piece is not complete
+        if len(lines) > lines_read:
+            lines_read = len(lines)
+            point: dict[str, Any] = json.loads(lines[-1])
+            if point["agent_steps"] > 0:
+                deadline = time.monotonic() + START_SECONDS
+                yield _Sample(int(point["agent_steps"]), float(point["wall_seconds"]), _tree_cpu_seconds(process.pid))
+        elif process.poll() is not None:
+            raise StageError(f"system: herd train ended with exit code {process.returncode}: {_last_line(run_dir)}")
+        time.sleep(POLL_SECONDS)
+    raise StageError(f"system: no new point of the learning curve for {START_SECONDS:g} s: {_last_line(run_dir)}")
+
+
+def _tree_cpu_seconds(pid: int) -> float:
+    """User and system time of a process and all its living descendants."""
+    total = 0.0
+    # A process may end between being listed and being read.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total += times.user + times.system
+    return total
+
+
+def _last_line(run_dir: Path) -> str:
+    lines = (run_dir / LOG_FILE).read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "(no output)"

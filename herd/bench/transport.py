@@ -1,0 +1,138 @@
+"""``python -m herd.bench.transport --config FILE --seconds N``: unrolls through the wire alone, both ends in this process.
+
+The actor's end is the real client. The learner's end does what the learner's I/O thread does with a message: header, credit, one
+checked copy into preallocated arrays, acknowledgement. No environment, no network, no queue behind it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from herd.bench.measurement import Measurement, measure
+from herd.bench.stages import split_stage_arguments
+from herd.bench.synthetic import synthetic_unrolls
+from herd.config.contract import contract_digest
+from herd.envs.make import environment_spec
+from herd.process.startup import parse_settings
+from herd.wire.codec import decode_header, encode, read_arrays
+from herd.wire.credit import CreditPool
+from herd.wire.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
+from herd.wire.run_layout import run_layout
+from herd.wire.sockets import Poller, Router, Waker, new_context
+from herd.wire.unroll_client import UnrollClient
+
+if TYPE_CHECKING:
+    from herd.config.settings import RunSettings
+    from herd.wire.codec import Frame
+    from herd.wire.layout import UnrollLayout
+    from herd.wire.messages import Message
+    from herd.wire.sockets import Context
+
+# On one machine an answer takes a millisecond; a learner's end that is silent this long has died.
+ANSWER_SECONDS = 10.0
+
+
+class LearnerEnd:
+    """The receiving end, in a thread of its own; consumes at once what it receives."""
+
+    def __init__(self, context: Context, layout: UnrollLayout, *, num_unrolls: int) -> None:
+        self._layout = layout
+        self._arrays = layout.allocate(num_unrolls)
+        # Two messages: one being copied while the next is on its way, as with a queue that has room.
+        self._credit = CreditPool(2 * num_unrolls, expires_seconds=3600.0)
+        self._router = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=layout.max_frame_bytes(num_unrolls))
+        self._waker = Waker()
+        self._thread = threading.Thread(target=self._serve, name="learner-end", daemon=True)
+        self._thread.start()
+
+    @property
+    def endpoint(self) -> str:
+        """Where it listens."""
+        return self._router.endpoint
+
+    def close(self) -> None:
+        """Stop the thread and close its socket."""
+        self._waker.wake()
+        self._thread.join()
+        self._waker.close()
+
+    def _serve(self) -> None:
+        poller = Poller(self._router, self._waker)
+        with self._router:
+            while self._waker not in poller.poll(1.0):
+                while (received := self._router.receive()) is not None:
+                    peer, frames = received
+                    answer = self._answer(peer, frames)
+                    if answer is not None:
+                        self._router.send(peer, encode(answer))
+
+    def _answer(self, peer: bytes, frames: list[memoryview]) -> Message | None:
+        message = decode_header(frames[0])
+        payload: list[Frame] = list(frames[1:])
+        match message:
+            case Hello():
+                self._credit.on_hello(peer, message.max_unrolls, 0.0)
+                return Welcome(request_id=message.request_id, accepted_sequence=message.oldest_sequence - 1, granted_unrolls=0)
+            case CreditRequest():
+                self._credit.on_credit_request(peer, message.wanted_unrolls, 0.0)
+                return Credit(granted_unrolls=self._credit.granted(peer))
+            case Unrolls():
+                self._credit.on_message_received(peer, message.num_unrolls, 0.0)
+                read_arrays(message, payload, self._layout, self._arrays)
+                self._credit.on_consumed(message.num_unrolls)
+                return Ack(sequence=message.sequence, granted_unrolls=self._credit.granted(peer))
+            case _:
+                return None
+
+
+def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: float = 1.0) -> Measurement:
+    """One actor's messages of ``actor.environments`` unrolls, with ``actor.compression``, as fast as one connection takes them.
+
+    Raises:
+        RuntimeError: the learner's end fell silent.
+
+    """
+    spec = environment_spec(settings.env)
+    layout = run_layout(settings, spec)
+    num_unrolls = settings.actor.environments
+    arrays = synthetic_unrolls(layout, num_unrolls, seed=settings.seed)
+    agent_steps = num_unrolls * layout.unroll_length
+    context = new_context()
+    learner = LearnerEnd(context, layout, num_unrolls=num_unrolls)
+    client = UnrollClient(
+        context,
+        learner.endpoint,
+        layout=layout,
+        run_id=settings.name,
+        contract=contract_digest(settings, spec),
+        actor_index=0,
+        max_unrolls=num_unrolls,
+        compression=settings.actor.compression,
+    )
+
+    def step() -> int:
+        if not client.wait_for_credit(num_unrolls, ANSWER_SECONDS):
+            raise RuntimeError("the learner's end of the transport fell silent")
+        # The arrays never change, so they may be sent again before they are acknowledged.
+        client.send_unrolls(arrays, num_frames=agent_steps * spec.action_repeat)
+        return agent_steps
+
+    try:
+        return measure(step, seconds=seconds, warmup_seconds=warmup_seconds)
+    finally:
+        client.close()
+        learner.close()
+        context.term()
+
+
+def main() -> int:
+    """Print one measurement as JSON."""
+    _, seconds, rest = split_stage_arguments(sys.argv[1:])
+    print(measure_transport(parse_settings("transport", rest), seconds=seconds).to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

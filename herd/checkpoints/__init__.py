@@ -1,0 +1,1 @@
+"""Weights as safetensors bytes, and checkpoints on disk that are whole or not there."""

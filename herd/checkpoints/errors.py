@@ -1,0 +1,9 @@
+"""What can be wrong with weights or a checkpoint; every message is one line for the operator."""
+
+
+class CheckpointError(Exception):
+    """Weights or a checkpoint that cannot be written, read or used."""
+
+
+class TornCheckpointError(CheckpointError):
+    """A checkpoint that is incomplete or damaged, where an older one may still be whole."""

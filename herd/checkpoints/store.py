@@ -1,0 +1,262 @@
+"""Checkpoints on disk: a folder per checkpoint, complete or not there.
+
+``<directory>/<learner updates, 12 digits>/`` holds ``<key>.safetensors`` for every group of tensors, ``state.json`` and, written last,
+``manifest.json`` with the size and SHA-256 of all the others. A folder is written under a name that no reader looks at, flushed to the
+disk, and renamed. One process writes a directory at a time. Random states are uint8 tensors and JSON; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from herd.checkpoints.errors import CheckpointError, TornCheckpointError
+from herd.checkpoints.weights import decode_weights, encode_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from torch import Tensor
+
+__all__ = ["Checkpoint", "CheckpointError", "TornCheckpointError", "load_checkpoint", "newest_checkpoint", "save_checkpoint"]
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+STATE = "state.json"
+SUFFIX = ".safetensors"
+WRITING, REPLACED, REMOVING = ".writing", ".replaced", ".removing"
+"""Endings of folders on their way in and out. Readers look at ``.replaced`` only where the folder without it is gone or torn."""
+_NAME = re.compile(rf"(\d{{12}})({re.escape(REPLACED)})?")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One checkpoint in memory."""
+
+    path: Path
+    learner_updates: int
+    tensors: dict[str, dict[str, Tensor]]
+    """By file (model, optimizer, random), then by name; on the CPU."""
+    state: dict[str, Any]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    bytes: Annotated[int, Field(ge=0)]
+    sha256: str
+
+
+class _Manifest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal["herd-checkpoint"]
+    version: Literal[1]
+    learner_updates: int
+    files: dict[Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+\.(safetensors|json)$")], _File]
+
+
+def save_checkpoint(
+    directory: Path, learner_updates: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], keep: int
+) -> Path:
+    """Write a checkpoint, then remove the oldest beyond ``keep``; returns its folder, which is safely on disk by then.
+
+    ``tensors``: one file per key. ``state``: anything JSON can hold. A checkpoint of the same number is replaced. Raises
+    ``CheckpointError`` when it cannot be written (disk full, no permission); then every earlier checkpoint is as it was.
+    """
+    final = directory / f"{learner_updates:012d}"
+    writing = final.with_name(final.name + WRITING)
+    # Encoded before anything is touched: a mistake in the state must not leave a folder behind.
+    contents = {f"{key}{SUFFIX}": encode_weights(group) for key, group in tensors.items()}
+    contents[STATE] = json.dumps(state, indent=1).encode()
+    files = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in contents.items()}
+    manifest = {"format": "herd-checkpoint", "version": FORMAT_VERSION, "learner_updates": learner_updates, "files": files}
+    contents[MANIFEST] = json.dumps(manifest, indent=1).encode()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(directory)
+        writing.mkdir()
+        for name, data in contents.items():
+            _write_durably(writing / name, data)
+        _flush_directory(writing)
+        _move_into_place(writing, final)
+    except OSError as error:
+        shutil.rmtree(writing, ignore_errors=True)
+        raise CheckpointError(f"{final}: cannot be written: {error.strerror or error}; earlier checkpoints stay") from error
+    # The checkpoint is safe: what cannot be removed now is tried again after the next one.
+    with contextlib.suppress(OSError):
+        _remove_old(directory, final, keep)
+    return final
+
+
+def newest_checkpoint(directory: Path) -> Path | None:
+    """Return the folder of the newest whole checkpoint; None where there is no checkpoint at all.
+
+    Torn ones are skipped with a line in the log. Raises ``CheckpointError`` when every one is torn, or when one cannot be read (no
+    permission, another format version): starting anew or going back without a word would lose the run.
+    """
+    torn: list[TornCheckpointError] = []
+    for path in _checkpoints(directory):
+        try:
+            _verified_contents(path)
+        except TornCheckpointError as error:
+            _log.warning("skipped a torn checkpoint: %s", error)
+            torn.append(error)
+        else:
+            return path
+    if torn:
+        raise torn[0]
+    return None
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read one checkpoint, all of it verified.
+
+    Raises ``TornCheckpointError`` when it is incomplete or damaged, ``CheckpointError`` when it cannot be read or is no checkpoint.
+    """
+    manifest, contents = _verified_contents(path)
+    try:
+        state = json.loads(contents.pop(STATE))
+        tensors = {name.removesuffix(SUFFIX): decode_weights(data) for name, data in contents.items()}
+    except (CheckpointError, KeyError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: is whole, but not a checkpoint of this program: {error}") from error
+    return Checkpoint(path=path, learner_updates=manifest.learner_updates, tensors=tensors, state=state)
+
+
+def _verified_contents(path: Path) -> tuple[_Manifest, dict[str, bytearray]]:
+    """Return the manifest and every file it lists, each of the size and digest it tells."""
+    manifest = _read_manifest(path)
+    match = _NAME.fullmatch(path.name)
+    if match is not None and int(match[1]) != manifest.learner_updates:
+        raise TornCheckpointError(f"{path}: its {MANIFEST} is that of {manifest.learner_updates} updates")
+    contents: dict[str, bytearray] = {}
+    for name, expected in manifest.files.items():
+        data = _read(path / name)
+        if len(data) != expected.bytes:
+            raise TornCheckpointError(f"{path}: {name} has {len(data)} bytes, expected {expected.bytes}")
+        if hashlib.sha256(data).hexdigest() != expected.sha256:
+            raise TornCheckpointError(f"{path}: {name} is damaged (SHA-256 differs)")
+        contents[name] = data
+    return manifest, contents
+
+
+def _read_manifest(path: Path) -> _Manifest:
+    data = _read(path / MANIFEST)
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise TornCheckpointError(f"{path}: {MANIFEST} is damaged") from error
+    if isinstance(fields, dict) and fields.get("format") == "herd-checkpoint" and fields.get("version") != FORMAT_VERSION:
+        raise CheckpointError(f"{path}: format version {fields.get('version')!r}; this program reads version {FORMAT_VERSION}")
+    try:
+        return _Manifest.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise TornCheckpointError(f"{path}: {MANIFEST} is damaged or foreign: {where}: {first['msg']}") from error
+
+
+def _read(path: Path) -> bytearray:
+    try:
+        with path.open("rb") as file:
+            data = bytearray(os.fstat(file.fileno()).st_size)
+            del data[file.readinto(data) :]
+            return data
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise TornCheckpointError(f"{path.parent}: {path.name} is missing") from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _checkpoints(directory: Path) -> list[Path]:
+    """Return the folders that look like checkpoints, newest first; a replaced one after the one that replaced it."""
+    try:
+        names = [match for entry in directory.iterdir() if (match := _NAME.fullmatch(entry.name))]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"{directory}: cannot be read: {error.strerror or error}") from error
+    return [directory / match[0] for match in sorted(names, key=lambda match: (-int(match[1]), match[2] is not None))]
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_directory(path: Path) -> None:
+    """Make the names in a folder survive a power cut; their contents alone do not bring them."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _move_into_place(writing: Path, final: Path) -> None:
+    replaced = final.with_name(final.name + REPLACED)
+    displaced = final.exists()
+    if displaced:
+        shutil.rmtree(replaced, ignore_errors=True)
+        final.rename(replaced)
+    try:
+        writing.rename(final)
+    except OSError:
+        if displaced:
+            replaced.rename(final)
+        raise
+    _flush_directory(final.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove what a killed process was writing or removing."""
+    for entry in directory.iterdir():
+        if entry.name.endswith((WRITING, REMOVING)):
+            shutil.rmtree(entry)
+
+
+def _remove_old(directory: Path, newest: Path, keep: int) -> None:
+    others = [path for path in _checkpoints(directory) if path != newest]
+    # Torn ones do not count: they must not push out the last one that is whole. What cannot be judged is left alone.
+    judged = {path: _looks_whole(path) for path in others}
+    whole = [path for path in others if judged[path] and not _was_replaced(path, judged)]
+    kept = [newest, *whole][: max(keep, 1)]
+    for path in others:
+        torn_and_of_no_use = judged[path] is False and len(kept) >= keep
+        if path in whole[len(kept) - 1 :] or torn_and_of_no_use or _was_replaced(path, judged):
+            removing = path.with_name(path.name + REMOVING)
+            path.rename(removing)
+            shutil.rmtree(removing)
+
+
+def _was_replaced(path: Path, judged: Mapping[Path, bool | None]) -> bool:
+    """Whether this is a replaced folder whose successor is whole."""
+    if not path.name.endswith(REPLACED):
+        return False
+    successor = path.with_name(path.name.removesuffix(REPLACED))
+    return judged.get(successor, successor.exists()) is True
+
+
+def _looks_whole(path: Path) -> bool | None:
+    """Whether all files are there in full, the part of the verification that costs nothing; None where that cannot be told."""
+    try:
+        return all((path / name).stat().st_size == file.bytes for name, file in _read_manifest(path).files.items())
+    except (TornCheckpointError, FileNotFoundError):
+        return False
+    except (CheckpointError, OSError):
+        return None

@@ -1,0 +1,46 @@
+"""What two processes must agree on before they exchange unrolls and weights: spaces, network, unroll layout.
+
+Learner-only settings (learning rate, batch size, loss costs) are not part of it, so they may change in a rolling upgrade.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+
+from herd.config.settings import RunSettings
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """Spaces of the environments, known without starting one."""
+
+    task_names: tuple[str, ...]
+    """By task_id."""
+    frame_shape: tuple[int, int, int]
+    """(H, W, C) of one newest frame, uint8."""
+    frame_stack: int
+    """Frames in one observation (S)."""
+    num_actions: int
+    """Discrete actions (A)."""
+    action_repeat: int
+    """Env frames per agent step."""
+    instruction_length: int
+    """Hashed words per instruction, 0 where the suite has none."""
+
+    @property
+    def observation_channels(self) -> int:
+        """Channels of the stacked observation, S * C; channel s * C + c, s = 0 the oldest."""
+        return self.frame_stack * self.frame_shape[2]
+
+
+def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:
+    """Hex SHA-256 over the contract part of ``settings``; equal on every process of one run."""
+    contract = {
+        "spec": asdict(spec),
+        "network": settings.network.model_dump(mode="json"),
+        "unroll_length": settings.algorithm.unroll_length,
+        "reward_shaping": settings.algorithm.reward_shaping,
+    }
+    return hashlib.sha256(json.dumps(contract, sort_keys=True).encode()).hexdigest()

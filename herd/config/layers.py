@@ -1,0 +1,84 @@
+"""One source of settings as a nested mapping that remembers where each value came from."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from herd.config.keys import SettingKey
+
+TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
+FALSE_WORDS = frozenset({"false", "no", "off", "0"})
+_NULL_WORD = "null"
+_INTEGER_IN_SCIENTIFIC_NOTATION = re.compile(r"\d+(\.\d+)?[eE]\+?\d+")
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used: one line for the person who wrote them."""
+
+
+@dataclass(slots=True)
+class Layer:
+    """Values of one source."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    """Nested by section."""
+    origins: dict[tuple[str, ...], str] = field(default_factory=dict)
+    """Where each leaf came from, by path, in words."""
+
+    def set(self, path: tuple[str, ...], value: object, origin: str) -> None:
+        """Put a leaf, creating its sections."""
+        section = self.values
+        for name in path[:-1]:
+            section = section.setdefault(name, {})
+        section[path[-1]] = value
+        self.origins[path] = origin
+
+
+def parse_text(key: SettingKey, texts: Sequence[str]) -> object:
+    """Read a value from the words of a command line or of the environment.
+
+    ``null`` is None where the setting allows it. A list is JSON (``["pong"]``), comma-separated, or several words.
+    Anything else stays text, which validation converts or refuses.
+    """
+    if "list" in key.kinds:
+        return [item for text in texts for item in _list_items(text)]
+    text = texts[-1]
+    if text.lower() == _NULL_WORD and "null" in key.kinds:
+        return None
+    return plain_integer(key, text)
+
+
+def plain_integer(key: SettingKey, value: object) -> object:
+    """``"2e6"`` as 2000000 for an integer setting (YAML and the command line give text); everything else unchanged."""
+    if "integer" in key.kinds and isinstance(value, str) and _INTEGER_IN_SCIENTIFIC_NOTATION.fullmatch(value.strip()):
+        number = float(value)
+        return int(number) if number.is_integer() else value
+    return value
+
+
+def close_match(word: str, known: Iterable[str]) -> str:
+    """``; did you mean X?``, or nothing where nothing is near."""
+    known = list(known)
+    matches = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+    if not matches:
+        # A setting named without its section: batch_size for learner.batch_size.
+        matches = [name for name in known if name.rpartition(".")[2] == word.rpartition(".")[2]][:1]
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def _list_items(text: str) -> list[Any]:
+    text = text.strip()
+    if text.startswith("["):
+        try:
+            items = json.loads(text)
+        except json.JSONDecodeError:
+            return [text]
+        return list(items) if isinstance(items, list) else [text]
+    return [item.strip() for item in text.split(",")] if text else []

@@ -1,0 +1,52 @@
+"""docs/configuration.md, generated: ``python -m herd.config.reference > docs/configuration.md``."""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+
+from herd.config.keys import ENVIRONMENT_PREFIX, SettingKey, section_help, setting_keys
+
+_HEAD = f"""# Configuration
+
+Generated from `herd/config/settings.py` by `python -m herd.config.reference > docs/configuration.md`; do not edit by hand.
+
+A setting is taken from the last of these that gives it:
+
+1. its default;
+2. run files (YAML), in the order given: `herd train base.yaml mine.yaml`; sections are merged, a list replaces a list;
+3. the environment: `{ENVIRONMENT_PREFIX}LEARNER__BATCH_SIZE=64` (two underscores for the dot);
+4. the command line: `--learner.batch_size 64` or `--learner.batch_size=64`; a list is JSON, comma-separated or repeated;
+   `null` where the type says so; a boolean alone means true.
+
+A name that is no setting is an error wherever it stands, the environment included. `2e6` is accepted for integers.
+"""
+
+
+def reference_markdown() -> str:
+    """Every setting with its type, default and help, by section."""
+    parts = [_HEAD]
+    for section, keys in groupby(setting_keys(), key=lambda key: key.section):
+        parts.append(f"## {section or 'The run'}\n\n{section_help()[section]}\n")
+        rows = [f"| `{key.dotted}` | {key.type_text} | `{default_text(key)}` | {_cell(key.help)} |" for key in keys]
+        parts.append("\n".join(["| setting | type | default | meaning |", "| --- | --- | --- | --- |", *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def default_text(key: SettingKey) -> str:
+    """Write the default as it would be typed."""
+    if key.default is None:
+        return "null"
+    if isinstance(key.default, bool):
+        return str(key.default).lower()
+    if isinstance(key.default, tuple):
+        return ",".join(str(item) for item in key.default)
+    return str(key.default)
+
+
+def _cell(text: str) -> str:
+    return text.replace("``", "`").replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference_markdown())

@@ -1,0 +1,302 @@
+"""Every setting of a run, by owner. One experiment file fills this model; every process reads the same one.
+
+All models are frozen and refuse unknown keys. The docstring under a field is its help text and names its unit.
+``env_frames`` always counts emulator frames: agent steps times ``env.action_repeat``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+PositiveInt = Annotated[int, Field(gt=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Section(BaseModel):
+    """One owner's settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class EnvSettings(Section):
+    """What is played, and how frames are made of it (Table G.1 of IMPALA for the defaults)."""
+
+    suite: Literal["atari", "catch"] = "atari"
+    """Family of environments."""
+    tasks: tuple[str, ...] = Field(default=("breakout",), min_length=1)
+    """Atari: lower-case ALE names such as ``ms_pacman``. Catch: ``catch`` or ``catch_instructed``. Several make a multi-task run, dealt to environment slots round-robin."""
+    action_set: Literal["minimal", "full"] = "minimal"
+    """Atari: the game's own actions, or all 18 (required when several games are played)."""
+    action_repeat: PositiveInt = 4
+    """Emulator frames per agent step."""
+    max_pool: bool = True
+    """Pixel-wise maximum over the last two emulator frames of a step."""
+    frame_stack: PositiveInt = 4
+    """Newest frames that make up one observation (S)."""
+    frame_height: PositiveInt = 84
+    """Pixels. Catch: rows of the board."""
+    frame_width: PositiveInt = 84
+    """Pixels. Catch: columns of the board."""
+    grayscale: bool = True
+    """One luminance plane instead of RGB."""
+    noop_max: NonNegativeInt = 30
+    """A game starts with 1..noop_max no-op frames, uniformly (0: none)."""
+    sticky_action_probability: Fraction = 0.0
+    """Probability that the emulator repeats the previous action at each frame (Machado et al. 2018 use 0.25)."""
+    max_episode_frames: PositiveInt = 108_000
+    """A game is truncated after this many emulator frames (30 minutes at 60 Hz)."""
+    life_loss_ends_episode: bool = True
+    """A lost life counts as ``terminated`` for learning; the game and its return go on."""
+    fire_on_reset: bool = False
+    """Press fire after a reset where the game has that action."""
+
+
+class NetworkSettings(Section):
+    """The agent's network (IMPALA Fig. 3)."""
+
+    torso: Literal["shallow", "nature", "deep", "mlp"] = "shallow"
+    """``shallow``: Fig. 3 left; ``nature``: three convolutions; ``deep``: the residual net of Fig. 3 right; ``mlp``: for boards such as Catch."""
+    width_multiplier: PositiveInt = 1
+    """Multiplies the convolutions' channels (LASER: 4 on Atari)."""
+    core: Literal["none", "lstm"] = "none"
+    """Recurrent core between torso and heads."""
+    core_size: PositiveInt = 256
+    """Units of the LSTM core."""
+    last_action_and_reward: bool = False
+    """Feed the last clipped reward and the one-hot last action beside the torso's output."""
+    language: bool = False
+    """Feed an LSTM over the level's instruction words (suites with instructions only)."""
+
+
+class AlgorithmSettings(Section):
+    """V-trace actor-critic (IMPALA sections 4 and 5.2.2)."""
+
+    unroll_length: PositiveInt = 20
+    """Agent steps per unroll (T)."""
+    discount: Fraction = 0.99
+    """Per agent step."""
+    correction: Literal["v_trace", "one_step", "epsilon", "none"] = "v_trace"
+    """Off-policy correction: the four rows of IMPALA's Table 2."""
+    clip_rho_threshold: PositiveFloat = 1.0
+    """rho-bar: which value function V-trace converges to."""
+    clip_c_threshold: PositiveFloat = 1.0
+    """c-bar: how far corrections travel back; at most rho-bar."""
+    clip_pg_rho_threshold: PositiveFloat = 1.0
+    """Clips the importance weight of the policy gradient."""
+    lambda_: Fraction = 1.0
+    """Remark 2's extra discount of the trace."""
+    q_estimate: Literal["v_trace", "value"] = "v_trace"
+    """Policy-gradient target: r + gamma * v_{s+1} (section 4.2), or r + gamma * V(x_{s+1}) (appendix E.3)."""
+    log_epsilon: PositiveFloat = 1e-6
+    """Added inside the logarithm by the ``epsilon`` correction."""
+    reward_shaping: Literal["clip", "soft_asymmetric", "soft_asymmetric_printed", "none"] = "clip"
+    """``clip``: to [-1, 1]; ``soft_asymmetric``: the authors' code for DMLab; ``soft_asymmetric_printed``: the formula of Fig. D.1."""
+    baseline_cost: NonNegativeFloat = 0.5
+    """Multiplies the value loss."""
+    entropy_cost: NonNegativeFloat = 0.01
+    """Multiplies the entropy bonus."""
+    loss_reduction: Literal["sum", "mean"] = "sum"
+    """Over batch and time. The papers' learning rates assume the sum."""
+
+    @model_validator(mode="after")
+    def _trace_is_shorter_than_the_target(self) -> Self:
+        if self.clip_c_threshold > self.clip_rho_threshold:
+            raise ValueError("clip_c_threshold must not exceed clip_rho_threshold (Theorem 1 needs c-bar <= rho-bar)")
+        return self
+
+
+class OptimizerSettings(Section):
+    """RMSProp as TensorFlow defines it, with IMPALA's schedule (Table G.1)."""
+
+    learning_rate: NonNegativeFloat = 6e-4
+    """At the first update."""
+    schedule: Literal["linear", "constant"] = "linear"
+    """``linear`` goes to 0 at ``schedule_env_frames``."""
+    schedule_env_frames: PositiveInt = 200_000_000
+    """Length of the linear schedule, in env frames."""
+    decay: Fraction = 0.99
+    """Of the running second moment."""
+    epsilon: PositiveFloat = 0.01
+    """Added to the second moment inside the square root."""
+    momentum: Fraction = 0.0
+    """Of the rescaled gradient."""
+    max_gradient_norm: PositiveFloat | None = 40.0
+    """Global norm clip; null for none."""
+
+
+class ReplaySettings(Section):
+    """Experience replay on the learner (IMPALA section 5.2.2)."""
+
+    fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Share of each batch drawn uniformly from replay (the paper's experiment: 0.5)."""
+    capacity_unrolls: PositiveInt = 10_000
+    """First-in-first-out; one Atari unroll of 20 steps takes about 170 kB of memory."""
+
+
+class ActorSettings(Section):
+    """One actor process."""
+
+    count: PositiveInt = 2
+    """Processes that ``herd train`` starts on this machine."""
+    index: NonNegativeInt | None = None
+    """This replica's index (seeds, round-robin tasks); null leases one from the parameter server."""
+    environments: PositiveInt = 32
+    """Environments stepped together (E)."""
+    environment_threads: PositiveInt = 1
+    """Threads that step them; two processes with one thread each beat one process with two."""
+    inference_threads: PositiveInt = 1
+    """Torch threads for the policy."""
+    inference_precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """``auto``: bfloat16 where the CPU has instructions for it. The learner corrects with the logits that were sampled from."""
+    lockstep: bool = False
+    """Batched A2C: wait for the policy that learned from the last unrolls before starting the next ones."""
+    credit: Literal["at_send", "before_unroll"] = "at_send"
+    """When credit is waited for: as in the papers, or before the unroll starts (bounds policy lag; see docs/messaging.md)."""
+    compression: Literal["none", "lz4", "zstd"] = "none"
+    """Of frames on the wire."""
+    weights_timeout_seconds: PositiveFloat = 1.0
+    """Longest wait for the parameter server at an unroll's start; then the actor goes on with the weights it has."""
+    learner: str = "tcp://127.0.0.1:7100"
+    """Address of the learner's unroll socket."""
+    paramserver: str = "tcp://127.0.0.1:7200"
+    """Address of the parameter server."""
+    metrics_host: str = "127.0.0.1"
+    """Interface of the metrics and health endpoint."""
+    metrics_port: Port = 0
+    """0 takes a free port."""
+
+
+class LearnerSettings(Section):
+    """The learner process."""
+
+    batch_size: PositiveInt = 32
+    """Unrolls per update over all shards, replayed ones included (B)."""
+    queue_batches: PositiveInt = 2
+    """Batches that may wait or be under way: the bound of the unroll queue and of all credit."""
+    max_policy_lag: NonNegativeInt | None = None
+    """Learner updates; an unroll begun under an older policy is dropped as ``stale``. Null for no bound."""
+    credit_expires_seconds: PositiveFloat = 60.0
+    """Credit of an actor that stays silent this long goes to another."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """``auto``: a GPU where there is one."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of convolutions and matrix products; parameters, losses and statistics stay float32. ``auto``: bfloat16 where the processor has it."""
+    micro_batch_size: PositiveInt | None = None
+    """Unrolls per forward and backward pass (gradients are summed, the update is the same); null chooses by network and device."""
+    threads: PositiveInt | None = None
+    """Torch threads; null takes the CPUs this process may use."""
+    publish_interval_updates: PositiveInt = 1
+    """Updates between published weights."""
+    weights_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of published weights."""
+    checkpoint_interval_seconds: PositiveFloat = 300.0
+    """Between checkpoints; one more is written at the end."""
+    keep_checkpoints: PositiveInt = 2
+    """Older ones are removed."""
+    log_interval_seconds: PositiveFloat = 5.0
+    """Between points of the learning curve (metrics.jsonl)."""
+    host: str = "127.0.0.1"
+    """Interface that the unroll socket binds."""
+    port: Port = 7100
+    """Of the unroll socket; ``herd train`` replaces 0 by a free port."""
+    paramserver: str = "tcp://127.0.0.1:7200"
+    """Address of the parameter server."""
+    metrics_host: str = "127.0.0.1"
+    """Interface of the metrics and health endpoint."""
+    metrics_port: Port = 0
+    """0 takes a free port."""
+
+
+class ParamserverSettings(Section):
+    """The parameter server process."""
+
+    host: str = "127.0.0.1"
+    """Interface that the request socket binds."""
+    port: Port = 7200
+    """Of the request socket; ``herd train`` replaces 0 by a free port."""
+    index_lease_seconds: PositiveFloat = 30.0
+    """A leased actor index returns to the pool when its holder is silent this long."""
+    metrics_host: str = "127.0.0.1"
+    """Interface of the metrics and health endpoint."""
+    metrics_port: Port = 0
+    """0 takes a free port."""
+
+
+class StopSettings(Section):
+    """When a run ends by itself; whichever comes first. Null for never."""
+
+    env_frames: PositiveInt | None = None
+    """Env frames consumed by the learner, counted from the run's first start."""
+    wall_seconds: PositiveFloat | None = None
+    """Seconds since this start of the command."""
+
+
+class RunSettings(Section):
+    """A whole run: what one experiment file describes."""
+
+    name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Names the run directory and labels metrics."""
+    seed: NonNegativeInt = 1
+    """Environments, exploration and initial parameters derive theirs from it."""
+    run_dir: Path | None = None
+    """Where the run leaves its files; null: runs/<name>."""
+    resume: bool = False
+    """Go on from the newest checkpoint in ``run_dir``."""
+    env: EnvSettings = EnvSettings()
+    network: NetworkSettings = NetworkSettings()
+    algorithm: AlgorithmSettings = AlgorithmSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    replay: ReplaySettings = ReplaySettings()
+    actor: ActorSettings = ActorSettings()
+    learner: LearnerSettings = LearnerSettings()
+    paramserver: ParamserverSettings = ParamserverSettings()
+    stop: StopSettings = StopSettings()
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return self.run_dir if self.run_dir is not None else Path("runs") / self.name
+
+    @property
+    def num_online_unrolls(self) -> int:
+        """Unrolls of each batch that come fresh from actors."""
+        return self.learner.batch_size - self.num_replayed_unrolls
+
+    @property
+    def num_replayed_unrolls(self) -> int:
+        """Unrolls of each batch that come from replay."""
+        return round(self.learner.batch_size * self.replay.fraction)
+
+    @model_validator(mode="after")
+    def _sections_fit_together(self) -> Self:
+        if self.env.suite == "atari" and len(self.env.tasks) > 1 and self.env.action_set == "minimal":
+            raise ValueError("env.action_set must be full when env.tasks names several games: one policy head serves all")
+        if self.env.suite == "catch" and self.network.torso != "mlp":
+            raise ValueError("network.torso must be mlp for the catch suite: its board is smaller than a convolution")
+        if self.network.language and self.env.suite == "atari":
+            raise ValueError("network.language needs a suite with instructions; atari has none")
+        if self.num_online_unrolls < 1:
+            raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
+        queue = self.learner.queue_batches * self.num_online_unrolls
+        if self.actor.environments > queue:
+            raise ValueError(
+                f"actor.environments ({self.actor.environments}) must fit the learner's queue of {queue} unrolls "
+                "(learner.queue_batches x online unrolls per batch): one message carries one unroll per environment"
+            )
+        if self.actor.lockstep and self.actor.count * self.actor.environments != self.num_online_unrolls:
+            raise ValueError(
+                "actor.lockstep needs actor.count x actor.environments to equal the online unrolls of one batch "
+                f"({self.actor.count} x {self.actor.environments} != {self.num_online_unrolls}); every round is one update"
+            )
+        if self.actor.lockstep and self.learner.publish_interval_updates != 1:
+            raise ValueError("actor.lockstep needs learner.publish_interval_updates 1: actors wait for every version")
+        if self.actor.credit == "before_unroll" and self.learner.max_policy_lag is None:
+            raise ValueError("actor.credit before_unroll needs learner.max_policy_lag: its credit is that many batches")
+        return self

@@ -1,0 +1,260 @@
+"""Atari 2600 games over ale-py's C++ ``AtariVectorEnv``, with the switches of IMPALA's Table G.1.
+
+The C++ side repeats actions, takes the maximum of the last two frames, resizes (area interpolation), stacks, and starts the
+next game one step after the last one ended. What it does otherwise than the papers is settled here:
+
+- A lost life is read from the number of lives, so that it is told apart from the end of the game.
+- No-ops are 1..noop_max, uniformly; its own draw is 0..noop_max-1. It is asked for 0..noop_max, and a game that drew 0 is started
+  again: what remains is uniform. The frames of a new game tell what it drew; only where they cannot (``atari_start``: Double Dunk
+  under sticky actions) are no-ops 0..noop_max.
+- The time limit counts all emulator frames of a game, no-ops included, once per agent step. Its own limit breaks off in the middle
+  of a step before the screen is read, which would leave the last observation, from which a truncated game bootstraps, stale.
+
+Where its own game-over breaks off a step, the newest plane of that last observation lacks the final frames: nothing learns from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+
+from herd.envs.api import FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
+from herd.envs.atari_start import GameStart, game_start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import EnvSettings
+
+_NO_LIMIT = 2**30
+"""Frames. The C++ counter starts one above its limit, so the largest int would overflow."""
+_NUM_SEEDS = 2**31
+"""The emulator takes non-negative 32-bit seeds; a negative one means the clock."""
+_MAX_RESTARTS = 200
+"""Per new game. In the worst case, one no-op after fire, a draw is kept with probability 1/3: (2/3)^200 is 1e-35."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """The environments of this batch that play one game."""
+
+    environments: slice
+    emulators: Any
+    """An ``AtariVectorEnv``, whose types are incomplete."""
+    start: GameStart
+
+
+@dataclass(slots=True)
+class _Raw:
+    """What the emulators said, [E, ...] each; the stack has the emulators' layout [E, S, H, W] or [E, S, H, W, 3]."""
+
+    stack: NDArray[np.uint8]
+    rewards: NDArray[np.int32]
+    game_over: NDArray[np.bool_]
+    lives: NDArray[np.int32]
+    frames: NDArray[np.int32]
+    """Emulator frames since the game began."""
+
+
+class AtariEnvironments:
+    """A ``BatchedEnvironment`` of Atari games: one C++ vector per game, its slots spread evenly over the batch."""
+
+    def __init__(
+        self, settings: EnvSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
+    ) -> None:
+        self.spec = spec
+        self.num_environments = num_environments
+        self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=len(spec.task_names))
+        self._settings = settings
+        # Consecutive numbers are distinct over all slots of a run; where they begin depends on the run's seed.
+        first_seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+        self._seeds = (first_seed % _NUM_SEEDS + first_slot + np.arange(num_environments)) % _NUM_SEEDS
+        self._seeded = False
+
+        num_tasks = len(spec.task_names)
+        num_games = min(num_tasks, num_environments)
+        threads_per_game = max(1, num_threads // num_games)
+        self._games_at_once = num_threads // threads_per_game
+        self._parts = [
+            self._start(spec.task_names[self.task_ids[first]], slice(first, None, num_tasks), threads_per_game)
+            for first in range(num_games)
+        ]
+        # The fewest frames that a new game may have: those before the no-ops, and one no-op if there are to be any.
+        self._least_frames = np.zeros(num_environments, np.int64)
+        for part in self._parts:
+            if part.start.frames_before_noops is not None:
+                self._least_frames[part.environments] = part.start.frames_before_noops + min(1, settings.noop_max)
+        # Used in turn where stacks have to be put together, which keeps the promise about the arrays of the call before.
+        height, width, channels = spec.frame_shape
+        shape = (num_environments, spec.frame_stack, height, width) + ((3,) if channels == 3 else ())
+        self._gathered = [np.empty(shape, np.uint8) for _ in range(2)] if num_games > 1 else []
+        planes = (num_environments, spec.frame_stack, 3, height, width)
+        self._planes = [np.zeros(planes, np.uint8) for _ in range(2)] if channels == 3 else []
+
+        self._lives = np.zeros(num_environments, np.int32)
+        self._over = np.zeros(num_environments, np.bool_)
+        self._cut_off = np.zeros(num_environments, np.bool_)
+        self._return = np.zeros(num_environments, np.float64)
+        self._steps = np.zeros(num_environments, np.int64)
+
+    def reset(self) -> Observation:
+        """Start a new game everywhere. The first call seeds the emulators, which takes about 70 ms each."""
+        seeds = None if self._seeded else self._seeds
+        self._seeded = True
+        raw = self._empty_raw()
+        for part in self._parts:
+            observed, info = part.emulators.reset(seed=None if seeds is None else seeds[part.environments])
+            self._store(raw, part, observed, info)
+        raw.rewards[:] = 0
+        raw.game_over[:] = False
+        everywhere = np.ones(self.num_environments, np.bool_)
+        self._restart(raw, raw.frames < self._least_frames)
+        self._begin_games(everywhere)
+        self._over[:] = False
+        self._lives = raw.lives
+        return Observation(self._stack_of(raw, everywhere), everywhere, None)
+
+    def step(self, actions: NDArray[np.int32]) -> Transition:
+        """Repeat each action for ``action_repeat`` frames; games that are over start again instead."""
+        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.num_actions)
+        raw = self._emulate(actions)
+        starting = self._over
+        valid = ~starting
+        if starting.any():
+            # The emulators know nothing of our time limit: a game that it ended has just been played on.
+            self._restart(raw, starting & (self._cut_off | (raw.frames < self._least_frames)))
+            raw.rewards[starting] = 0
+            raw.game_over[starting] = False
+            self._begin_games(starting)
+        rewards = raw.rewards.astype(np.float32)
+        self._return += rewards
+        self._steps += valid
+
+        terminated = raw.game_over
+        if self._settings.life_loss_ends_episode:
+            # No life left is the end of the game, which some games delay until their last animation is over.
+            terminated = terminated | (valid & (raw.lives < self._lives) & (raw.lives > 0))
+        self._lives = raw.lives
+        self._cut_off = valid & (raw.frames >= self._settings.max_episode_frames) & ~raw.game_over
+        self._over = raw.game_over | self._cut_off
+        truncated = self._cut_off & ~terminated
+        finished = tuple(
+            FinishedGame(int(e), int(self.task_ids[e]), float(self._return[e]), int(self._steps[e])) for e in np.flatnonzero(self._over)
+        )
+        return Transition(Observation(self._stack_of(raw, starting), starting, None), rewards, terminated, truncated, valid, finished)
+
+    def close(self) -> None:
+        """Stop the emulators' threads."""
+        for part in self._parts:
+            part.emulators.close()
+        # The C++ side joins its threads when the last reference to it goes.
+        self._parts = []
+
+    def _start(self, game: str, environments: slice, num_threads: int) -> _Part:
+        settings = self._settings
+        start = game_start(
+            game,
+            full_action_set=settings.action_set == "full",
+            fire_on_reset=settings.fire_on_reset,
+            sticky_action_probability=settings.sticky_action_probability,
+        )
+        if start.num_actions != self.spec.num_actions:
+            raise RuntimeError(f"{game} has {start.num_actions} actions in this ale-py, the table says {self.spec.num_actions}")
+        emulators = AtariVectorEnv(
+            game,
+            len(range(self.num_environments)[environments]),
+            num_threads=num_threads,
+            max_num_frames_per_episode=_NO_LIMIT,
+            repeat_action_probability=settings.sticky_action_probability,
+            full_action_space=settings.action_set == "full",
+            autoreset_mode=AutoresetMode.NEXT_STEP,
+            img_height=settings.frame_height,
+            img_width=settings.frame_width,
+            grayscale=settings.grayscale,
+            stack_num=settings.frame_stack,
+            frameskip=settings.action_repeat,
+            maxpool=settings.max_pool,
+            # It draws below this number, and takes the press of fire off the draw.
+            noop_max=settings.noop_max + 1 + start.fire_frames if settings.noop_max else 0,
+            # Both of these hide what the game does: the first resets it at every lost life, the second clips its rewards.
+            episodic_life=False,
+            reward_clipping=False,
+            life_loss_info=False,
+            use_fire_reset=settings.fire_on_reset,
+        )
+        return _Part(environments, emulators, start)
+
+    def _emulate(self, actions: NDArray[np.int32]) -> _Raw:
+        """One step of all emulators; no more than the allowed threads are busy at a time."""
+        if len(self._parts) == 1:
+            stack, rewards, game_over, _, info = self._parts[0].emulators.step(actions)
+            return _Raw(stack, rewards, game_over, info["lives"], info["episode_frame_number"])
+        raw = self._empty_raw()
+        for first in range(0, len(self._parts), self._games_at_once):
+            together = self._parts[first : first + self._games_at_once]
+            for part in together:
+                part.emulators.send(np.ascontiguousarray(actions[part.environments]))
+            for part in together:
+                stack, rewards, game_over, _, info = part.emulators.recv()
+                self._store(raw, part, stack, info)
+                raw.rewards[part.environments] = rewards
+                raw.game_over[part.environments] = game_over
+        return raw
+
+    def _empty_raw(self) -> _Raw:
+        if len(self._parts) > 1:
+            self._gathered.reverse()
+            stack = self._gathered[0]
+        else:
+            height, width, channels = self.spec.frame_shape
+            shape = (self.num_environments, self.spec.frame_stack, height, width) + ((3,) if channels == 3 else ())
+            stack = np.empty(shape, np.uint8)
+        rewards, lives, frames = np.empty((3, self.num_environments), np.int32)
+        return _Raw(stack, rewards, np.empty(self.num_environments, np.bool_), lives, frames)
+
+    @staticmethod
+    def _store(raw: _Raw, part: _Part, stack: NDArray[np.uint8], info: dict[str, Any]) -> None:
+        raw.stack[part.environments] = stack
+        raw.lives[part.environments] = info["lives"]
+        raw.frames[part.environments] = info["episode_frame_number"]
+
+    def _restart(self, raw: _Raw, again: NDArray[np.bool_]) -> None:
+        """Start the games ``again`` [E] anew until each has as many no-ops as it must; writes into ``raw``."""
+        for _ in range(_MAX_RESTARTS):
+            if not again.any():
+                return
+            for part in self._parts_of(again):
+                mask = again[part.environments]
+                stack, info = part.emulators.reset(options={"reset_mask": mask})
+                raw.stack[part.environments][mask] = stack[mask]
+                raw.lives[part.environments][mask] = info["lives"][mask]
+                raw.frames[part.environments][mask] = info["episode_frame_number"][mask]
+            again = again & (raw.frames < self._least_frames)
+        raise RuntimeError(f"environments {np.flatnonzero(again).tolist()} never began a game with a no-op")
+
+    def _parts_of(self, environments: NDArray[np.bool_]) -> Iterable[_Part]:
+        return (part for part in self._parts if environments[part.environments].any())
+
+    def _begin_games(self, starting: NDArray[np.bool_]) -> None:
+        self._return[starting] = 0.0
+        self._steps[starting] = 0
+
+    def _stack_of(self, raw: _Raw, starting: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """[E, S * C, H, W] of the emulators' stack."""
+        if not self._planes:
+            return raw.stack
+        # The colours of a pixel lie side by side and have to be pulled apart. Only the newest frame is new work, except at
+        # a reset, where the older planes are 0.
+        older, newer = self._planes
+        newer[:, :-1] = older[:, 1:]
+        newer[starting, :-1] = 0
+        newer[:, -1] = raw.stack[:, -1].transpose(0, 3, 1, 2)
+        self._planes = [newer, older]
+        return newer.reshape(self.num_environments, -1, *self.spec.frame_shape[:2])

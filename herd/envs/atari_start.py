@@ -1,0 +1,47 @@
+"""How a game of Atari begins: which actions it has, and how many frames pass before the first no-op.
+
+Some games need menu choices before they begin (Name This Game: 134 frames), and the emulator counts those frames as the game's.
+Their number is fixed, except in Double Dunk under sticky actions, whose menu then takes a random number of frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ale_py import Action, ALEInterface, LoggerMode, roms
+
+
+@dataclass(frozen=True, slots=True)
+class GameStart:
+    """One game under one sticky-action probability."""
+
+    num_actions: int
+    """Of the chosen action set."""
+    fire_frames: int
+    """Frames for which fire is pressed after a reset: 1, or 0 where that is not asked for or the game has no such action."""
+    frames_before_noops: int | None
+    """Emulator frames on the counter when the no-ops begin, fire included; None where that is random."""
+
+
+def game_start(game: str, *, full_action_set: bool, fire_on_reset: bool, sticky_action_probability: float) -> GameStart:
+    """Start ``game`` once, about 60 ms, and look (twice with sticky actions)."""
+    # The emulator prints a banner for every ROM otherwise.
+    ALEInterface.setLoggerMode(LoggerMode.Error)
+    emulator, frames = _reset(game, 0.0)
+    actions = emulator.getLegalActionSet() if full_action_set else emulator.getMinimalActionSet()
+    fire_frames = int(fire_on_reset and Action.FIRE in actions)
+    # Repeating always is the extreme case, and deterministic: a start that it does not lengthen is never lengthened.
+    is_fixed = sticky_action_probability == 0.0 or _reset(game, 1.0)[1] == frames
+    return GameStart(len(actions), fire_frames, frames + fire_frames if is_fixed else None)
+
+
+def _reset(game: str, sticky_action_probability: float) -> tuple[ALEInterface, int]:
+    emulator = ALEInterface()
+    emulator.setFloat("repeat_action_probability", sticky_action_probability)
+    emulator.setInt("random_seed", 0)
+    rom = roms.get_rom_path(game)
+    if rom is None:
+        raise RuntimeError(f"this ale-py has no ROM for {game}")
+    emulator.loadROM(rom)
+    emulator.reset_game()
+    return emulator, emulator.getEpisodeFrameNumber()

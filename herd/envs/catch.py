@@ -1,0 +1,137 @@
+"""Catch: a ball falls down a board, a paddle on the last row catches it. A game for tests: it is learned in seconds.
+
+Board of ``frame_height`` x ``frame_width`` uint8 pixels, 0 or 255. Actions: 0 left, 1 stay, 2 right. Each env frame moves the
+paddle, then lowers the ball by one row; on the last row the game ends with +1 if the paddle is under the ball, else -1.
+``catch_instructed`` gives each game the instruction to catch or to avoid the ball, and the reward's sign follows.
+
+Of the switches of ``EnvSettings`` those of the emulator do not apply: action_set, max_pool, grayscale, noop_max,
+sticky_action_probability, life_loss_ends_episode, fire_on_reset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from herd.envs.api import FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
+from herd.envs.instructions import hash_instruction
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import EnvSettings
+
+INSTRUCTED = "catch_instructed"
+CATCH_TASKS = ("catch", INSTRUCTED)
+NUM_CATCH_ACTIONS = 3
+INSTRUCTIONS = ("catch the ball", "avoid the ball")
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class CatchEnvironments:
+    """A ``BatchedEnvironment`` of Catch boards, all moved by the same few array operations."""
+
+    def __init__(self, settings: EnvSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int) -> None:
+        self.spec = spec
+        self.num_environments = num_environments
+        self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=len(spec.task_names))
+        self._max_frames = settings.max_episode_frames
+        self._environments = np.arange(num_environments)
+        self._instructed = np.array([spec.task_names[task] == INSTRUCTED for task in self.task_ids])
+        # One random stream per slot, a function of the game's number: no state to keep, nothing shared between slots.
+        run_key = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
+        self._slot_keys = _mixed(run_key + (first_slot + self._environments).astype(np.uint64) * _GOLDEN)
+        self._num_games = np.zeros(num_environments, np.uint64)
+        rows, columns, _ = spec.frame_shape
+        # Two buffers take turns, which keeps the promise about the arrays of the call before.
+        self._stacks = [np.zeros((num_environments, spec.frame_stack, rows, columns), np.uint8) for _ in range(2)]
+        self._words = np.array([hash_instruction(text) for text in INSTRUCTIONS], np.int64)
+
+        self._ball_row = np.zeros(num_environments, np.int64)
+        self._ball_column = np.zeros(num_environments, np.int64)
+        self._paddle = np.zeros(num_environments, np.int64)
+        self._avoid = np.zeros(num_environments, np.bool_)
+        self._frames = np.zeros(num_environments, np.int64)
+        self._steps = np.zeros(num_environments, np.int64)
+        self._over = np.zeros(num_environments, np.bool_)
+        self._return = np.zeros(num_environments, np.float64)
+
+    def reset(self) -> Observation:
+        """Start a new game on every board."""
+        everywhere = np.ones(self.num_environments, np.bool_)
+        self._start_games(everywhere)
+        return self._observe(everywhere)
+
+    def step(self, actions: NDArray[np.int32]) -> Transition:
+        """Move every board by ``action_repeat`` env frames; boards whose game is over start the next one instead."""
+        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=NUM_CATCH_ACTIONS)
+        starting = self._over
+        valid = ~starting
+        rewards = np.zeros(self.num_environments, np.float32)
+        terminated = np.zeros(self.num_environments, np.bool_)
+        for _ in range(self.spec.action_repeat):
+            self._advance(actions, valid & ~terminated, rewards, terminated)
+        truncated = valid & ~terminated & (self._frames >= self._max_frames)
+        self._steps += valid
+        self._return += rewards
+        self._over = terminated | truncated
+        finished = tuple(
+            FinishedGame(int(e), int(self.task_ids[e]), float(self._return[e]), int(self._steps[e])) for e in np.flatnonzero(self._over)
+        )
+        if starting.any():
+            self._start_games(starting)
+        return Transition(self._observe(starting), rewards, terminated, truncated, valid, finished)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _start_games(self, starting: NDArray[np.bool_]) -> None:
+        """Draw balls and instructions where ``starting`` [E]; the paddle begins in the middle."""
+        columns = self.spec.frame_shape[1]
+        draws = _mixed(self._slot_keys + self._num_games * _GOLDEN)
+        self._num_games += starting
+        # The low half chooses the column, the top bit the instruction: independent, and even to one part in 2^32 / columns.
+        self._ball_column[starting] = ((draws & np.uint64(0xFFFFFFFF)) % np.uint64(columns)).astype(np.int64)[starting]
+        self._avoid[starting] = (self._instructed & (draws >> np.uint64(63)).astype(np.bool_))[starting]
+        self._paddle[starting] = columns // 2
+        for counter in (self._ball_row, self._frames, self._steps, self._return):
+            counter[starting] = 0
+        self._over[starting] = False
+
+    def _advance(
+        self, actions: NDArray[np.int32], moving: NDArray[np.bool_], rewards: NDArray[np.float32], terminated: NDArray[np.bool_]
+    ) -> None:
+        """One env frame where ``moving`` [E]; adds to ``rewards`` and sets ``terminated`` in place."""
+        rows, columns, _ = self.spec.frame_shape
+        self._paddle = np.where(moving, np.clip(self._paddle + actions - 1, 0, columns - 1), self._paddle)
+        self._ball_row += moving
+        self._frames += moving
+        landed = moving & (self._ball_row == rows - 1)
+        caught = self._paddle == self._ball_column
+        rewards += np.where(landed, np.where(caught != self._avoid, 1.0, -1.0), 0.0).astype(np.float32)
+        terminated |= landed
+
+    def _observe(self, game_reset: NDArray[np.bool_]) -> Observation:
+        """Draw the boards on top of the stacks, which restart where ``game_reset`` [E]."""
+        older, newer = self._stacks
+        newer[:, :-1] = older[:, 1:]
+        newer[game_reset] = 0
+        newest = newer[:, -1]
+        newest[...] = 0
+        newest[self._environments, self._ball_row, self._ball_column] = 255
+        newest[self._environments, -1, self._paddle] = 255
+        self._stacks = [newer, older]
+        instructions = None
+        if self.spec.instruction_length:
+            instructions = np.where(self._instructed[:, None], self._words[self._avoid.astype(np.int64)], 0)
+        return Observation(newer, game_reset, instructions)
+
+
+def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finaliser (Steele et al. 2014), elementwise: nearby keys come out unrelated."""
+    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return keys ^ (keys >> np.uint64(31))

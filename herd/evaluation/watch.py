@@ -1,0 +1,256 @@
+"""A game of a checkpoint's policy as a video at the speed of the console."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+import torch
+
+from herd.envs.make import make_environments
+from herd.evaluation.play import Play
+from herd.evaluation.policy import PolicyRunner
+from herd.evaluation.trained_run import EvaluationError, inference_precision, load_trained_run
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+
+    from herd.config.settings import EnvSettings
+    from herd.envs.api import BatchedEnvironment, Observation
+    from herd.evaluation.trained_run import TrainedRun
+
+View = Literal["screen", "network"]
+
+_CONSOLE_HZ = 60.0
+_CATCH_STEPS_PER_SECOND = 5.0  # Catch has no console; a 9-step game can be followed at this speed
+_SCREEN_HEIGHT, _SCREEN_WIDTH = 210, 160  # the console's
+_PICTURE_HEIGHT = 420  # pixels; frames are enlarged by the whole factor that comes closest below
+_CAPTION_HEIGHT = 26
+_SMALLEST_WIDTH = 280  # room for the caption
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was recorded."""
+
+    output: Path
+    task_name: str
+    frames: int
+    frames_per_second: float
+    episode_returns: tuple[float, ...]
+    """Raw, of each game that ended."""
+    complete: bool
+    """All asked-for games ended within ``max_seconds``."""
+
+    @property
+    def seconds(self) -> float:
+        """Length of the video."""
+        return self.frames / self.frames_per_second
+
+
+def record_episode(
+    run_dir: Path,
+    output: Path,
+    *,
+    checkpoint: Path | None = None,
+    task: str | None = None,
+    seed: int = 0,
+    games: int = 1,
+    max_seconds: float = 60.0,
+    view: View = "screen",
+    caption: bool = True,
+    greedy: bool = False,
+) -> Recording:
+    """Play and write ``output`` (.gif or .mp4): one video frame an agent step, ``60 / action_repeat`` a second.
+
+    Args:
+        run_dir: of ``herd train``.
+        output: an existing file is replaced.
+        checkpoint: directory of one checkpoint; None: the newest.
+        task: one of the run's; None: its first.
+        seed: of the game and of the policy's sampling.
+        games: recorded one after the other.
+        max_seconds: longest video; the rest is not played.
+        view: ``screen``: the console's colours; ``network``: the newest frame that the network sees. Catch has only the latter.
+        caption: return so far, the policy's value and the time, above the picture.
+        greedy: take the most probable action instead of sampling.
+
+    Raises:
+        EvaluationError: one line: see `evaluate_run`; or a kind of file that is not written.
+
+    """
+    if output.suffix.lower() not in {".gif", ".mp4"}:
+        raise EvaluationError(f"{output}: a recording's name ends in .gif or .mp4")
+    if games < 1 or max_seconds <= 0:
+        raise EvaluationError("games must be at least 1 and max_seconds above 0")
+    run = load_trained_run(run_dir, checkpoint)
+    names = run.spec.task_names
+    if task is not None and task not in names:
+        raise EvaluationError(f"{run_dir} plays {', '.join(names)}, not {task}")
+    task_id = 0 if task is None else names.index(task)
+    fps = _CONSOLE_HZ / run.spec.action_repeat if run.settings.env.suite == "atari" else _CATCH_STEPS_PER_SECOND
+    pictures = _played(run, task_id, seed=seed, view=view, greedy=greedy)
+    returns: list[float] = []
+    frames = 0
+    with _writer(output, fps) as video, closing(pictures):
+        for moment in pictures:
+            video.add(_drawn(moment, frames / fps if caption else None))
+            frames += 1
+            if moment.finished_return is not None:
+                returns.append(moment.finished_return)
+            if len(returns) == games or frames + 1 > max_seconds * fps:
+                break
+    return Recording(output, names[task_id], frames, fps, tuple(returns), complete=len(returns) == games)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """One frame of the video."""
+
+    picture: NDArray[np.uint8]
+    """[H, W, 1 or 3]."""
+    return_so_far: float
+    value: float | None
+    """None on a game's last frame, from which nothing is to come."""
+    finished_return: float | None
+    """On a game's last frame."""
+
+
+def _played(run: TrainedRun, task_id: int, *, seed: int, view: View, greedy: bool) -> Generator[_Moment]:
+    """Games without end: every row that is acted on, and the last row of each game."""
+    env = run.settings.env
+    environment = _one_environment(env, task_id, seed)
+    # The emulator plays the same game twice, once as the network sees it and once in colour: it draws all its randomness from the seed.
+    mirror = _one_environment(_in_colour(env), task_id, seed) if view == "screen" and env.suite == "atari" else None
+    policy = PolicyRunner(
+        run.agent,
+        run.settings,
+        num_environments=1,
+        generator=torch.Generator().manual_seed(seed),
+        precision=inference_precision(run.settings),
+        greedy=greedy,
+    )
+    try:
+        play = Play(environment, policy)
+        shown = None if mirror is None else mirror.reset()
+        return_so_far = 0.0
+        while True:
+            step = play.step()
+            valid = bool(step.transition.valid[0])
+            picture = _newest_frame(step.observation, run.spec.frame_shape[2]) if shown is None else _newest_frame(shown, 3)
+            if valid:
+                yield _Moment(picture, return_so_far, float(step.choice.values[0]), None)
+                return_so_far += float(step.transition.rewards[0])
+            else:  # a game's last row, from which the next one is started
+                yield _Moment(picture, return_so_far, None, return_so_far)
+                return_so_far = 0.0
+            if mirror is not None:
+                mirrored = mirror.step(step.choice.actions)
+                shown = mirrored.observation
+                if mirrored.rewards[0] != step.transition.rewards[0] or mirrored.finished != step.transition.finished:
+                    raise RuntimeError("the game in colour went another way than the one that the policy plays")
+    finally:
+        environment.close()
+        if mirror is not None:
+            mirror.close()
+
+
+def _one_environment(env: EnvSettings, task_id: int, seed: int) -> BatchedEnvironment:
+    return make_environments(env, num_environments=1, first_slot=task_id, seed=seed, num_threads=1)
+
+
+def _in_colour(env: EnvSettings) -> EnvSettings:
+    return env.model_copy(update={"grayscale": False, "frame_height": _SCREEN_HEIGHT, "frame_width": _SCREEN_WIDTH, "frame_stack": 1})
+
+
+def _newest_frame(observation: Observation, channels: int) -> NDArray[np.uint8]:
+    """[H, W, C] of the only environment."""
+    return observation.stack[0, -channels:].transpose(1, 2, 0)
+
+
+def _drawn(moment: _Moment, seconds: float | None) -> Image:
+    """Enlarge without smoothing, with the caption above where ``seconds`` is given; both sides even, as video codecs ask."""
+    from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 (only whoever records needs it)
+
+    height, width, channels = moment.picture.shape
+    factor = max(1, _PICTURE_HEIGHT // height)
+    enlarged = moment.picture.repeat(factor, axis=0).repeat(factor, axis=1)
+    picture = Image.fromarray(np.ascontiguousarray(enlarged[..., 0] if channels == 1 else enlarged)).convert("RGB")
+    top = 0 if seconds is None else _CAPTION_HEIGHT
+    canvas_width = width * factor if seconds is None else max(width * factor, _SMALLEST_WIDTH)
+    canvas = Image.new("RGB", (canvas_width + canvas_width % 2, top + height * factor + (top + height * factor) % 2), (24, 24, 24))
+    canvas.paste(picture, ((canvas.width - picture.width) // 2, top))
+    if seconds is not None:
+        draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(15)
+        value = "" if moment.value is None else f"value {moment.value:.2f}".replace("-", "\N{MINUS SIGN}")
+        clock = f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+        for text, x, anchor in (
+            (f"return {moment.return_so_far:g}", 8, "lm"),
+            (value, canvas.width // 2, "mm"),
+            (clock, canvas.width - 8, "rm"),
+        ):
+            draw.text((x, _CAPTION_HEIGHT // 2), text, fill=(235, 235, 235), font=font, anchor=anchor)
+    return canvas
+
+
+class _Video(Protocol):
+    def add(self, frame: Image) -> None: ...
+
+
+class _Gif:
+    """Frames in 256 colours each; more than an Atari screen has."""
+
+    def __init__(self, fps: float) -> None:
+        self._fps = fps
+        self._frames: list[Image] = []
+
+    def add(self, frame: Image) -> None:
+        self._frames.append(frame.quantize(256))
+
+    def save(self, output: Path) -> None:
+        # A GIF counts in hundredths of a second: frame n ends at the hundredth nearest to (n + 1) / fps, so that errors do not add up.
+        ends = [10 * round(100 * (index + 1) / self._fps) for index in range(len(self._frames))]
+        durations = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        first, *rest = self._frames
+        first.save(output, save_all=True, append_images=rest, duration=durations, loop=0)
+
+
+class _Mp4:
+    def __init__(self, output: Path, fps: float) -> None:
+        import imageio.v2 as imageio  # noqa: PLC0415 (of the plot extra)
+
+        self._writer = imageio.get_writer(str(output), format="FFMPEG", fps=fps, codec="libx264", macro_block_size=2, quality=8)
+
+    def add(self, frame: Image) -> None:
+        self._writer.append_data(np.asarray(frame))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@contextmanager
+def _writer(output: Path, fps: float) -> Iterator[_Video]:
+    """Yield what collects frames; written whole, and only where no error ended the recording, under a temporary name first."""
+    temporary = output.with_name(f".{output.stem}.partial{output.suffix}")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if output.suffix.lower() == ".gif":
+            gif = _Gif(fps)
+            yield gif
+            gif.save(temporary)
+        else:
+            with closing(_Mp4(temporary, fps)) as mp4:
+                yield mp4
+        temporary.replace(output)
+    except ImportError as error:
+        raise EvaluationError(f"recording needs {error.name}: pip install 'herd-rl[all]'") from error
+    except OSError as error:
+        raise EvaluationError(f"cannot write {output}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)

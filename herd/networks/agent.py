@@ -1,0 +1,148 @@
+"""The agent of IMPALA, arXiv:1802.01561, Fig. 3: torso, optional recurrent core, policy and value heads.
+
+Shapes: T rows, B unrolls, A actions, S * C observation channels, H x W pixels, L instruction words.
+
+Precision: parameters are float32 masters. ``compute_dtype`` is what the torso computes in; core, heads and outputs are float32.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the field's name for it
+from torch import Tensor, nn
+
+from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
+from herd.networks.recurrent import LSTMCore
+from herd.networks.torsos import Convolution, Dense, PixelConvolution, build_torso
+
+if TYPE_CHECKING:
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import NetworkSettings
+
+JOINT_SIZE = 256
+"""Units that mix torso and side inputs where there is no recurrent core to do it."""
+
+
+class AgentOutput(NamedTuple):
+    """What the heads say about each row."""
+
+    policy_logits: Tensor
+    """float32 [T, B, A]."""
+    values: Tensor
+    """float32 [T, B], un-normalised."""
+
+
+class Agent(nn.Module):
+    """Policy and value of every row of B unrolls.
+
+    Learners on a CPU are fastest on slices of ``torsos.recommended_micro_batch(...)`` unrolls, gradients summed. Actors act
+    with ``for_inference(dtype)`` under ``torch.inference_mode()``.
+    """
+
+    compute_dtype: torch.dtype
+    """float32 or bfloat16: of the torso's convolutions and products. May be set at any time."""
+
+    def __init__(self, *, spec: EnvSpec, network: NetworkSettings) -> None:
+        """Build with fresh parameters from torch's global generator.
+
+        Raises:
+            TorsoSizeError: the frames are too small for the torso.
+            ValueError: ``network.language`` without instructions in ``spec``.
+        """
+        super().__init__()
+        if network.language and spec.instruction_length == 0:
+            raise ValueError("network.language needs environments with instructions")
+        self.num_actions = spec.num_actions
+        self.compute_dtype = torch.float32
+        self.torso = build_torso(spec, network)
+        self.language = InstructionEncoder() if network.language else None
+        self.last_action_and_reward = network.last_action_and_reward
+        num_side = (LANGUAGE_SIZE if network.language else 0) + (spec.num_actions + 1 if network.last_action_and_reward else 0)
+        num_features = self.torso.num_features + num_side
+        self.core = LSTMCore(num_features, network.core_size) if network.core == "lstm" else None
+        # Linear heads alone could not let an instruction decide which action a picture calls for.
+        self.joint = Dense(num_features, JOINT_SIZE) if num_side and self.core is None else None
+        if self.core is not None:
+            num_features = network.core_size
+        elif self.joint is not None:
+            num_features = JOINT_SIZE
+        # A small policy head starts near the uniform policy, whatever the features' scale.
+        self.policy_head = Dense(num_features, spec.num_actions, gain=0.01)
+        self.value_head = Dense(num_features, 1, gain=1.0)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def core_size(self) -> int:
+        """Units of the recurrent core, 0 without one."""
+        return 0 if self.core is None else self.core.size
+
+    def initial_core_state(self, batch: int) -> Tensor:
+        """Zeros, float32 [B, 2, core_size], or [B, 0, 0] without a core."""
+        shape = (batch, 0, 0) if self.core is None else (batch, 2, self.core.size)
+        return torch.zeros(shape, device=self.policy_head.weight.device)
+
+    def forward(  # noqa: PLR0917 - a module's forward takes its tensors in order
+        self,
+        frames: Tensor,
+        core_reset: Tensor,
+        core_state: Tensor,
+        last_actions: Tensor,
+        last_rewards: Tensor,
+        instructions: Tensor | None = None,
+    ) -> tuple[AgentOutput, Tensor]:
+        """Run T rows of B unrolls.
+
+        Args:
+            frames: uint8 [T, B, S*C, H, W]; cheapest in the memory order that ``frame_stack.restack`` returns.
+            core_reset: bool [T, B]; the recurrent state is zeroed before such a row.
+            core_state: float32 [B, 2, core_size] before row 0, or [B, 0, 0] without a core.
+            last_actions: int64 [T, B], the action before each row, -1 for none (an all-zero one-hot vector).
+            last_rewards: float32 [T, B], the reward before each row, already shaped.
+            instructions: int64 [T, B, L] hashed words, 0 padding; needed with ``network.language`` only.
+
+        Returns:
+            The heads' output, and the core state after the last row.
+        """
+        features = self.torso(_fold_time(frames), self.compute_dtype).float().unflatten(0, frames.shape[:2])
+        features = self._with_side_inputs(features, last_actions, last_rewards, instructions)
+        if self.core is not None:
+            features, core_state = self.core(features, core_reset, core_state)
+        return AgentOutput(self.policy_head(features), self.value_head(features).squeeze(-1)), core_state
+
+    def for_inference(self, dtype: torch.dtype) -> Self:
+        """A frozen copy that computes in ``dtype`` and holds its torso's weights in it.
+
+        ``load_state_dict`` of newer weights, in float32 or bfloat16, refreshes the copy without building another.
+        """
+        inference = copy.deepcopy(self).eval().requires_grad_(requires_grad=False)
+        inference.compute_dtype = dtype
+        for module in inference.torso.modules():
+            # The first convolution folds 1/255 into its weights, which a second rounding would blur; it is tiny.
+            if isinstance(module, Convolution | Dense) and not isinstance(module, PixelConvolution):
+                module.to(dtype)
+        return inference
+
+    def _with_side_inputs(self, features: Tensor, last_actions: Tensor, last_rewards: Tensor, instructions: Tensor | None) -> Tensor:
+        """Features [T, B, F] beside the reward, the one-hot action and the instruction, where the network takes them."""
+        parts = [features]
+        if self.last_action_and_reward:
+            # One class more than there are actions: class 0 is "none", and dropped.
+            one_hot = F.one_hot(last_actions + 1, self.num_actions + 1)[..., 1:]
+            parts += [last_rewards.unsqueeze(-1), one_hot.to(features.dtype)]
+        if self.language is not None:
+            if instructions is None:
+                raise ValueError("this network reads instructions, and none were given")
+            parts.append(self.language(instructions))
+        if len(parts) > 1:
+            features = torch.cat(parts, dim=-1)
+        return features if self.joint is None else F.relu_(self.joint(features))
+
+
+def _fold_time(frames: Tensor) -> Tensor:
+    """[T, B, C, H, W] -> [T * B, C, H, W]; a copy, if one is needed, keeps channels last."""
+    if frames.is_contiguous():
+        return frames.flatten(0, 1)
+    return frames.movedim(2, -1).flatten(0, 1).movedim(-1, 1)

@@ -1,0 +1,89 @@
+"""Stacked observations from un-stacked frames, bit for bit as the actor saw them.
+
+Shapes: B unrolls, T agent steps (T + 1 rows), S frames in a stack, one frame [H, W, C] uint8.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch import Tensor
+
+
+def restack(history: Tensor, frames: Tensor, game_reset: Tensor) -> Tensor:
+    """Stack of every row: the planes since the newest game reset at or before it, zero planes before that, oldest first.
+
+    Args:
+        history: uint8 [B, S-1, H, W, C], the planes of rows -S+1..-1, already zero where the game had not begun.
+        frames: uint8 [B, T+1, H, W, C], one new plane a row.
+        game_reset: bool [B, T+1], the row's frame starts a game.
+
+    Returns:
+        uint8, logical [T+1, B, S * C, H, W] with channel s * C + c, s = 0 the oldest; memory order is [T+1, B, H, W, S * C].
+
+    Raises:
+        ValueError: when the three do not fit together.
+    """
+    _check(history, frames, game_reset)
+    planes = torch.cat([history, frames], dim=1).transpose(0, 1)
+    known = _known_planes(game_reset, stack=history.shape[1] + 1)
+    if history.shape[1] == 3 and frames.shape[4] == 1 and sys.byteorder == "little":
+        return _restack_words(planes.squeeze(-1), known)
+    return _restack_planes(planes, known)
+
+
+def planes_to_words(planes: Tensor) -> Tensor:
+    """Four grey planes, uint8 [N, 4, H, W], as channels_last memory of the same logical shape (little-endian machines only).
+
+    One 32-bit word per pixel is built with shifts, about twice as fast on a CPU as moving single bytes.
+    """
+    first, second, third, fourth = planes.to(torch.int32).unbind(1)
+    words = first | (second << 8)
+    words |= (third << 16) | (fourth << 24)
+    return _words_as_channels(words)
+
+
+def _check(history: Tensor, frames: Tensor, game_reset: Tensor) -> None:
+    if frames.dim() != 5 or history.dim() != 5 or history.shape[2:] != frames.shape[2:] or history.shape[0] != frames.shape[0]:
+        raise ValueError(f"history {tuple(history.shape)} does not fit frames {tuple(frames.shape)}")
+    if game_reset.shape != frames.shape[:2]:
+        raise ValueError(f"game_reset {tuple(game_reset.shape)} does not fit frames {tuple(frames.shape)}")
+    if frames.dtype != torch.uint8 or history.dtype != torch.uint8:
+        raise ValueError(f"frames must be uint8, not {frames.dtype} and {history.dtype}")
+
+
+def _known_planes(game_reset: Tensor, stack: int) -> Tensor:
+    """int64 [T+1, B]: newest planes of each row's stack that belong to its game, at most S. History counts as known."""
+    rows = torch.arange(game_reset.shape[1], device=game_reset.device)
+    # A row before every reset acts as if the game had begun S rows before row 0.
+    newest_reset = torch.where(game_reset, rows, -stack).cummax(dim=1).values
+    return (rows - newest_reset + 1).clamp(max=stack).t()
+
+
+def _restack_words(planes: Tensor, known: Tensor) -> Tensor:
+    """S = 4, C = 1: uint8 planes [T+4, B, H, W] to one 32-bit word per pixel, the oldest plane in the lowest byte."""
+    wide = planes.to(torch.int32)
+    pairs = wide[1:] << 8
+    pairs |= wide[:-1]
+    words = pairs[2:] << 16
+    words |= pairs[:-2]
+    # -1 << 8 k clears the k oldest planes; k = S needs no case, for a row always knows its own plane.
+    words &= (torch.full_like(known, -1) << (8 * (4 - known))).to(torch.int32)[:, :, None, None]
+    return _words_as_channels(words)
+
+
+def _restack_planes(planes: Tensor, known: Tensor) -> Tensor:
+    """Any S and C: uint8 planes [T+S, B, H, W, C]."""
+    num_rows, stack = known.shape[0], planes.shape[0] - known.shape[0] + 1
+    _, batch, height, width, channels = planes.shape
+    stacked = planes.new_empty(num_rows, batch, height, width, stack, channels)
+    for s in range(stack):
+        of_this_game = (known >= stack - s)[:, :, None, None, None]
+        torch.mul(planes[s : s + num_rows], of_this_game, out=stacked[..., s, :])
+    return stacked.flatten(4).permute(0, 1, 4, 2, 3)
+
+
+def _words_as_channels(words: Tensor) -> Tensor:
+    """int32 [..., H, W] -> uint8, logical [..., 4, H, W], no copy."""
+    return words.unsqueeze(-1).view(torch.uint8).movedim(-1, -3)

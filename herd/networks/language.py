@@ -1,0 +1,37 @@
+"""Instructions to features: an LSTM over word embeddings (IMPALA Fig. 3, language levels).
+
+Shapes: T rows, B unrolls, L words an instruction. Ids come hashed from the environment; 0 is padding and only follows words.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+WORD_BUCKETS = 1000
+EMBEDDING_SIZE = 20
+LANGUAGE_SIZE = 64
+MAX_WORDS = 16
+"""Longer instructions are truncated, never an error."""
+
+
+class InstructionEncoder(nn.Module):
+    """The LSTM's output after the last word; zero for an empty instruction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORD_BUCKETS + 1, EMBEDDING_SIZE, padding_idx=0)
+        self.lstm = nn.LSTM(EMBEDDING_SIZE, LANGUAGE_SIZE, batch_first=True)
+
+    def forward(self, instructions: Tensor) -> Tensor:
+        """int64 ids [T, B, L] in 0..1000 -> float32 [T, B, 64]."""
+        num_rows, batch, _ = instructions.shape
+        # An instruction lasts a whole game, so few rows of an unroll differ: each distinct one is read once.
+        words = instructions[:, :, :MAX_WORDS].flatten(0, 1)
+        distinct, which = torch.unique(words, dim=0, return_inverse=True)
+        outputs, _ = self.lstm(self.embedding(distinct))
+        num_words = (distinct != 0).sum(dim=1)
+        # The LSTM is causal: its output at the last word has not seen the padding.
+        last = (num_words - 1).clamp(min=0)[:, None, None].expand(-1, 1, LANGUAGE_SIZE)
+        features: Tensor = outputs.gather(1, last).squeeze(1) * (num_words > 0).unsqueeze(1)
+        return features[which].view(num_rows, batch, LANGUAGE_SIZE)

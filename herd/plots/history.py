@@ -1,0 +1,149 @@
+"""What a run directory tells about its learning: ``metrics.jsonl`` as arrays, and who the run is.
+
+Reading is tolerant where a live or killed run leaves traces: a torn last line is skipped, and points that a resumed run went back
+on are dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FloatArray = NDArray[np.float64]
+XAxis = Literal["env_frames", "wall_seconds"]
+
+# What makes two runs repeats of one experiment, apart from the seed. Where actors and learners run does not.
+_EXPERIMENT_SECTIONS = ("env", "network", "algorithm", "optimizer", "replay")
+# "pong-seed3", "pong_s3": one experiment named by seed, because a run's name is also its directory.
+_SEED_SUFFIX = re.compile(r"[-_.](?:s|seed)[-_]?\d+$")
+
+
+class PlotError(Exception):
+    """One line that says which run or file cannot be plotted, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunHistory:
+    """The points of one run in time order; P points."""
+
+    directory: Path
+    experiment: str
+    """The run's name without a seed suffix."""
+    seed: int | None
+    suite: str
+    fingerprint: str
+    """Equal for two runs whose settings differ only in seed, name and machinery."""
+    env_frames: FloatArray
+    """[P], over all tasks."""
+    wall_seconds: FloatArray
+    """[P], running time, restarts included."""
+    frames_per_second: FloatArray
+    """[P], NaN where a point has none."""
+    episode_returns: dict[str, FloatArray]
+    """Per task name: [P] mean raw return of its last 100 games, NaN before the first game ended."""
+
+    def x(self, axis: XAxis) -> FloatArray:
+        """[P], never decreasing."""
+        return self.env_frames if axis == "env_frames" else self.wall_seconds
+
+
+def read_run(directory: Path) -> RunHistory:
+    """Read one run directory; raises ``PlotError``."""
+    if not directory.is_dir():
+        raise PlotError(f"no such run directory: {directory}")
+    config = _read_config(directory / "config.yaml")
+    points = _without_abandoned_branches(_read_points(directory / "metrics.jsonl"))
+    name = config.get("name")
+    env = config.get("env")
+    env = env if isinstance(env, dict) else {}
+    tasks = _task_names(points, env)
+    return RunHistory(
+        directory=directory,
+        experiment=_SEED_SUFFIX.sub("", name if isinstance(name, str) else directory.name),
+        seed=config["seed"] if isinstance(config.get("seed"), int) else None,
+        suite=str(env.get("suite", "")),
+        fingerprint=json.dumps({section: config.get(section) for section in _EXPERIMENT_SECTIONS}, sort_keys=True, default=str),
+        env_frames=np.array([_number(point, "env_frames") for point in points]),
+        wall_seconds=np.array([_number(point, "wall_seconds") for point in points]),
+        frames_per_second=np.array([_number(point, "frames_per_second") for point in points]),
+        episode_returns={task: _episode_returns(points, task, only_task=len(tasks) == 1) for task in tasks},
+    )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Load the raw mapping, so that a run recorded under other settings can still be drawn; empty where there is no file."""
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise PlotError(f"cannot read {path}: {str(error).splitlines()[0]}") from error
+    return config if isinstance(config, dict) else {}
+
+
+def _read_points(path: Path) -> list[dict[str, Any]]:
+    try:
+        # A torn write may end inside a character.
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise PlotError(f"cannot read {path}: {error.strerror}") from error
+    points = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            point = json.loads(line)
+        except json.JSONDecodeError as error:
+            if number == len(lines):
+                break  # the run is writing it, or was killed while it did
+            raise PlotError(f"{path}, line {number}, is not JSON: {error.msg}") from error
+        if not isinstance(point, dict) or not np.isfinite(_number(point, "env_frames")) or not np.isfinite(_number(point, "wall_seconds")):
+            if number == len(lines):
+                break
+            raise PlotError(f"{path}, line {number}, has no env_frames and wall_seconds")
+        points.append(point)
+    if not points:
+        raise PlotError(f"{path} holds no points yet")
+    return points
+
+
+def _without_abandoned_branches(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drop points that a run resumed from an older checkpoint went back on: their updates are in no later policy.
+
+    Both counters go on from the checkpoint, so either one running backwards shows it.
+    """
+    kept: list[dict[str, Any]] = []
+    for point in points:
+        while kept and (kept[-1]["env_frames"] > point["env_frames"] or kept[-1]["wall_seconds"] > point["wall_seconds"]):
+            kept.pop()
+        kept.append(point)
+    return kept
+
+
+def _task_names(points: list[dict[str, Any]], env: dict[str, Any]) -> list[str]:
+    configured = env.get("tasks")
+    if isinstance(configured, list) and configured:
+        return [str(task) for task in configured]
+    seen: dict[str, None] = {}
+    for point in points:
+        seen.update(dict.fromkeys(point.get("tasks") or {}))
+    return list(seen) or ["all tasks"]
+
+
+def _episode_returns(points: list[dict[str, Any]], task: str, *, only_task: bool) -> FloatArray:
+    key = "episode_return_mean_100"
+    return np.array([_number(point if only_task else (point.get("tasks") or {}).get(task) or {}, key) for point in points])
+
+
+def _number(record: dict[str, Any], key: str) -> float:
+    value = record.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")

@@ -1,0 +1,42 @@
+"""What this process may use: CPUs under affinity and cgroup limits, and instructions worth choosing a precision by."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+CGROUP_V2_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+CGROUP_V1_QUOTA = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+CGROUP_V1_PERIOD = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+CPU_INFO = Path("/proc/cpuinfo")
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # x86: vector and tile units; Arm: "bf16"
+
+
+def usable_cpus() -> int:
+    """CPUs this process may use: its affinity, or its container's quota where that is smaller (rounded up, at least 1)."""
+    affinity = len(os.sched_getaffinity(0))
+    quota = _cgroup_cpus()
+    return affinity if quota is None else max(1, min(affinity, math.ceil(quota)))
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 itself; emulated, it is slower than float32."""
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        return False
+    return any(BF16_FLAGS & set(line.partition(":")[2].split()) for line in lines if line.startswith(("flags", "Features")))
+
+
+def _cgroup_cpus() -> float | None:
+    try:
+        quota, period = CGROUP_V2_LIMIT.read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        quota_us = int(CGROUP_V1_QUOTA.read_text())
+        return None if quota_us <= 0 else quota_us / int(CGROUP_V1_PERIOD.read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,101 @@
+"""One child process: started in its own group, bound to this process's life, its output in a log file."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_TAIL_BYTES = 16_384
+
+
+class Child:
+    """A running child. Its group receives the signals, so that nothing it started stays behind."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """Start it.
+
+        Raises:
+            OSError: the program or the log cannot be opened.
+
+        """
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                process_group=0,  # a Ctrl-C at the terminal reaches the supervisor alone, which stops them in order
+                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  one system call that takes no lock
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the process and of its group."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal."""
+        return self._process.poll()
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal the child: SIGTERM to itself, which drains what it started; SIGKILL to its whole group."""
+        with contextlib.suppress(ProcessLookupError):
+            if number == signal.SIGKILL:
+                os.killpg(self.pid, number)
+            else:
+                self._process.send_signal(number)
+
+    def last_lines(self, count: int) -> list[str]:
+        """Return the end of its log."""
+        return last_lines(self.log, count)
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """Return the last ``count`` lines of a log; nothing where there is none."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []
+
+
+def describe_exit(code: int) -> str:
+    """``exit code 1``, or the name of the signal."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _die_with(parent: int) -> Callable[[], None] | None:
+    """Linux: the kernel kills the child when the thread that started it (the supervisor's main thread) ends, even by SIGKILL."""
+    if _PRCTL is None:
+        return None
+    prctl = _PRCTL
+
+    def die_with_parent() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it died between fork and prctl
+            os._exit(1)
+
+    return die_with_parent
+
+
+# Looked up once, here: between fork and exec nothing may be loaded.
+_PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None

@@ -1,0 +1,109 @@
+"""Which processes a run has on this machine, with which command line and environment."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from herd.config.keys import ENVIRONMENT_PREFIX
+from herd.process.allocator import ALLOCATOR_ENVIRONMENT
+from herd.process.hardware import usable_cpus
+from herd.supervisor.ports import choose_ports, local_address
+from herd.supervisor.run_directory import CONFIG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from herd.config.settings import RunSettings
+
+_SHORTEST_WALL_SECONDS = 0.001
+"""A learner started after the deadline still gets a valid setting, and ends at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Circumstances of one start of a child."""
+
+    restarts: int
+    """0 for the first start."""
+    elapsed_seconds: float
+    """Since the command began."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPlan:
+    """How to start one child, now and again."""
+
+    service: str
+    number: int
+    command: Callable[[Start], list[str]]
+    environment: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """``actor-3``; names its log and its announcement too."""
+        return f"{self.service}-{self.number}"
+
+
+def plan_children(settings: RunSettings, run_dir: Path, environ: Mapping[str, str]) -> tuple[ChildPlan, ...]:
+    """Parameter server, learner and actors, in the order to start them.
+
+    Raises:
+        PortError: see ``choose_ports``.
+
+    """
+    learner, paramserver, actor = settings.learner, settings.paramserver, settings.actor
+    wanted = {
+        "learner.port": (learner.host, learner.port),
+        "paramserver.port": (paramserver.host, paramserver.port),
+        "learner.metrics_port": (learner.metrics_host, learner.metrics_port),
+        "paramserver.metrics_port": (paramserver.metrics_host, paramserver.metrics_port),
+    }
+    ports = choose_ports(wanted)
+    learner_address = local_address(learner.host, ports["learner.port"])
+    paramserver_address = local_address(paramserver.host, ports["paramserver.port"])
+    base = _inherited(environ)
+
+    def command(service: str, **overrides: object) -> list[str]:
+        words = [sys.executable, "-m", f"services.{service}", "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
+        for key, value in overrides.items():
+            words += [f"--{key.replace('__', '.')}", str(value)]
+        return words
+
+    def learner_command(start: Start) -> list[str]:
+        resume = settings.resume or start.restarts > 0
+        limit = settings.stop.wall_seconds
+        words = command(
+            "learner", learner__port=ports["learner.port"], learner__paramserver=paramserver_address, resume=str(resume).lower()
+        )
+        if limit is not None:
+            words += ["--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.elapsed_seconds):.3f}"]
+        return words
+
+    def paramserver_command(_start: Start) -> list[str]:
+        return command("paramserver", paramserver__port=ports["paramserver.port"])
+
+    def actor_command(index: int, _start: Start) -> list[str]:
+        words = command("actor", actor__index=index, actor__learner=learner_address, actor__paramserver=paramserver_address)
+        # One fixed port cannot serve several processes.
+        return words if actor.count == 1 else [*words, "--actor.metrics_port", "0"]
+
+    actor_environment = {**base, **_tuned(actor.inference_threads)}
+    return (
+        ChildPlan("paramserver", 0, paramserver_command, base),
+        ChildPlan("learner", 0, learner_command, {**base, **_tuned(learner.threads or usable_cpus())}),
+        *(ChildPlan("actor", index, partial(actor_command, index), actor_environment) for index in range(actor.count)),
+    )
+
+
+def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without settings: config.yaml holds them resolved, and a command line that beat the environment must still do so."""
+    return {name: value for name, value in environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
+
+
+def _tuned(threads: int) -> dict[str, str]:
+    """Read by glibc and OpenMP before ``main``: too late to set from inside the process."""
+    return {**ALLOCATOR_ENVIRONMENT, "OMP_NUM_THREADS": str(threads)}

@@ -1,0 +1,135 @@
+"""What the children say about themselves: their metrics endpoints and the learning curve's newest point."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from herd.supervisor.run_directory import PROCESSES
+from herd.telemetry import metric_names
+from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+METRICS = "metrics.jsonl"
+_INTERVAL_SECONDS = 1.0
+"""A scrape costs a child about a millisecond: a thousandth of one core."""
+_TIMEOUT_SECONDS = 0.5
+"""Localhost answers in milliseconds; a learner inside a long operation may hold the interpreter for tenths of a second."""
+_TAIL_BYTES = 65_536
+"""A point with 57 tasks takes 6 kB."""
+
+_WORK = {
+    "learner": metric_names.WEIGHTS_UPDATES.name,  # counts over the whole run: repeating lost updates is no progress
+    "actor": metric_names.ACTOR_ENV_FRAMES.name,
+    "paramserver": metric_names.PARAMSERVER_ANSWERS.name,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Everything known at one moment."""
+
+    at: float = 0.0
+    """time.monotonic() in seconds."""
+    samples: Mapping[str, Samples] = field(default_factory=dict)
+    """By child's name; only children that answered."""
+    point: Mapping[str, Any] = field(default_factory=dict)
+    """Newest line of metrics.jsonl; empty before the first."""
+
+
+def work_done(child: str, samples: Samples) -> float:
+    """How much the child has worked, in units of its own; used only to see whether it grows."""
+    return total(samples, _WORK.get(child.rpartition("-")[0], ""))
+
+
+def read(run_dir: Path, pids: Mapping[str, int], scrape_endpoint: Callable[[str, float], Samples] = scrape) -> Readings:
+    """Scrape every child in ``pids`` that announced itself with that process id, and read the newest point."""
+    samples = {}
+    for name, pid in pids.items():
+        url = metrics_url(run_dir, name, pid)
+        if url is None:
+            continue
+        try:
+            samples[name] = scrape_endpoint(url, _TIMEOUT_SECONDS)
+        except ScrapeError:
+            continue  # it is starting, busy or gone: the view shows what there is
+    return Readings(at=time.monotonic(), samples=samples, point=newest_point(run_dir / METRICS))
+
+
+def metrics_url(run_dir: Path, name: str, pid: int | None = None) -> str | None:
+    """Where a child serves its metrics; None before it says so, or where another process (not ``pid``) said it."""
+    try:
+        announced = json.loads((run_dir / PROCESSES / f"{name}.json").read_text())
+        if pid is not None and announced["pid"] != pid:
+            return None
+        return f"http://127.0.0.1:{int(announced['metrics_port'])}/metrics"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def newest_point(file: Path) -> dict[str, Any]:
+    """Return the last whole line of metrics.jsonl, or nothing."""
+    try:
+        with file.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - _TAIL_BYTES))
+            lines = stream.read().splitlines()
+    except OSError:
+        return {}
+    for line in reversed(lines):
+        try:
+            point = json.loads(line)
+        except ValueError:
+            continue  # a line being written
+        if isinstance(point, dict):
+            return point
+    return {}
+
+
+class Watcher:
+    """Reads in a thread of its own, so that a child that hangs never delays the supervisor's decisions."""
+
+    def __init__(self, run_dir: Path, interval_seconds: float = _INTERVAL_SECONDS) -> None:
+        self._run_dir = run_dir
+        self._interval_seconds = interval_seconds
+        self._pids: Mapping[str, int] = {}
+        self._latest = Readings()
+        self._work: dict[str, float] = {}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+        self._thread.start()
+
+    def watch(self, pids: Mapping[str, int]) -> None:
+        """Replace the set of children to read (name -> process id)."""
+        self._pids = dict(pids)
+
+    @property
+    def latest(self) -> Readings:
+        """The newest readings."""
+        return self._latest
+
+    def most_work(self, name: str) -> float:
+        """Most work ever seen of this process since ``forget_work``, 0 before any."""
+        return self._work.get(name, 0.0)
+
+    def forget_work(self, name: str) -> None:
+        """A new process starts to count at 0."""
+        self._work.pop(name, None)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+        self._thread.join(timeout=2 * _TIMEOUT_SECONDS)
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._interval_seconds):
+            latest = read(self._run_dir, self._pids)
+            for name, samples in latest.samples.items():
+                self._work[name] = max(self.most_work(name), work_done(name, samples))
+            self._latest = latest

@@ -1,0 +1,64 @@
+"""What follows when a child ends without having been asked to. No processes, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EXIT_BAD_INPUT = 2
+"""What a service says when no restart can help: its settings, files or addresses cannot work."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How patient the supervisor is."""
+
+    first_delay_seconds: float = 0.5
+    """A killed actor should be replaced at once, a crash loop should not burn the machine."""
+    max_delay_seconds: float = 15.0
+    """Doubled per failure up to here: 0.5 + 1 + 2 + 4 s and four starts of about 5 s make the fifth failure fall within a minute."""
+    max_failures: int = 5
+    """In a row, without progress in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """A child's record."""
+
+    in_a_row: int = 0
+    """Since it last made progress."""
+    restarts: int = 0
+    """Over the whole run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Start the child again after a pause."""
+
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End the run."""
+
+    reason: str
+    exit_code: int
+
+
+def after_exit(failures: Failures, *, exit_code: int, progressed: bool, policy: RestartPolicy) -> tuple[Failures, Restart | GiveUp]:
+    """Decide what follows an unasked exit.
+
+    Args:
+        failures: the child's record before this exit.
+        exit_code: as ``subprocess`` gives it: negative for a signal.
+        progressed: whether the child did new work (see ``progress.py``) since its last failure.
+        policy: limits.
+
+    """
+    if exit_code == EXIT_BAD_INPUT:
+        return failures, GiveUp("its input cannot work (exit code 2)", EXIT_BAD_INPUT)
+    in_a_row = 1 if progressed else failures.in_a_row + 1
+    if in_a_row >= policy.max_failures:
+        return failures, GiveUp(f"it ended {in_a_row} times in a row without making progress", 1)
+    delay = min(policy.max_delay_seconds, policy.first_delay_seconds * 2 ** (in_a_row - 1))
+    return Failures(in_a_row=in_a_row, restarts=failures.restarts + 1), Restart(delay)

@@ -1,0 +1,99 @@
+"""The directory of a run: chosen fresh or taken up again, held by one supervisor at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from herd.config.loading import dump_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from herd.config.settings import RunSettings
+
+CONFIG = "config.yaml"
+LOGS = "logs"
+PROCESSES = "processes"
+_LOCK = ".lock"
+_MOST_NAMES = 10_000
+"""A directory with more runs of one name is somebody's loop."""
+
+
+class RunDirectoryError(ValueError):
+    """A run directory that cannot be used; one line."""
+
+
+def claim_run_directory(settings: RunSettings) -> RunSettings:
+    """Choose and create the directory; returns the settings with ``run_dir`` filled in.
+
+    A given ``run_dir`` must be new or empty, unless the run is resumed. Without one, runs/<name>, runs/<name>-2, ... is taken: the
+    first that does not exist.
+
+    Raises:
+        RunDirectoryError: not empty, nothing to resume, or not writable.
+
+    """
+    try:
+        directory = _resumed(settings) if settings.resume else _fresh(settings)
+    except OSError as error:
+        raise RunDirectoryError(f"{settings.directory}: cannot be made: {error.strerror or error}") from None
+    return settings.model_copy(update={"run_dir": directory})
+
+
+@contextmanager
+def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
+    """Hold ``settings.run_dir`` for this process; writes config.yaml and forgets the processes of an earlier session. Yields its path.
+
+    Raises:
+        RunDirectoryError: another ``herd train`` holds it, or it is not writable.
+
+    """
+    directory = settings.directory
+    try:
+        # Closed at exec: children do not inherit the lock, so it ends with this process however that ends.
+        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RunDirectoryError(f"{directory}: cannot be written: {error.strerror or error}") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunDirectoryError(f"{directory}: another herd train is running here") from None
+        for name in (LOGS, PROCESSES):
+            (directory / name).mkdir(exist_ok=True)
+        for announcement in (directory / PROCESSES).glob("*.json"):
+            announcement.unlink()
+        # Later readers (evaluate, watch) take the run as it is: `resume` is about this start only.
+        (directory / CONFIG).write_text(dump_settings(settings.model_copy(update={"resume": False})), encoding="utf-8")
+        yield directory
+    finally:
+        os.close(lock)
+
+
+def _resumed(settings: RunSettings) -> Path:
+    directory = settings.directory
+    if not directory.is_dir():
+        raise RunDirectoryError(f"{directory}: no such run to resume")
+    return directory
+
+
+def _fresh(settings: RunSettings) -> Path:
+    if settings.run_dir is not None:
+        settings.run_dir.mkdir(parents=True, exist_ok=True)
+        if any(settings.run_dir.iterdir()):
+            raise RunDirectoryError(f"{settings.run_dir}: not empty; add --resume to go on with it, or choose another --run_dir")
+        return settings.run_dir
+    first = settings.directory
+    first.parent.mkdir(parents=True, exist_ok=True)
+    for number in range(1, _MOST_NAMES):
+        directory = first if number == 1 else first.with_name(f"{first.name}-{number}")
+        try:
+            directory.mkdir()  # atomic: two commands started together get two names
+        except FileExistsError:
+            continue
+        return directory
+    raise RunDirectoryError(f"{first}: {_MOST_NAMES} runs of this name exist; give --name or --run_dir")

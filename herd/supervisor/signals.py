@@ -1,0 +1,45 @@
+"""Signals as something the main loop can wait for."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class SignalInbox:
+    """While entered: counts requests to stop, and wakes ``wait`` at once on them and when a child ends. Main thread only."""
+
+    def __init__(self) -> None:
+        self.stop_requests = 0
+        """SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal was closed) so far."""
+
+    def __enter__(self) -> SignalInbox:
+        self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._previous = {number: signal.signal(number, self._on_signal) for number in (*_STOPPING, signal.SIGCHLD)}
+        # A full pipe means a wake-up is already waiting.
+        self._previous_wakeup = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        signal.set_wakeup_fd(self._previous_wakeup)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        os.close(self._readable)
+        os.close(self._writable)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until a signal arrives or the time is over."""
+        ready, _, _ = select.select([self._readable], [], [], max(0.0, seconds))
+        if ready:
+            os.read(self._readable, 4096)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the signature is Python's
+        if number in _STOPPING:
+            self.stop_requests += 1

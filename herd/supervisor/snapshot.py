@@ -1,0 +1,222 @@
+"""What the live view shows, computed from readings. No input or output."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from herd.telemetry import metric_names as names
+from herd.telemetry.scrape import total
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from herd.config.settings import StopSettings
+    from herd.supervisor.readings import Readings
+
+RATE_WINDOW_SECONDS = 10.0
+"""Long enough to smooth over single updates of the deep network (about one a second on two cores)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildState:
+    """What the supervisor itself knows about a child."""
+
+    name: str
+    state: str
+    """running, restarting, stopped."""
+    pid: int | None
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRow:
+    """One process of the view."""
+
+    name: str
+    state: str
+    restarts: int
+    resident_bytes: float | None
+    cpu_cores: float | None
+    """Cores kept busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One task of the view."""
+
+    name: str
+    episodes: int
+    episode_return: float | None
+    """Mean of the last 100 games; None before the first ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """One picture of the run. None: not known (yet)."""
+
+    elapsed_seconds: float
+    env_frames: float
+    frames_per_second: float | None
+    learner_updates: float | None
+    policy_lag: float | None
+    """Mean, learner updates."""
+    queue_unrolls: float | None
+    queue_capacity: float | None
+    starved_share: float | None
+    """Share of its time that the learner waited for a batch."""
+    blocked_share: float | None
+    """Share of their time that actors waited for credit, over all actors."""
+    weights_wait_share: float | None
+    """Share of their time that actors waited for weights."""
+    progress: float | None
+    """0..1 to the nearest stop condition; None where there is none."""
+    eta_seconds: float | None
+    tasks: tuple[TaskRow, ...]
+    children: tuple[ChildRow, ...]
+
+    @property
+    def bottleneck(self) -> str:
+        """Who waits for whom, in words."""
+        if self.starved_share is None or self.blocked_share is None:
+            return "starting"
+        if max(self.starved_share, self.blocked_share) < 0.05:
+            return "nobody waits"
+        if self.starved_share >= self.blocked_share:
+            return "the learner waits for actors"
+        return "actors wait for the learner"
+
+
+class Rate:
+    """Growth per second of a counter over the last ``window`` seconds; a restarted process's counter begins anew."""
+
+    def __init__(self, window_seconds: float = RATE_WINDOW_SECONDS) -> None:
+        self._window_seconds = window_seconds
+        self._points: deque[tuple[float, float]] = deque()
+
+    def add(self, at: float, value: float) -> None:
+        """Take the counter's value at a time in seconds."""
+        if self._points and value < self._points[-1][1]:
+            self._points.clear()
+        if self._points and at <= self._points[-1][0]:
+            return
+        self._points.append((at, value))
+        # The oldest point kept is the newest that is at least a window old.
+        while len(self._points) > 2 and at - self._points[1][0] >= self._window_seconds:
+            self._points.popleft()
+
+    @property
+    def per_second(self) -> float | None:
+        """None before two points."""
+        if len(self._points) < 2:
+            return None
+        (first_at, first), (last_at, last) = self._points[0], self._points[-1]
+        return (last - first) / (last_at - first_at)
+
+
+@dataclass(slots=True)
+class SnapshotMaker:
+    """Turns a series of readings into pictures; remembers counters to make rates of them."""
+
+    stop: StopSettings
+    _rates: dict[tuple[str, str], Rate] = field(default_factory=dict)
+    _point_frames: float = 0.0
+    _counter_at_point: float = 0.0
+
+    def make(self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float) -> RunSnapshot:
+        """Make the picture of this moment."""
+        learner = next((child.name for child in children if child.name.startswith("learner")), "")
+        actors = [child.name for child in children if child.name.startswith("actor")]
+        env_frames = self._env_frames(readings, learner)
+        rate = self._rate(readings, learner, names.LEARNER_ENV_FRAMES.name)
+        progress, eta = _progress(self.stop, env_frames, rate, elapsed_seconds)
+        point = readings.point
+        return RunSnapshot(
+            elapsed_seconds=elapsed_seconds,
+            env_frames=env_frames,
+            frames_per_second=rate,
+            learner_updates=point.get("learner_updates"),
+            policy_lag=self._policy_lag(readings, learner),
+            queue_unrolls=_gauge(readings, learner, names.QUEUE_DEPTH.name),
+            queue_capacity=_gauge(readings, learner, names.QUEUE_CAPACITY.name),
+            starved_share=self._rate(readings, learner, names.LEARNER_STARVED.name),
+            blocked_share=self._mean_rate(readings, actors, names.ACTOR_BLOCKED.name),
+            weights_wait_share=self._mean_rate(readings, actors, names.ACTOR_WEIGHTS_WAIT.name),
+            progress=progress,
+            eta_seconds=eta,
+            tasks=_tasks(readings, learner),
+            children=tuple(self._row(readings, child) for child in children),
+        )
+
+    def _env_frames(self, readings: Readings, learner: str) -> float:
+        """Of the whole run: the newest point's, plus what the learner's own counter (of this process) has grown since."""
+        counter = total(readings.samples.get(learner, {}), names.LEARNER_ENV_FRAMES.name)
+        frames = float(readings.point.get("env_frames") or 0)
+        if frames != self._point_frames or counter < self._counter_at_point:
+            self._point_frames, self._counter_at_point = frames, counter
+        return self._point_frames + counter - self._counter_at_point
+
+    def _policy_lag(self, readings: Readings, learner: str) -> float | None:
+        lags = self._rate(readings, learner, f"{names.POLICY_LAG.name}_sum")
+        unrolls = self._rate(readings, learner, f"{names.POLICY_LAG.name}_count")
+        return lags / unrolls if lags is not None and unrolls else None
+
+    def _row(self, readings: Readings, child: ChildState) -> ChildRow:
+        return ChildRow(
+            name=child.name,
+            state=child.state,
+            restarts=child.restarts,
+            resident_bytes=_gauge(readings, child.name, names.PROCESS_RESIDENT_MEMORY.name),
+            cpu_cores=self._rate(readings, child.name, names.PROCESS_CPU.name),
+        )
+
+    def _mean_rate(self, readings: Readings, children: Sequence[str], metric: str) -> float | None:
+        rates = [rate for child in children if (rate := self._rate(readings, child, metric)) is not None]
+        return sum(rates) / len(rates) if rates else None
+
+    def _rate(self, readings: Readings, child: str, metric: str) -> float | None:
+        samples = readings.samples.get(child)
+        if samples is None:
+            return None
+        rate = self._rates.setdefault((child, metric), Rate())
+        rate.add(readings.at, total(samples, metric))
+        return rate.per_second
+
+
+def _gauge(readings: Readings, child: str, metric: str) -> float | None:
+    value = readings.samples.get(child, {}).get((metric, ()))
+    return None if value is None or math.isnan(value) else value
+
+
+def _tasks(readings: Readings, learner: str) -> tuple[TaskRow, ...]:
+    """From the learner's metrics, or from the newest point while it does not answer."""
+    samples = readings.samples.get(learner, {})
+    live = {dict(labels)["task"]: value for (name, labels), value in samples.items() if name == names.EPISODE_RETURN.name}
+    logged: Mapping[str, Mapping[str, float | None]] = readings.point.get("tasks") or {}
+    rows = []
+    for task in dict.fromkeys([*logged, *live]):
+        known = logged.get(task, {})
+        episode_return = live.get(task, known.get("episode_return_mean_100"))
+        episodes = max(int(total(samples, names.EPISODES.name, task=task)), int(known.get("episodes") or 0))
+        missing = episode_return is None or math.isnan(episode_return) or episodes == 0
+        rows.append(TaskRow(task, episodes, None if missing else episode_return))
+    return tuple(rows)
+
+
+def _progress(
+    stop: StopSettings, env_frames: float, frames_per_second: float | None, elapsed_seconds: float
+) -> tuple[float | None, float | None]:
+    """Fraction done and seconds left until the stop condition that comes first."""
+    conditions: list[tuple[float, float]] = []  # (seconds left, fraction done)
+    if stop.wall_seconds is not None:
+        conditions.append((max(0.0, stop.wall_seconds - elapsed_seconds), min(1.0, elapsed_seconds / stop.wall_seconds)))
+    if stop.env_frames is not None:
+        left = max(0.0, stop.env_frames - env_frames)
+        seconds = left / frames_per_second if frames_per_second else (math.inf if left else 0.0)
+        conditions.append((seconds, min(1.0, env_frames / stop.env_frames)))
+    if not conditions:
+        return None, None
+    seconds, fraction = min(conditions)
+    return fraction, seconds if math.isfinite(seconds) else None

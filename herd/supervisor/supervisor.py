@@ -1,0 +1,203 @@
+"""The loop that keeps a run's processes alive until it is over. Decisions are taken in restarts.py and shutdown.py."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from herd.supervisor.child import Child, describe_exit, last_lines
+from herd.supervisor.plan import ChildPlan, Start
+from herd.supervisor.readings import Watcher
+from herd.supervisor.restarts import EXIT_BAD_INPUT, Failures, GiveUp, RestartPolicy, after_exit
+from herd.supervisor.run_directory import LOGS
+from herd.supervisor.shutdown import Grace, Phase, Shutdown, Signals
+from herd.supervisor.signals import SignalInbox
+from herd.supervisor.snapshot import ChildState, SnapshotMaker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from herd.config.settings import StopSettings
+    from herd.supervisor.view import View
+
+_TICK_SECONDS = 0.5
+"""Redraws, restarts that are due and deadlines; signals and dead children wake the loop at once."""
+_SHOWN_LOG_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    exit_code: int
+    """0: a stop condition or a request to stop; 2: a child's input cannot work; 1: anything else."""
+    message: str
+    """One line; empty where all went well."""
+    log_lines: tuple[str, ...] = ()
+    """End of the log of the child that ended the run."""
+    log: Path | None = None
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A child's place: the process that fills it now, or when the next one will."""
+
+    plan: ChildPlan
+    log: Path
+    child: Child | None = None
+    start_at: float | None = 0.0
+    """When to start it; None while it runs or when it is not wanted any more."""
+    failures: Failures = field(default_factory=Failures)
+    most_work: float = 0.0
+    """Before the present process."""
+
+
+class Supervisor:
+    """Runs the children of one run; ``run`` returns when all have ended."""
+
+    def __init__(
+        self,
+        plans: Sequence[ChildPlan],
+        run_dir: Path,
+        stop: StopSettings,
+        view: View,
+        *,
+        started: float | None = None,
+        policy: RestartPolicy | None = None,
+        grace: Grace | None = None,
+    ) -> None:
+        """Prepare; nothing is started.
+
+        Args:
+            plans: children in the order to start them; one of them is the learner, whose end with code 0 ends the run.
+            run_dir: where logs go and announcements are found.
+            stop: the run's stop conditions: the learner obeys them, the view shows the way to them.
+            view: what the user sees.
+            started: time.monotonic() when the command began, in seconds; None: now.
+            policy: of restarts.
+            grace: of shutdown.
+
+        """
+        self._run_dir = run_dir
+        self._stop = stop
+        self._view = view
+        self._started = time.monotonic() if started is None else started
+        self._policy = policy or RestartPolicy()
+        self._slots = {plan.name: _Slot(plan, run_dir / LOGS / f"{plan.name}.log") for plan in plans}
+        self._learner = next(plan.name for plan in plans if plan.service == "learner")
+        self._shutdown = Shutdown(grace or Grace(), self._learner)
+        self._outcome = Outcome(0, "")
+        self._snapshots = SnapshotMaker(stop)
+
+    def run(self) -> Outcome:
+        """Start everything and stay until nothing is left. Call from the main thread, which owns the signals."""
+        watcher = Watcher(self._run_dir)
+        try:
+            with SignalInbox() as inbox:
+                answered = 0
+                while not self._is_over():
+                    if inbox.stop_requests > answered:
+                        answered += 1
+                        self._asked_to_stop(first=answered == 1)
+                    self._collect_exits(watcher)
+                    self._start_due()
+                    if self._stop.wall_seconds is not None and self._elapsed() >= self._stop.wall_seconds:
+                        self._request_stop()  # on time also where the learner took its time to start
+                    self._send(*self._shutdown.advance(time.monotonic(), self._alive()))
+                    self._look(watcher)
+                    if not self._is_over() and inbox.stop_requests == answered:
+                        inbox.wait(_TICK_SECONDS)
+        finally:
+            # Also when the loop itself failed: nothing stays behind.
+            self._send(*self._shutdown.hurry(self._alive()))
+            watcher.close()
+        return self._outcome
+
+    def _collect_exits(self, watcher: Watcher) -> None:
+        for name, slot in self._slots.items():
+            if slot.child is None or (code := slot.child.exit_code()) is None:
+                continue
+            slot.child = None
+            if self._shutdown.phase is not Phase.RUNNING:
+                self._ended_while_stopping(name, code)
+            elif name == self._learner and code == 0:
+                self._request_stop()
+            else:
+                self._ended_unasked(slot, code, watcher)
+
+    def _ended_unasked(self, slot: _Slot, code: int, watcher: Watcher) -> None:
+        name = slot.plan.name
+        work = watcher.most_work(name)
+        # The learner's work counts over the whole run: doing lost updates again is no progress. The others count from their start.
+        progressed = work > (slot.most_work if name == self._learner else 0.0)
+        slot.most_work = max(slot.most_work, work)
+        watcher.forget_work(name)
+        slot.failures, decision = after_exit(slot.failures, exit_code=code, progressed=progressed, policy=self._policy)
+        if isinstance(decision, GiveUp):
+            self._fail(name, decision.exit_code, f"{name} ended ({describe_exit(code)}): {decision.reason}")
+            self._request_stop()
+        else:
+            slot.start_at = time.monotonic() + decision.delay_seconds
+            self._view.note(f"{name} ended ({describe_exit(code)}); it starts again in {decision.delay_seconds:g} s (log: {slot.log})")
+
+    def _ended_while_stopping(self, name: str, code: int) -> None:
+        """A learner that could not finish in order may have lost its last checkpoint: that is worth a word and an exit code."""
+        if name == self._learner and code != 0 and self._outcome.exit_code == 0:
+            self._fail(name, EXIT_BAD_INPUT if code == EXIT_BAD_INPUT else 1, f"{name} did not stop in order ({describe_exit(code)})")
+
+    def _fail(self, name: str, exit_code: int, message: str) -> None:
+        log = self._slots[name].log
+        self._outcome = Outcome(exit_code, message, tuple(last_lines(log, _SHOWN_LOG_LINES)), log)
+
+    def _start_due(self) -> None:
+        if self._shutdown.phase is not Phase.RUNNING:
+            return
+        now = time.monotonic()
+        for slot in self._slots.values():
+            if slot.child is None and slot.start_at is not None and now >= slot.start_at:
+                slot.start_at = None
+                command = slot.plan.command(Start(slot.failures.restarts, self._elapsed()))
+                slot.child = Child(command, slot.plan.environment, slot.log)
+
+    def _asked_to_stop(self, *, first: bool) -> None:
+        if first and self._shutdown.phase is Phase.RUNNING:
+            self._view.note("stopping: the learner writes a checkpoint (once more to kill everything at once)")
+            self._request_stop()
+        elif not first:
+            if self._outcome.exit_code == 0:
+                self._outcome = Outcome(1, "killed: the newest checkpoint is an older one")
+            self._send(*self._shutdown.hurry(self._alive()))
+
+    def _request_stop(self) -> None:
+        self._send(*self._shutdown.request(time.monotonic(), self._alive()))
+
+    def _send(self, state: Shutdown, signals: Signals) -> None:
+        self._shutdown = state
+        for name, number in signals:
+            child = self._slots[name].child
+            if child is not None:
+                child.send(number)
+
+    def _look(self, watcher: Watcher) -> None:
+        watcher.watch({name: slot.child.pid for name, slot in self._slots.items() if slot.child is not None})
+        states = [
+            ChildState(name, self._state(slot), slot.child.pid if slot.child else None, slot.failures.restarts)
+            for name, slot in self._slots.items()
+        ]
+        self._view.show(self._snapshots.make(watcher.latest, states, self._elapsed()))
+
+    def _state(self, slot: _Slot) -> str:
+        if slot.child is not None:
+            return "running" if self._shutdown.phase is Phase.RUNNING else "stopping"
+        return "restarting" if self._shutdown.phase is Phase.RUNNING else "stopped"
+
+    def _alive(self) -> list[str]:
+        return [name for name, slot in self._slots.items() if slot.child is not None]
+
+    def _is_over(self) -> bool:
+        return self._shutdown.phase is Phase.DONE
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._started

@@ -1,0 +1,195 @@
+"""The run on the terminal: a live panel where there is one, a line every few seconds where output goes to a file."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from herd.supervisor.snapshot import ChildRow, RunSnapshot, TaskRow
+
+PLAIN_INTERVAL_SECONDS = 10.0
+"""Readable in a log of hours: 360 lines an hour."""
+_MOST_ROWS = 12
+"""Tasks and processes shown one by one; a terminal has 24 lines or more."""
+
+
+class View(Protocol):
+    """What the supervisor tells the user."""
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Show the present picture."""
+
+    def note(self, message: str) -> None:
+        """Say something once."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+def make_view(console: Console, title: str) -> View:
+    """Return the live view on a terminal, plain lines elsewhere."""
+    return LiveView(console, title) if console.is_terminal else PlainView(console)
+
+
+class PlainView:
+    """One line now and then."""
+
+    def __init__(self, console: Console, interval_seconds: float = PLAIN_INTERVAL_SECONDS) -> None:
+        self._console = console
+        self._interval_seconds = interval_seconds
+        self._shown_at = -math.inf
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Print a line if the last one is old enough."""
+        now = time.monotonic()
+        if now - self._shown_at >= self._interval_seconds:
+            self._shown_at = now
+            self.note(one_line(snapshot))
+
+    def note(self, message: str) -> None:
+        """Print a line of its own, never wrapped."""
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Nothing to put back."""
+
+
+class LiveView:
+    """A panel that redraws itself twice a second at most."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._title = title
+        self._live = Live(console=console, refresh_per_second=2, transient=False)
+        self._live.start()
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Redraw."""
+        self._live.update(panel(snapshot, self._title))
+
+    def note(self, message: str) -> None:
+        """Print above the panel."""
+        self._live.console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Stop redrawing; the last picture stays."""
+        self._live.stop()
+
+
+def one_line(snapshot: RunSnapshot) -> str:
+    """``00:30  461 k frames (24 %, 01:35 left)  15,432 frames/s  breakout 3.2  ...``."""
+    parts = [clock(snapshot.elapsed_seconds), f"{count(snapshot.env_frames)} frames{_progress_text(snapshot)}"]
+    parts.append(f"{_number(snapshot.frames_per_second)} frames/s")
+    parts += [f"{task.name} return {_return(task)}" for task in snapshot.tasks[:_MOST_ROWS]]
+    parts.append(f"lag {_number(snapshot.policy_lag, 1)}")
+    parts.append(f"queue {_number(snapshot.queue_unrolls)}/{_number(snapshot.queue_capacity)}")
+    parts.append(f"learner starved {_percent(snapshot.starved_share)}, actors blocked {_percent(snapshot.blocked_share)}")
+    restarts = sum(child.restarts for child in snapshot.children)
+    if restarts:
+        parts.append(f"restarts {restarts}")
+    return "  ".join(parts)
+
+
+def panel(snapshot: RunSnapshot, title: str) -> RenderableType:
+    """Draw the live panel."""
+    head = Table.grid(padding=(0, 2), expand=True)
+    head.add_column(ratio=1)
+    head.add_column(justify="right", no_wrap=True)
+    done = snapshot.progress
+    head.add_row(
+        ProgressBar(total=1.0, completed=done or 0.0, pulse=done is None),
+        Text(f"{clock(snapshot.elapsed_seconds)}{_progress_text(snapshot)}"),
+    )
+    facts = Table.grid(padding=(0, 3))
+    facts.add_row("frames", "frames/s", "updates", "policy lag", "queue", style="dim")
+    facts.add_row(
+        count(snapshot.env_frames),
+        Text(_number(snapshot.frames_per_second), style="bold"),
+        _number(snapshot.learner_updates),
+        _number(snapshot.policy_lag, 1),
+        f"{_number(snapshot.queue_unrolls)}/{_number(snapshot.queue_capacity)}",
+    )
+    waits = Text.assemble(
+        (snapshot.bottleneck, "bold"),
+        f"   learner starved {_percent(snapshot.starved_share)}, actors blocked {_percent(snapshot.blocked_share)}, "
+        f"waiting for weights {_percent(snapshot.weights_wait_share)}",
+    )
+    body: list[RenderableType] = [head, facts, waits]
+    if snapshot.tasks:
+        body.append(_task_table(snapshot.tasks))
+    body.append(_process_table(snapshot.children))
+    return Panel(Group(*body), title=title, border_style="dim")
+
+
+def _task_table(tasks: Sequence[TaskRow]) -> Table:
+    table = _table("task", "games", "return (last 100)")
+    for task in tasks[:_MOST_ROWS]:
+        table.add_row(task.name, f"{task.episodes:,}", Text(_return(task), style="bold"))
+    if len(tasks) > _MOST_ROWS:
+        table.add_row(f"and {len(tasks) - _MOST_ROWS} more", "", "")
+    return table
+
+
+def _process_table(children: Sequence[ChildRow]) -> Table:
+    table = _table("process", "state", "cores", "memory", "restarts")
+    for child in children[:_MOST_ROWS]:
+        memory = "-" if child.resident_bytes is None else f"{child.resident_bytes / 2**20:,.0f} MiB"
+        style = "" if child.state == "running" else "yellow"
+        table.add_row(child.name, Text(child.state, style=style), _number(child.cpu_cores, 2), memory, str(child.restarts))
+    if len(children) > _MOST_ROWS:
+        table.add_row(f"and {len(children) - _MOST_ROWS} more", "", "", "", "")
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def clock(seconds: float) -> str:
+    """``02:05``, ``1:02:05``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
+
+
+def count(number: float) -> str:
+    """``950``, ``461 k``, ``1.25 M``, ``2.00 G``."""
+    for size, letter, digits in ((1e9, "G", 2), (1e6, "M", 2), (1e4, "k", 0)):
+        if number >= size:
+            return f"{number / (1e3 if letter == 'k' else size):.{digits}f} {letter}"
+    return f"{number:.0f}"
+
+
+def _progress_text(snapshot: RunSnapshot) -> str:
+    if snapshot.progress is None:
+        return ""
+    left = "" if snapshot.eta_seconds is None else f", {clock(snapshot.eta_seconds)} left"
+    return f" ({snapshot.progress:.0%}{left})"
+
+
+def _return(task: TaskRow) -> str:
+    return "-" if task.episode_return is None else f"{task.episode_return:,.2f}"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{max(0.0, value):.0%}"

@@ -1,0 +1,8 @@
+"""Metrics, health endpoint and logs of every process; the only door to prometheus_client."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from herd.telemetry.http_endpoint import MetricsEndpointError
+from herd.telemetry.telemetry import Telemetry
+
+__all__ = ["Counter", "Gauge", "Histogram", "MetricsEndpointError", "Telemetry"]

@@ -1,0 +1,106 @@
+"""A few fixed pages over HTTP, for Prometheus and for probes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import NamedTuple, Self
+
+CLIENT_TIMEOUT_SECONDS = 5.0
+"""A client that stays silent this long loses its connection: a thread waits for it meanwhile."""
+
+
+class MetricsEndpointError(OSError):
+    """The metrics endpoint cannot be bound; the message names host, port and cause. ``errno`` is the cause's."""
+
+
+class Reply(NamedTuple):
+    """What a page answers."""
+
+    status: int
+    body: bytes
+    content_type: str
+
+    @classmethod
+    def line(cls, status: int, text: str) -> Self:
+        """Answer a line of plain text."""
+        return cls(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
+
+
+Page = Callable[[], Reply]
+
+
+class HttpEndpoint:
+    """Serves GET and HEAD of ``pages`` from daemon threads until ``close()``; ``port`` is the one bound.
+
+    Raises ``MetricsEndpointError`` when the address cannot be bound.
+    """
+
+    def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
+        try:
+            self._server = _Server(host, port, pages)
+        except OSError as error:
+            refused = MetricsEndpointError(
+                f"cannot serve metrics on {host}:{port}: {error.strerror or error}; set another metrics_port, or 0"
+            )
+            refused.errno = error.errno
+            raise refused from error
+        self.port: int = self._server.server_address[1]
+        # 0.1 s bounds how long close() waits for the loop to notice.
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics-endpoint", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Free the port. Answers under way end with their own threads."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
+        self.pages = pages
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        self.address_family = family
+        super().__init__((str(address[0]), port), _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks the name service who we are, which takes seconds where there is none.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Stay silent: a client that went away in the middle of an answer is no event worth a traceback."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version = "herd"
+    sys_version = ""
+    timeout = CLIENT_TIMEOUT_SECONDS
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        page = self.server.pages.get(self.path.partition("?")[0])
+        reply = page() if page is not None else Reply.line(404, "not found; there are " + ", ".join(self.server.pages))
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.content_type)
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(reply.body)
+
+    def log_message(self, *args: object) -> None:
+        """Stay silent: scrapes come every few seconds."""

@@ -1,0 +1,117 @@
+"""Structured logs on standard error: lines for people at a terminal, JSON for a cluster."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, TextIO
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.types import Processor
+
+MAX_LIMITED_KEYS = 1024
+"""Keys may come from the wire: beyond these, all others share one, so that a stranger cannot fill the memory."""
+
+
+def configure_logging(service: str, level: str = "info", json: bool = False, *, stream: TextIO | None = None, **fields: object) -> None:
+    """Set up the logs of this process; the last call wins.
+
+    ``level``: debug, info, warning or error. ``json``: one object a line instead of coloured text. ``fields`` (run, index) go into
+    every line beside ``service``. Lines of the standard ``logging`` module, as libraries write them, come out in the same form.
+    Raises ``ValueError`` when the level has no such name.
+    """
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ValueError(f"log level must be debug, info, warning or error, not {level!r}")
+    target = stream if stream is not None else sys.stderr
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _add_fields({"service": service, **fields}),
+    ]
+    rendering: list[Processor] = (
+        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+        if json
+        else [structlog.dev.ConsoleRenderer(colors=target.isatty())]
+    )
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering]
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(number)
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        # Loggers are made at import time, before this call: caching would freeze them in the state before it.
+        cache_logger_on_first_use=False,
+    )
+
+
+def get_logger(name: str = "herd") -> structlog.stdlib.BoundLogger:
+    """Return a logger: ``log.info("listening", port=7100)``. May be called before ``configure_logging``."""
+    return structlog.stdlib.get_logger(name)
+
+
+class LimitedWarnings:
+    """At most one warning per key and interval; the next one says how many were held back as ``suppressed``.
+
+    Safe from any thread. Remembers at most ``MAX_LIMITED_KEYS`` keys.
+    """
+
+    def __init__(
+        self,
+        logger: structlog.stdlib.BoundLogger,
+        *,
+        interval_seconds: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._logger = logger
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def warn(self, key: str, event: str, **fields: object) -> bool:
+        """Warn, unless this key did within the interval; returns whether it did."""
+        now = self._clock()
+        with self._lock:
+            if key not in self._last and len(self._last) >= MAX_LIMITED_KEYS:
+                key = "(other keys)"
+            at, suppressed = self._last.get(key, (None, 0))
+            if at is not None and now - at < self._interval_seconds:
+                self._last[key] = (at, suppressed + 1)
+                return False
+            self._last[key] = (now, 0)
+        if suppressed:
+            fields = {**fields, "suppressed": suppressed}
+        self._logger.warning(event, **fields)
+        return True
+
+
+_limited = LimitedWarnings(get_logger())
+
+
+def warn_limited(key: str, event: str, **fields: object) -> bool:
+    """Warn at most once a minute per ``key``, over the whole process: for what strangers or a broken disk can repeat without end."""
+    return _limited.warn(key, event, **fields)
+
+
+def _add_fields(fields: dict[str, object]) -> Processor:
+    def add(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+        for name, value in fields.items():
+            event.setdefault(name, value)
+        return event
+
+    return add

@@ -1,0 +1,210 @@
+"""One process's metrics, heartbeat and readiness, served over HTTP."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import threading
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+import psutil
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from herd.telemetry import metric_names as names
+from herd.telemetry.http_endpoint import HttpEndpoint, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+# A `_created` series beside every counter would double what an actor exports and says nothing that Prometheus needs.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+DEFAULT_ALIVE_SECONDS = 60.0
+"""The longest honest silence of a main loop is a first update with a cold torch or a checkpoint on a slow disk: seconds; 60 is 10x."""
+
+Instrument = TypeVar("Instrument", Counter, Gauge, Histogram)
+Labels = tuple[str, ...]
+
+
+class Telemetry:
+    """Metrics of one process, out of the catalogue.
+
+    Ask for an instrument once, outside the hot loop, and keep it: ``inc``, ``set`` and ``observe`` on it take about a microsecond and
+    may be called from any thread. A metric that the catalogue does not give to this service is a ``ValueError``, which is what keeps
+    an actor within its budget of series.
+
+    ``service``: who exports. ``run``: the run's name. ``alive_seconds``: age of the last ``beat()`` at which ``/healthz`` fails.
+    """
+
+    def __init__(
+        self,
+        service: names.Service,
+        run: str,
+        *,
+        alive_seconds: float = DEFAULT_ALIVE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.service: names.Service = service
+        self._alive_seconds = alive_seconds
+        self._clock = clock
+        self._registry = CollectorRegistry()
+        self._instruments: dict[str, Counter | Gauge | Histogram] = {}
+        self._readings = _Readings()
+        self._registry.register(self._readings)
+        self._lock = threading.Lock()
+        self._endpoint: HttpEndpoint | None = None
+        self._last_beat = clock()
+        self._ready = False
+        self._unready_reason = "starting"
+        self._weights_at: float | None = None
+        self._export_process(run)
+
+    def counter(self, metric: names.CounterMetric, **labels: str) -> Counter:
+        """Return the counter with these label values: the same one at every call."""
+        return self._instrument(Counter, metric, labels)
+
+    def gauge(self, metric: names.GaugeMetric, **labels: str) -> Gauge:
+        """Return the gauge with these label values."""
+        return self._instrument(Gauge, metric, labels)
+
+    def histogram(self, metric: names.HistogramMetric, **labels: str) -> Histogram:
+        """Return the histogram with these label values."""
+        return self._instrument(Histogram, metric, labels)
+
+    def read(self, metric: names.CounterMetric | names.GaugeMetric, function: Callable[[], float], **labels: str) -> None:
+        """Call ``function`` at every scrape, from the HTTP thread, instead of setting the metric: for totals that live elsewhere.
+
+        It must be safe to call from another thread, quick, and, for a counter, must never go down.
+        """
+        values = self._label_values(metric, labels)
+        with self._lock:
+            if metric.name in self._instruments:
+                raise ValueError(f"{metric.name} is already set by hand: it cannot be read from a function too")
+            self._readings.add(metric, values, function)
+
+    def set_weights_version(self, lineage: int, updates: int) -> None:
+        """Export the version of the weights now held (learner: just published). Their age counts from this call."""
+        self._weights_at = self._clock()
+        self.gauge(names.WEIGHTS_LINEAGE).set(lineage)
+        self.gauge(names.WEIGHTS_UPDATES).set(updates)
+
+    def beat(self) -> None:
+        """Tell that the main loop came round. Costs one read of the clock."""
+        self._last_beat = self._clock()
+
+    @property
+    def heartbeat_age_seconds(self) -> float:
+        """Since the last ``beat()``, or since construction."""
+        return self._clock() - self._last_beat
+
+    def alive(self) -> bool:
+        """Whether the last ``beat()`` is recent enough; what ``/healthz`` answers."""
+        return self.heartbeat_age_seconds <= self._alive_seconds
+
+    def set_ready(self, ready: bool, reason: str = "") -> None:
+        """Set what ``/readyz`` answers from now on; ``reason`` tells the operator what is still missing."""
+        self._unready_reason = reason
+        self._ready = ready
+
+    def exposition(self) -> bytes:
+        """Return the text that ``/metrics`` answers, in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def serve(self, host: str, port: int) -> int:
+        """Serve ``/metrics``, ``/healthz`` and ``/readyz`` from threads of their own; returns the port (0 takes a free one).
+
+        Raises ``MetricsEndpointError``, an ``OSError`` that names host and port, when the address cannot be bound.
+        """
+        if self._endpoint is not None:
+            raise RuntimeError(f"already serving on port {self._endpoint.port}")
+        self._endpoint = HttpEndpoint(host, port, {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz})
+        return self._endpoint.port
+
+    def close(self) -> None:
+        """Stop serving. May be called twice."""
+        if self._endpoint is not None:
+            self._endpoint.close()
+            self._endpoint = None
+
+    def _metrics(self) -> Reply:
+        return Reply(200, self.exposition(), "text/plain; version=0.0.4; charset=utf-8")
+
+    def _healthz(self) -> Reply:
+        age = self.heartbeat_age_seconds
+        if self.alive():
+            return Reply.line(200, "ok")
+        return Reply.line(503, f"the main loop has been silent for {age:.1f} s; the limit is {self._alive_seconds:g} s")
+
+    def _readyz(self) -> Reply:
+        return Reply.line(200, "ok") if self._ready else Reply.line(503, f"not ready: {self._unready_reason or 'no reason given'}")
+
+    def _export_process(self, run: str) -> None:
+        process = psutil.Process()
+        version = importlib.metadata.version("herd-rl")
+        self.gauge(names.PROCESS_INFO, service=self.service, run=run, version=version).set(1)
+        self.read(names.PROCESS_RESIDENT_MEMORY, lambda: float(process.memory_info().rss))
+        self.read(names.PROCESS_CPU, lambda: sum(process.cpu_times()[:2]))
+        self.read(names.HEARTBEAT_AGE, lambda: self.heartbeat_age_seconds)
+        self.read(names.WEIGHTS_AGE, lambda: float("nan") if self._weights_at is None else self._clock() - self._weights_at)
+
+    def _instrument(self, kind: type[Instrument], metric: names.Metric, labels: Mapping[str, str]) -> Instrument:
+        values = self._label_values(metric, labels)
+        with self._lock:
+            instrument = self._instruments.get(metric.name)
+            if instrument is None:
+                instrument = self._instruments[metric.name] = self._make(metric)
+        if not isinstance(instrument, kind):
+            raise TypeError(f"{metric.name} is a {type(instrument).__name__}, not a {kind.__name__}")
+        return instrument.labels(*values) if values else instrument
+
+    def _make(self, metric: names.Metric) -> Counter | Gauge | Histogram:
+        if self._readings.has(metric):
+            raise ValueError(f"{metric.name} is already read from a function: it cannot be set by hand too")
+        instrument: Counter | Gauge | Histogram
+        if isinstance(metric, names.HistogramMetric):
+            instrument = Histogram(metric.name, metric.help, metric.labels, registry=self._registry, buckets=metric.buckets)
+        else:
+            kind = Counter if isinstance(metric, names.CounterMetric) else Gauge
+            instrument = kind(metric.name, metric.help, metric.labels, registry=self._registry)
+        if self.service != "actor":
+            # A series that appears with its first event hides that event from rate(). Actors keep to their budget instead.
+            for value in metric.values:
+                instrument.labels(value)
+        return instrument
+
+    def _label_values(self, metric: names.Metric, labels: Mapping[str, str]) -> Labels:
+        if self.service not in metric.services:
+            raise ValueError(f"{metric.name} is not a metric of the {self.service}: the catalogue gives it to {', '.join(metric.services)}")
+        if set(labels) != set(metric.labels):
+            raise ValueError(f"{metric.name} takes the labels {list(metric.labels)}, not {sorted(labels)}")
+        values = tuple(labels[label] for label in metric.labels)
+        if metric.values and values[0] not in metric.values:
+            if "other" not in metric.values:
+                raise ValueError(f"{metric.name}: {metric.labels[0]} must be one of {', '.join(metric.values)}, not {values[0]!r}")
+            return ("other",)
+        return values
+
+
+class _Readings(Collector):
+    """Metrics whose values are asked for at the scrape."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, tuple[names.Metric, dict[Labels, Callable[[], float]]]] = {}
+
+    def add(self, metric: names.Metric, values: Labels, function: Callable[[], float]) -> None:
+        functions = self._functions.get(metric.name, (metric, {}))[1]
+        # Replaced whole, so that a scrape under way keeps iterating over what it has.
+        self._functions = {**self._functions, metric.name: (metric, {**functions, values: function})}
+
+    def has(self, metric: names.Metric) -> bool:
+        return metric.name in self._functions
+
+    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
+        for metric, functions in self._functions.values():
+            kind = CounterMetricFamily if isinstance(metric, names.CounterMetric) else GaugeMetricFamily
+            family = kind(metric.name, metric.help, labels=metric.labels)
+            for values, function in functions.items():
+                family.add_metric(values, function())
+            yield family

@@ -1,0 +1,202 @@
+"""Headers and arrays to frames and back.
+
+Reading raises nothing but ``MalformedMessage`` and writes nothing before every check has passed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import numpy as np
+from pydantic import ValidationError
+
+from herd.wire.layout import DTYPES, Array, Arrays, FieldSpec, UnrollLayout
+from herd.wire.messages import MAX_EPISODES, MAX_HEADER_BYTES, MESSAGE, ArrayHeader, Compression, Message, Unrolls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Frame = bytes | memoryview
+"""One ZeroMQ frame: bytes, or a view of one contiguous buffer that must not change until the message is acknowledged."""
+
+MIN_COMPRESSED_BYTES = 4096
+"""Smaller arrays travel raw: 32 unrolls of every field but frames, logits and core state take less, and a call costs about 2 us."""
+
+
+class MalformedMessage(Exception):  # noqa: N818 - a fact about the message
+    """A message breaks the protocol; ``reason`` is one short line for the log."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def payload_digest(payload: Frame) -> str:
+    """Return the hex SHA-256 of a slice of weights."""
+    return hashlib.sha256(payload).hexdigest()
+
+
+def encode(message: Message, arrays: Arrays | None = None, compression: Compression = "none") -> list[Frame]:
+    """Return the frames of ``message``: the header, then one frame per array in the order given.
+
+    Contiguous uncompressed arrays are not copied: their frames are views. ``arrays`` fills ``message.arrays`` of an ``Unrolls``.
+
+    Raises:
+        TypeError: arrays with a message that carries none, or a dtype that may not travel.
+        ValueError: the header is larger than ``MAX_HEADER_BYTES`` (too many episode reports).
+
+    """
+    header = message.model_dump()
+    frames: list[Frame] = []
+    if arrays is not None:
+        if not isinstance(message, Unrolls):
+            raise TypeError(f"{message.type} carries no arrays")
+        described = []
+        for name, array in arrays.items():
+            if array.dtype.str not in DTYPES:
+                raise TypeError(f"array {name} has dtype {array.dtype}, which may not travel")
+            used, frame = _pack(array, compression)
+            described.append({"name": name, "dtype": array.dtype.str, "shape": array.shape, "compression": used})
+            frames.append(frame)
+        header["arrays"] = described
+    packed: bytes = msgpack.packb(header)
+    if len(packed) > MAX_HEADER_BYTES:
+        raise ValueError(f"header of {len(packed)} bytes exceeds {MAX_HEADER_BYTES}")
+    return [packed, *frames]
+
+
+def decode_header(frame: Frame) -> Message:
+    """Return the message that a header frame holds.
+
+    Raises:
+        MalformedMessage: whatever is wrong with it.
+
+    """
+    if len(frame) > MAX_HEADER_BYTES:
+        raise MalformedMessage(f"header of {len(frame)} bytes exceeds {MAX_HEADER_BYTES}")
+    try:
+        # Tuples, because strict validation takes no list for a tuple. Header limits bound memory before validation.
+        header = msgpack.unpackb(
+            frame, use_list=False, max_str_len=1024, max_bin_len=0, max_array_len=MAX_EPISODES, max_map_len=32, max_ext_len=0
+        )
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        raise MalformedMessage(f"header is not MessagePack within limits: {type(error).__name__}") from error
+    try:
+        return MESSAGE.validate_python(header)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(part)[:64] for part in first["loc"][:4])
+        raise MalformedMessage(f"header {where or 'map'}: {first['msg']}"[:200]) from error
+
+
+def read_arrays(message: Unrolls, frames: Sequence[Frame], layout: UnrollLayout, out: Mapping[str, Array]) -> None:
+    """Copy the payload ``frames`` (without the header) of ``message`` into ``out``, one memcpy per field.
+
+    Args:
+        message: its header.
+        frames: one per entry of ``message.arrays``.
+        layout: what the receiver expects.
+        out: by field name, writable views [U, *shape] with U = ``message.num_unrolls``; strided views are fine.
+
+    Raises:
+        MalformedMessage: names, order, dtype, shape, length, compression or values do not fit; ``out`` is untouched.
+        ValueError: ``out`` itself does not fit (a mistake of the caller).
+
+    """
+    fields = layout.fields
+    if len(message.arrays) != len(fields) or len(frames) != len(fields):
+        raise MalformedMessage(f"{len(message.arrays)} arrays and {len(frames)} payload frames, expected {len(fields)}")
+    checked = []
+    for field, header, frame in zip(fields, message.arrays, frames, strict=True):
+        shape = (message.num_unrolls, *field.shape)
+        target = out[field.name]
+        if target.shape != shape or target.dtype != field.dtype:
+            raise ValueError(f"out[{field.name!r}] is {target.dtype} {target.shape}, expected {field.dtype} {shape}")
+        checked.append((target, _read_field(field, header, shape, frame)))
+    for target, array in checked:
+        target[...] = array
+
+
+def _read_field(field: FieldSpec, header: ArrayHeader, shape: tuple[int, ...], frame: Frame) -> Array:
+    if header.name != field.name:
+        raise MalformedMessage(f"array {header.name[:64]} where {field.name} was expected")
+    if header.dtype != field.dtype.str or header.shape != shape:
+        raise MalformedMessage(f"array {field.name} is {header.dtype} {header.shape}, expected {field.dtype.str} {shape}")
+    num_bytes = math.prod(shape) * field.dtype.itemsize
+    raw = frame if header.compression == "none" else _decompress(field.name, header.compression, frame, num_bytes)
+    if len(raw) != num_bytes:
+        raise MalformedMessage(f"array {field.name} has {len(raw)} bytes, expected {num_bytes}")
+    array = np.frombuffer(raw, field.dtype).reshape(shape)
+    if not _values_fit(field, array):
+        raise MalformedMessage(f"array {field.name} holds a value out of range")
+    return array
+
+
+def _values_fit(field: FieldSpec, array: Array) -> bool:
+    """Tell whether every value can be used as it is.
+
+    An action out of range would abort a CUDA process, a NaN would poison the parameters.
+    """
+    if array.size == 0:
+        return True
+    if field.dtype.kind == "f":
+        return bool(np.isfinite(array).all())
+    if field.dtype.kind == "b":  # numpy leaves other bytes than 0 and 1 undefined
+        return bool(array.view(np.uint8).max() <= 1)
+    if field.minimum is not None and array.min() < field.minimum:
+        return False
+    return field.maximum is None or bool(array.max() <= field.maximum)
+
+
+def _pack(array: Array, compression: Compression) -> tuple[Compression, Frame]:
+    if array.nbytes == 0:
+        return "none", b""
+    contiguous = np.ascontiguousarray(array)
+    raw = contiguous.reshape(-1).view(np.uint8).data
+    if compression == "none" or array.nbytes < MIN_COMPRESSED_BYTES:
+        return "none", raw
+    packed = _compressor(compression)(raw)
+    return (compression, packed) if len(packed) < len(raw) else ("none", raw)
+
+
+@cache
+def _compressor(compression: Compression) -> Callable[[Frame], bytes]:
+    # Imported here: a process that never sees compressed frames needs neither package.
+    if compression == "lz4":
+        import lz4.block  # noqa: PLC0415
+
+        block = lz4.block
+        return lambda raw: bytes(block.compress(raw, mode="fast", store_size=False))
+    import zstandard  # noqa: PLC0415
+
+    return zstandard.ZstdCompressor(level=1, write_content_size=True).compress
+
+
+@cache
+def _zstd() -> tuple[Any, Any]:
+    import zstandard  # noqa: PLC0415
+
+    return zstandard, zstandard.ZstdDecompressor()
+
+
+def _decompress(name: str, compression: Compression, frame: Frame, num_bytes: int) -> bytes:
+    """Return ``frame`` decompressed; never more than ``num_bytes`` are allocated."""
+    if compression == "lz4":
+        import lz4.block  # noqa: PLC0415
+
+        try:
+            return bytes(lz4.block.decompress(frame, uncompressed_size=num_bytes))
+        except (lz4.block.LZ4BlockError, ValueError, OverflowError) as error:
+            raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}") from error
+    zstandard, decompressor = _zstd()
+    try:
+        # The library trusts the frame's own content size over max_output_size, so it is compared first.
+        if zstandard.frame_content_size(frame) != num_bytes:
+            raise MalformedMessage(f"array {name} does not announce {num_bytes} bytes")
+        return bytes(decompressor.decompress(frame, max_output_size=num_bytes, allow_extra_data=False))
+    except (zstandard.ZstdError, ValueError) as error:
+        raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}") from error

@@ -1,0 +1,186 @@
+"""The learner's side of flow control, without I/O: who may send how many unrolls.
+
+Invariant, after every call: sum of granted-and-unused over peers + received-and-not-consumed <= capacity.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Grant(NamedTuple):
+    """Tell ``peer`` that its cumulative grant is now ``granted_unrolls``."""
+
+    peer: bytes
+    granted_unrolls: int
+
+
+@dataclass(slots=True)
+class _Peer:
+    """One session. Counters are cumulative since its welcome."""
+
+    max_unrolls: int
+    last_heard: float
+    granted: int = 0
+    received: int = 0
+    wanted: int = 0
+
+    @property
+    def unused(self) -> int:
+        return self.granted - self.received
+
+
+class CreditPool:
+    """Grants a fixed number of unrolls among peers: first come, first served, one message's worth at a time."""
+
+    def __init__(self, capacity: int, *, expires_seconds: float) -> None:
+        """Start with nobody.
+
+        Args:
+            capacity: unrolls that may be granted, queued or in flight.
+            expires_seconds: a peer silent this long is forgotten and its credit returns.
+
+        """
+        self._capacity = capacity
+        self._expires_seconds = expires_seconds
+        # Ordered by last_heard, oldest first, so that expiry looks only at who is due.
+        self._peers: OrderedDict[bytes, _Peer] = OrderedDict()
+        self._waiting: OrderedDict[bytes, None] = OrderedDict()
+        self._granted_unused = 0
+        self._held = 0
+
+    @property
+    def capacity(self) -> int:
+        """Unrolls that may be granted, queued or in flight."""
+        return self._capacity
+
+    @property
+    def granted_unused(self) -> int:
+        """Unrolls that peers may still send."""
+        return self._granted_unused
+
+    @property
+    def held(self) -> int:
+        """Unrolls received and not consumed."""
+        return self._held
+
+    @property
+    def num_peers(self) -> int:
+        """Sessions open."""
+        return len(self._peers)
+
+    @property
+    def num_waiting(self) -> int:
+        """Peers whose request is not granted yet."""
+        return len(self._waiting)
+
+    def knows(self, peer: bytes) -> bool:
+        """Tell whether ``peer`` has a session; without one its messages are answered ``HelloRequired``."""
+        return peer in self._peers
+
+    def granted(self, peer: bytes) -> int:
+        """Return the cumulative grant of ``peer`` in its session, 0 without one."""
+        known = self._peers.get(peer)
+        return known.granted if known is not None else 0
+
+    def on_hello(self, peer: bytes, max_unrolls: int, now: float) -> list[Grant]:
+        """Open a session for ``peer``, counters at 0, and take back what an earlier session had not used.
+
+        Returns:
+            Grants to others that this made possible.
+
+        Raises:
+            ValueError: ``max_unrolls`` exceeds the capacity, so the peer could never send; refuse it.
+
+        """
+        if max_unrolls > self._capacity:
+            raise ValueError(f"messages of {max_unrolls} unrolls never fit the learner's queue of {self._capacity}")
+        self._forget(peer)
+        self._peers[peer] = _Peer(max_unrolls, now)
+        return self._grant()
+
+    def on_credit_request(self, peer: bytes, wanted_unrolls: int, now: float) -> list[Grant]:
+        """Ask that the cumulative grant of ``peer`` reach ``wanted_unrolls``, at most one message beyond what it sent. Idempotent.
+
+        Returns:
+            Grants made now, perhaps to ``peer``. An unknown peer gets none.
+
+        """
+        known = self._heard(peer, now)
+        if known is None:
+            return []
+        known.wanted = max(known.wanted, min(wanted_unrolls, known.received + known.max_unrolls))
+        if known.wanted > known.granted:
+            self._waiting.setdefault(peer)
+        return self._grant()
+
+    def on_message_received(self, peer: bytes, num_unrolls: int, now: float) -> bool:
+        """Turn credit of ``peer`` into held unrolls. Call ``on_consumed`` at once for a message that is then dropped or a duplicate.
+
+        Returns:
+            False, and nothing changed, if ``peer`` has no session or not that much credit: answer ``HelloRequired``.
+
+        """
+        known = self._heard(peer, now)
+        if known is None or num_unrolls > known.unused:
+            return False
+        known.received += num_unrolls
+        self._granted_unused -= num_unrolls
+        self._held += num_unrolls
+        return True
+
+    def on_consumed(self, num_unrolls: int) -> list[Grant]:
+        """Free the place of unrolls that left the queue.
+
+        Raises:
+            ValueError: more than are held.
+
+        """
+        if not 0 <= num_unrolls <= self._held:
+            raise ValueError(f"{num_unrolls} unrolls consumed, {self._held} held")
+        self._held -= num_unrolls
+        return self._grant()
+
+    def on_goodbye(self, peer: bytes) -> list[Grant]:
+        """End the session of ``peer``."""
+        self._forget(peer)
+        return self._grant()
+
+    def expire(self, now: float) -> list[Grant]:
+        """Forget peers silent for ``expires_seconds``; their unused credit goes to who waits."""
+        while self._peers:
+            peer, known = next(iter(self._peers.items()))
+            if now - known.last_heard < self._expires_seconds:
+                break
+            self._forget(peer)
+        return self._grant()
+
+    def _heard(self, peer: bytes, now: float) -> _Peer | None:
+        known = self._peers.get(peer)
+        if known is not None:
+            known.last_heard = now
+            self._peers.move_to_end(peer)
+        return known
+
+    def _forget(self, peer: bytes) -> None:
+        known = self._peers.pop(peer, None)
+        if known is not None:
+            self._granted_unused -= known.unused
+            self._waiting.pop(peer, None)
+
+    def _grant(self) -> list[Grant]:
+        """Grant whole requests from the front of the queue; the first that does not fit makes the others wait, so nobody starves."""
+        grants = []
+        while self._waiting:
+            peer = next(iter(self._waiting))
+            known = self._peers[peer]
+            missing = known.wanted - known.granted
+            if missing > self._capacity - self._granted_unused - self._held:
+                break
+            del self._waiting[peer]
+            known.granted += missing
+            self._granted_unused += missing
+            grants.append(Grant(peer, known.granted))
+        return grants

@@ -1,0 +1,279 @@
+"""Headers of protocol version 1 as strict, immutable types (docs/messaging.md has the rules that go with them)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter
+
+PROTOCOL_VERSION = 1
+
+# The arithmetic behind these limits is in docs/messaging.md, "Frames".
+MAX_HEADER_BYTES = 1 << 20
+MAX_EPISODES = 4096
+MAX_ARRAYS = 32
+MAX_DIMENSIONS = 8
+MAX_SLICES = 256
+MAX_UNROLLS_PER_MESSAGE = 65_536
+
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
+NumUnrolls = Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_MESSAGE)]
+Identifier = Annotated[str, Field(min_length=1, max_length=128)]
+Reason = Annotated[str, Field(max_length=1024)]
+Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
+SliceIndex = Annotated[int, Field(ge=0, lt=MAX_SLICES)]
+SliceCount = Annotated[int, Field(ge=1, le=MAX_SLICES)]
+Version = tuple[Count, Count]
+"""(lineage, learner_updates), ordered lexicographically."""
+Compression = Literal["none", "lz4", "zstd"]
+DtypeCode = Literal["|u1", "|b1", "<i2", "<i4", "<i8", "<f4"]
+
+
+class _Header(BaseModel):
+    """Strict and immutable; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class ArrayHeader(_Header):
+    """Describes one payload frame of ``Unrolls``."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    dtype: DtypeCode
+    shape: Annotated[tuple[Count, ...], Field(max_length=MAX_DIMENSIONS), FailFast()]
+    compression: Compression = "none"
+
+
+class EpisodeReport(_Header):
+    """One finished game."""
+
+    task_id: Count
+    environment_slot: Count
+    episode_id: Count
+    episode_return: float
+    """Raw undiscounted sum of rewards."""
+    agent_steps: Count
+
+
+class Hello(_Header):
+    """Actor to learner: opens a session, or opens it again."""
+
+    type: Literal["hello"] = "hello"
+    protocol: Count = PROTOCOL_VERSION
+    request_id: Count
+    run_id: Identifier
+    contract: Identifier
+    actor_index: Count
+    incarnation: Count
+    max_unrolls: NumUnrolls
+    oldest_sequence: Number
+
+
+class Unrolls(_Header):
+    """Actor to learner: all unrolls finished at one moment; one payload frame per entry of ``arrays``."""
+
+    type: Literal["unrolls"] = "unrolls"
+    sequence: Number
+    generated_frames: Count
+    """Env frames, cumulative over the incarnation, this message included."""
+    num_frames: Count
+    """Env frames of this message."""
+    num_unrolls: NumUnrolls
+    arrays: Annotated[tuple[ArrayHeader, ...], Field(max_length=MAX_ARRAYS), FailFast()] = ()
+    episodes: Annotated[tuple[EpisodeReport, ...], Field(max_length=MAX_EPISODES), FailFast()] = ()
+
+
+class CreditRequest(_Header):
+    """Actor to learner: let my cumulative grant reach this number."""
+
+    type: Literal["credit_request"] = "credit_request"
+    wanted_unrolls: Count
+
+
+class Goodbye(_Header):
+    """Actor to learner: the session and its credit may go."""
+
+    type: Literal["goodbye"] = "goodbye"
+
+
+class Welcome(_Header):
+    """Learner to actor: a session starts."""
+
+    type: Literal["welcome"] = "welcome"
+    request_id: Count
+    accepted_sequence: Count
+    granted_unrolls: Count
+
+
+class Ack(_Header):
+    """Learner to actor: every message up to ``sequence`` is in the queue."""
+
+    type: Literal["ack"] = "ack"
+    sequence: Count
+    granted_unrolls: Count
+
+
+class Credit(_Header):
+    """Learner to actor: the session's cumulative grant as it stands."""
+
+    type: Literal["credit"] = "credit"
+    granted_unrolls: Count
+
+
+class HelloRequired(_Header):
+    """Learner to actor: not taken, for I do not know you or it is out of sequence or beyond your credit; say hello."""
+
+    type: Literal["hello_required"] = "hello_required"
+    reason: Reason
+
+
+class Rejected(_Header):
+    """Learner to actor: this message is dropped for good; do not send it again."""
+
+    type: Literal["rejected"] = "rejected"
+    sequence: Count
+    reason: Reason
+    granted_unrolls: Count
+
+
+class Refused(_Header):
+    """Learner or parameter server to anybody: we do not fit together."""
+
+    type: Literal["refused"] = "refused"
+    request_id: Count | None = None
+    reason: Reason
+
+
+class GetWeights(_Header):
+    """Client to parameter server: asks for anything newer than ``have``."""
+
+    type: Literal["get_weights"] = "get_weights"
+    request_id: Count
+    run_id: Identifier
+    contract: Identifier
+    have: Version | None
+
+
+class Weights(_Header):
+    """Parameter server to client: one payload frame per digest."""
+
+    type: Literal["weights"] = "weights"
+    request_id: Count
+    lineage: Count
+    updates: Count
+    digests: Annotated[tuple[Digest, ...], Field(min_length=1, max_length=MAX_SLICES), FailFast()]
+
+
+class NotModified(_Header):
+    """Parameter server to client: nothing newer; ``held`` is what it serves, None for nothing."""
+
+    type: Literal["not_modified"] = "not_modified"
+    request_id: Count
+    held: Version | None
+
+
+class PublishSlice(_Header):
+    """Learner to parameter server: one slice of a version, in one payload frame."""
+
+    type: Literal["publish_slice"] = "publish_slice"
+    run_id: Identifier
+    contract: Identifier
+    lineage: Count
+    updates: Count
+    index: SliceIndex
+    count: SliceCount
+    digest: Digest
+
+
+class PublishHeartbeat(_Header):
+    """Learner to parameter server: asks whether this slice is still there."""
+
+    type: Literal["publish_heartbeat"] = "publish_heartbeat"
+    run_id: Identifier
+    contract: Identifier
+    lineage: Count
+    updates: Count
+    index: SliceIndex
+    count: SliceCount
+
+
+class Published(_Header):
+    """Parameter server to learner: I have this slice."""
+
+    type: Literal["published"] = "published"
+    lineage: Count
+    updates: Count
+    index: SliceIndex
+
+
+class SliceWanted(_Header):
+    """Parameter server to learner: I lack this slice; send it."""
+
+    type: Literal["slice_wanted"] = "slice_wanted"
+    lineage: Count
+    updates: Count
+    index: SliceIndex
+
+
+class StalePublish(_Header):
+    """Parameter server to learner: I hold this greater version."""
+
+    type: Literal["stale_publish"] = "stale_publish"
+    lineage: Count
+    updates: Count
+
+
+class LeaseIndex(_Header):
+    """Actor to parameter server: lease me an index, or renew mine."""
+
+    type: Literal["lease_index"] = "lease_index"
+    request_id: Count
+    run_id: Identifier
+    holder: Identifier
+    index: Count | None
+
+
+class IndexLeased(_Header):
+    """Parameter server to actor."""
+
+    type: Literal["index_leased"] = "index_leased"
+    request_id: Count
+    index: Count
+    lease_seconds: Annotated[float, Field(gt=0.0)]
+
+
+class ReleaseIndex(_Header):
+    """Actor to parameter server: the index is free again."""
+
+    type: Literal["release_index"] = "release_index"
+    run_id: Identifier
+    holder: Identifier
+
+
+Message = (
+    Hello
+    | Unrolls
+    | CreditRequest
+    | Goodbye
+    | Welcome
+    | Ack
+    | Credit
+    | HelloRequired
+    | Rejected
+    | Refused
+    | GetWeights
+    | Weights
+    | NotModified
+    | PublishSlice
+    | PublishHeartbeat
+    | Published
+    | SliceWanted
+    | StalePublish
+    | LeaseIndex
+    | IndexLeased
+    | ReleaseIndex
+)
+
+MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])
+"""Validates a decoded map into one of the types above."""

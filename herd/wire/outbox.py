@@ -1,0 +1,150 @@
+"""The actor's side of flow control, without I/O: what may be sent, what must be kept, what must be sent again.
+
+Guarantee, with the learner's rules of docs/messaging.md: every message put here is accepted exactly once and in order,
+however often connections break.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from herd.wire.messages import Ack, Credit, Rejected, Welcome
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxMessage(Generic[P]):
+    """A message kept until it is acknowledged."""
+
+    sequence: int
+    num_unrolls: int
+    payload: P
+
+
+class UnrollOutbox(Generic[P]):
+    """Messages in sequence, with the credit of the present session.
+
+    Drive it so: ``put`` what is new; while ``next_to_send`` gives a message, hand it to the socket and call ``mark_sent`` if that
+    worked; tell it every answer. ``begin_hello`` stops sending until the welcome.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[OutboxMessage[P]] = deque()
+        self._num_sent = 0  # of the kept ones, how many were sent in this session
+        self._next_sequence = 1
+        self._request_id: int | None = None
+        self._welcomed = False
+        self._used = 0
+        self._granted = 0
+
+    @property
+    def welcomed(self) -> bool:
+        """A session is open."""
+        return self._welcomed
+
+    @property
+    def num_unacked(self) -> int:
+        """Messages kept; their buffers must not change."""
+        return len(self._kept)
+
+    @property
+    def num_unanswered(self) -> int:
+        """Messages sent in this session and not acknowledged."""
+        return self._num_sent
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the newest message put, 0 before the first."""
+        return self._next_sequence - 1
+
+    @property
+    def acked_sequence(self) -> int:
+        """Messages up to this one are acknowledged or rejected; their buffers are free."""
+        return self.oldest_sequence - 1
+
+    @property
+    def oldest_sequence(self) -> int:
+        """Of the oldest message that can still be sent; the next new one if none is kept."""
+        return self._kept[0].sequence if self._kept else self._next_sequence
+
+    def wanted_unrolls(self, num_unrolls: int) -> int:
+        """Return the cumulative grant at which one more message can go: the oldest unsent one, or a new one of ``num_unrolls``."""
+        if self._num_sent < len(self._kept):
+            num_unrolls = self._kept[self._num_sent].num_unrolls
+        return self._used + num_unrolls
+
+    @property
+    def num_unsent(self) -> int:
+        """Messages kept and not yet sent in this session."""
+        return len(self._kept) - self._num_sent
+
+    def can_send(self, num_unrolls: int) -> bool:
+        """Tell whether a new message of ``num_unrolls`` could go now: welcomed, all before it sent, and credit for it."""
+        return self._welcomed and self.num_unsent == 0 and self._used + num_unrolls <= self._granted
+
+    def put(self, num_unrolls: int, payload: P) -> OutboxMessage[P]:
+        """Keep a new message and give it the next sequence."""
+        message = OutboxMessage(self._next_sequence, num_unrolls, payload)
+        self._next_sequence += 1
+        self._kept.append(message)
+        return message
+
+    def next_to_send(self) -> OutboxMessage[P] | None:
+        """Return the oldest message not yet sent in this session, if session and credit allow it."""
+        if not self._welcomed or self.num_unsent == 0:
+            return None
+        message = self._kept[self._num_sent]
+        return message if self._used + message.num_unrolls <= self._granted else None
+
+    def mark_sent(self) -> None:
+        """Record that the socket took what ``next_to_send`` gave."""
+        self._used += self._kept[self._num_sent].num_unrolls
+        self._num_sent += 1
+
+    def begin_hello(self, request_id: int) -> None:
+        """Close the session; only the welcome with ``request_id`` opens the next."""
+        self._request_id = request_id
+        self._welcomed = False
+        self._used = self._granted = self._num_sent = 0
+
+    def on_welcome(self, welcome: Welcome) -> bool:
+        """Open the session: forget what was accepted; the rest will be sent again.
+
+        Returns:
+            False, and nothing changed, if it answers an older hello.
+
+        """
+        if self._welcomed or welcome.request_id != self._request_id:
+            return False
+        self._forget(welcome.accepted_sequence)
+        self._welcomed = True
+        self._used = self._num_sent = 0
+        self._granted = welcome.granted_unrolls
+        return True
+
+    def on_ack(self, ack: Ack) -> None:
+        """Forget what is acknowledged, in whichever session it was sent."""
+        self._forget(ack.sequence)
+        self._on_granted(ack.granted_unrolls)
+
+    def on_credit(self, credit: Credit) -> None:
+        """Take the learner's word for the session's cumulative grant."""
+        self._on_granted(credit.granted_unrolls)
+
+    def on_rejected(self, rejected: Rejected) -> None:
+        """Forget a message that the learner will never take, and all before it."""
+        self._forget(rejected.sequence)
+        self._on_granted(rejected.granted_unrolls)
+
+    def _forget(self, sequence: int) -> None:
+        while self._kept and self._kept[0].sequence <= sequence:
+            self._kept.popleft()
+            self._num_sent = max(0, self._num_sent - 1)
+
+    def _on_granted(self, granted_unrolls: int) -> None:
+        if self._welcomed:  # between hello and welcome the number belongs to a session that is gone
+            self._granted = granted_unrolls

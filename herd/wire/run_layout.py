@@ -1,0 +1,24 @@
+"""The unroll layout that a run's settings and spaces ask for; actor and learner derive it alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.wire.layout import UnrollLayout
+
+if TYPE_CHECKING:
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import RunSettings
+
+
+def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
+    """Arrays of one unroll of this run."""
+    return UnrollLayout(
+        unroll_length=settings.algorithm.unroll_length,
+        frame_stack=spec.frame_stack,
+        frame_shape=spec.frame_shape,
+        num_actions=spec.num_actions,
+        core_size=0 if settings.network.core == "none" else settings.network.core_size,
+        instruction_length=spec.instruction_length,
+        num_tasks=len(spec.task_names),
+    )

@@ -1,0 +1,1 @@
+"""The processes. They talk over the wire and never import each other."""

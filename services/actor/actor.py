@@ -1,0 +1,258 @@
+"""The actor process: steps its environments, keeps its policy fresh, streams unrolls. One thread does it all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from herd.wire.weights_client import WeightsClient
+
+from herd.checkpoints.store import CheckpointError
+from herd.checkpoints.weights import decode_weights
+from herd.config.contract import contract_digest
+from herd.envs.api import UnknownTaskError
+from herd.envs.make import environment_spec, make_environments
+from herd.process.hardware import cpu_has_bfloat16
+from herd.process.startup import announce_process
+from herd.telemetry.logs import configure_logging, get_logger, warn_limited
+from herd.telemetry.telemetry import Telemetry
+from herd.wire.index_client import IndexLease
+from herd.wire.messages import EpisodeReport
+from herd.wire.run_layout import run_layout
+from herd.wire.sockets import new_context
+from herd.wire.unroll_client import UnrollClient
+from services.actor.meters import Meters
+from services.actor.policy import Policy
+from services.actor.unroll import UnrollBuilder
+
+if TYPE_CHECKING:
+    from herd.wire.weights_client import WeightsFrame
+    from numpy.typing import NDArray
+
+    from herd.config.settings import RunSettings
+    from herd.envs.api import FinishedGame, Observation
+    from herd.process.startup import StopRequest
+
+    Arrays = dict[str, NDArray[np.generic]]
+
+WAIT_SECONDS = 0.25
+"""Longest wait in one piece, so that a signal is noticed."""
+DRAIN_SECONDS = 2.0
+"""At a stop, for the acknowledgement of what was sent."""
+Version = tuple[int, int]
+
+
+class BadInputError(Exception):
+    """What the operator gave cannot work; one line."""
+
+
+class IndexLostError(Exception):
+    """Two actors would act under one index; the supervisor or Kubernetes starts this one afresh with another."""
+
+
+def run(settings: RunSettings, stop: StopRequest) -> None:
+    """Act until the signal.
+
+    Raises:
+        BadInputError: unknown task.
+    """
+    configure_logging("actor")
+    try:
+        actor = Actor(settings, stop)
+    except UnknownTaskError as error:
+        raise BadInputError(str(error)) from error
+    try:
+        if actor.wait_for_weights():
+            actor.play()
+    finally:
+        actor.close()
+
+
+def inference_precision(settings: RunSettings) -> torch.dtype:
+    """bfloat16 where it was asked for or the CPU has it."""
+    wanted = settings.actor.inference_precision
+    return torch.bfloat16 if wanted == "bfloat16" or (wanted == "auto" and cpu_has_bfloat16()) else torch.float32
+
+
+class Actor:
+    """Owns everything of the process; `play` is the hot loop."""
+
+    def __init__(self, settings: RunSettings, stop: StopRequest) -> None:
+        torch.set_num_threads(settings.actor.inference_threads)
+        self._settings = settings
+        self._stop = stop
+        self._log = get_logger()
+        self._spec = environment_spec(settings.env)
+        self._layout = run_layout(settings, self._spec)
+        self._num_environments = settings.actor.environments
+        self._telemetry = Telemetry("actor", settings.name)
+        self._meters = Meters(self._telemetry)
+        self._context = new_context()
+        contract = contract_digest(settings, self._spec)
+        self._lease: IndexLease | None = None
+        index = settings.actor.index
+        if index is None:
+            self._lease = IndexLease(self._context, settings.actor.paramserver, run_id=settings.name)
+            index = self._lease.acquire(lambda: not stop)
+            if index is None:
+                raise SystemExit(0)  # told to stop before there was an index: nothing was begun
+        self._client = UnrollClient(
+            self._context,
+            settings.actor.learner,
+            layout=self._layout,
+            run_id=settings.name,
+            contract=contract,
+            actor_index=index,
+            max_unrolls=self._num_environments,
+            compression=settings.actor.compression,
+        )
+        self._meters.watch(self._client)
+        self._weights = WeightsClient(self._context, settings.actor.paramserver, run_id=settings.name, contract=contract)
+        self._version: Version | None = None
+
+        first_slot = index * self._num_environments
+        # A restarted actor must not play the games of the one before it again.
+        seeds = np.random.SeedSequence([settings.seed, index, self._client.incarnation]).generate_state(2)
+        self._environments = make_environments(
+            settings.env,
+            num_environments=self._num_environments,
+            first_slot=first_slot,
+            seed=int(seeds[0]) % 2**30,
+            num_threads=settings.actor.environment_threads,
+        )
+        self._policy = Policy(
+            settings,
+            self._spec,
+            num_environments=self._num_environments,
+            precision=inference_precision(settings),
+            seed=int(seeds[1]),
+        )
+        self._builder = UnrollBuilder(self._layout, task_ids=self._environments.task_ids, first_slot=first_slot)
+        self._first_slot = first_slot
+        self._free_arrays: list[Arrays] = []
+        self._lent_arrays: dict[int, Arrays] = {}
+        port = self._telemetry.serve(settings.actor.metrics_host, settings.actor.metrics_port)
+        announce_process(settings.directory, "actor", index, metrics_port=port)
+        self._log.info("actor started", index=index, incarnation=self._client.incarnation)
+
+    def wait_for_weights(self) -> bool:
+        """Wait for the first weights; False if told to stop before they came."""
+        while not self._stop and self._version is None:
+            self._telemetry.beat()
+            self._pull_weights(WAIT_SECONDS)
+            self._client.poll()
+        self._telemetry.set_ready(self._version is not None)
+        return self._version is not None
+
+    def play(self) -> None:
+        """Unroll after unroll: pull weights, act for T steps, wait for credit, send."""
+        credit_first = self._settings.actor.credit == "before_unroll"
+        observation = self._environments.reset()
+        sent_version: Version | None = None
+        while not self._stop:
+            if credit_first and not self._wait_for_credit():
+                break
+            if self._settings.actor.lockstep:
+                # Batched A2C: these unrolls must be of the policy that learned from the last ones.
+                while not self._stop and self._version == sent_version:
+                    self._telemetry.beat()
+                    self._pull_weights(WAIT_SECONDS)
+                    self._client.poll()
+            else:
+                self._pull_weights(self._settings.actor.weights_timeout_seconds)
+            observation, episodes, num_frames = self._unroll(observation)
+            if not self._wait_for_credit():
+                break
+            sent_version = self._version
+            self._send(episodes, num_frames)
+
+    def close(self) -> None:
+        """Let the learner acknowledge what is under way, then close everything."""
+        self._telemetry.set_ready(False, "stopping")
+        self._client.drain(DRAIN_SECONDS)
+        self._client.close()
+        self._weights.close()
+        if self._lease is not None:
+            self._lease.close()
+        self._environments.close()
+        self._telemetry.close()
+        self._context.term()
+
+    def _unroll(self, observation: Observation) -> tuple[Observation, list[EpisodeReport], int]:
+        """T steps from ``observation``; returns the next observation, finished games, and env frames played."""
+        meters, builder, policy = self._meters, self._builder, self._policy
+        assert self._version is not None
+        builder.begin(self._arrays(), observation, policy.core_state, self._version)
+        episodes: list[EpisodeReport] = []
+        num_valid = 0
+        for _ in range(self._layout.unroll_length):
+            self._telemetry.beat()
+            with meters.timed(meters.inference_seconds):
+                actions, logits = policy.act(observation, builder.core_reset, builder.last_actions, builder.last_rewards)
+            with meters.timed(meters.env_step_seconds):
+                transition = self._environments.step(actions)
+            builder.add(actions, logits, 1.0, transition)
+            observation = transition.observation
+            num_valid += int(np.count_nonzero(transition.valid))
+            episodes += map(self._episode_report, transition.finished)
+            self._client.poll()
+            if self._lease is not None:
+                self._lease.poll()
+                if self._lease.lost:
+                    raise IndexLostError("the parameter server gave this actor's index to another while it was cut off")
+        num_frames = num_valid * self._spec.action_repeat
+        meters.env_frames.inc(num_frames)
+        meters.episodes.inc(len(episodes))
+        return observation, episodes, num_frames
+
+    def _episode_report(self, game: FinishedGame) -> EpisodeReport:
+        return EpisodeReport(
+            task_id=game.task_id,
+            environment_slot=self._first_slot + game.environment,
+            episode_id=self._builder.episode_id(game.environment),
+            episode_return=game.episode_return,
+            agent_steps=game.agent_steps,
+        )
+
+    def _arrays(self) -> Arrays:
+        """Memory that no message under way still needs."""
+        for sequence in [sequence for sequence in self._lent_arrays if sequence <= self._client.acked_sequence]:
+            self._free_arrays.append(self._lent_arrays.pop(sequence))
+        return self._free_arrays.pop() if self._free_arrays else self._layout.allocate(self._num_environments)
+
+    def _wait_for_credit(self) -> bool:
+        """Wait until one message may go; False if told to stop before."""
+        while not self._stop:
+            self._telemetry.beat()
+            if self._client.wait_for_credit(self._num_environments, WAIT_SECONDS):
+                return True
+            if self._client.refused is not None:
+                warn_limited("refused", "the learner refuses this actor", reason=self._client.refused)
+        return False
+
+    def _send(self, episodes: list[EpisodeReport], num_frames: int) -> None:
+        assert self._version is not None
+        arrays = self._builder.finish(self._version)
+        sequence = self._client.send_unrolls(arrays, num_frames=num_frames, episodes=episodes)
+        self._lent_arrays[sequence] = arrays
+        self._meters.unrolls_sent.inc(self._num_environments)
+
+    def _pull_weights(self, timeout_seconds: float) -> None:
+        """Take what is newer than the weights held; wait for the answer at most ``timeout_seconds``."""
+        with self._meters.timed(self._meters.weights_wait_seconds):
+            self._weights.request(self._version)
+            frame = self._weights.poll(timeout_seconds)
+        if self._weights.refused is not None:
+            warn_limited("weights refused", "the parameter server refuses this actor", reason=self._weights.refused)
+        if frame is not None:
+            self._load(frame)
+
+    def _load(self, frame: WeightsFrame) -> None:
+        try:
+            self._policy.load(decode_weights(*frame.slices))
+        except CheckpointError as error:
+            warn_limited("weights unusable", "weights do not fit the network", reason=str(error))
+            return
+        self._version = (frame.lineage, frame.updates)
+        self._telemetry.set_weights_version(*self._version)

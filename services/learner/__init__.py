@@ -1,0 +1,1 @@
+"""Learner: receives unrolls, computes IMPALA's update, publishes weights, owns checkpoints."""

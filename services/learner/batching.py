@@ -1,0 +1,47 @@
+"""Assembles a batch from queued and replayed unrolls in arrays that the device copies from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from services.learner.replay import UnrollReplay
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from herd.config.settings import RunSettings
+    from herd.wire.layout import UnrollLayout
+    from services.learner.queue import QueuedUnroll
+
+
+class BatchAssembler:
+    """Owns one batch's memory: [B, ...] by field, page-locked when the device is a GPU."""
+
+    def __init__(self, layout: UnrollLayout, settings: RunSettings, device: torch.device) -> None:
+        batch = layout.allocate(settings.learner.batch_size)
+        self.tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+        if device.type == "cuda":
+            self.tensors = {name: tensor.pin_memory() for name, tensor in self.tensors.items()}
+        self._arrays: dict[str, NDArray[np.generic]] = {name: tensor.numpy() for name, tensor in self.tensors.items()}
+        self._num_replayed = settings.num_replayed_unrolls
+        self.replay = UnrollReplay(layout, settings.replay.capacity_unrolls, settings.seed) if self._num_replayed else None
+
+    def assemble(self, online: list[QueuedUnroll]) -> dict[str, torch.Tensor]:
+        """Online unrolls first, then replayed ones; the result is overwritten by the next call."""
+        start = 0
+        while start < len(online):
+            # Neighbours in a block are copied at once.
+            block, first = online[start].block, online[start].row
+            stop = start + 1
+            while stop < len(online) and online[stop].block is block and online[stop].row == first + stop - start:
+                stop += 1
+            for name, target in self._arrays.items():
+                target[start:stop] = block.arrays[name][first : first + stop - start]
+            start = stop
+        if self.replay is not None:
+            self.replay.insert(self._arrays, len(online))
+            self.replay.sample_into(self._arrays, len(online), self._num_replayed)
+        return self.tensors

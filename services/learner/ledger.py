@@ -1,0 +1,162 @@
+"""The ledger: where every env frame that any actor reported has gone, and which messages were already taken.
+
+``generated == consumed + sum(dropped.values()) + in_flight`` in every snapshot. ``generated`` is the sum, over
+(actor, incarnation), of the cumulative count in the last message header received from it. The accounts that drop
+duplicates live here too, so that a checkpoint holds both as of one moment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+LEARNER_RESTART = "learner_restart"
+"""Acknowledged, but lost with the learner before an update consumed it."""
+MALFORMED = "malformed"
+"""The header counted, the arrays were unusable."""
+STALE = "stale"
+"""Begun under a policy older than ``learner.max_policy_lag`` updates, or of an abandoned lineage."""
+
+
+MAX_ACCOUNTS = 65_536
+"""Incarnations remembered, least recently heard ones forgotten first: 16 restarts of each of 4,000 actors, 8 MB."""
+
+ActorKey = tuple[int, int]
+"""(actor_index, incarnation)."""
+
+
+class Verdict(Enum):
+    """What to do with a message, judged by its header alone."""
+
+    NEXT = auto()
+    """The next one in sequence: take it."""
+    DUPLICATE = auto()
+    """Already taken: acknowledge again, count nothing."""
+    OUT_OF_SEQUENCE = auto()
+    """Something before it is missing: the actor must say hello."""
+    INCONSISTENT = auto()
+    """Its cumulative count is lower than what the actor reported before."""
+
+
+@dataclass(slots=True)
+class Account:
+    """The last message taken from one incarnation."""
+
+    sequence: int = 0
+    generated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSnapshot:
+    """One consistent reading, in env frames."""
+
+    generated: int = 0
+    consumed: int = 0
+    in_flight: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    accounts: dict[ActorKey, tuple[int, int]] = field(default_factory=dict)
+    """(actor_index, incarnation) -> (sequence, generated), least recently heard first."""
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every generated frame is accounted for."""
+        return self.generated == self.consumed + self.in_flight + sum(self.dropped.values())
+
+    def report(self) -> dict[str, Any]:
+        """The ``accounting`` section of report.json."""
+        return {
+            "generated": self.generated,
+            "consumed": self.consumed,
+            "dropped": dict(sorted(self.dropped.items())),
+            "in_flight": self.in_flight,
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return self.report() | {"accounts": [[*key, *account] for key, account in self.accounts.items()]}
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> LedgerSnapshot:
+        """Inverse of `as_json`."""
+        accounts = {(index, incarnation): (sequence, generated) for index, incarnation, sequence, generated in state["accounts"]}
+        return cls(state["generated"], state["consumed"], state["in_flight"], dict(state["dropped"]), accounts)
+
+
+class Ledger:
+    """Counts env frames through the learner; safe to use from the I/O thread and the training thread."""
+
+    def __init__(self, restored: LedgerSnapshot | None = None) -> None:
+        """Start empty, or from a checkpoint: what was in flight then died with that learner."""
+        restored = restored or LedgerSnapshot()
+        self._lock = threading.Lock()
+        self._generated = restored.generated
+        self._consumed = restored.consumed
+        self._in_flight = 0
+        self._dropped: Counter[str] = Counter(restored.dropped)
+        self._accounts = OrderedDict((key, Account(*account)) for key, account in restored.accounts.items())
+        if restored.in_flight:
+            self._dropped[LEARNER_RESTART] += restored.in_flight
+
+    def on_hello(self, actor: ActorKey, oldest_sequence: int) -> int:
+        """The last sequence taken from ``actor``, moved up to just before the oldest message that it can still send."""
+        with self._lock:
+            account = self._heard(actor)
+            account.sequence = max(account.sequence, oldest_sequence - 1)
+            return account.sequence
+
+    def judge(self, actor: ActorKey, *, sequence: int, generated: int, num_frames: int) -> Verdict:
+        """Whether a message with this header is to be taken; changes nothing."""
+        with self._lock:
+            account = self._accounts.get(actor, Account())
+            if sequence <= account.sequence:
+                return Verdict.DUPLICATE
+            if sequence > account.sequence + 1:
+                return Verdict.OUT_OF_SEQUENCE
+            if generated < account.generated + num_frames:
+                return Verdict.INCONSISTENT
+            return Verdict.NEXT
+
+    def receive(self, actor: ActorKey, *, sequence: int, generated: int, num_frames: int, dropped_as: str | None = None) -> None:
+        """Book a message judged NEXT: into the queue, or dropped for the reason given.
+
+        Frames that its cumulative count holds beyond what is known were acknowledged by a learner that then died.
+        """
+        with self._lock:
+            account = self._heard(actor)
+            num_missing = generated - account.generated - num_frames
+            account.sequence, account.generated = sequence, generated
+            self._generated += num_frames + num_missing
+            if num_missing:
+                self._dropped[LEARNER_RESTART] += num_missing
+            if dropped_as is None:
+                self._in_flight += num_frames
+            else:
+                self._dropped[dropped_as] += num_frames
+
+    def consume(self, num_frames: int) -> None:
+        """Queued frames went through an update."""
+        with self._lock:
+            self._in_flight -= num_frames
+            self._consumed += num_frames
+
+    def drop(self, reason: str, num_frames: int) -> None:
+        """Queued frames were thrown away."""
+        with self._lock:
+            self._in_flight -= num_frames
+            self._dropped[reason] += num_frames
+
+    def snapshot(self) -> LedgerSnapshot:
+        """A consistent copy."""
+        with self._lock:
+            accounts = {key: (account.sequence, account.generated) for key, account in self._accounts.items()}
+            return LedgerSnapshot(self._generated, self._consumed, self._in_flight, dict(self._dropped), accounts)
+
+    def _heard(self, actor: ActorKey) -> Account:
+        account = self._accounts.setdefault(actor, Account())
+        self._accounts.move_to_end(actor)
+        if len(self._accounts) > MAX_ACCOUNTS:
+            self._accounts.popitem(last=False)
+        return account

@@ -1,0 +1,47 @@
+"""Experience replay of IMPALA section 5.2.2: whole unrolls, uniform, first-in-first-out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from herd.wire.layout import UnrollLayout
+
+    Arrays = dict[str, NDArray[np.generic]]
+
+
+class UnrollReplay:
+    """A ring of the newest ``capacity`` unrolls. Its memory is touched, and so taken, only as it fills."""
+
+    def __init__(self, layout: UnrollLayout, capacity: int, seed: int) -> None:
+        self._arrays = layout.allocate(capacity)
+        self._capacity = capacity
+        self._next = 0
+        self._size = 0
+        self.random = np.random.default_rng(seed)
+
+    def __len__(self) -> int:
+        """Unrolls held."""
+        return self._size
+
+    def insert(self, batch: Arrays, num_unrolls: int) -> None:
+        """Copy the first ``num_unrolls`` rows of ``batch``; the oldest unrolls make room."""
+        rows = (self._next + np.arange(num_unrolls)) % self._capacity
+        for name, array in self._arrays.items():
+            array[rows] = batch[name][:num_unrolls]
+        self._next = int((self._next + num_unrolls) % self._capacity)
+        self._size = min(self._size + num_unrolls, self._capacity)
+
+    def sample_into(self, batch: Arrays, start: int, num_unrolls: int) -> None:
+        """Draw ``num_unrolls`` uniformly, with replacement, into the rows of ``batch`` from ``start``.
+
+        Raises:
+            ValueError: while nothing was inserted.
+        """
+        rows = self.random.integers(0, self._size, num_unrolls)
+        for name, array in self._arrays.items():
+            batch[name][start : start + num_unrolls] = array[rows]

@@ -1,0 +1,178 @@
+"""What a run reports of itself: points of the learning curve and report.json. Counts env frames at consumption."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from herd.config.contract import EnvSpec
+    from services.learner.ledger import LedgerSnapshot
+    from services.learner.update import UpdateStatistics
+
+RETURN_WINDOW = 100
+"""Games behind a reported mean return, the field's custom."""
+
+
+@dataclass(slots=True)
+class TaskStatistics:
+    """One task's share of the run."""
+
+    env_frames: int = 0
+    episodes: int = 0
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURN_WINDOW))
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean raw return of the newest games, None before the first one ended."""
+        return math.fsum(self.returns) / len(self.returns) if self.returns else None
+
+
+@dataclass(slots=True)
+class _Mean:
+    total: float = 0.0
+    maximum: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.total += value
+        self.maximum = max(self.maximum, value)
+        self.count += 1
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+
+class RunStatistics:
+    """Cumulative counters (they survive a restart) and the window since the last point of the curve."""
+
+    def __init__(self, spec: EnvSpec, restored: dict[str, Any] | None = None) -> None:
+        self._action_repeat = spec.action_repeat
+        self.tasks = {name: TaskStatistics() for name in spec.task_names}
+        self._names = spec.task_names
+        self._recent: deque[float] = deque(maxlen=RETURN_WINDOW)
+        self.env_frames = 0
+        self.learner_updates = 0
+        self._wall_seconds_before = 0.0
+        self._training_seconds = 0.0
+        self._lag = _Mean()
+        self._lag_window = _Mean()
+        self._last_update: UpdateStatistics | None = None
+        self._session_frames = 0
+        if restored is not None:
+            self._restore(restored)
+
+    def record_episode(self, task_id: int, episode_return: float) -> None:
+        """A finished game; ``episode_return`` raw and undiscounted."""
+        task = self.tasks[self._names[task_id]]
+        task.episodes += 1
+        task.returns.append(episode_return)
+        self._recent.append(episode_return)
+
+    def record_consumed(self, task_id: int, num_frames: int, policy_lag: int) -> None:
+        """An unroll went through an update; ``policy_lag`` in learner updates."""
+        self.env_frames += num_frames
+        self._session_frames += num_frames
+        self.tasks[self._names[task_id]].env_frames += num_frames
+        self._lag.add(policy_lag)
+        self._lag_window.add(policy_lag)
+
+    def record_update(self, update: UpdateStatistics) -> None:
+        """An update ended."""
+        self.learner_updates += 1
+        self._last_update = update
+
+    @property
+    def episodes(self) -> int:
+        """Games finished, over all tasks."""
+        return sum(task.episodes for task in self.tasks.values())
+
+    @property
+    def mean_return(self) -> float | None:
+        """Over the newest games of all tasks together."""
+        return math.fsum(self._recent) / len(self._recent) if self._recent else None
+
+    @property
+    def lag_window(self) -> tuple[float, float]:
+        """(mean, max) policy lag since the last point."""
+        return self._lag_window.mean, self._lag_window.maximum
+
+    def point(self, *, session_seconds: float, frames_per_second: float, learning_rate: float) -> dict[str, Any]:
+        """One line of metrics.jsonl; starts a new window."""
+        lag, self._lag_window = self._lag_window, _Mean()
+        update = self._last_update
+        return {
+            "wall_seconds": round(self._wall_seconds_before + session_seconds, 3),
+            **self._counts(),
+            "frames_per_second": round(frames_per_second, 1),
+            "episode_return_mean_100": self.mean_return,
+            "episodes": self.episodes,
+            "policy_lag_mean": lag.mean,
+            "policy_lag_max": lag.maximum,
+            "learning_rate": learning_rate,
+            "loss_total": update.losses.total if update else None,
+            "loss_policy": update.losses.policy if update else None,
+            "loss_value": update.losses.value if update else None,
+            "entropy": update.losses.entropy if update else None,
+            "mean_rho": update.losses.mean_rho if update else None,
+            "gradient_norm": update.gradient_norm if update else None,
+            "tasks": {
+                name: {"env_frames": task.env_frames, "episodes": task.episodes, "episode_return_mean_100": task.mean_return}
+                for name, task in self.tasks.items()
+            },
+        }
+
+    def report(self, ledger: LedgerSnapshot, *, session_seconds: float, training_seconds: float) -> dict[str, Any]:
+        """report.json.
+
+        ``frames_per_second`` is of this session: frames consumed over ``training_seconds``, the time from its first batch.
+        ``wall_seconds`` adds up over the sessions of the run.
+        """
+        return {
+            **self._counts(),
+            "wall_seconds": round(self._wall_seconds_before + session_seconds, 3),
+            "frames_per_second": round(self._session_frames / training_seconds, 1) if training_seconds > 0 else 0.0,
+            "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum},
+            "accounting": ledger.report(),
+            "episode_return": {"mean_last_100": self.mean_return, "episodes": self.episodes},
+            "tasks": {
+                name: {
+                    "env_frames": task.env_frames,
+                    "episode_return": {"mean_last_100": task.mean_return, "episodes": task.episodes},
+                }
+                for name, task in self.tasks.items()
+            },
+        }
+
+    def as_json(self, session_seconds: float) -> dict[str, Any]:
+        """For checkpoints."""
+        return {
+            "env_frames": self.env_frames,
+            "learner_updates": self.learner_updates,
+            "wall_seconds": self._wall_seconds_before + session_seconds,
+            "recent_returns": list(self._recent),
+            "tasks": {
+                name: {"env_frames": task.env_frames, "episodes": task.episodes, "returns": list(task.returns)}
+                for name, task in self.tasks.items()
+            },
+        }
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "env_frames": self.env_frames,
+            "agent_steps": self.env_frames // self._action_repeat,
+            "learner_updates": self.learner_updates,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.env_frames = state["env_frames"]
+        self.learner_updates = state["learner_updates"]
+        self._wall_seconds_before = state["wall_seconds"]
+        self._recent.extend(state["recent_returns"])
+        for name, saved in state["tasks"].items():
+            task = self.tasks[name]
+            task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
+            task.returns.extend(saved["returns"])

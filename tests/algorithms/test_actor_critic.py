@@ -1,0 +1,241 @@
+"""The whole loss and its gradients against the oracle; additivity over parts of a batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
+from herd.config.settings import AlgorithmSettings
+from tests.oracles.actor_critic import Batch, Correction, Costs, gradients, importance_ratios, loss_at, targets_and_advantages
+
+torch.set_num_threads(1)
+
+DISCOUNT = 0.93
+CORRECTIONS: tuple[Correction, ...] = ("v_trace", "one_step", "epsilon", "none")
+
+
+def make_batch(num_steps: int = 8, batch_size: int = 5, num_actions: int = 3, seed: int = 1) -> Batch:
+    rng = np.random.default_rng(seed)
+    rows = (num_steps, batch_size)
+    target_logits = rng.normal(size=(*rows, num_actions))
+    terminated = np.zeros(rows, dtype=np.bool_)
+    row_valid = np.ones(rows, dtype=np.bool_)
+    if num_steps >= 8 and batch_size >= 5:
+        terminated[2, 0], row_valid[3, 0] = True, False  # A game over and the row that only resets.
+        row_valid[4, 1] = False  # A truncation at row 3: its discount stays.
+        terminated[[1, 5], 2] = True  # Lost lives: the game goes on in the next row.
+        terminated[num_steps - 1, 3] = True
+        row_valid[0, 3] = False  # The unroll before ended with its game.
+        row_valid[num_steps - 1, 4] = False
+    return Batch(
+        target_logits=target_logits,
+        behaviour_logits=target_logits + rng.normal(scale=0.7, size=target_logits.shape),
+        values=2.0 * rng.normal(size=(num_steps + 1, batch_size)),
+        actions=rng.integers(num_actions, size=rows),
+        rewards=rng.normal(size=rows),
+        terminated=terminated,
+        row_valid=row_valid,
+    )
+
+
+BATCH = make_batch()
+
+
+def loss_by_herd(
+    batch: Batch, costs: Costs, *, columns: slice = slice(None), normaliser: float | None = None
+) -> tuple[LossTerms, torch.Tensor, torch.Tensor]:
+    """The loss of some columns, and its gradients in the whole batch's logits and values."""
+    logits = torch.tensor(batch.target_logits, requires_grad=True)
+    values = torch.tensor(batch.values, requires_grad=True)
+    terms = actor_critic_loss(
+        target_logits=logits[:, columns],
+        values=values[:, columns],
+        behaviour_logits=torch.tensor(batch.behaviour_logits)[:, columns],
+        actions=torch.tensor(batch.actions)[:, columns],
+        rewards=torch.tensor(batch.rewards)[:, columns],
+        terminated=torch.tensor(batch.terminated)[:, columns],
+        row_valid=torch.tensor(batch.row_valid)[:, columns],
+        discount=DISCOUNT,
+        algorithm=costs,
+        normaliser=normaliser,
+    )
+    terms.total.backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    assert values.grad is not None
+    return terms, logits.grad, values.grad
+
+
+def test_the_inputs_can_tell_mistakes_apart() -> None:
+    ratios, costs = importance_ratios(BATCH), Costs()
+    edges = [0.0, costs.clip_c_threshold, costs.clip_rho_threshold, costs.clip_pg_rho_threshold, np.inf]
+    assert (np.histogram(ratios[BATCH.row_valid], edges)[0] >= 2).all()
+    assert len(np.unique(ratios)) == ratios.size
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [Costs(correction=correction) for correction in CORRECTIONS]
+    + [Costs(correction=correction, lambda_=0.7, q_estimate="value", loss_reduction="mean") for correction in CORRECTIONS]
+    # Large enough to show in a float64 test, and to pull on the gradient.
+    + [Costs(correction="epsilon", log_epsilon=0.2), Costs(correction="one_step", clip_pg_rho_threshold=0.8)]
+    + [
+        Costs(baseline_cost=0.0),
+        Costs(entropy_cost=0.0, q_estimate="value"),
+        Costs(entropy_cost=1.5),
+        Costs(correction="v_trace", lambda_=0.3),
+    ],
+    ids=str,
+)
+def test_loss_and_gradients_agree_with_the_oracle(costs: Costs) -> None:
+    terms, by_logits, by_values = loss_by_herd(BATCH, costs)
+    targets, advantages = targets_and_advantages(BATCH, DISCOUNT, costs)
+    for name, expected in loss_at(BATCH.target_logits, BATCH.values, BATCH, targets, advantages, costs).items():
+        assert getattr(terms, name).item() == pytest.approx(expected, rel=1e-11), name
+    expected_by_logits, expected_by_values = gradients(BATCH, targets, advantages, costs)
+    np.testing.assert_allclose(by_logits.numpy(), expected_by_logits, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(by_values.numpy(), expected_by_values, rtol=1e-6, atol=1e-8)
+
+
+def test_the_four_corrections_differ() -> None:
+    totals = [loss_by_herd(BATCH, Costs(correction=correction, log_epsilon=0.01))[0].total.item() for correction in CORRECTIONS]
+    assert len({round(total, 6) for total in totals}) == 4
+
+
+def test_mean_rho_and_num_rows_count_valid_rows() -> None:
+    costs = Costs()
+    terms, _, _ = loss_by_herd(BATCH, costs)
+    clipped = np.minimum(importance_ratios(BATCH), costs.clip_rho_threshold)[BATCH.row_valid]
+    assert terms.num_rows.item() == clipped.size == BATCH.row_valid.sum() < BATCH.row_valid.size
+    assert terms.mean_rho.item() == pytest.approx(clipped.mean(), rel=1e-12)
+    on_policy, _, _ = loss_by_herd(replace(BATCH, behaviour_logits=BATCH.target_logits), costs)
+    assert on_policy.mean_rho.item() == pytest.approx(1.0, rel=1e-12)
+
+
+def test_only_the_total_carries_a_gradient() -> None:
+    terms, _, _ = loss_by_herd(BATCH, Costs())
+    assert [name for name, term in terms._asdict().items() if term.requires_grad] == ["total"]
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_an_invalid_row_may_hold_anything(correction: Correction) -> None:
+    costs = Costs(correction=correction)
+    before = loss_by_herd(BATCH, costs)
+    garbage = {
+        name: np.where(BATCH.row_valid.reshape(8, 5, *[1] * (array.ndim - 2)), array, np.nan)
+        for name, array in (("rewards", BATCH.rewards), ("behaviour_logits", BATCH.behaviour_logits))
+    }
+    changed = replace(BATCH, **garbage, terminated=BATCH.terminated | ~BATCH.row_valid, actions=np.where(BATCH.row_valid, BATCH.actions, 2))
+    after = loss_by_herd(changed, costs)
+    torch.testing.assert_close(after, before, rtol=0.0, atol=0.0)
+    invalid = torch.tensor(~BATCH.row_valid)
+    assert (after[1][invalid] == 0.0).all()
+    assert (after[2][:-1][invalid] == 0.0).all()
+
+
+def test_termination_ends_the_return_and_truncation_bootstraps() -> None:
+    # One row of reward 1, one of the final observation (value 7), then another game.
+    def policy_loss(*, terminated: bool) -> float:
+        batch = Batch(
+            target_logits=np.zeros((3, 1, 2)),
+            behaviour_logits=np.zeros((3, 1, 2)),
+            values=np.array([[0.5], [7.0], [30.0], [40.0]]),
+            actions=np.zeros((3, 1), dtype=np.int64),
+            rewards=np.array([[1.0], [100.0], [0.0]]),
+            terminated=np.array([[terminated], [False], [False]]),
+            row_valid=np.array([[True], [False], [True]]),
+        )
+        later = math.log(2.0) * (DISCOUNT * 40.0 - 30.0)
+        return float(loss_by_herd(batch, Costs())[0].policy.item()) - later
+
+    assert policy_loss(terminated=True) == pytest.approx(math.log(2.0) * (1.0 - 0.5))
+    assert policy_loss(terminated=False) == pytest.approx(math.log(2.0) * (1.0 + DISCOUNT * 7.0 - 0.5))
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    batch_size=st.integers(2, 6),
+    cut=st.integers(1, 5),
+    correction=st.sampled_from(CORRECTIONS),
+    mean=st.booleans(),
+)
+def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: int, correction: Correction, mean: bool) -> None:
+    batch = make_batch(num_steps=4, batch_size=batch_size, seed=seed)
+    rng = np.random.default_rng(seed)
+    batch = replace(batch, terminated=rng.random((4, batch_size)) < 0.2, row_valid=rng.random((4, batch_size)) < 0.7)
+    costs = Costs(correction=correction, loss_reduction="mean" if mean else "sum")
+    whole = loss_by_herd(batch, costs)
+    normaliser = max(1.0, float(batch.row_valid.sum()))
+    cut = min(cut, batch_size - 1)
+    parts = [loss_by_herd(batch, costs, columns=columns, normaliser=normaliser) for columns in (slice(0, cut), slice(cut, None))]
+    for name in LossTerms._fields:
+        together = sum(getattr(terms, name) for terms, _, _ in parts)
+        torch.testing.assert_close(together, getattr(whole[0], name), rtol=1e-10, atol=1e-10)
+    _, *gradients_of_one = parts[0]
+    _, *gradients_of_other = parts[1]
+    for one, other, together in zip(gradients_of_one, gradients_of_other, whole[1:], strict=True):
+        torch.testing.assert_close(one + other, together, rtol=1e-10, atol=1e-10)
+
+
+def test_without_a_valid_row_everything_is_zero() -> None:
+    nothing = replace(BATCH, row_valid=np.zeros_like(BATCH.row_valid))
+    for costs in (Costs(), Costs(loss_reduction="mean")):
+        terms, by_logits, by_values = loss_by_herd(nothing, costs)
+        assert all(term.item() == 0.0 for term in terms)
+        assert not by_logits.any()
+        assert not by_values.any()
+
+
+def test_runs_with_the_settings_of_a_run_and_never_reads_a_tensor_back() -> None:
+    # A meta tensor has no content: whatever would wait for the device (item, bool, if) raises.
+    for correction in CORRECTIONS:
+        terms = actor_critic_loss(
+            target_logits=torch.zeros(8, 5, 3, device="meta", requires_grad=True),
+            values=torch.zeros(9, 5, device="meta", requires_grad=True),
+            behaviour_logits=torch.zeros(8, 5, 3, device="meta"),
+            actions=torch.zeros(8, 5, dtype=torch.int64, device="meta"),
+            rewards=torch.zeros(8, 5, device="meta"),
+            terminated=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
+            row_valid=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
+            discount=DISCOUNT,
+            algorithm=AlgorithmSettings(correction=correction, loss_reduction="mean"),
+        )
+        assert terms.total.dtype == torch.float32
+        assert terms.total.requires_grad
+        with pytest.raises(RuntimeError):
+            terms.total.item()
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "message"),
+    [
+        ("target_logits", torch.zeros(8, 5), "target_logits must be"),
+        ("values", torch.zeros(8, 5), "values must be"),
+        ("behaviour_logits", torch.zeros(8, 5, 1), "behaviour_logits must be"),
+        ("rewards", torch.zeros(1, 5), "rewards must be"),
+        ("row_valid", torch.ones(8, 5, dtype=torch.uint8), "row_valid must be bool"),
+        ("algorithm", Costs(correction="retrace"), "correction must be"),  # type: ignore[arg-type]
+        ("algorithm", Costs(loss_reduction="median"), "loss_reduction must be"),  # type: ignore[arg-type]
+    ],
+)
+def test_refuses_what_does_not_fit(name: str, bad: object, message: str) -> None:
+    arguments: dict[str, object] = {
+        "target_logits": torch.zeros(8, 5, 3),
+        "values": torch.zeros(9, 5),
+        "behaviour_logits": torch.zeros(8, 5, 3),
+        "actions": torch.zeros(8, 5, dtype=torch.int64),
+        "rewards": torch.zeros(8, 5),
+        "terminated": torch.zeros(8, 5, dtype=torch.bool),
+        "row_valid": torch.ones(8, 5, dtype=torch.bool),
+        "discount": DISCOUNT,
+        "algorithm": Costs(),
+    }
+    actor_critic_loss(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        actor_critic_loss(**(arguments | {name: bad}))  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""Reward shaping at points worked out by hand, and the shapes' properties."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from herd.algorithms.rewards import RewardShaping, shape_rewards
+
+REWARDS = (-12.0, -1.0, -0.4, 0.0, 0.3, 1.0, 2.5, 30.0)
+
+
+@pytest.mark.parametrize("reward", REWARDS)
+def test_agrees_with_the_formulas(reward: float) -> None:
+    squeezed = math.tanh(reward / 5.0)
+    expected: dict[RewardShaping, float] = {
+        "clip": max(-1.0, min(1.0, reward)),
+        "soft_asymmetric": (0.3 * squeezed if reward < 0 else squeezed) * 5.0,
+        "soft_asymmetric_printed": 0.3 * min(math.tanh(reward), 0.0) + 5.0 * max(math.tanh(reward), 0.0),
+        "none": reward,
+    }
+    for shaping, value in expected.items():
+        shaped = shape_rewards(torch.tensor([[reward]], dtype=torch.float64), shaping)
+        assert shaped.item() == pytest.approx(value, rel=1e-14, abs=1e-15), shaping
+
+
+def test_worked_examples() -> None:
+    shaped = shape_rewards(torch.tensor([-5.0, 5.0, 0.05]), "soft_asymmetric")
+    torch.testing.assert_close(shaped, torch.tensor([-1.5 * 0.7615942, 5.0 * 0.7615942, 0.0499983]), rtol=1e-5, atol=0.0)
+    printed = shape_rewards(torch.tensor([-1.0, 1.0]), "soft_asymmetric_printed")
+    torch.testing.assert_close(printed, torch.tensor([-0.3 * 0.7615942, 5.0 * 0.7615942]), rtol=1e-5, atol=0.0)
+
+
+@given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=2, max_size=20))
+def test_every_shaping_keeps_the_order_and_the_sign(rewards: list[float]) -> None:
+    ordered = torch.tensor(sorted(rewards), dtype=torch.float64)
+    shapings: tuple[RewardShaping, ...] = ("clip", "soft_asymmetric", "soft_asymmetric_printed", "none")
+    for shaping in shapings:
+        shaped = shape_rewards(ordered, shaping)
+        assert (shaped.diff() >= 0).all()
+        assert (shaped.sign() == ordered.sign()).all()
+
+
+def test_an_unknown_shaping_is_refused() -> None:
+    with pytest.raises(ValueError, match="'squash'"):
+        shape_rewards(torch.zeros(1), "squash")  # type: ignore[arg-type]

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from herd.bench import command
+from herd.bench.measurement import Measurement
+from herd.bench.stages import StageError
+from herd.bench.table import print_table
+
+COSTS = {"environment": 300.0, "inference": 50.0, "learner": 100.0, "transport": 50.0}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "pong.yaml"
+    path.write_text("env: {tasks: [pong]}\n")
+    return str(path)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Stages with costs known beforehand; what was asked for, in order."""
+    asked = []
+
+    def run_stage(stage: str, config: Path, *, seconds: float) -> Measurement:
+        asked.append((stage, config.read_text()))
+        return Measurement(10_000, seconds, COSTS[stage] / 100)
+
+    def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_seconds: float) -> Measurement:
+        asked.append(("system", run_dir.name))
+        assert warmup_seconds > 0
+        return Measurement(3000, 1.0, 1.9)
+
+    monkeypatch.setattr(command, "run_stage", run_stage)
+    monkeypatch.setattr(command, "measure_system", measure_system)
+    monkeypatch.setattr(command, "usable_cpus", lambda: 2)
+    return asked
+
+
+def test_the_report_gives_the_share_of_the_ceiling(
+    config: str, measured: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main([config, "--json", "--seconds", "2", "--torso", "deep", "--actor.environments", "16"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    # 2 cores / 500 core-microseconds = 4,000 agent steps a second.
+    assert report["ceiling"] == pytest.approx({"agent_steps_per_second": 4000.0, "frames_per_second": 16_000.0})
+    assert report["share_of_ceiling"] == pytest.approx(0.75)
+    assert set(report["stages"]) == {*COSTS, "system"}
+    for stage, cost in COSTS.items():
+        assert report["stages"][stage]["core_microseconds_per_agent_step"] == pytest.approx(cost)
+        assert report["stages"][stage]["repeats"] == 3
+    assert report["stages"]["system"]["frames_per_second"] == pytest.approx(12_000.0)
+    assert report["hardware"]["usable_cores"] >= 1
+    assert report["settings"]["network"]["torso"] == "deep"
+
+
+def test_rounds_go_through_all_stages_with_the_same_settings(config: str, measured: list[tuple[str, str]]) -> None:
+    assert command.main([config, "--json", "--repeats", "2", "--torso", "deep"]) == 0
+    stages = [stage for stage, _ in measured]
+    assert stages == [*COSTS, "system"] * 2
+    texts = {text for stage, text in measured if stage != "system"}
+    assert len(texts) == 1
+    assert "torso: deep" in texts.pop()
+    # Each run has a directory of its own: one must not resume or read another.
+    assert len({text for stage, text in measured if stage == "system"}) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "which run? give its file"),
+        (["missing.yaml"], "missing.yaml"),
+        (["CONFIG", "--learner.batch_sise", "3"], "learner.batch_size"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([config if word == "CONFIG" else word for word in words]) == 2
+    error = capsys.readouterr().err
+    assert line in error
+    assert error.count("\n") == 1
+
+
+def test_seconds_and_repeats_must_be_positive(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--seconds", "0"], ["--repeats", "-1"], ["--repeats", "x"]):
+        with pytest.raises(SystemExit) as caught:
+            command.main([config, *words])
+        assert caught.value.code == 2
+        assert "positive" in capsys.readouterr().err
+
+
+def test_a_failed_stage_is_one_line_and_exit_code_1(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_stage(stage: str, config: Path, *, seconds: float) -> Measurement:
+        raise StageError(f"{stage}: broken")
+
+    monkeypatch.setattr(command, "run_stage", run_stage)
+    assert command.main([config]) == 1
+    assert capsys.readouterr().err == "herd bench: environment: broken\n"
+
+
+def test_the_table_shows_every_stage(config: str, measured: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]) -> None:
+    command.main([config, "--json"])
+    report = json.loads(capsys.readouterr().out)
+    out = io.StringIO()
+    print_table(report, Console(file=out, width=160))
+    for name in (*COSTS, "system"):
+        assert name in out.getvalue()
+    assert "reaches 75% of it" in out.getvalue()
+    assert "16,000 frames/s" in out.getvalue()

@@ -1,0 +1,377 @@
+"""Checkpoints survive crashes, full disks and flipped bits, or say in one line that they did not."""
+
+import errno
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from herd.checkpoints import store
+from herd.checkpoints.store import CheckpointError, TornCheckpointError, load_checkpoint, newest_checkpoint, save_checkpoint
+
+FILES = ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"]
+
+
+class KilledError(BaseException):
+    """Stands for SIGKILL: no handler of the code under test may run its cleanup for it."""
+
+
+def tensors_of(value):
+    torch.manual_seed(value)
+    return {
+        "model": {"w": torch.full((3, 2), float(value)), "b": torch.randn(5)},
+        "optimizer": {"w/square_average": torch.ones(3, 2)},
+        "random": {"torch": torch.get_rng_state()},
+    }
+
+
+def save(directory, updates, keep=2, **state):
+    return save_checkpoint(directory, updates, tensors_of(updates), {"learner_updates": updates, **state}, keep)
+
+
+def names_in(directory):
+    return sorted(entry.name for entry in directory.iterdir())
+
+
+def snapshot(path):
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def one_line(error):
+    return "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_what_was_saved_is_loaded(tmp_path):
+    state = {"ledger": {"generated": 1 << 60}, "random": 340282366920938463463374607431768211455, "mean": 0.1, "none": None}
+    path = save(tmp_path / "new" / "folder", 1234, **state)
+    assert path.name == "000000001234"
+    assert names_in(path) == sorted([*FILES, "manifest.json"])
+    loaded = load_checkpoint(path)
+    assert loaded.learner_updates == 1234
+    assert loaded.path == path
+    assert loaded.state == {"learner_updates": 1234, **state}
+    for key, group in tensors_of(1234).items():
+        assert loaded.tensors[key].keys() == group.keys()
+        for name, tensor in group.items():
+            assert torch.equal(loaded.tensors[key][name], tensor)
+
+
+def test_a_restored_random_state_goes_on_with_the_same_numbers(tmp_path):
+    torch.manual_seed(7)
+    path = save_checkpoint(tmp_path, 1, {"random": {"torch": torch.get_rng_state()}}, {}, 1)
+    expected = torch.randn(4)
+    torch.manual_seed(8)
+    torch.set_rng_state(load_checkpoint(path).tensors["random"]["torch"])
+    assert torch.equal(torch.randn(4), expected)
+
+
+def test_the_newest_is_by_number_and_older_ones_beyond_keep_go(tmp_path):
+    assert newest_checkpoint(tmp_path / "nowhere") is None
+    assert newest_checkpoint(tmp_path) is None
+    for updates in (2, 10, 100, 101):
+        save(tmp_path, updates, keep=2)
+    assert names_in(tmp_path) == ["000000000100", "000000000101"]
+    assert newest_checkpoint(tmp_path).name == "000000000101"
+    save(tmp_path, 102, keep=1)
+    assert names_in(tmp_path) == ["000000000102"]
+
+
+def test_torn_ones_do_not_push_out_the_last_whole_one(tmp_path):
+    save(tmp_path, 1, keep=3)
+    for updates in (2, 3):
+        (save(tmp_path, updates, keep=3) / "model.safetensors").write_bytes(b"")
+    save(tmp_path, 4, keep=2)
+    assert names_in(tmp_path) == ["000000000001", "000000000004"]
+
+
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+def test_a_missing_file_makes_it_torn_and_the_one_before_is_taken(tmp_path, name, caplog):
+    first, second = save(tmp_path, 1), save(tmp_path, 2)
+    (second / name).unlink()
+    with pytest.raises(TornCheckpointError, match=f"{name} is missing") as refused:
+        load_checkpoint(second)
+    assert one_line(refused)
+    with caplog.at_level(logging.WARNING):
+        assert newest_checkpoint(tmp_path) == first
+    assert f"{name} is missing" in caplog.text
+
+
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+def test_a_truncated_file_makes_it_torn(tmp_path, name):
+    first, second = save(tmp_path, 1), save(tmp_path, 2)
+    os.truncate(second / name, (second / name).stat().st_size - 3)
+    with pytest.raises(TornCheckpointError, match=rf"{name} (has \d+ bytes, expected \d+|is damaged)") as refused:
+        load_checkpoint(second)
+    assert one_line(refused)
+    assert ("expected" in str(refused.value)) == (name in FILES)
+    assert newest_checkpoint(tmp_path) == first
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_anywhere_makes_it_torn(tmp_path, name):
+    first, second = save(tmp_path, 1), save(tmp_path, 2)
+    data = (second / name).read_bytes()
+    for position in (0, len(data) // 2, len(data) - 1):
+        flipped = bytearray(data)
+        flipped[position] ^= 1
+        (second / name).write_bytes(flipped)
+        with pytest.raises(TornCheckpointError, match=f"{name} is damaged"):
+            load_checkpoint(second)
+    assert newest_checkpoint(tmp_path) == first
+    (second / name).write_bytes(data)
+    assert newest_checkpoint(tmp_path) == second
+
+
+def test_no_flipped_bit_of_the_manifest_goes_unseen_unless_it_changes_nothing(tmp_path):
+    path = save(tmp_path, 2)
+    whole, manifest = load_checkpoint(path), path / "manifest.json"
+    data = manifest.read_bytes()
+    seen = 0
+    for position in range(len(data)):
+        flipped = bytearray(data)
+        flipped[position] ^= 1
+        manifest.write_bytes(flipped)
+        try:
+            loaded = load_checkpoint(path)
+        except CheckpointError:
+            seen += 1
+        else:
+            assert loaded.learner_updates == whole.learner_updates
+            assert loaded.tensors.keys() == whole.tensors.keys()
+    assert seen > len(data) / 2
+
+
+def test_a_folder_renamed_to_another_number_is_torn(tmp_path):
+    save(tmp_path, 5).rename(tmp_path / f"{6:012d}")
+    with pytest.raises(TornCheckpointError, match="that of 5 updates"):
+        load_checkpoint(tmp_path / f"{6:012d}")
+
+
+def test_when_every_checkpoint_is_torn_the_run_does_not_silently_start_anew(tmp_path):
+    for updates in (1, 2):
+        (save(tmp_path, updates) / "state.json").unlink()
+    with pytest.raises(TornCheckpointError, match=r"000000000002: state\.json is missing"):
+        newest_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("killed_at", [*FILES, "manifest.json", "rename"])
+def test_a_crash_at_any_point_of_writing_leaves_the_one_before_and_the_next_save_works(tmp_path, monkeypatch, killed_at):
+    first = save(tmp_path, 1)
+    before = snapshot(first)
+    write, rename = store._write_durably, Path.rename
+
+    def killed_after_half(path, data):
+        if path.name == killed_at:
+            path.write_bytes(data[: len(data) // 2])
+            raise KilledError
+        write(path, data)
+
+    def killed_instead_of_rename(path, target):
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_write_durably", killed_after_half)
+        if killed_at == "rename":
+            patch.setattr(Path, "rename", killed_instead_of_rename)
+        with pytest.raises(KilledError):
+            save(tmp_path, 2)
+    assert names_in(tmp_path) == ["000000000001", "000000000002.writing"]
+    assert newest_checkpoint(tmp_path) == first
+    assert snapshot(first) == before
+    assert Path.rename is rename
+    second = save(tmp_path, 2)
+    assert names_in(tmp_path) == ["000000000001", "000000000002"]
+    assert load_checkpoint(second).state["learner_updates"] == 2
+
+
+def test_the_manifest_is_written_last_and_everything_is_flushed_before_the_rename(tmp_path, monkeypatch):
+    events = []
+    fsync, rename = os.fsync, Path.rename
+
+    def record_fsync(descriptor):
+        events.append(("fsync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
+        fsync(descriptor)
+
+    def record_rename(path, target):
+        events.append(("rename", Path(target).name))
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(Path, "rename", record_rename)
+    save(tmp_path, 3)
+    assert events == [
+        *[("fsync", name) for name in [*FILES, "manifest.json"]],
+        ("fsync", "000000000003.writing"),
+        ("rename", "000000000003"),
+        ("fsync", tmp_path.name),
+    ]
+
+
+def test_saving_the_same_number_again_replaces_it(tmp_path):
+    save(tmp_path, 1)
+    save(tmp_path, 2, note="old")
+    path = save(tmp_path, 2, note="new")
+    assert load_checkpoint(path).state["note"] == "new"
+    assert names_in(tmp_path) == ["000000000001", "000000000002"]
+
+
+def test_a_crash_while_replacing_leaves_the_replaced_one_readable(tmp_path, monkeypatch):
+    save(tmp_path, 2, note="old")
+    rename = Path.rename
+
+    def killed_at_second_rename(path, target):
+        if path.name.endswith(".writing"):
+            raise KilledError
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed_at_second_rename)
+        with pytest.raises(KilledError):
+            save(tmp_path, 2, note="new")
+    newest = newest_checkpoint(tmp_path)
+    assert newest.name == "000000000002.replaced"
+    assert load_checkpoint(newest).state["note"] == "old"
+    save(tmp_path, 3, keep=1)
+    assert names_in(tmp_path) == ["000000000003"]
+
+
+@pytest.mark.parametrize("full_at", [*FILES, "manifest.json"])
+def test_a_full_disk_is_one_clear_line_and_the_previous_checkpoint_stays(tmp_path, monkeypatch, full_at):
+    first = save(tmp_path, 1)
+    before = snapshot(first)
+    write = store._write_durably
+
+    def full(path, data):
+        if path.name == full_at:
+            path.write_bytes(data[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_write_durably", full)
+        with pytest.raises(CheckpointError, match=r"000000000002: cannot be written: No space left on device") as refused:
+            save(tmp_path, 2, keep=1)
+    assert one_line(refused)
+    assert names_in(tmp_path) == ["000000000001"]
+    assert snapshot(first) == before
+    assert newest_checkpoint(save(tmp_path, 2).parent).name == "000000000002"
+
+
+def test_a_full_disk_while_replacing_leaves_the_replaced_one_in_place(tmp_path, monkeypatch):
+    first = save(tmp_path, 1, note="old")
+    rename = Path.rename
+
+    def full(path, target):
+        if path.name.endswith(".writing"):
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", full)
+        with pytest.raises(CheckpointError, match="quota"):
+            save(tmp_path, 1, note="new")
+    assert names_in(tmp_path) == ["000000000001"]
+    assert load_checkpoint(first).state["note"] == "old"
+
+
+def test_what_cannot_be_removed_does_not_fail_a_save(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+
+    def stuck(path, ignore_errors=False):
+        if not ignore_errors:
+            raise OSError(errno.EBUSY, "busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", stuck)
+        path = save(tmp_path, 2, keep=1)
+    assert newest_checkpoint(tmp_path) == path
+    save(tmp_path, 3, keep=1)
+    assert names_in(tmp_path) == ["000000000003"]
+
+
+def test_a_mistake_in_the_state_touches_nothing(tmp_path):
+    with pytest.raises(TypeError):
+        save_checkpoint(tmp_path, 1, tensors_of(1), {"path": object()}, 2)
+    assert names_in(tmp_path) == []
+
+
+def test_a_file_in_the_way_is_one_clear_line(tmp_path):
+    (tmp_path / "checkpoints").write_text("not a folder")
+    with pytest.raises(CheckpointError, match="cannot be written") as refused:
+        save(tmp_path / "checkpoints", 1)
+    assert one_line(refused)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        newest_checkpoint(tmp_path / "checkpoints")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_directory_is_one_clear_line(tmp_path):
+    save(tmp_path, 1)
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(CheckpointError, match="Permission denied"):
+            save(tmp_path, 2)
+        assert newest_checkpoint(tmp_path).name == "000000000001"
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_an_unreadable_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+    unreadable = save(tmp_path, 2) / "model.safetensors"
+    original = Path.open
+
+    def refuse(path, *arguments):
+        if path == unreadable:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return original(path, *arguments)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read: Permission denied"):
+        newest_checkpoint(tmp_path)
+
+
+def edit_manifest(path, **changes):
+    manifest = path / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
+
+
+def test_a_later_format_is_named_and_neither_passed_over_nor_removed(tmp_path):
+    save(tmp_path, 1)
+    edit_manifest(save(tmp_path, 2), version=2)
+    with pytest.raises(CheckpointError, match="format version 2; this program reads version 1"):
+        newest_checkpoint(tmp_path)
+    save(tmp_path, 3, keep=1)
+    assert names_in(tmp_path) == ["000000000002", "000000000003"]
+
+
+@pytest.mark.parametrize("name", ["../secret.json", "/etc/passwd", "model.pt", "a/b.json"])
+def test_a_manifest_cannot_point_outside_its_folder(tmp_path, name):
+    path = save(tmp_path, 1)
+    edit_manifest(path, files={name: {"bytes": 1, "sha256": "0" * 64}})
+    with pytest.raises(TornCheckpointError, match=r"manifest\.json is damaged or foreign"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "other", "version": 1}', '"text"', "[" * 100000])
+def test_a_foreign_manifest_is_one_clear_line(tmp_path, content):
+    path = save(tmp_path, 1)
+    (path / "manifest.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"manifest\.json is damaged") as refused:
+        load_checkpoint(path)
+    assert one_line(refused)
+
+
+def test_foreign_folders_and_files_are_ignored_and_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "best").mkdir()
+    path = save(tmp_path, 1, keep=1)
+    assert newest_checkpoint(tmp_path) == path
+    save(tmp_path, 2, keep=1)
+    assert names_in(tmp_path) == ["000000000002", "best", "notes.txt"]
+    with pytest.raises(CheckpointError, match=r"manifest\.json is missing"):
+        load_checkpoint(tmp_path / "best")

@@ -1,0 +1,178 @@
+"""Weights as bytes: against the safetensors library in both directions, and against hostile payloads."""
+
+import json
+import time
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from herd.checkpoints.errors import CheckpointError
+from herd.checkpoints.weights import MAX_HEADER_BYTES, decode_weights, encode_weights, load_into
+
+
+@pytest.fixture
+def tensors():
+    generator = torch.Generator().manual_seed(1)
+    return {
+        "bytes": torch.arange(5, dtype=torch.uint8),
+        "convolution": torch.randn(4, 3, 3, 3, generator=generator).to(memory_format=torch.channels_last),
+        "transposed": torch.randn(3, 5, generator=generator).t(),
+        "scalar": torch.tensor(2.5),
+        "empty": torch.empty(0, 3),
+        "counts": torch.tensor([1, -(1 << 40)]),
+        "half": torch.randn(7, generator=generator).to(torch.bfloat16),
+    }
+
+
+def assert_same(left, right):
+    assert left.keys() == right.keys()
+    for name in right:
+        assert left[name].dtype == right[name].dtype, name
+        assert torch.equal(left[name], right[name]), name
+
+
+def small_net(hidden=4):
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(3, hidden), nn.Linear(hidden, 2))
+
+
+def payload_of(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def entry(shape, first, last, dtype="F32"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [first, last]}
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
+def test_round_trip(tensors, wrap):
+    assert_same(decode_weights(wrap(encode_weights(tensors))), tensors)
+
+
+def test_the_library_reads_what_we_write_and_we_read_what_it_writes(tensors):
+    assert_same(safetensors.torch.load(encode_weights(tensors)), tensors)
+    dense = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    assert_same(decode_weights(safetensors.torch.save(dense)), tensors)
+
+
+def test_bfloat16_halves_the_payload_and_rounds_to_nearest_but_leaves_integers(tensors):
+    decoded = decode_weights(encode_weights(tensors, torch.bfloat16))
+    assert torch.equal(decoded["transposed"], tensors["transposed"].to(torch.bfloat16))
+    assert decoded["counts"].tolist() == [1, -(1 << 40)]
+    weights = {"w": torch.randn(1000, 100)}
+    assert len(encode_weights(weights)) / len(encode_weights(weights, torch.bfloat16)) == pytest.approx(2, rel=0.01)
+
+
+def test_decoding_copies_nothing():
+    payload = bytearray(encode_weights({"w": torch.zeros(4)}))
+    decoded = decode_weights(payload)
+    payload[-4:] = torch.tensor([9.0]).numpy().tobytes()
+    assert decoded["w"].tolist() == [0, 0, 0, 9]
+
+
+def test_every_element_is_aligned(tensors):
+    decoded = decode_weights(bytearray(encode_weights(tensors)))
+    assert all(tensor.data_ptr() % tensor.element_size() == 0 for tensor in decoded.values())
+
+
+def test_slices_of_one_version_come_together_and_a_name_in_two_is_refused():
+    first, second = encode_weights({"a": torch.ones(1)}), encode_weights({"b": torch.zeros(2)})
+    assert_same(decode_weights(first, second), {"a": torch.ones(1), "b": torch.zeros(2)})
+    with pytest.raises(CheckpointError, match="'a' in two slices"):
+        decode_weights(first, second, first)
+
+
+def test_what_weights_cannot_hold_is_refused():
+    with pytest.raises(TypeError, match=r"mask is of torch\.bool"):
+        encode_weights({"mask": torch.tensor([True])})
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 8, 20, -1])
+def test_a_truncated_payload_is_refused(cut):
+    whole = encode_weights({"w": torch.ones(3)})
+    with pytest.raises(CheckpointError) as refused:
+        decode_weights(whole[:cut])
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        payload_of({"w": entry([1], 0, 4)}, b"\0" * 5),
+        payload_of({"w": entry([1], 1, 5)}, b"\0" * 5),
+        payload_of({"w": entry([2], 0, 4)}, b"\0" * 4),
+        payload_of({"w": entry([1], 0, 4), "v": entry([1], 0, 4)}, b"\0" * 4),
+        payload_of({"w": entry([1], 0, 4), "v": entry([1], 8, 12)}, b"\0" * 12),
+        payload_of({"w": entry([1 << 30, 1 << 30], 0, 4)}, b"\0" * 4),
+        payload_of({"w": entry([-1], 0, 4)}, b"\0" * 4),
+        payload_of({"w": entry([0, 1 << 40], 0, 0)}),
+        payload_of({"w": entry([1.0], 0, 4)}, b"\0" * 4),
+        payload_of({"w": entry([1], 0, 1, "BOOL")}, b"\2"),
+        payload_of({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], "code": "x"}}, b"\0" * 4),
+        payload_of([1, 2]),
+        payload_of(b"not json"),
+        payload_of(b'{"w":' * 2000),
+        payload_of(b"\x80\x04."),
+        (1 << 62).to_bytes(8, "little") + b"{}",
+        payload_of(b" " * (MAX_HEADER_BYTES + 1)),
+    ],
+)
+def test_a_hostile_payload_is_one_clear_error(payload):
+    with pytest.raises(CheckpointError) as refused:
+        decode_weights(payload)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 400
+
+
+def test_load_into_copies_and_converts():
+    source, target = small_net(), small_net()
+    with torch.no_grad():
+        target[0].weight.zero_()
+    weight = target[0].weight
+    load_into(target, decode_weights(encode_weights(source.state_dict(), torch.bfloat16)))
+    assert target[0].weight is weight
+    assert target[0].weight.dtype == torch.float32
+    assert torch.equal(target[0].weight, source[0].weight.to(torch.bfloat16).float())
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda t: t.pop("1.bias"), "1.bias is missing"),
+        (lambda t: t.update({"2.bias": torch.zeros(1)}), "'2.bias' is none of its tensors"),
+        (lambda t: t.update({"1.bias": torch.zeros(1)}), r"1.bias is \[1\], expected \[2\]"),
+        (lambda t: t.update({"1.bias": torch.zeros(2, dtype=torch.int64)}), "1.bias is torch.int64"),
+    ],
+)
+def test_tensors_of_another_network_are_refused_by_name_and_nothing_is_written(change, match):
+    target = small_net()
+    before = {name: tensor.clone() for name, tensor in target.state_dict().items()}
+    tensors = {name: tensor + 1 for name, tensor in before.items()}
+    change(tensors)
+    with pytest.raises(CheckpointError, match=match):
+        load_into(target, tensors)
+    assert_same(target.state_dict(), before)
+
+
+def test_the_first_mismatch_is_named():
+    with pytest.raises(CheckpointError, match=r"^weights of another network: 0\.weight is \[5, 3\], expected \[4, 3\]$"):
+        load_into(small_net(4), small_net(5).state_dict())
+
+
+def test_encoding_costs_copies_of_memory_only():
+    weights = {f"layer{n}": torch.randn(1024, 104) for n in range(16)}
+
+    def seconds(function):
+        start = time.perf_counter()
+        function()
+        return time.perf_counter() - start
+
+    encode = min(seconds(lambda: encode_weights(weights)) for _ in range(20))
+    payload = encode_weights(weights)
+    decode = min(seconds(lambda: decode_weights(payload)) for _ in range(20))
+    # 1.7 M parameters; measured 0.2 ms and 0.05 ms. The bounds leave room for a busy machine, not for a second pass over the data.
+    assert encode < 0.010
+    assert decode < 0.002

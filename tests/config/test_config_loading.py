@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from herd.config.loading import SettingsError, dump_settings, load_settings, settings_json_schema
+from herd.config.settings import ReplaySettings, RunSettings
+
+
+def write(folder: Path, text: str, name: str = "run.yaml") -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def refusal(files: list[Path], overrides: list[str], environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(files, overrides, environ or {})
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_defaults_are_the_models_own() -> None:
+    assert load_settings([], [], {}) == RunSettings()
+    assert type(load_settings([], [], {})) is RunSettings
+
+
+def test_each_source_beats_the_one_before(tmp_path: Path) -> None:
+    first = write(tmp_path, "learner: {batch_size: 40, queue_batches: 3}\nseed: 7\nactor: {count: 3}", "first.yaml")
+    second = write(tmp_path, "learner: {batch_size: 41}\nenv: {tasks: [pong]}", "second.yaml")
+    environ = {"HERD_LEARNER__BATCH_SIZE": "42", "HERD_ACTOR__COUNT": "4", "OTHER": "x"}
+
+    assert load_settings([first], [], {}).learner.batch_size == 40
+    assert load_settings([first, second], [], {}).learner.batch_size == 41
+    assert load_settings([second, first], [], {}).learner.batch_size == 40
+    assert load_settings([first, second], [], environ).learner.batch_size == 42
+    settings = load_settings([first, second], ["--learner.batch_size", "43"], environ)
+    assert settings.learner.batch_size == 43
+    # The other values of the weaker sources stay: sections merge, they do not replace each other.
+    assert (settings.learner.queue_batches, settings.seed, settings.actor.count, settings.env.tasks) == (3, 7, 4, ("pong",))
+
+
+@pytest.mark.parametrize(
+    ("words", "tasks"),
+    [
+        (["--env.tasks", "pong"], ("pong",)),
+        (["--env.tasks=pong,breakout"], ("pong", "breakout")),
+        (["--env.tasks", '["pong", "qbert"]'], ("pong", "qbert")),
+        (["--env.tasks", "pong", "--env.tasks", "qbert,breakout"], ("pong", "qbert", "breakout")),
+    ],
+)
+def test_lists_on_the_command_line(words: list[str], tasks: tuple[str, ...]) -> None:
+    assert load_settings([], [*words, "--env.action_set", "full"], {}).env.tasks == tasks
+
+
+def test_scalars_on_the_command_line(tmp_path: Path) -> None:
+    file = write(tmp_path, "stop: {env_frames: 2e6, wall_seconds: 5}\noptimizer: {learning_rate: 6e-4}\nname: null-ish")
+    settings = load_settings([file], ["--resume", "--stop.wall_seconds", "null", "--env.max_pool", "false", "--seed=1", "--seed=3"], {})
+    assert settings.resume is True
+    assert settings.env.max_pool is False
+    assert settings.stop.env_frames == 2_000_000
+    assert settings.stop.wall_seconds is None
+    assert settings.optimizer.learning_rate == 6e-4
+    assert settings.seed == 3
+    assert load_settings([], ["--resume", "--seed", "9"], {}).seed == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("learner: {batch_sise: 64}", ["learner.batch_sise", "run.yaml", "did you mean learner.batch_size?"]),
+        ("batch_size: 64", ["batch_size", "did you mean learner.batch_size?"]),
+        ("lerner: {batch_size: 64}", ["lerner.batch_size", "did you mean learner.batch_size?"]),
+        ("learner: {batch_size: many}", ["learner.batch_size", "'many'", "integer > 0", "run.yaml"]),
+        ("learner: {batch_size: true}", ["learner.batch_size", "true", "run.yaml"]),
+        ("learner: {batch_size: 0}", ["learner.batch_size", "0", "run.yaml"]),
+        ("learner: {batch_size: {a: 1}}", ["learner.batch_size", "run.yaml"]),
+        ("learner: 3", ["learner", "section", "run.yaml"]),
+        ("env: {tasks: pong}", ["env.tasks", "list of strings", "'pong'"]),
+        ("seed: 1\nseed: 2", ["run.yaml:2", "seed is given twice"]),
+        ("a: [1", ["run.yaml", "not valid YAML"]),
+        ("- 1", ["run.yaml", "mapping"]),
+        ("algorithm: {clip_c_threshold: 3}", ["clip_c_threshold", "clip_rho_threshold: default", "run.yaml"]),
+        ("actor: {environments: 999}", ["actor.environments (999)", "actor.environments: ", "run.yaml", "learner.queue_batches: default"]),
+    ],
+)
+def test_a_wrong_file_is_one_line_with_key_and_place(tmp_path: Path, text: str, parts: list[str]) -> None:
+    message = refusal([write(tmp_path, text)], [])
+    for part in parts:
+        assert part in message
+
+
+def test_a_weaker_wrong_value_hidden_by_a_stronger_one_is_still_reported_as_unknown(tmp_path: Path) -> None:
+    first, second = write(tmp_path, "learner: 3", "first.yaml"), write(tmp_path, "learner: {batch_size: 4}", "second.yaml")
+    assert "first.yaml" in refusal([first, second], [])
+
+
+def test_missing_file_names_a_near_one(tmp_path: Path) -> None:
+    write(tmp_path, "seed: 1", "breakout.yaml")
+    message = refusal([tmp_path / "brakout.yaml"], [])
+    assert "brakout.yaml: no such file" in message
+    assert "did you mean" in message
+    assert str(tmp_path / "breakout.yaml") in message
+
+
+def test_environment_names_are_checked() -> None:
+    message = refusal([], [], {"HERD_LEARNER__BATCH_SISE": "3"})
+    assert "HERD_LEARNER__BATCH_SISE" in message
+    assert "HERD_LEARNER__BATCH_SIZE" in message
+    assert "environment HERD_SEED" in refusal([], [], {"HERD_SEED": "x"})
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--learner.batch_sise", "3"], ["--learner.batch_sise", "did you mean --learner.batch_size?"]),
+        (["--learner.batch_size"], ["learner.batch_size", "needs a value"]),
+        (["--learner.batch_size", "--resume"], ["learner.batch_size", "needs a value"]),
+        (["--learner.batch_size", "x"], ["learner.batch_size", "'x'", "command line"]),
+        (["--learner", "3"], ["--learner"]),
+        (["stray"], ["stray", "command line"]),
+        (["-x"], ["-x"]),
+    ],
+)
+def test_wrong_command_lines(words: list[str], parts: list[str]) -> None:
+    message = refusal([], words)
+    for part in parts:
+        assert part in message
+
+
+@given(
+    seed=st.integers(0, 2**62),
+    learning_rate=st.floats(0, 1e3),
+    tasks=st.lists(st.sampled_from(["pong", "null", "true", "1", "no"]), min_size=1, max_size=4),
+    norm=st.none() | st.floats(1e-9, 1e9),
+    run_dir=st.none() | st.sampled_from(["runs/a b", "runs/ü", "null"]),
+)
+def test_dumped_settings_load_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, learning_rate: float, tasks: list[str], norm: float | None, run_dir: str | None
+) -> None:
+    settings = RunSettings.model_validate(
+        {
+            "seed": seed,
+            "env": {"tasks": tasks, "action_set": "full"},
+            "optimizer": {"learning_rate": learning_rate, "max_gradient_norm": norm},
+            "run_dir": run_dir,
+        }
+    )
+    file = tmp_path_factory.mktemp("dump") / "config.yaml"
+    file.write_text(dump_settings(settings), encoding="utf-8")
+    assert load_settings([file], [], {}) == settings
+
+
+def test_sections_are_still_validated_together() -> None:
+    settings = load_settings([], ["--replay.fraction", "0.5"], {})
+    assert isinstance(settings.replay, ReplaySettings)
+    assert settings.num_replayed_unrolls == 16
+    assert "replay.fraction" in refusal([], ["--replay.fraction", "0.99"])
+
+
+def test_json_schema_forbids_unknown_keys_and_describes_every_setting() -> None:
+    schema = json.loads(json.dumps(settings_json_schema()))
+    assert schema["additionalProperties"] is False
+    learner = schema["$defs"]["LearnerSettings"]
+    assert learner["additionalProperties"] is False
+    assert learner["properties"]["batch_size"]["default"] == 32
+    assert "Unrolls per update" in learner["properties"]["batch_size"]["description"]

@@ -1,0 +1,120 @@
+"""Every switch of the Atari suite, bit for bit against a frame-by-frame player."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from herd.config.settings import EnvSettings
+from herd.envs.atari import AtariEnvironments
+from herd.envs.make import environment_spec
+from tests.envs.slow_atari import SlowAtari
+
+NUM_ENVIRONMENTS = 2
+
+
+def start(settings: EnvSettings, *, seed: int = 3, first_slot: int = 0, num_environments: int = NUM_ENVIRONMENTS) -> AtariEnvironments:
+    spec = environment_spec(settings)
+    return AtariEnvironments(settings, spec, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=1)
+
+
+def check_against_the_slow_player(settings: EnvSettings, *, num_steps: int, num_noops: int) -> dict[str, int]:
+    """Play both and compare every array; returns how often each event was seen."""
+    fast = start(settings)
+    slow = [SlowAtari(settings, int(seed), num_noops) for seed in fast._seeds]
+    observation = fast.reset()
+    for e, player in enumerate(slow):
+        np.testing.assert_array_equal(observation.stack[e], player.reset().stack)
+    assert observation.game_reset.all()
+    events = dict.fromkeys(("life_lost", "game_over", "truncated", "reset"), 0)
+    random = np.random.default_rng(0)
+    for step in range(num_steps):
+        actions = random.integers(fast.spec.num_actions, size=NUM_ENVIRONMENTS, dtype=np.int32)
+        after = fast.step(actions)
+        finished = {game.environment: game for game in after.finished}
+        for e, player in enumerate(slow):
+            row = player.step(int(actions[e]))
+            where = f"environment {e}, step {step}"
+            assert after.rewards[e] == row.reward, where
+            assert after.terminated[e] == row.terminated, where
+            assert after.truncated[e] == row.truncated, where
+            assert after.valid[e] == row.valid, where
+            assert after.observation.game_reset[e] == (not row.valid), where
+            assert (e in finished) == player.over, where
+            if player.over:
+                assert (finished[e].episode_return, finished[e].agent_steps) == (row.episode_return, row.agent_steps), where
+            # The emulator breaks off a step at game over before it reads the screen (documented; nothing learns from that plane).
+            planes = slice(None, -fast.spec.frame_shape[2]) if row.game_over else slice(None)
+            np.testing.assert_array_equal(after.observation.stack[e][planes], row.stack[planes], err_msg=where)
+            events["life_lost"] += row.terminated and not row.game_over
+            events["game_over"] += row.game_over
+            events["truncated"] += row.truncated
+            events["reset"] += not row.valid
+    fast.close()
+    return events
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {},
+        {"max_pool": False},
+        {"action_repeat": 1},
+        {"action_repeat": 2},
+        {"action_repeat": 7, "max_pool": False},
+        {"grayscale": False},
+        {"grayscale": False, "frame_height": 72, "frame_width": 96, "frame_stack": 2},
+        {"grayscale": False, "frame_stack": 1},
+        {"frame_stack": 1},
+        {"frame_stack": 6},
+        {"frame_height": 210, "frame_width": 160},
+        {"frame_height": 42, "frame_width": 64},
+        {"action_set": "full"},
+        {"fire_on_reset": True},
+        {"life_loss_ends_episode": False},
+    ],
+    ids=lambda switches: "-".join(f"{key}={value}" for key, value in switches.items()) or "defaults",
+)
+def test_switches_give_the_slow_players_bits(switches: dict[str, Any]) -> None:
+    # With at most one no-op there is exactly one: 1..1. The limit ends games soon, so that several begin.
+    settings = EnvSettings(**({"tasks": ("breakout",), "noop_max": 1, "max_episode_frames": 400} | switches))
+    events = check_against_the_slow_player(settings, num_steps=5 + 900 // settings.action_repeat, num_noops=1)
+    assert events["reset"] > 0
+    assert (events["life_lost"] > 0) == settings.life_loss_ends_episode
+
+
+@pytest.mark.parametrize(("game", "num_steps"), [("breakout", 450), ("name_this_game", 60), ("freeway", 60), ("seaquest", 200)])
+def test_games_with_and_without_lives_starting_menus_and_fire(game: str, num_steps: int) -> None:
+    # No no-ops, so no game is started twice: Seaquest begins a little differently every time it is reset.
+    settings = EnvSettings(tasks=(game,), noop_max=0, fire_on_reset=True)
+    check_against_the_slow_player(settings, num_steps=num_steps, num_noops=0)
+
+
+def test_game_over_of_breakout_is_reached_without_the_limit() -> None:
+    events = check_against_the_slow_player(EnvSettings(noop_max=1), num_steps=450, num_noops=1)
+    assert events["game_over"] > 0
+    assert events["reset"] >= events["game_over"] - 1
+    assert events["truncated"] == 0
+
+
+def test_sticky_actions_are_the_emulators_own() -> None:
+    # Without no-ops and the limit no game is started twice, so both emulators draw the same random numbers.
+    settings = EnvSettings(noop_max=0, sticky_action_probability=0.25)
+    events = check_against_the_slow_player(settings, num_steps=450, num_noops=0)
+    assert events["game_over"] > 0
+
+
+def test_sticky_actions_change_the_game() -> None:
+    frames = {}
+    for probability in (0.0, 0.9):
+        environments = start(EnvSettings(noop_max=0, sticky_action_probability=probability))
+        environments.reset()
+        stacks = [environments.step(np.array([1 + t % 3] * 2, np.int32)).observation.stack.copy() for t in range(60)]
+        frames[probability] = np.stack(stacks)
+        environments.close()
+    assert not (frames[0.0] == frames[0.9]).all()
+    # One emulator without sticky actions is as good as another; with them, each has its own random stream.
+    assert (frames[0.0][:, 0] == frames[0.0][:, 1]).all()
+    assert not (frames[0.9][:, 0] == frames[0.9][:, 1]).all()

@@ -1,0 +1,281 @@
+"""Starts, ends, seeds, slots and threads of the Atari suite."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from ale_py import ALEInterface, LoggerMode, roms
+from numpy.typing import NDArray
+
+from herd.config.settings import EnvSettings
+from herd.envs.api import BatchedEnvironment, Transition
+from herd.envs.atari_start import game_start
+from herd.envs.make import make_environments
+from herd.envs.scores import reference_scores
+
+
+def make(
+    settings: EnvSettings, num_environments: int = 2, *, first_slot: int = 0, seed: int = 1, num_threads: int = 1
+) -> BatchedEnvironment:
+    return make_environments(settings, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads)
+
+
+def play(environments: BatchedEnvironment, num_steps: int, seed: int = 0) -> list[Transition]:
+    """Random actions; a copy of every transition's stack is not taken, so only look at the other arrays."""
+    random = np.random.default_rng(seed)
+    actions = (random.integers(environments.spec.num_actions, size=environments.num_environments, dtype=np.int32) for _ in range(num_steps))
+    return [environments.step(action) for action in actions]
+
+
+def stacks_of(environments: BatchedEnvironment, actions: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """[1 + T, E, ...] stacks of a reset and of the given actions [T, E]."""
+    stacks = [environments.reset().stack.copy()]
+    stacks.extend(environments.step(action).observation.stack.copy() for action in actions)
+    environments.close()
+    return np.stack(stacks)
+
+
+def test_noops_are_uniform_from_one_to_the_maximum() -> None:
+    # Freeway's traffic moves at every frame, so the first screen tells the number of no-ops.
+    emulator = ALEInterface()
+    emulator.setLoggerMode(LoggerMode.Error)
+    emulator.setFloat("repeat_action_probability", 0.0)
+    rom = roms.get_rom_path("freeway")
+    assert rom is not None
+    emulator.loadROM(rom)
+    emulator.reset_game()
+    after_noops = {}
+    for noops in range(9):
+        after_noops[emulator.getScreenGrayscale().tobytes()] = noops
+        emulator.act(0)
+    assert len(after_noops) == 9
+    settings = EnvSettings(tasks=("freeway",), frame_height=210, frame_width=160, frame_stack=1, noop_max=5, max_episode_frames=1)
+    environments = make(settings, 8)
+    counts = np.zeros(9, np.int64)
+    environments.reset()
+    # Every game is cut off at once, so every second step starts new ones.
+    for _ in range(2 * 40):
+        after = environments.step(np.zeros(8, np.int32))
+        for stack in after.observation.stack[after.observation.game_reset]:
+            counts[after_noops[stack.tobytes()]] += 1
+    environments.close()
+    assert counts.sum() == 8 * 40
+    assert (counts[[0, 6, 7, 8]] == 0).all()
+    # 64 expected of each; 35 is four standard deviations below (sqrt(320 * 0.2 * 0.8) = 7.2).
+    assert counts[1:6].min() > 35
+
+
+@pytest.mark.parametrize(("sticky", "least"), [(0.0, 13 + 1 + 1), (0.25, None)])
+def test_double_dunks_menu_takes_a_random_time_under_sticky_actions(sticky: float, least: int | None) -> None:
+    start = game_start("double_dunk", full_action_set=False, fire_on_reset=True, sticky_action_probability=sticky)
+    assert start.fire_frames == 1
+    assert start.frames_before_noops == (None if least is None else least - 1)
+    environments = make(EnvSettings(tasks=("double_dunk",), sticky_action_probability=sticky, noop_max=2))
+    assert environments.reset().game_reset.all()
+    environments.close()
+
+
+def test_every_game_of_the_table_starts_and_has_its_actions() -> None:
+    starts = {}
+    for game, reference in reference_scores("atari").items():
+        starts[game] = game_start(game, full_action_set=False, fire_on_reset=False, sticky_action_probability=0.0)
+        assert starts[game].num_actions == reference.minimal_actions, game
+    late = {game: start.frames_before_noops for game, start in starts.items() if start.frames_before_noops}
+    assert late == {"berzerk": 20, "double_dunk": 13, "name_this_game": 134, "surround": 1, "yars_revenge": 7}
+
+
+def test_a_lost_life_terminates_but_the_game_and_its_return_go_on() -> None:
+    environments = make(EnvSettings(tasks=("breakout",)), 4)
+    environments.reset()
+    transitions = play(environments, 500)
+    environments.close()
+    finished = [game for after in transitions for game in after.finished if game.environment == 0]
+    rewards = np.array([after.rewards[0] for after in transitions])
+    terminated = np.array([after.terminated[0] for after in transitions])
+    valid = np.array([after.valid[0] for after in transitions])
+    ends = [t for t, after in enumerate(transitions) if any(game.environment == 0 for game in after.finished)]
+    assert len(ends) >= 2
+    first = 0
+    for end, game in zip(ends, finished, strict=True):
+        # Breakout has five lives: four are lost, the fifth ends the game.
+        assert terminated[first : end + 1].sum() == 5
+        assert game.episode_return == rewards[first : end + 1].sum()
+        assert game.agent_steps == valid[first : end + 1].sum() == end + 1 - first - (first > 0)
+        first = end + 1
+    assert max(game.episode_return for game in finished) > 0
+    assert all(transitions[end + 1].observation.game_reset[0] and not valid[end + 1] for end in ends if end + 1 < len(valid))
+    assert valid.sum() == len(valid) - sum(end + 1 < len(valid) for end in ends)
+
+
+def test_life_loss_switched_off_terminates_once_per_game() -> None:
+    environments = make(EnvSettings(tasks=("breakout",), life_loss_ends_episode=False))
+    environments.reset()
+    transitions = play(environments, 500)
+    environments.close()
+    assert sum(after.terminated.sum() for after in transitions) == sum(len(after.finished) for after in transitions) > 0
+
+
+def test_the_limit_truncates_and_does_not_terminate() -> None:
+    environments = make(EnvSettings(tasks=("pong",), noop_max=0, max_episode_frames=100), 3)
+    environments.reset()
+    transitions = play(environments, 60)
+    environments.close()
+    # 25 steps of 4 frames, then one that starts the next game.
+    for t, after in enumerate(transitions):
+        assert after.truncated.all() == after.truncated.any() == (t % 26 == 24), t
+        assert after.valid.all() == after.valid.any() == (t % 26 != 25), t
+        assert not after.terminated.any()
+        assert [game.agent_steps for game in after.finished] == ([25] * 3 if t % 26 == 24 else [])
+        assert not after.valid.any() or (after.observation.game_reset == 0).all()
+        assert (after.rewards[~after.valid] == 0).all()
+
+
+def test_a_limit_inside_a_step_ends_the_game_after_the_whole_step() -> None:
+    environments = make(EnvSettings(tasks=("pong",), noop_max=0, max_episode_frames=98))
+    environments.reset()
+    assert [t for t, after in enumerate(play(environments, 30)) if after.truncated.any()] == [24]
+    environments.close()
+
+
+def test_raw_rewards_are_not_clipped() -> None:
+    environments = make(EnvSettings(tasks=("space_invaders",)), 4)
+    environments.reset()
+    assert max(after.rewards.max() for after in play(environments, 150)) >= 5
+    environments.close()
+
+
+def test_a_new_games_stack_has_one_plane() -> None:
+    environments = make(EnvSettings(tasks=("pong",), noop_max=0, max_episode_frames=40))
+    stack = environments.reset().stack
+    assert stack.shape == (2, 4, 84, 84)
+    assert not stack[:, :3].any()
+    assert stack[:, 3].any()
+    for after in play(environments, 40):
+        new = after.observation.game_reset
+        assert not after.observation.stack[new, :3].any()
+        assert after.observation.stack[:, 3].any()
+    environments.close()
+
+
+def test_the_same_seed_plays_the_same_games_and_another_does_not() -> None:
+    settings = EnvSettings(tasks=("seaquest",), sticky_action_probability=0.25, max_episode_frames=160)
+    actions = np.random.default_rng(0).integers(18, size=(60, 4), dtype=np.int32)
+    first, again, other = (stacks_of(make(settings, 4, seed=seed), actions) for seed in (1, 1, 2))
+    assert (first == again).all()
+    assert all((first[:, e] != other[:, e]).any() for e in range(4))
+
+
+def test_slots_differ_and_do_not_depend_on_their_process() -> None:
+    settings = EnvSettings(tasks=("seaquest",), sticky_action_probability=0.25, max_episode_frames=160)
+    actions = np.random.default_rng(0).integers(18, size=(60, 1), dtype=np.int32).repeat(4, axis=1)
+    together = stacks_of(make(settings, 4), actions)
+    apart = stacks_of(make(settings, 2, first_slot=2), actions[:, :2])
+    assert (together[:, 2:] == apart).all()
+    for e in range(4):
+        for other in range(e):
+            assert (together[:, e] != together[:, other]).any()
+
+
+@pytest.mark.parametrize(("num_threads", "grayscale"), [(1, True), (2, False), (5, True)])
+def test_several_games_are_dealt_round_robin_and_play_as_they_do_alone(num_threads: int, grayscale: bool) -> None:
+    shared = {"action_set": "full", "max_episode_frames": 120, "noop_max": 3, "frame_stack": 2, "grayscale": grayscale}
+    games = ("pong", "breakout", "ms_pacman")
+    settings = EnvSettings(tasks=games, **shared)
+    actions = np.random.default_rng(0).integers(18, size=(36, 4), dtype=np.int32)
+    environments = make(settings, 4, first_slot=1, num_threads=num_threads)
+    assert environments.task_ids.dtype == np.int32
+    assert environments.task_ids.tolist() == [1, 2, 0, 1]
+    together = stacks_of(environments, actions)
+    for task, game in enumerate(games):
+        alone = stacks_of(make(EnvSettings(tasks=(game,), **shared), 4, first_slot=1), actions)
+        mine = environments.task_ids == task
+        assert (together[:, mine] == alone[:, mine]).all(), game
+
+
+def test_finished_games_name_their_task() -> None:
+    settings = EnvSettings(tasks=("pong", "breakout"), action_set="full", max_episode_frames=40, noop_max=0)
+    environments = make(settings, 3, first_slot=1)
+    environments.reset()
+    games = [game for after in play(environments, 12) for game in after.finished]
+    environments.close()
+    assert [(game.environment, game.task_id) for game in games] == [(0, 1), (1, 0), (2, 1)]
+
+
+def test_fewer_environments_than_games() -> None:
+    settings = EnvSettings(tasks=("pong", "breakout", "qbert", "freeway"), action_set="full")
+    environments = make(settings, 2, first_slot=2)
+    assert environments.task_ids.tolist() == [2, 3]
+    assert environments.reset().stack.any(axis=(1, 2, 3)).all()
+    assert play(environments, 2)[1].valid.all()
+    environments.close()
+
+
+@pytest.mark.parametrize("tasks", [("pong",), ("pong", "breakout")])
+@pytest.mark.parametrize("grayscale", [True, False])
+def test_arrays_of_the_call_before_are_left_alone(tasks: tuple[str, ...], grayscale: bool) -> None:
+    environments = make(EnvSettings(tasks=tasks, action_set="full", grayscale=grayscale, max_episode_frames=60))
+    environments.reset()
+    transitions = [environments.step(np.full(2, t % 18, np.int32)) for t in range(1)]
+    copies = [transitions[0].observation.stack.copy()]
+    for t in range(40):
+        after = environments.step(np.full(2, t % 18, np.int32))
+        assert (transitions[-1].observation.stack == copies[-1]).all()
+        transitions.append(after)
+        copies.append(after.observation.stack.copy())
+    # Something moved, or the comparison would say nothing.
+    assert any((a != b).any() for a, b in pairwise(copies))
+    environments.close()
+
+
+def test_a_second_reset_starts_other_games_with_empty_returns() -> None:
+    environments = make(EnvSettings(tasks=("breakout",), sticky_action_probability=0.25, max_episode_frames=400), 4)
+    first = environments.reset().stack.copy()
+    play(environments, 120)
+    second = environments.reset()
+    assert second.game_reset.all()
+    assert not second.stack[:, :3].any()
+    assert first.shape == second.stack.shape
+    transitions = play(environments, 100)
+    environments.close()
+    game = next(game for after in transitions for game in after.finished)
+    end = next(t for t, after in enumerate(transitions) if after.finished)
+    assert game.agent_steps == end + 1
+    assert game.episode_return == sum(after.rewards[game.environment] for after in transitions[: end + 1])
+
+
+@pytest.mark.parametrize("actions", [[0, 4], [-1, 0], [0], [0, 0, 0], [[0, 0]]])
+def test_bad_actions_are_refused_and_nothing_hangs(actions: list[int]) -> None:
+    environments = make(EnvSettings(tasks=("breakout",)))
+    environments.reset()
+    with pytest.raises(ValueError, match="actions must"):
+        environments.step(np.array(actions, np.int32))
+    assert environments.step(np.zeros(2, np.int32)).valid.all()
+    environments.close()
+
+
+def test_threads_are_as_many_as_asked_for_and_end_with_close() -> None:
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    before = threads()
+    environments = make(EnvSettings(tasks=("pong",)), 3, num_threads=1)
+    assert threads() == before + 1
+    environments.close()
+    environments.close()
+    assert threads() == before
+
+
+def test_spaces_need_no_emulator() -> None:
+    code = (
+        "import sys\n"
+        "from herd.config.settings import EnvSettings\n"
+        "from herd.envs.make import environment_spec\n"
+        "assert environment_spec(EnvSettings(tasks=('pong',))).num_actions == 6\n"
+        "sys.exit(', '.join({'ale_py', 'gymnasium', 'torch'} & set(sys.modules)) or 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stderr == ""

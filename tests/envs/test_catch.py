@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from herd.config.settings import EnvSettings
+from herd.envs.api import BatchedEnvironment, Observation, Transition
+from herd.envs.instructions import hash_instruction
+from herd.envs.make import make_environments
+
+ROWS, COLUMNS = 6, 5
+CATCH, AVOID = hash_instruction("catch the ball"), hash_instruction("avoid the ball")
+
+
+def make(
+    task: str = "catch", num_environments: int = 16, *, tasks: tuple[str, ...] = (), first_slot: int = 0, seed: int = 1, **switches: Any
+) -> BatchedEnvironment:
+    board = {"frame_height": ROWS, "frame_width": COLUMNS, "action_repeat": 1, "frame_stack": 1}
+    settings = EnvSettings(suite="catch", tasks=tasks or (task,), **(board | switches))
+    return make_environments(settings, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=1)
+
+
+def columns_of(observation: Observation) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ball and paddle column [E] of the newest plane while the ball is above the last row."""
+    newest = observation.stack[:, -1]
+    return newest[:, :-1].max(axis=1).argmax(axis=1), newest[:, -1].argmax(axis=1)
+
+
+def follow(observation: Observation) -> NDArray[np.int32]:
+    ball, paddle = columns_of(observation)
+    return np.asarray(1 + np.sign(ball - paddle), np.int32)
+
+
+def play(
+    environments: BatchedEnvironment, num_steps: int, policy: Callable[[Observation], NDArray[np.int32]]
+) -> list[tuple[Observation, Transition]]:
+    row, pairs = environments.reset(), []
+    for _ in range(num_steps):
+        after = environments.step(policy(row))
+        pairs.append((row, after))
+        row = after.observation
+    return pairs
+
+
+def test_a_board_is_drawn_and_moves_as_described() -> None:
+    environments = make(num_environments=1, frame_stack=2)
+    row = environments.reset()
+    ball = int(columns_of(row)[0][0])
+    stack = row.stack.copy()
+    for step, (action, paddle) in enumerate([(0, 1), (0, 0), (0, 0), (2, 1), (2, 2)], start=1):
+        after = environments.step(np.array([action], np.int32))
+        expected = np.zeros((ROWS, COLUMNS), np.uint8)
+        expected[step, ball] = expected[ROWS - 1, paddle] = 255
+        np.testing.assert_array_equal(after.observation.stack[0, 1], expected)
+        np.testing.assert_array_equal(after.observation.stack[0, 0], stack[0, 1])
+        stack = after.observation.stack.copy()
+    assert after.terminated.tolist() == [True]
+    assert after.rewards.tolist() == [1.0 if ball == 2 else -1.0]
+
+
+def test_following_the_ball_always_wins_and_ignoring_it_wins_one_in_five() -> None:
+    followed = [game.episode_return for _, after in play(make(), 200, follow) for game in after.finished]
+    assert len(followed) > 400
+    assert set(followed) == {1.0}
+    stayed = [game.episode_return for _, after in play(make(), 1_000, lambda _row: np.ones(16, np.int32)) for game in after.finished]
+    # sqrt(0.2 * 0.8 / 2,600) = 0.008: four standard deviations.
+    assert len(stayed) > 2_600
+    assert np.mean(np.array(stayed) > 0) == pytest.approx(0.2, abs=0.032)
+
+
+def test_next_step_autoreset_costs_one_invalid_step() -> None:
+    pairs = play(make(), 3 * ROWS, follow)
+    for t, (_, after) in enumerate(pairs):
+        ends, resets = t % ROWS == ROWS - 2, t % ROWS == ROWS - 1
+        assert after.terminated.all() == after.terminated.any() == ends
+        assert not after.truncated.any()
+        assert after.valid.all() == after.valid.any() == (not resets)
+        assert after.observation.game_reset.all() == after.observation.game_reset.any() == resets
+        assert (after.rewards != 0).any() == ends
+        assert [game.agent_steps for game in after.finished] == ([ROWS - 1] * 16 if ends else [])
+        assert [game.environment for game in after.finished] == (list(range(16)) if ends else [])
+
+
+def test_the_action_of_an_invalid_step_has_no_effect() -> None:
+    first, second = make(), make()
+    for environments, during_reset in ((first, 0), (second, 2)):
+        environments.reset()
+        for _ in range(ROWS - 1):
+            environments.step(np.ones(16, np.int32))
+        environments.step(np.full(16, during_reset, np.int32))
+    a, b = (environments.step(np.ones(16, np.int32)).observation.stack for environments in (first, second))
+    np.testing.assert_array_equal(a, b)
+
+
+def test_stacks_restart_with_the_game() -> None:
+    environments = make(frame_stack=3)
+    row = environments.reset()
+    age = 1
+    for _ in range(4 * ROWS):
+        filled = row.stack.any(axis=(2, 3))
+        assert filled.sum(axis=1).tolist() == [min(age, 3)] * 16
+        assert filled[:, -1].all()
+        row = environments.step(follow(row)).observation
+        age = 1 if row.game_reset[0] else age + 1
+
+
+def test_arrays_of_the_call_before_are_left_alone() -> None:
+    environments = make("catch_instructed")
+    before = environments.reset()
+    for _ in range(20):
+        copies = before.stack.copy(), before.game_reset.copy()
+        after = environments.step(follow(before))
+        assert (before.stack == copies[0]).all()
+        assert (before.game_reset == copies[1]).all()
+        assert (after.observation.stack != copies[0]).any()
+        before = after.observation
+
+
+def test_action_repeat_moves_several_frames_per_step() -> None:
+    environments = make(action_repeat=2, num_environments=8)
+    ball, _ = columns_of(environments.reset())
+    left = environments.step(np.zeros(8, np.int32))
+    assert (columns_of(left.observation)[1] == 0).all()
+    assert (left.observation.stack[np.arange(8), -1, 2, ball] == 255).all()
+    environments.step(np.ones(8, np.int32))
+    # Five frames to fall: the third step ends at its first frame, whatever is left of it.
+    last = environments.step(np.full(8, 2, np.int32))
+    assert last.terminated.all()
+    assert (last.observation.stack[:, -1, -1, 1] == 255).all()
+    np.testing.assert_array_equal(last.rewards, np.where(ball == 1, 1.0, -1.0))
+
+
+def test_the_limit_truncates_and_does_not_terminate() -> None:
+    for t, (_, after) in enumerate(play(make(max_episode_frames=3), 12, follow)):
+        assert after.truncated.all() == after.truncated.any() == (t % 4 == 2)
+        assert after.valid.all() == after.valid.any() == (t % 4 != 3)
+        assert not after.terminated.any()
+        assert [(game.agent_steps, game.episode_return) for game in after.finished] == ([(3, 0.0)] * 16 if t % 4 == 2 else [])
+
+
+def test_an_end_at_the_limit_is_no_truncation() -> None:
+    pairs = play(make(max_episode_frames=ROWS - 1), ROWS - 1, follow)
+    assert pairs[-1][1].terminated.all()
+    assert not pairs[-1][1].truncated.any()
+
+
+def test_instructions_decide_the_sign_of_the_reward() -> None:
+    seen = {tuple(CATCH): 0, tuple(AVOID): 0}
+    environments = make("catch_instructed")
+    row = environments.reset()
+    for _ in range(40 * ROWS):
+        assert row.instructions is not None
+        assert row.instructions.dtype == np.int64
+        instructions = row.instructions.copy()
+        after = environments.step(follow(row))
+        for game in after.finished:
+            words = tuple(instructions[game.environment])
+            seen[words] += 1
+            assert game.episode_return == (1.0 if words == tuple(CATCH) else -1.0)
+        row = after.observation
+        # An instruction belongs to its game: the last row still has it.
+        assert row.instructions is not None
+        np.testing.assert_array_equal(row.instructions[after.valid], instructions[after.valid])
+    # 640 games: 320 expected, four standard deviations are 51.
+    assert min(seen.values()) > 269
+
+
+def test_plain_catch_beside_instructed_catch_has_empty_instructions() -> None:
+    row = make(tasks=("catch", "catch_instructed"), num_environments=4).reset()
+    assert row.instructions is not None
+    assert row.instructions.any(axis=1).tolist() == [False, True, False, True]
+    assert make().reset().instructions is None
+
+
+def test_games_depend_on_seed_and_slot_only() -> None:
+    def balls(**where: int) -> NDArray[np.int64]:
+        environments = make(**where)  # type: ignore[arg-type]
+        return np.stack([columns_of(environments.reset())[0] for _ in range(40)])
+
+    together = balls(num_environments=8)
+    np.testing.assert_array_equal(together, balls(num_environments=8))
+    np.testing.assert_array_equal(together[:, 5:], balls(num_environments=3, first_slot=5))
+    assert (together != balls(num_environments=8, seed=2)).any(axis=0).all()
+    assert all((together[:, e] != together[:, other]).any() for e in range(8) for other in range(e))
+    # Every column is as likely: 64 of 320 expected, four standard deviations are 29.
+    counts = np.bincount(together.ravel(), minlength=COLUMNS)
+    assert counts.min() > 35
+    assert counts.max() < 93
+
+
+def test_a_reset_in_the_middle_forgets_the_games() -> None:
+    environments = make()
+    play(environments, 3, follow)
+    row = environments.reset()
+    assert row.game_reset.all()
+    for _ in range(ROWS - 1):
+        after = environments.step(follow(row))
+        row = after.observation
+    assert [(game.agent_steps, game.episode_return) for game in after.finished] == [(ROWS - 1, 1.0)] * 16
+
+
+@pytest.mark.parametrize("action", [-1, 3])
+def test_actions_outside_the_range_are_refused(action: int) -> None:
+    environments = make(num_environments=2)
+    environments.reset()
+    with pytest.raises(ValueError, match=r"0\.\.2"):
+        environments.step(np.array([1, action], np.int32))

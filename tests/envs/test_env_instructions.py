@@ -1,0 +1,28 @@
+from herd.envs.instructions import MAX_WORDS, NUM_BUCKETS, hash_instruction
+
+
+def test_words_keep_their_place_and_the_rest_is_padding() -> None:
+    ids = hash_instruction("  pick the\tred  ball ")
+    assert len(ids) == MAX_WORDS == 16
+    assert all(1 <= word < NUM_BUCKETS for word in ids[:4])
+    assert ids[4:] == [0] * 12
+    assert hash_instruction("red") == [ids[2], *[0] * 15]
+
+
+def test_ids_are_the_same_in_every_release() -> None:
+    # Checkpoints depend on these numbers.
+    assert hash_instruction("catch the ball")[:3] == [963, 274, 783]
+    assert hash_instruction("avoid the ball")[:3] == [841, 274, 783]
+
+
+def test_long_instructions_are_cut_and_empty_ones_are_padding() -> None:
+    long = " ".join(f"word{i}" for i in range(40))
+    assert hash_instruction(long) == [hash_instruction(f"word{i}")[0] for i in range(16)]
+    assert hash_instruction("") == [0] * 16
+
+
+def test_many_words_fill_many_buckets_and_never_the_padding() -> None:
+    ids = {hash_instruction(f"word{i}")[0] for i in range(5_000)}
+    assert min(ids) >= 1
+    assert max(ids) < NUM_BUCKETS
+    assert len(ids) > 950

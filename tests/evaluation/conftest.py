@@ -1,0 +1,33 @@
+"""A finished run of Catch or Atari to play: settings and a checkpoint, as a learner leaves them."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from herd.checkpoints.store import save_checkpoint
+from herd.config.loading import dump_settings
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.networks.agent import Agent
+
+RunMaker = Callable[..., Path]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> RunMaker:
+    def make(sections: Mapping[str, object], *, updates: int = 250, name: str = "run") -> Path:
+        torch.manual_seed(5)
+        settings = RunSettings.model_validate({"name": name, "actor": {"environments": 4, "inference_precision": "float32"}, **sections})
+        agent = Agent(spec=environment_spec(settings.env), network=settings.network)
+        with torch.no_grad():  # a fresh policy head is nearly uniform
+            agent.policy_head.weight.mul_(300.0)
+        directory = tmp_path / name
+        directory.mkdir(exist_ok=True)
+        (directory / "config.yaml").write_text(dump_settings(settings))
+        state = {"contract": "", "learner_updates": updates, "statistics": {"env_frames": 160_000}}
+        save_checkpoint(directory / "checkpoints", updates, {"model": agent.state_dict()}, state, 3)
+        return directory
+
+    return make

@@ -1,0 +1,113 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import imageio.v2 as imageio
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+from herd.evaluation import watch
+from herd.evaluation.trained_run import EvaluationError
+from herd.evaluation.watch import record_episode
+
+CATCH = {
+    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
+    "network": {"torso": "mlp"},
+}
+GAMES = {
+    "env": {
+        "tasks": ["breakout", "pong"],
+        "action_set": "full",
+        "frame_height": 42,
+        "frame_width": 42,
+        "max_episode_frames": 200,
+        "sticky_action_probability": 0.25,
+    }
+}
+
+
+def test_a_game_of_catch_as_gif(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    output = tmp_path / "videos" / "catch.gif"
+    recording = record_episode(make_run(CATCH), output, seed=4)
+    # 5 steps lead from the first row of the board to the last: 6 pictures.
+    assert (recording.frames, recording.complete, recording.task_name) == (6, True, "catch")
+    assert recording.episode_returns in {(1.0,), (-1.0,)}
+    with Image.open(output) as image:
+        pictures = [(frame.info["duration"], np.asarray(frame.convert("L"))) for frame in ImageSequence.Iterator(image)]
+    assert sum(duration for duration, _ in pictures) == 1000 * 6 / 5
+    assert len(pictures) == 6
+    # On the last picture the ball is where it was caught, or beside the paddle; the boards are enlarged without smoothing.
+    for row, (_, picture) in enumerate(pictures):
+        board = picture[26:, 35 : 35 + 350]  # under the caption: 70 pixels each
+        assert set(np.unique(board)) == {0, 255}
+        assert board[35 + 70 * row].max() == 255
+    caught = (pictures[-1][1][26 + 385, 35 : 35 + 350] == 255).sum() == 70
+    assert recording.episode_returns == ((1.0,) if caught else (-1.0,))
+
+
+def test_the_colour_screen_shows_the_game_that_the_policy_plays(make_run: Callable[..., Path]) -> None:
+    run = watch.load_trained_run(make_run(GAMES))
+    seen = {}
+    for view in ("screen", "network"):
+        pictures = watch._played(run, 1, seed=3, view=view, greedy=False)
+        seen[view] = [next(pictures) for _ in range(40)]
+        pictures.close()
+    screen, network = seen["screen"], seen["network"]
+    assert screen[0].picture.shape == (210, 160, 3)
+    assert network[0].picture.shape == (42, 42, 1)
+    assert [moment.value for moment in screen] == [moment.value for moment in network]
+    # The luminance of the colours, shrunk, is what the network sees, at every moment: 210 = 42 x 5; 160 columns to 42 in parts.
+    luminance = np.array([0.299, 0.587, 0.114])
+    for colour, grey in zip(screen, network, strict=True):
+        rows = (colour.picture @ luminance).reshape(42, 5, 160).mean(axis=1).mean(axis=1)
+        np.testing.assert_allclose(rows, grey.picture[..., 0].mean(axis=1), atol=2.0)
+    assert (screen[0].picture != screen[-1].picture).any()
+
+
+def test_several_games_as_mp4_at_the_consoles_speed(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    output = tmp_path / "pong.mp4"
+    recording = record_episode(make_run(GAMES), output, task="pong", games=2, caption=False)
+    assert (recording.task_name, len(recording.episode_returns), recording.complete) == ("pong", 2, True)
+    assert recording.frames_per_second == 15.0
+    assert recording.seconds == pytest.approx(recording.frames / 15)
+    with imageio.get_reader(output) as reader:
+        meta = reader.get_meta_data()
+        frames = sum(1 for _ in reader)
+    assert (meta["fps"], meta["size"], frames) == (15.0, (320, 420), recording.frames)
+
+
+def test_a_recording_ends_at_its_longest_time(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    recording = record_episode(make_run(GAMES), tmp_path / "game.gif", max_seconds=1.0, view="network")
+    assert (recording.frames, recording.complete, recording.episode_returns) == (15, False, ())
+    with Image.open(tmp_path / "game.gif") as image:
+        # 1/15 s is no whole number of hundredths; over a second the rounding must not add up.
+        assert sum(frame.info["duration"] for frame in ImageSequence.Iterator(image)) == 1000
+
+
+def test_a_recording_that_fails_leaves_the_old_file(make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "game.gif"
+    output.write_bytes(b"before")
+
+    def broken(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(watch, "_drawn", broken)
+    with pytest.raises(EvaluationError, match="No space left"):
+        record_episode(make_run(CATCH), output)
+    assert output.read_bytes() == b"before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["game.gif", "run"]
+
+
+def test_what_cannot_be_recorded_is_said_in_one_line(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    run_dir = make_run(CATCH)
+    for arguments, message in (
+        ({"output": tmp_path / "a.avi"}, "ends in .gif or .mp4"),
+        ({"output": tmp_path / "a.gif", "task": "pong"}, "plays catch, not pong"),
+        ({"output": tmp_path / "a.gif", "games": 0}, "at least 1"),
+        ({"output": run_dir / "config.yaml" / "a.gif"}, "cannot write"),
+    ):
+        with pytest.raises(EvaluationError, match=message) as caught:
+            record_episode(run_dir, **arguments)  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+    with pytest.raises(EvaluationError, match="no such run"):
+        record_episode(tmp_path / "absent", tmp_path / "a.gif")

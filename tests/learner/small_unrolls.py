@@ -1,0 +1,49 @@
+"""Unrolls of a few bytes, as they travel: T = 2 agent steps, S = 2 frames in a stack, 2 actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from herd.wire.codec import Frame, encode
+from herd.wire.layout import UnrollLayout
+from herd.wire.messages import EpisodeReport, Unrolls
+
+LAYOUT = UnrollLayout(unroll_length=2, frame_stack=2, frame_shape=(2, 2, 1), num_actions=2, num_tasks=2)
+ACTION_REPEAT = 4
+FRAMES_PER_UNROLL = LAYOUT.unroll_length * ACTION_REPEAT
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def small_arrays(num_unrolls: int, *, version: tuple[int, int] = (1, 0), marks: list[int] | None = None) -> Arrays:
+    """Valid arrays; ``marks`` go into ``episode_id``, so that a test can follow an unroll."""
+    arrays = LAYOUT.allocate(num_unrolls)
+    arrays["row_valid"][...] = True
+    arrays["policy_version"][...] = version
+    arrays["frames"][...] = np.arange(num_unrolls)[:, None, None, None, None]
+    if marks is not None:
+        arrays["episode_id"][...] = marks
+    return arrays
+
+
+def unrolls_message(
+    sequence: int,
+    *,
+    generated: int,
+    num_unrolls: int = 1,
+    arrays: Arrays | None = None,
+    num_frames: int | None = None,
+    episodes: tuple[EpisodeReport, ...] = (),
+) -> list[Frame]:
+    """Frames of one ``unrolls`` message."""
+    header = Unrolls(
+        sequence=sequence,
+        generated_frames=generated,
+        num_frames=num_unrolls * FRAMES_PER_UNROLL if num_frames is None else num_frames,
+        num_unrolls=num_unrolls,
+        episodes=episodes,
+    )
+    return encode(header, arrays if arrays is not None else small_arrays(num_unrolls))

@@ -1,0 +1,285 @@
+"""The learner's side of docs/messaging.md, "The unroll stream", rule by rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
+from herd.wire.credit import CreditPool
+from herd.wire.messages import (
+    Ack,
+    Credit,
+    CreditRequest,
+    EpisodeReport,
+    GetWeights,
+    Goodbye,
+    Hello,
+    HelloRequired,
+    Refused,
+    Rejected,
+    Welcome,
+)
+from services.learner.ingest import Ingest, Reply
+from services.learner.ledger import LEARNER_RESTART, MALFORMED, Ledger, LedgerSnapshot
+from services.learner.queue import UnrollQueue
+from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
+
+PEER, OTHER = b"actor/0/7", b"actor/1/8"
+CAPACITY = 8
+
+
+class Learner:
+    """Everything around `Ingest` that has no socket."""
+
+    def __init__(self, *, capacity: int = CAPACITY, ledger: Ledger | None = None) -> None:
+        self.ledger = ledger or Ledger()
+        self.queue = UnrollQueue(LAYOUT)
+        self.credit = CreditPool(capacity, expires_seconds=60.0)
+        self.episodes: list[EpisodeReport] = []
+        self.reported: list[tuple[int, str | None]] = []
+        self.ingest = Ingest(
+            run_id="run",
+            contract="c" * 64,
+            layout=LAYOUT,
+            action_repeat=ACTION_REPEAT,
+            ledger=self.ledger,
+            queue=self.queue,
+            credit=self.credit,
+            on_episode=self.episodes.append,
+            on_unrolls=lambda num_unrolls, reason: self.reported.append((num_unrolls, reason)),
+        )
+
+    def receive(self, frames: list[Frame], peer: bytes = PEER, now: float = 0.0) -> list[Reply]:
+        """One message in; whatever comes back must be sendable and the ledger must balance."""
+        replies = self.ingest.on_message(peer, frames, now)
+        for reply in replies:
+            assert decode_header(encode(reply.message)[0]) == reply.message
+        assert self.ledger.snapshot().is_balanced
+        assert self.credit.granted_unused + self.credit.held <= self.credit.capacity
+        return replies
+
+    def hello(self, peer: bytes = PEER, now: float = 0.0, **changes: Any) -> list[Reply]:
+        return self.receive(encode(_hello(peer, **changes)), peer, now)
+
+    def grant(self, wanted: int, peer: bytes = PEER, now: float = 0.0) -> list[Reply]:
+        return self.receive(encode(CreditRequest(wanted_unrolls=wanted)), peer, now)
+
+    def state(self) -> tuple[Any, ...]:
+        """What a message that is not taken must leave alone."""
+        return (self.ledger.snapshot(), len(self.queue), self.credit.held, self.credit.granted_unused, len(self.episodes))
+
+
+def _hello(peer: bytes = PEER, **changes: Any) -> Hello:
+    _, index, incarnation = peer.decode().split("/")
+    fields = {"request_id": 3, "run_id": "run", "contract": "c" * 64, "max_unrolls": 4, "oldest_sequence": 1}
+    return Hello(**{**fields, "actor_index": int(index), "incarnation": int(incarnation, 16), **changes})
+
+
+@pytest.fixture
+def learner() -> Learner:
+    """One actor in a session, with credit for four unrolls."""
+    learner = Learner()
+    assert learner.hello() == [Reply(PEER, Welcome(request_id=3, accepted_sequence=0, granted_unrolls=0))]
+    assert learner.grant(4) == [Reply(PEER, Credit(granted_unrolls=4))]
+    return learner
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"protocol": 2}, "protocol version 2"),
+        ({"run_id": "another"}, "'another'"),
+        ({"contract": "d" * 64}, "dddddddddddd"),
+        ({"max_unrolls": CAPACITY + 1}, "learner.queue_batches"),
+        # As long as the protocol lets it be, and each character ten when printed.
+        ({"run_id": "\U000e0001" * 128}, "run '"),
+    ],
+)
+def test_hello_is_refused_with_a_reason(changes: dict[str, Any], names: str) -> None:
+    learner = Learner()
+    (reply,) = learner.hello(**changes)
+    assert isinstance(reply.message, Refused)
+    assert reply.message.request_id == 3
+    assert names in reply.message.reason
+    assert learner.credit.num_peers == 0
+    assert learner.ledger.snapshot() == LedgerSnapshot()
+
+
+def test_a_message_is_taken_acknowledged_and_booked(learner: Learner) -> None:
+    episode = EpisodeReport(task_id=1, environment_slot=5, episode_id=2, episode_return=3.5, agent_steps=9)
+    arrays = small_arrays(2, version=(3, 14))
+    arrays["task_id"][:] = [0, 1]
+    arrays["row_valid"][1, 1] = False  # that step only started a game
+    frames = unrolls_message(1, generated=12, num_frames=12, num_unrolls=2, arrays=arrays, episodes=(episode,))
+    assert learner.receive(frames) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]
+    assert learner.episodes == [episode]
+    assert learner.reported == [(2, None)]
+    assert learner.ledger.snapshot().in_flight == 12
+    unrolls, _ = learner.queue.take(2, lambda _: False, 0)
+    assert [(unroll.actor, unroll.policy_version, unroll.task_id, unroll.num_frames, unroll.row) for unroll in unrolls] == [
+        ((0, 7), (3, 14), 0, 8, 0),
+        ((0, 7), (3, 14), 1, 4, 1),
+    ]
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(unrolls[0].block.arrays[name], array)
+
+
+def test_a_duplicate_is_acknowledged_and_not_counted(learner: Learner) -> None:
+    first = unrolls_message(1, generated=8)
+    learner.receive(first)
+    ledger, queued = learner.ledger.snapshot(), len(learner.queue)
+    # Its credit is used, and free at once for the next: nothing of it waits.
+    assert learner.receive(first) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]
+    assert (learner.ledger.snapshot(), len(learner.queue), learner.credit.held) == (ledger, queued, 1)
+    assert learner.receive(unrolls_message(2, generated=16)) == [Reply(PEER, Ack(sequence=2, granted_unrolls=4))]
+
+
+@pytest.mark.parametrize("case", ["unknown peer", "sequence", "credit", "expired"])
+def test_what_may_not_be_sent_changes_nothing_and_asks_for_hello(learner: Learner, case: str) -> None:
+    peer, frames = PEER, unrolls_message(1, generated=8)
+    if case == "unknown peer":
+        peer = OTHER
+    elif case == "sequence":
+        frames = unrolls_message(2, generated=16)
+    elif case == "credit":
+        frames = unrolls_message(1, generated=5 * FRAMES_PER_UNROLL, num_unrolls=5)
+    else:
+        learner.ingest.expire(60.0)
+    before = learner.state()
+    (reply,) = learner.receive(frames, peer)
+    assert reply.peer == peer
+    assert isinstance(reply.message, HelloRequired)
+    assert learner.state() == before
+
+
+@pytest.mark.parametrize("message", [CreditRequest(wanted_unrolls=1), Goodbye()])
+def test_a_peer_without_a_session_is_asked_for_hello(message: Any) -> None:
+    learner = Learner()
+    (reply,) = learner.receive(encode(message))
+    assert isinstance(reply.message, HelloRequired)
+
+
+def _drop_an_array(frames: list[Frame]) -> list[Frame]:
+    return frames[:-1]
+
+
+def _cut_an_array(frames: list[Frame]) -> list[Frame]:
+    return [*frames[:2], frames[2][:-1], *frames[3:]]
+
+
+def _altered(name: str, value: Any) -> Any:
+    def alter(frames: list[Frame]) -> list[Frame]:
+        arrays = small_arrays(1)
+        arrays[name][...] = value
+        return unrolls_message(1, generated=8, arrays=arrays)
+
+    return alter
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _drop_an_array,
+        _cut_an_array,
+        _altered("actions", 2),
+        _altered("rewards", np.nan),
+        _altered("task_id", 2),
+        _altered("row_valid", False),  # then it holds no env frames at all, but says 8
+        lambda _: unrolls_message(
+            1, generated=8, episodes=(EpisodeReport(task_id=2, environment_slot=0, episode_id=0, episode_return=0.0, agent_steps=1),)
+        ),
+    ],
+)
+def test_unusable_arrays_are_dropped_for_good(learner: Learner, spoil: Any) -> None:
+    (reply,) = learner.receive(spoil(unrolls_message(1, generated=8)))
+    assert isinstance(reply.message, Rejected)
+    assert (reply.message.sequence, reply.message.granted_unrolls) == (1, 4)
+    assert learner.ledger.snapshot().report() == {"generated": 8, "consumed": 0, "dropped": {MALFORMED: 8}, "in_flight": 0}
+    assert (len(learner.queue), learner.credit.held, learner.reported, learner.episodes) == (0, 0, [(1, MALFORMED)], [])
+    # The stream goes on behind it, in the same memory.
+    assert learner.receive(unrolls_message(2, generated=16)) == [Reply(PEER, Ack(sequence=2, granted_unrolls=4))]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b""],
+        [b"\xc1"],
+        encode(Welcome(request_id=1, accepted_sequence=0, granted_unrolls=9)),
+        encode(GetWeights(request_id=1, run_id="run", contract="c", have=None)),
+        unrolls_message(2, generated=7),  # the cumulative count went back
+    ],
+)
+def test_a_message_that_breaks_the_protocol_changes_nothing(learner: Learner, frames: list[Frame]) -> None:
+    learner.receive(unrolls_message(1, generated=8))
+    before = learner.state()
+    with pytest.raises(MalformedMessage):
+        learner.receive(frames)
+    assert learner.state() == before
+
+
+def test_hello_after_an_older_learner_moves_on_to_what_can_still_come() -> None:
+    """Rule 1: messages 2..4 were acknowledged by a learner that died after its checkpoint."""
+    before = Learner()
+    before.hello()
+    before.grant(1)
+    before.receive(unrolls_message(1, generated=8))
+    learner = Learner(ledger=Ledger(LedgerSnapshot.from_json(before.ledger.snapshot().as_json())))
+    (reply,) = learner.hello(oldest_sequence=5)
+    assert reply.message == Welcome(request_id=3, accepted_sequence=4, granted_unrolls=0)
+    learner.grant(1)
+    learner.receive(unrolls_message(5, generated=40))
+    assert learner.ledger.snapshot().report() == {"generated": 40, "consumed": 0, "dropped": {LEARNER_RESTART: 32}, "in_flight": 8}
+
+
+def test_hello_in_a_session_starts_a_new_one(learner: Learner) -> None:
+    learner.receive(unrolls_message(1, generated=8))
+    (reply,) = learner.hello(request_id=4, oldest_sequence=1)
+    assert reply.message == Welcome(request_id=4, accepted_sequence=1, granted_unrolls=0)
+    assert (learner.credit.granted_unused, learner.credit.held) == (0, 1)
+    (reply,) = learner.receive(unrolls_message(2, generated=16))
+    assert isinstance(reply.message, HelloRequired)
+
+
+def test_credit_goes_round_first_come_first_served(learner: Learner) -> None:
+    learner.receive(unrolls_message(1, generated=4 * FRAMES_PER_UNROLL, num_unrolls=4))
+    learner.hello(OTHER)
+    assert learner.grant(4, OTHER) == [Reply(OTHER, Credit(granted_unrolls=4))]
+    # Nothing is free: the answer says so, and shows that the learner lives.
+    assert learner.grant(8) == [Reply(PEER, Credit(granted_unrolls=4))]
+    assert learner.ingest.on_consumed(3) == []
+    assert learner.ingest.on_consumed(1) == [Reply(PEER, Credit(granted_unrolls=8))]
+
+
+def test_a_leaving_actor_hands_its_credit_on(learner: Learner) -> None:
+    learner.hello(OTHER, max_unrolls=8)
+    assert learner.grant(8, OTHER) == [Reply(OTHER, Credit(granted_unrolls=0))]
+    assert learner.receive(encode(Goodbye())) == [Reply(OTHER, Credit(granted_unrolls=8))]
+
+
+def test_a_silent_actor_loses_its_credit_and_comes_back(learner: Learner) -> None:
+    learner.hello(OTHER, now=30.0, max_unrolls=8)
+    learner.grant(8, OTHER, now=30.0)
+    assert learner.ingest.expire(59.0) == []
+    assert learner.ingest.expire(60.0) == [Reply(OTHER, Credit(granted_unrolls=8))]
+    (reply,) = learner.receive(unrolls_message(1, generated=8), now=61.0)
+    assert isinstance(reply.message, HelloRequired)
+    (reply,) = learner.hello(now=62.0)
+    assert reply.message == Welcome(request_id=3, accepted_sequence=0, granted_unrolls=0)
+
+
+def test_a_restarted_actor_takes_over_the_credit_of_its_predecessor(learner: Learner) -> None:
+    successor = b"actor/0/9"
+    learner.hello(OTHER, max_unrolls=8)
+    learner.grant(8, OTHER)
+    replies = learner.hello(successor)
+    assert replies == [
+        Reply(successor, Welcome(request_id=3, accepted_sequence=0, granted_unrolls=0)),
+        Reply(OTHER, Credit(granted_unrolls=8)),
+    ]
+    assert learner.credit.num_peers == 2
+    (reply,) = learner.receive(unrolls_message(1, generated=8), PEER)
+    assert isinstance(reply.message, HelloRequired)

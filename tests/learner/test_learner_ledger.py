@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from services.learner import ledger as ledger_module
+from services.learner.ledger import LEARNER_RESTART, MALFORMED, STALE, Ledger, LedgerSnapshot, Verdict
+
+ACTOR = (0, 77)
+actors = st.tuples(st.integers(0, 2), st.integers(0, 1))
+num_frames = st.integers(0, 50)
+
+
+def _take(ledger: Ledger, sequence: int, generated: int, num_frames: int, **how: str) -> None:
+    assert ledger.judge(ACTOR, sequence=sequence, generated=generated, num_frames=num_frames) is Verdict.NEXT
+    ledger.receive(ACTOR, sequence=sequence, generated=generated, num_frames=num_frames, **how)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The model: what each actor sent so far, what waits, and where everything went, counted apart from the ledger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger()
+        self.sent: dict[tuple[int, int], list[int]] = {}
+        """Frames of each message, by sequence - 1."""
+        self.taken: Counter[tuple[int, int]] = Counter()
+        self.waiting: list[int] = []
+        self.consumed = 0
+        self.dropped: Counter[str] = Counter()
+        self.checkpoint: tuple[str, Counter[tuple[int, int]], int, Counter[str], int] | None = None
+
+    def _send_next(self, actor: tuple[int, int], frames: int) -> dict[str, int]:
+        messages = self.sent.setdefault(actor, [])
+        if self.taken[actor] == len(messages):
+            messages.append(frames)
+        sequence = self.taken[actor] + 1
+        return {"sequence": sequence, "generated": sum(messages[:sequence]), "num_frames": messages[sequence - 1]}
+
+    @rule(actor=actors, frames=num_frames, dropped_as=st.sampled_from([None, MALFORMED]))
+    def next_message(self, actor: tuple[int, int], frames: int, dropped_as: str | None) -> None:
+        message = self._send_next(actor, frames)
+        assert self.ledger.judge(actor, **message) is Verdict.NEXT
+        self.ledger.receive(actor, **message, dropped_as=dropped_as)
+        self.taken[actor] += 1
+        if dropped_as is None:
+            self.waiting.append(message["num_frames"])
+        else:
+            self.dropped[dropped_as] += message["num_frames"]
+
+    @precondition(lambda self: any(self.taken.values()))
+    @rule(data=st.data())
+    def duplicate(self, data: st.DataObject) -> None:
+        actor = data.draw(st.sampled_from(sorted(key for key, taken in self.taken.items() if taken)))
+        sequence = data.draw(st.integers(1, self.taken[actor]))
+        before = self.ledger.snapshot()
+        generated = sum(self.sent[actor][:sequence])
+        verdict = self.ledger.judge(actor, sequence=sequence, generated=generated, num_frames=self.sent[actor][sequence - 1])
+        assert verdict is Verdict.DUPLICATE
+        assert self.ledger.snapshot() == before
+
+    @rule(actor=actors, ahead=st.integers(2, 9))
+    def out_of_sequence(self, actor: tuple[int, int], ahead: int) -> None:
+        before = self.ledger.snapshot()
+        verdict = self.ledger.judge(actor, sequence=self.taken[actor] + ahead, generated=10**6, num_frames=1)
+        assert verdict is Verdict.OUT_OF_SEQUENCE
+        assert self.ledger.snapshot() == before
+
+    @precondition(lambda self: any(sum(messages[: self.taken[actor]]) for actor, messages in self.sent.items()))
+    @rule(data=st.data())
+    def count_went_back(self, data: st.DataObject) -> None:
+        counts = {actor: sum(messages[: self.taken[actor]]) for actor, messages in self.sent.items()}
+        actor = data.draw(st.sampled_from(sorted(actor for actor, count in counts.items() if count)))
+        verdict = self.ledger.judge(actor, sequence=self.taken[actor] + 1, generated=counts[actor] - 1, num_frames=0)
+        assert verdict is Verdict.INCONSISTENT
+
+    @rule(actor=actors)
+    def hello(self, actor: tuple[int, int]) -> None:
+        """The actor keeps what was not taken, so its oldest message is the next one: nothing is skipped."""
+        assert self.ledger.on_hello(actor, self.taken[actor] + 1) == self.taken[actor]
+
+    @precondition(lambda self: self.waiting)
+    @rule(is_stale=st.booleans())
+    def leave_the_queue(self, is_stale: bool) -> None:
+        frames = self.waiting.pop(0)
+        if is_stale:
+            self.ledger.drop(STALE, frames)
+            self.dropped[STALE] += frames
+        else:
+            self.ledger.consume(frames)
+            self.consumed += frames
+
+    @rule()
+    def save(self) -> None:
+        state = json.dumps(self.ledger.snapshot().as_json())
+        self.checkpoint = (state, self.taken.copy(), self.consumed, self.dropped.copy(), sum(self.waiting))
+
+    @precondition(lambda self: self.checkpoint is not None)
+    @rule(frames=num_frames)
+    def restart(self, frames: int) -> None:
+        """Back to the checkpoint; every actor kept only what was not acknowledged, says hello and sends its next message."""
+        assert self.checkpoint is not None
+        state, taken_then, self.consumed, dropped, in_flight = self.checkpoint
+        self.dropped = dropped.copy()
+        self.dropped[LEARNER_RESTART] += in_flight
+        self.waiting = []
+        self.ledger = Ledger(LedgerSnapshot.from_json(json.loads(state)))
+        for actor, messages in self.sent.items():
+            taken = self.taken[actor]
+            assert self.ledger.on_hello(actor, taken + 1) == taken
+            self.dropped[LEARNER_RESTART] += sum(messages[taken_then[actor] : taken])
+            self.next_message(actor, frames, None)
+        self.checkpoint = None
+
+    @invariant()
+    def balances(self) -> None:
+        snapshot = self.ledger.snapshot()
+        assert snapshot.is_balanced
+        assert snapshot.consumed == self.consumed
+        assert snapshot.in_flight == sum(self.waiting)
+        assert {reason: count for reason, count in snapshot.dropped.items() if count} == {
+            reason: count for reason, count in self.dropped.items() if count
+        }
+        assert snapshot.generated == sum(sum(messages[: self.taken[actor]]) for actor, messages in self.sent.items())
+        assert snapshot.generated == sum(generated for _, generated in snapshot.accounts.values())
+
+    @invariant()
+    def survives_json(self) -> None:
+        snapshot = self.ledger.snapshot()
+        again = LedgerSnapshot.from_json(json.loads(json.dumps(snapshot.as_json())))
+        assert again == snapshot
+        assert list(again.accounts) == list(snapshot.accounts)
+
+
+LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLedger = LedgerMachine.TestCase
+
+
+def test_an_unbalanced_snapshot_says_so() -> None:
+    assert not LedgerSnapshot(generated=10, consumed=4, in_flight=3, dropped={STALE: 2}).is_balanced
+    assert LedgerSnapshot(generated=10, consumed=4, in_flight=3, dropped={STALE: 3}).is_balanced
+
+
+def test_what_an_older_learner_had_taken_is_booked_once_the_next_message_tells() -> None:
+    """docs/messaging.md, rule 1: the learner lost three messages of 8 frames; the actor keeps the fourth."""
+    ledger = Ledger()
+    _take(ledger, 1, 8, 8)
+    restored = Ledger(LedgerSnapshot.from_json(ledger.snapshot().as_json()))
+    assert restored.snapshot().dropped == {LEARNER_RESTART: 8}
+    assert restored.on_hello(ACTOR, oldest_sequence=5) == 4
+    assert restored.snapshot().generated == 8  # the header of the next message is not there yet
+    _take(restored, 5, 40, 8)
+    snapshot = restored.snapshot()
+    assert (snapshot.generated, snapshot.in_flight, snapshot.dropped) == (40, 8, {LEARNER_RESTART: 32})
+
+
+def test_hello_never_moves_back() -> None:
+    ledger = Ledger()
+    _take(ledger, 1, 8, 8)
+    _take(ledger, 2, 16, 8)
+    assert ledger.on_hello(ACTOR, oldest_sequence=1) == 2
+    assert ledger.judge(ACTOR, sequence=2, generated=16, num_frames=8) is Verdict.DUPLICATE
+
+
+def test_a_fresh_learner_takes_an_old_actor_where_it_stands() -> None:
+    ledger = Ledger()
+    assert ledger.judge(ACTOR, sequence=9, generated=72, num_frames=8) is Verdict.OUT_OF_SEQUENCE
+    assert ledger.on_hello(ACTOR, oldest_sequence=9) == 8
+    _take(ledger, 9, 72, 8, dropped_as=MALFORMED)
+    assert ledger.snapshot().dropped == {LEARNER_RESTART: 64, MALFORMED: 8}
+
+
+def test_accounts_are_bounded_and_the_least_recently_heard_goes(monkeypatch) -> None:
+    monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 3)
+    ledger = Ledger()
+    for index in range(3):
+        ledger.on_hello((index, 1), 1)
+    ledger.on_hello((0, 1), 1)
+    ledger.on_hello((3, 1), 1)
+    assert list(ledger.snapshot().accounts) == [(2, 1), (0, 1), (3, 1)]
+
+
+def test_every_snapshot_balances_while_two_threads_write() -> None:
+    ledger = Ledger()
+    taken = threading.Semaphore(0)
+
+    def consume() -> None:
+        for turn in range(2_000):
+            taken.acquire()
+            if turn % 3:
+                ledger.consume(4)
+            else:
+                ledger.drop(STALE, 4)
+
+    def receive() -> None:
+        for sequence in range(1, 2_001):
+            ledger.receive(ACTOR, sequence=sequence, generated=4 * sequence, num_frames=4)
+            taken.release()
+
+    threads = [threading.Thread(target=receive), threading.Thread(target=consume)]
+    for thread in threads:
+        thread.start()
+    num_snapshots = 0
+    while any(thread.is_alive() for thread in threads) or num_snapshots == 0:
+        snapshot = ledger.snapshot()
+        assert snapshot.is_balanced
+        assert snapshot.in_flight >= 0
+        num_snapshots += 1
+    for thread in threads:
+        thread.join()
+    assert ledger.snapshot().report() == {"generated": 8_000, "consumed": 5_332, "dropped": {STALE: 2_668}, "in_flight": 0}

@@ -1,0 +1,138 @@
+"""The actor-critic losses of IMPALA (arXiv:1802.01561), sections 4.2 and 5.2.2: float64 loops over rows and actions.
+
+``loss_at`` is a function of logits and values alone, with targets and advantages held fixed, so its finite differences are the gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.oracles.vtrace import Array, Mask, policy_gradient_advantages, vtrace_targets
+
+Correction = Literal["v_trace", "one_step", "epsilon", "none"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """[T, B] rows; ``values`` has T + 1."""
+
+    target_logits: Array
+    behaviour_logits: Array
+    values: Array
+    actions: NDArray[np.int64]
+    rewards: Array
+    terminated: Mask
+    row_valid: Mask
+
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        return [(t, b) for t in range(self.rewards.shape[0]) for b in range(self.rewards.shape[1])]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """One choice of every setting that the loss reads."""
+
+    correction: Correction = "v_trace"
+    clip_rho_threshold: float = 1.1
+    clip_c_threshold: float = 0.9
+    clip_pg_rho_threshold: float = 1.4
+    lambda_: float = 1.0
+    q_estimate: Literal["v_trace", "value"] = "v_trace"
+    log_epsilon: float = 1e-6
+    baseline_cost: float = 0.5
+    entropy_cost: float = 0.01
+    loss_reduction: Literal["sum", "mean"] = "sum"
+
+
+def softmax(logits: Array) -> Array:
+    exponentials = [math.exp(logit) for logit in logits]
+    return np.array([exponential / sum(exponentials) for exponential in exponentials])
+
+
+def importance_ratios(batch: Batch) -> Array:
+    """pi(a|x) / mu(a|x) of the taken actions, [T, B]."""
+    ratios = np.zeros(batch.rewards.shape)
+    for t, b in batch.rows:
+        action = batch.actions[t, b]
+        ratios[t, b] = softmax(batch.target_logits[t, b])[action] / softmax(batch.behaviour_logits[t, b])[action]
+    return ratios
+
+
+def targets_and_advantages(batch: Batch, discount: float, costs: Costs) -> tuple[Array, Array]:
+    """Section 5.2.2's four corrections, each by its own sentence."""
+    discounts = np.where(batch.terminated, 0.0, discount)
+    ratios = importance_ratios(batch)
+    ones = np.ones_like(ratios)
+    if costs.correction == "v_trace":
+        target_ratios, rho_bar, c_bar = ratios, costs.clip_rho_threshold, costs.clip_c_threshold
+    else:
+        target_ratios, rho_bar, c_bar = ones, 1.0, 1.0
+    if costs.correction in ("v_trace", "one_step"):
+        policy_ratios, pg_rho_bar = ratios, costs.clip_pg_rho_threshold
+    else:
+        policy_ratios, pg_rho_bar = ones, 1.0
+    targets = vtrace_targets(
+        ratios=target_ratios,
+        discounts=discounts,
+        rewards=batch.rewards,
+        values=batch.values,
+        trace_mask=batch.row_valid,
+        rho_bar=rho_bar,
+        c_bar=c_bar,
+        lambda_=costs.lambda_,
+    )
+    advantages = policy_gradient_advantages(
+        targets=targets,
+        ratios=policy_ratios,
+        discounts=discounts,
+        rewards=batch.rewards,
+        values=batch.values,
+        trace_mask=batch.row_valid,
+        pg_rho_bar=pg_rho_bar,
+        q_estimate=costs.q_estimate,
+    )
+    return targets, advantages
+
+
+def loss_at(logits: Array, values: Array, batch: Batch, targets: Array, advantages: Array, costs: Costs) -> dict[str, float]:
+    """The loss and its parts at these logits and values, targets and advantages being constants."""
+    policy = value = entropy = 0.0
+    num_rows = 0
+    for t, b in batch.rows:
+        if not batch.row_valid[t, b]:
+            continue
+        num_rows += 1
+        probabilities = softmax(logits[t, b])
+        taken = probabilities[batch.actions[t, b]]
+        policy -= advantages[t, b] * math.log(taken + costs.log_epsilon if costs.correction == "epsilon" else taken)
+        value += 0.5 * (targets[t, b] - values[t, b]) ** 2
+        entropy -= sum(p * math.log(p) for p in probabilities)
+    divisor = num_rows if costs.loss_reduction == "mean" else 1
+    policy, value, entropy = policy / divisor, value / divisor, entropy / divisor
+    total = policy + costs.baseline_cost * value - costs.entropy_cost * entropy
+    return {"total": total, "policy": policy, "value": value, "entropy": entropy}
+
+
+def gradients(batch: Batch, targets: Array, advantages: Array, costs: Costs, step: float = 1e-5) -> tuple[Array, Array]:
+    """d total / d logits and d total / d values by central differences."""
+
+    def difference(name: Literal["logits", "values"], index: tuple[int, ...]) -> float:
+        sides = []
+        for sign in (1.0, -1.0):
+            logits, values = batch.target_logits.copy(), batch.values.copy()
+            (logits if name == "logits" else values)[index] += sign * step
+            sides.append(loss_at(logits, values, batch, targets, advantages, costs)["total"])
+        return (sides[0] - sides[1]) / (2.0 * step)
+
+    by_logits, by_values = np.zeros_like(batch.target_logits), np.zeros_like(batch.values)
+    for index in np.ndindex(by_logits.shape):
+        by_logits[index] = difference("logits", index)
+    for index in np.ndindex(by_values.shape):
+        by_values[index] = difference("values", index)
+    return by_logits, by_values

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from herd.wire.messages import (
+    Ack,
+    GetWeights,
+    IndexLeased,
+    LeaseIndex,
+    Message,
+    NotModified,
+    Published,
+    PublishHeartbeat,
+    PublishSlice,
+    Refused,
+    ReleaseIndex,
+    SliceWanted,
+    StalePublish,
+    Weights,
+)
+from services.paramserver.leases import IndexLeases
+from services.paramserver.requests import Reply, RequestHandler, UnfitMessage
+from services.paramserver.store import Version, WeightsStore
+
+RUN, CONTRACT = "pong", "c" * 64
+
+
+class Server:
+    """A handler with its state."""
+
+    def __init__(self) -> None:
+        self.store: WeightsStore[memoryview] = WeightsStore()
+        self.leases = IndexLeases(lease_seconds=30.0, max_leases=2)
+        self.handler = RequestHandler(run_id=RUN, contract=CONTRACT, store=self.store, leases=self.leases)
+
+    def ask(self, message: Message, *payloads: bytes, now: float = 0.0) -> Reply:
+        reply = self.handler.answer(message, [memoryview(payload) for payload in payloads], now=now)
+        assert reply is not None
+        return reply
+
+    def publish(self, lineage: int, updates: int, *, index: int = 0, count: int = 1, payload: bytes = b"weights") -> Message:
+        return self.ask(publish_slice(lineage, updates, index=index, count=count, payload=payload), payload).message
+
+    def get(self, have: tuple[int, int] | None, *, run_id: str = RUN, contract: str = CONTRACT) -> Reply:
+        return self.ask(GetWeights(request_id=7, run_id=run_id, contract=contract, have=have))
+
+
+def publish_slice(lineage: int, updates: int, *, index: int = 0, count: int = 1, payload: bytes = b"weights", run_id: str = RUN) -> Message:
+    digest = hashlib.sha256(payload).hexdigest()
+    return PublishSlice(
+        run_id=run_id, contract=CONTRACT, lineage=lineage, updates=updates, index=index, count=count, digest=digest
+    )  # fmt: skip
+
+
+def heartbeat(lineage: int, updates: int, *, index: int = 0, count: int = 1) -> Message:
+    return PublishHeartbeat(run_id=RUN, contract=CONTRACT, lineage=lineage, updates=updates, index=index, count=count)
+
+
+def test_weights_are_given_once_and_then_not_modified() -> None:
+    server = Server()
+    assert server.get(None).message == NotModified(request_id=7, held=None)
+    server.publish(1, 4, index=1, count=2, payload=b"second")
+    assert server.get(None).message == NotModified(request_id=7, held=None)
+    server.publish(1, 4, index=0, count=2, payload=b"first")
+    reply = server.get((1, 3))
+    assert reply.message == Weights(
+        request_id=7, lineage=1, updates=4, digests=(hashlib.sha256(b"first").hexdigest(), hashlib.sha256(b"second").hexdigest())
+    )
+    assert [bytes(payload) for payload in reply.payloads] == [b"first", b"second"]
+    assert server.get((1, 4)).message == NotModified(request_id=7, held=(1, 4))
+    assert server.get((1, 5)).message == NotModified(request_id=7, held=(1, 4))
+
+
+def test_every_client_gets_the_same_buffer() -> None:
+    server = Server()
+    payload = memoryview(bytes(1000))
+    message = publish_slice(1, 1, payload=bytes(1000))
+    server.handler.answer(message, [payload], now=0.0)
+    first, second = server.get(None).payloads[0], server.get((0, 5)).payloads[0]
+    assert first is payload
+    assert second is payload
+
+
+def test_publishers_hear_what_became_of_their_slice() -> None:
+    server = Server()
+    assert server.publish(2, 5) == Published(lineage=2, updates=5, index=0)
+    assert server.publish(2, 5) == Published(lineage=2, updates=5, index=0)
+    assert server.publish(2, 4) == StalePublish(lineage=2, updates=5)
+    assert server.publish(1, 900) == StalePublish(lineage=2, updates=5)
+    # The same version with other contents: the learner must open a new lineage, and nobody ever sees the other contents.
+    assert server.publish(2, 5, payload=b"other") == StalePublish(lineage=2, updates=5)
+    assert bytes(server.get(None).payloads[0]) == b"weights"
+
+
+def test_only_the_request_that_completes_a_version_announces_it() -> None:
+    server = Server()
+    first, second = (publish_slice(1, 1, index=index, count=2) for index in range(2))
+    assert server.ask(first, b"weights").new_version is None
+    assert server.ask(second, b"weights").new_version == Version(1, 1)
+    assert server.ask(second, b"weights").new_version is None
+
+
+def test_a_late_shard_is_not_told_to_open_a_lineage() -> None:
+    server = Server()
+    server.publish(1, 8, index=0, count=2)
+    assert server.publish(1, 7, index=1, count=2) == Published(lineage=1, updates=7, index=1)
+    assert server.publish(0, 7, index=1, count=2) == StalePublish(lineage=1, updates=8)
+
+
+def test_a_restarted_server_asks_for_the_slice() -> None:
+    server = Server()
+    assert server.ask(heartbeat(1, 8)).message == SliceWanted(lineage=1, updates=8, index=0)
+    server.publish(1, 8)
+    assert server.ask(heartbeat(1, 8)).message == Published(lineage=1, updates=8, index=0)
+    server.publish(1, 9)
+    assert server.ask(heartbeat(1, 8)).message == Published(lineage=1, updates=8, index=0)
+    server.publish(2, 0)
+    assert server.ask(heartbeat(1, 9)).message == StalePublish(lineage=2, updates=0)
+    assert server.ask(heartbeat(2, 1, index=1, count=3)).message == SliceWanted(lineage=2, updates=1, index=1)
+
+
+def test_another_run_is_refused_by_name_and_changes_nothing() -> None:
+    server = Server()
+    server.publish(1, 1)
+    reply = server.get(None, run_id="breakout").message
+    assert isinstance(reply, Refused)
+    assert reply.request_id == 7
+    assert "belongs to run pong, not breakout" in reply.reason
+    assert isinstance(server.ask(publish_slice(9, 9, run_id="breakout"), b"weights").message, Refused)
+    assert isinstance(server.ask(LeaseIndex(request_id=1, run_id="breakout", holder="h", index=None)).message, Refused)
+    server.ask(LeaseIndex(request_id=1, run_id=RUN, holder="h", index=None))
+    server.handler.answer(ReleaseIndex(run_id="breakout", holder="h"), [], now=0.0)
+    assert len(server.leases) == 1
+    assert server.store.newest == Version(1, 1)
+
+
+def test_another_contract_is_refused_with_what_to_change() -> None:
+    reply = Server().get(None, contract="d" * 64).message
+    assert isinstance(reply, Refused)
+    assert "cccccccccccc" in reply.reason
+    assert "env, network, unroll_length and reward_shaping" in reply.reason
+
+
+def test_indices_are_leased_released_and_run_out() -> None:
+    server = Server()
+
+    def lease(holder: str, now: float = 0.0) -> Message:
+        return server.ask(LeaseIndex(request_id=3, run_id=RUN, holder=holder, index=None), now=now).message
+
+    assert lease("a") == IndexLeased(request_id=3, index=0, lease_seconds=30.0)
+    assert lease("b") == IndexLeased(request_id=3, index=1, lease_seconds=30.0)
+    assert lease("a") == IndexLeased(request_id=3, index=0, lease_seconds=30.0)
+    refused = lease("c")
+    assert isinstance(refused, Refused)
+    assert "all 2 actor indices are leased" in refused.reason
+    assert server.handler.answer(ReleaseIndex(run_id=RUN, holder="a"), [], now=1.0) is None
+    assert lease("c", now=1.0) == IndexLeased(request_id=3, index=0, lease_seconds=30.0)
+    assert lease("d", now=31.0) == IndexLeased(request_id=3, index=0, lease_seconds=30.0)
+
+
+@pytest.mark.parametrize(
+    ("message", "payloads", "label"),
+    [
+        (Ack(sequence=1, granted_unrolls=1), [], "unexpected"),
+        (publish_slice(1, 1), [], "array"),
+        (publish_slice(1, 1), [b"weights", b"weights"], "array"),
+        (publish_slice(1, 1), [b"damaged"], "digest"),
+        (GetWeights(request_id=1, run_id=RUN, contract=CONTRACT, have=None), [b"surplus"], "array"),
+        (publish_slice(1, 1, index=2, count=2), [b"weights"], "array"),
+    ],
+)
+def test_unfit_messages_change_nothing(message: Message, payloads: list[bytes], label: str) -> None:
+    server = Server()
+    with pytest.raises(UnfitMessage) as caught:
+        server.handler.answer(message, [memoryview(payload) for payload in payloads], now=0.0)
+    assert caught.value.label == label
+    assert server.store.newest is None
+    assert server.store.num_bytes == 0

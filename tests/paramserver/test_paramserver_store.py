@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from services.paramserver.store import InvalidSliceError, Outcome, Version, WeightsStore
+
+
+def _payload(version: Version, index: int) -> bytes:
+    return f"{version.lineage}/{version.updates}/{index}".encode() * 3
+
+
+def _digest(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
+
+
+def _publish(store: WeightsStore[bytes], version: Version, index: int, count: int) -> Outcome:
+    payload = _payload(version, index)
+    return store.publish(version, index=index, count=count, digest=_digest(payload), payload=payload)
+
+
+def _slices(version: Version) -> int:
+    """Every version has its own fixed number of slices, as if shards came and went between lineages."""
+    return 1 + (version.lineage + version.updates) % 3
+
+
+versions = st.builds(Version, st.integers(0, 3), st.integers(0, 5))
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The model: which slices of which version were ever accepted, and the newest version seen complete."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store: WeightsStore[bytes] = WeightsStore()
+        self.visible: Version | None = None
+        self.last_offered: tuple[Version, int] | None = None
+
+    def _before(self) -> tuple[object, ...]:
+        return (self.store.visible, self.store.assembling, self.store.newest, self.store.num_bytes)
+
+    @rule(version=versions, data=st.data())
+    def publish(self, version: Version, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, _slices(version) - 1))
+        newest, before = self.store.newest, self._before()
+        outcome = _publish(self.store, version, index, _slices(version))
+        self.last_offered = (version, index)
+        if outcome is Outcome.VISIBLE:
+            assert self.visible is None or version > self.visible
+            self.visible = version
+        elif outcome in (Outcome.STALE, Outcome.SUPERSEDED):
+            assert newest is not None
+            assert version < newest
+            assert (outcome is Outcome.STALE) or version.lineage == newest.lineage
+            assert self._before() == before
+        else:
+            assert version in (self.store.assembling, self.visible)
+
+    @precondition(lambda self: self.last_offered is not None)
+    @rule()
+    def repeating_the_last_slice_changes_nothing(self) -> None:
+        assert self.last_offered is not None
+        before = self._before()
+        version, index = self.last_offered
+        assert _publish(self.store, version, index, _slices(version)) is not Outcome.VISIBLE
+        assert self._before() == before
+
+    @rule(version=versions)
+    def publish_all_slices_of(self, version: Version) -> None:
+        newest = self.store.newest
+        outcomes = [_publish(self.store, version, index, _slices(version)) for index in range(_slices(version))]
+        if newest is None or version > newest:
+            assert outcomes[-1] is Outcome.VISIBLE
+            self.visible = version
+        elif Outcome.VISIBLE in outcomes:
+            assert self.visible is None or version > self.visible
+            self.visible = version
+
+    @rule(version=versions, damage=st.sampled_from(["contents", "index", "count", "negative"]))
+    def damaged_slices_change_nothing(self, version: Version, damage: str) -> None:
+        count, before = _slices(version), self._before()
+        payload = _payload(version, 0)
+        index, digest = 0, _digest(payload)
+        if damage == "contents":
+            digest = _digest(b"other")
+        elif damage == "index":
+            index = count
+        elif damage == "count":
+            count = 10**9
+        else:
+            version = Version(-1, 0)
+        is_stale = damage == "contents" and self.store.newest is not None and version < self.store.newest
+        if is_stale and (count > 1 or (self.visible is not None and version < self.visible)):
+            assert self.store.publish(version, index=index, count=count, digest=digest, payload=payload) in (
+                Outcome.STALE,
+                Outcome.SUPERSEDED,
+            )
+        else:
+            with pytest.raises(InvalidSliceError) as caught:
+                self.store.publish(version, index=index, count=count, digest=digest, payload=payload)
+            assert caught.value.reason in ({"digest", "unexpected"} if damage == "contents" else {"array"})
+        assert self._before() == before
+
+    @rule(version=versions, data=st.data())
+    def the_status_of_a_slice_foretells_its_outcome(self, version: Version, data: st.DataObject) -> None:
+        index, before = data.draw(st.integers(0, _slices(version) - 1)), self._before()
+        status = self.store.status(version, index=index, count=_slices(version))
+        assert self._before() == before
+        if status is Outcome.WANTED:
+            self.publish_one(version, index, expected={Outcome.HELD, Outcome.VISIBLE})
+            assert self._before() != before
+        else:
+            stale = {Outcome.STALE, Outcome.SUPERSEDED}
+            self.publish_one(version, index, expected=stale if status in stale else {status})
+            assert self._before() == before
+
+    def publish_one(self, version: Version, index: int, expected: set[Outcome]) -> None:
+        outcome = _publish(self.store, version, index, _slices(version))
+        assert outcome in expected
+        if outcome is Outcome.VISIBLE:
+            self.visible = version
+
+    @rule(have=st.none() | versions)
+    def a_client_is_given_only_newer_weights(self, have: Version | None) -> None:
+        weights = self.store.newer_than(have)
+        if weights is None:
+            assert self.visible is None or (have is not None and have >= self.visible)
+        else:
+            assert weights.version == self.visible
+            assert have is None or weights.version > have
+
+    @invariant()
+    def visible_is_the_newest_complete_version_whole_and_in_order(self) -> None:
+        weights = self.store.visible
+        assert (weights.version if weights else None) == self.visible
+        if weights is not None:
+            expected = tuple(_payload(weights.version, index) for index in range(_slices(weights.version)))
+            assert weights.payloads == expected
+            assert weights.digests == tuple(_digest(payload) for payload in expected)
+
+    @invariant()
+    def at_most_one_incomplete_version_is_held_and_it_is_newer(self) -> None:
+        assembling, visible = self.store.assembling, self.store.visible
+        assert assembling is None or visible is None or assembling > visible.version
+        assert self.store.num_bytes <= 2 * 3 * len(_payload(Version(0, 0), 0))
+
+
+StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestStoreMachine = StoreMachine.TestCase
+
+
+def test_a_version_is_visible_only_with_its_last_slice() -> None:
+    store: WeightsStore[bytes] = WeightsStore()
+    assert _publish(store, Version(1, 7), 2, 3) is Outcome.HELD
+    assert _publish(store, Version(1, 7), 0, 3) is Outcome.HELD
+    assert store.visible is None
+    assert _publish(store, Version(1, 7), 1, 3) is Outcome.VISIBLE
+    assert store.visible is not None
+    assert store.visible.payloads == tuple(_payload(Version(1, 7), index) for index in range(3))
+
+
+def test_a_newer_lineage_wins_over_more_updates() -> None:
+    store: WeightsStore[bytes] = WeightsStore()
+    _publish(store, Version(1, 900), 0, 1)
+    assert _publish(store, Version(2, 3), 0, 1) is Outcome.VISIBLE
+    assert _publish(store, Version(1, 901), 0, 1) is Outcome.STALE
+    assert store.newest == Version(2, 3)
+
+
+def test_slices_of_two_versions_never_mix() -> None:
+    store: WeightsStore[bytes] = WeightsStore()
+    _publish(store, Version(1, 1), 0, 2)
+    _publish(store, Version(1, 2), 1, 2)
+    assert store.visible is None
+    assert _publish(store, Version(1, 1), 1, 2) is Outcome.SUPERSEDED
+    assert _publish(store, Version(0, 9), 1, 2) is Outcome.STALE
+    assert _publish(store, Version(1, 2), 0, 2) is Outcome.VISIBLE
+
+
+def test_an_abandoned_incomplete_version_does_not_block_whole_ones() -> None:
+    store: WeightsStore[bytes] = WeightsStore()
+    _publish(store, Version(9, 9), 0, 2)
+    assert _publish(store, Version(1, 1), 0, 1) is Outcome.VISIBLE
+    assert _publish(store, Version(1, 2), 0, 1) is Outcome.VISIBLE
+    assert store.assembling == Version(9, 9)
+    assert _publish(store, Version(9, 9), 1, 2) is Outcome.VISIBLE
+
+
+def test_a_learner_that_went_back_in_its_lineage_is_told_so() -> None:
+    store: WeightsStore[bytes] = WeightsStore()
+    _publish(store, Version(1, 500), 0, 1)
+    assert _publish(store, Version(1, 1), 0, 1) is Outcome.STALE
+    assert store.status(Version(1, 499), index=0, count=1) is Outcome.SUPERSEDED
+    assert store.status(Version(0, 600), index=0, count=1) is Outcome.STALE
+
+
+def test_one_version_never_means_two_different_weights() -> None:
+    store: WeightsStore[bytes] = WeightsStore()
+    _publish(store, Version(1, 1), 0, 1)
+    with pytest.raises(InvalidSliceError, match="opens a new lineage") as caught:
+        store.publish(Version(1, 1), index=0, count=1, digest=_digest(b"other"), payload=b"other")
+    assert caught.value.reason == "unexpected"
+    with pytest.raises(InvalidSliceError, match="has 1 slices, not 2"):
+        store.publish(Version(1, 1), index=1, count=2, digest=_digest(b"other"), payload=b"other")
+
+
+def test_a_version_is_bounded_in_bytes() -> None:
+    store: WeightsStore[bytes] = WeightsStore(max_version_bytes=10)
+    store.publish(Version(1, 1), index=0, count=2, digest=_digest(b"x" * 8), payload=b"x" * 8)
+    with pytest.raises(InvalidSliceError) as caught:
+        store.publish(Version(1, 1), index=1, count=2, digest=_digest(b"y" * 3), payload=b"y" * 3)
+    assert caught.value.reason == "size"
+    assert store.num_bytes == 8

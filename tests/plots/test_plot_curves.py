@@ -1,0 +1,131 @@
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+import yaml
+
+from herd.plots.curves import plot_runs
+from herd.plots.history import PlotError
+
+
+def make_run(
+    tmp_path: Path, directory: str, *, name: str, seed: int, score: float, tasks: tuple[str, ...] = ("pong",), lr: float = 1.0
+) -> Path:
+    path = tmp_path / directory
+    path.mkdir(parents=True)
+    config = {"name": name, "seed": seed, "env": {"suite": "atari", "tasks": list(tasks)}, "optimizer": {"learning_rate": lr}}
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    points = [
+        {
+            "env_frames": 1_000_000 * step,
+            "wall_seconds": 100.0 * step,
+            "frames_per_second": 10_000.0,
+            "episode_return_mean_100": score * step,
+            "tasks": {task: {"episode_return_mean_100": score * step + index} for index, task in enumerate(tasks)},
+        }
+        for step in range(1, 6)
+    ]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    return path
+
+
+def rows_of(data: Path) -> list[dict[str, str]]:
+    with data.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def final(rows: list[dict[str, str]], panel: str, curve: str) -> dict[str, str]:
+    return [row for row in rows if row["panel"] == panel and row["curve"] == curve][-1]
+
+
+def test_repeats_become_one_mean_and_others_stay_apart(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, f"pong-s{seed}", name=f"pong-s{seed}", seed=seed, score=float(seed)) for seed in (1, 2, 3)]
+    runs.append(make_run(tmp_path, "faster", name="faster", seed=1, score=4.0))
+    data = tmp_path / "out" / "curve.csv"
+    plot_runs(runs, tmp_path / "out" / "curve.png", data=data)
+    rows = rows_of(data)
+    mean = final(rows, "pong", "pong")
+    assert (mean["num_runs"], float(mean["env_frames"]), float(mean["mean"])) == ("3", 5e6, 10.0)
+    half_width = 4.303 * np.std([5.0, 10.0, 15.0], ddof=1) / np.sqrt(3)
+    assert float(mean["interval_high"]) == pytest.approx(10 + half_width)
+    assert float(final(rows, "pong", "pong-s3")["mean"]) == 15.0
+    faster = final(rows, "pong", "faster")
+    assert (faster["num_runs"], float(faster["mean"]), faster["interval_low"]) == ("1", 20.0, "")
+    assert float(final(rows, "frames_per_second", "faster")["mean"]) == 10_000.0
+
+
+def test_one_name_with_two_learning_rates_is_two_experiments(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, f"{lr}/{seed}", name="pong", seed=seed, score=lr, lr=lr) for lr in (1.0, 2.0) for seed in (1, 2)]
+    data = tmp_path / "curve.csv"
+    plot_runs(runs, tmp_path / "curve.png", data=data)
+    means = {row["curve"]: float(row["mean"]) for row in rows_of(data) if row["panel"] == "pong" and row["num_runs"] == "2"}
+    assert means == {"pong (1.0/1, ...)": 5.0, "pong (2.0/1, ...)": 10.0}
+
+
+def test_ungrouped_runs_are_drawn_by_themselves_over_time(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, f"pong-s{seed}", name="pong", seed=seed, score=float(seed)) for seed in (1, 2)]
+    data = tmp_path / "curve.csv"
+    plot_runs(runs, tmp_path / "curve.png", x="wall_seconds", group="none", smooth=2, data=data)
+    rows = rows_of(data)
+    assert {row["curve"] for row in rows} == {"pong-s1", "pong-s2"}
+    last = final(rows, "pong", "pong-s2")
+    assert (float(last["wall_seconds"]), float(last["mean"])) == (500.0, 9.0)
+
+
+def test_every_task_has_its_panel(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "multi", name="multi", seed=1, score=2.0, tasks=("pong", "qbert"))
+    data = tmp_path / "curve.csv"
+    plot_runs([run], tmp_path / "curve.png", data=data)
+    assert float(final(rows_of(data), "pong", "multi")["mean"]) == 10.0
+    assert float(final(rows_of(data), "qbert", "multi")["mean"]) == 11.0
+
+
+def test_reference_scores_change_the_picture_of_a_single_game(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "pong", name="pong", seed=1, score=2.0)
+    asked: list[str] = []
+
+    def scores(task: str) -> tuple[float, float]:
+        asked.append(task)
+        return -20.7, 14.6
+
+    plot_runs([run], tmp_path / "plain.png")
+    plot_runs([run], tmp_path / "scored.png", reference_scores=scores)
+    plot_runs([run], tmp_path / "beyond.png", reference_scores=lambda _: (2.0, 30_000.0))
+    assert asked == ["pong"]
+    pictures = [matplotlib.image.imread(tmp_path / f"{name}.png") for name in ("plain", "scored", "beyond")]
+    assert pictures[0].shape == pictures[1].shape
+    assert (pictures[0] != pictures[1]).any()
+    # A human score of 30,000 is named without squeezing the curve: the two pictures differ in a small part only.
+    assert 0 < (pictures[0] != pictures[2]).any(axis=-1).mean() < 0.05
+
+
+def test_a_run_without_a_finished_game_can_be_drawn(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "young", name="young", seed=1, score=0.0)
+    (run / "metrics.jsonl").write_text('{"env_frames": 10, "wall_seconds": 1, "frames_per_second": 10, "episode_return_mean_100": null}\n')
+    plot_runs([run], tmp_path / "curve.svg")
+    assert "no game has ended yet" in (tmp_path / "curve.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("output", "smooth", "message"),
+    [("curve.bmp", 1, "ends in .png"), ("curve.png", 0, "at least 1"), ("file/curve.png", 1, "cannot write")],
+)
+def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path: Path, output: str, smooth: int, message: str) -> None:
+    (tmp_path / "file").touch()
+    run = make_run(tmp_path, "pong", name="pong", seed=1, score=2.0)
+    with pytest.raises(PlotError, match=message) as caught:
+        plot_runs([run], tmp_path / output, smooth=smooth)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(PlotError, match="no run directories"):
+        plot_runs([], tmp_path / "curve.png")
+
+
+def test_neither_torch_nor_matplotlib_is_needed_to_import(tmp_path: Path) -> None:
+    script = "import sys, herd.plots.curves; print({'torch', 'matplotlib'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"

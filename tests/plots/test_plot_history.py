@@ -1,0 +1,85 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from herd.plots.history import PlotError, read_run
+
+
+def point(frames: float, seconds: float, score: float | None = 0.0, **more: object) -> str:
+    record = {"env_frames": frames, "wall_seconds": seconds, "frames_per_second": 10.0, "episode_return_mean_100": score, **more}
+    return json.dumps(record)
+
+
+def run_directory(tmp_path: Path, lines: list[str], **config: object) -> Path:
+    directory = tmp_path / "pong-s3"
+    directory.mkdir()
+    (directory / "config.yaml").write_text(yaml.safe_dump({"name": "pong-s3", "seed": 3, "env": {"tasks": ["pong"]}, **config}))
+    (directory / "metrics.jsonl").write_text("\n".join(lines))
+    return directory
+
+
+def test_reads_points_and_who_the_run_is(tmp_path: Path) -> None:
+    run = read_run(run_directory(tmp_path, [point(40, 2, None), point(80, 4, -20.5)]))
+    assert (run.experiment, run.seed) == ("pong", 3)
+    assert run.env_frames.tolist() == [40, 80]
+    assert run.wall_seconds.tolist() == [2, 4]
+    np.testing.assert_array_equal(run.episode_returns["pong"], [np.nan, -20.5])
+
+
+@pytest.mark.parametrize("torn", ['{"env_frames": 120, "wall', '{"env_frames": 120', "{}", "12", '"\ufffd'])
+def test_a_torn_last_line_is_skipped(tmp_path: Path, torn: str) -> None:
+    run = read_run(run_directory(tmp_path, [point(40, 2), point(80, 4), torn]))
+    assert run.env_frames.tolist() == [40, 80]
+
+
+def test_a_line_torn_inside_a_character_is_skipped(tmp_path: Path) -> None:
+    directory = run_directory(tmp_path, [])
+    (directory / "metrics.jsonl").write_bytes(point(40, 2).encode() + b'\n{"name": "\xc3')
+    assert read_run(directory).env_frames.tolist() == [40]
+
+
+def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(PlotError, match=r"metrics\.jsonl, line 2, is not JSON"):
+        read_run(run_directory(tmp_path, [point(40, 2), "{]", point(80, 4)]))
+
+
+def test_points_that_a_resumed_run_went_back_on_are_dropped(tmp_path: Path) -> None:
+    # Checkpoint at 80 frames, 4 s; killed after 200; the new first point at 130 is slower in frames than the old one was in time.
+    lines = [point(40, 2), point(80, 4), point(120, 6, 1), point(160, 8, 2), point(200, 10, 3), point(130, 5, 7), point(170, 7, 8)]
+    run = read_run(run_directory(tmp_path, lines))
+    assert run.env_frames.tolist() == [40, 80, 130, 170]
+    assert run.wall_seconds.tolist() == [2, 4, 5, 7]
+    assert run.episode_returns["pong"].tolist() == [0, 0, 7, 8]
+
+
+def test_several_tasks_are_read_by_name(tmp_path: Path) -> None:
+    tasks = {"pong": {"episode_return_mean_100": -3.0}, "qbert": {"episode_return_mean_100": None}}
+    run = read_run(run_directory(tmp_path, [point(40, 2, 99.0, tasks=tasks)], env={"tasks": ["pong", "qbert"]}))
+    assert run.episode_returns["pong"].tolist() == [-3.0]
+    assert np.isnan(run.episode_returns["qbert"]).all()
+
+
+def test_only_seed_and_name_leave_the_fingerprint_alone(tmp_path: Path) -> None:
+    def fingerprint(folder: str, **config: object) -> str:
+        (tmp_path / folder).mkdir()
+        return read_run(run_directory(tmp_path / folder, [point(40, 2)], **config)).fingerprint
+
+    first = fingerprint("a", optimizer={"learning_rate": 1e-3})
+    assert first == fingerprint("b", optimizer={"learning_rate": 1e-3}, seed=8, name="other", actor={"count": 9})
+    assert first != fingerprint("c", optimizer={"learning_rate": 2e-3})
+
+
+def test_errors_are_one_line(tmp_path: Path) -> None:
+    empty = run_directory(tmp_path, [])
+    (tmp_path / "bare").mkdir()
+    for directory, message in (
+        (tmp_path / "absent", "no such run directory"),
+        (empty, "holds no points yet"),
+        (tmp_path / "bare", "cannot read .*metrics.jsonl"),
+    ):
+        with pytest.raises(PlotError, match=message) as caught:
+            read_run(directory)
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,44 @@
+"""Runs dummy children under the real supervisor: supervise.py RUN_DIR PORT NAME=BEHAVIOUR ... ; exits as ``herd train`` would."""
+
+import sys
+from pathlib import Path
+
+from herd.config.settings import StopSettings
+from herd.supervisor.plan import ChildPlan
+from herd.supervisor.restarts import RestartPolicy
+from herd.supervisor.shutdown import Grace
+from herd.supervisor.supervisor import Supervisor
+
+
+class PrintingView:
+    def show(self, snapshot):
+        pass
+
+    def note(self, message):
+        print(message, flush=True)
+
+    def close(self):
+        pass
+
+
+run_dir, port, wall_seconds, *children = sys.argv[1:]
+(Path(run_dir) / "logs").mkdir(parents=True)
+plans = []
+for child in children:
+    name, _, behaviour = child.partition(":")
+    service, _, number = name.partition("-")
+
+    def command(start, name=name, behaviour=behaviour):
+        return [sys.executable, str(Path(__file__).with_name("child.py")), port, name, behaviour, f"restarts={start.restarts}"]
+
+    plans.append(ChildPlan(service, int(number), command, {}))
+outcome = Supervisor(
+    plans,
+    Path(run_dir),
+    StopSettings(wall_seconds=float(wall_seconds) or None),
+    PrintingView(),
+    policy=RestartPolicy(first_delay_seconds=0.01, max_failures=3),
+    grace=Grace(learner_seconds=30.0, others_seconds=0.2),
+).run()
+print("outcome:", outcome.exit_code, outcome.message, "|", *outcome.log_lines, flush=True)
+sys.exit(outcome.exit_code)

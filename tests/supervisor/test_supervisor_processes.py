@@ -1,0 +1,197 @@
+"""The supervisor with real processes and real signals. Children connect to the test, so every wait is for an event."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+
+import pytest
+
+DUMMIES = Path(__file__).parent / "dummies"
+SECONDS = 30.0
+
+
+@dataclass
+class Connected:
+    """One dummy child's connection; closing it tells the child to go on."""
+
+    name: str
+    pid: int
+    words: str
+    connection: socket.socket
+    stream: TextIOWrapper
+
+    def line(self) -> str:
+        """The next thing it says; empty when it is gone."""
+        try:
+            return self.stream.readline().strip()
+        except ConnectionResetError:
+            return ""
+
+    def close(self) -> None:
+        self.stream.close()
+        self.connection.close()
+
+
+class Supervised:
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.server.settimeout(SECONDS)
+        self.open: list[Connected] = []
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *children: str, wall_seconds: float = 0.0) -> None:
+        command = [sys.executable, str(DUMMIES / "supervise.py"), str(self.run_dir), str(self.server.getsockname()[1]), str(wall_seconds)]
+        self.process = subprocess.Popen([*command, *children], stdout=subprocess.PIPE, text=True)
+
+    def accept(self) -> Connected:
+        connection, _ = self.server.accept()
+        connection.settimeout(SECONDS)
+        stream = connection.makefile("r")
+        name, pid, words = stream.readline().strip().split(maxsplit=2)
+        child = Connected(name, int(pid), words, connection, stream)
+        self.open.append(child)
+        return child
+
+    def accept_all(self, count: int) -> dict[str, Connected]:
+        return {child.name: child for child in (self.accept() for _ in range(count))}
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def finish(self) -> tuple[int, str]:
+        assert self.process is not None
+        output, _ = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, output
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+        for child in self.open:
+            child.close()
+        self.server.close()
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Supervised]:
+    running = Supervised(tmp_path / "run")
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_asked_to_stop_the_learner_finishes_before_the_others_are_asked(supervised: Supervised, number: int) -> None:
+    supervised.start("paramserver-0:serve", "learner-0:slow", "actor-0:serve")
+    children = supervised.accept_all(3)
+    supervised.signal(number)
+    assert children["learner-0"].line() == "term"
+    children["actor-0"].connection.settimeout(0.7)  # longer than the supervisor's tick
+    with pytest.raises(TimeoutError):
+        children["actor-0"].connection.recv(1)
+    children["learner-0"].close()  # its checkpoint is written
+    code, output = supervised.finish()
+    assert code == 0, output
+    assert children["paramserver-0"].line() == "term"
+
+
+def test_a_finished_learner_ends_the_run_and_a_stubborn_actor_is_killed(supervised: Supervised) -> None:
+    supervised.start("learner-0:until=0", "actor-0:stubborn", "actor-1:serve")
+    children = supervised.accept_all(3)
+    children["learner-0"].close()
+    code, output = supervised.finish()
+    assert code == 0, output
+    assert children["actor-0"].line() == "term"
+    assert children["actor-0"].line() == ""
+    assert children["actor-1"].line() == "term"
+
+
+def test_the_wall_clock_ends_the_run(supervised: Supervised) -> None:
+    supervised.start("learner-0:serve", "actor-0:serve", wall_seconds=1.0)
+    children = supervised.accept_all(2)
+    code, output = supervised.finish()
+    assert code == 0, output
+    assert children["learner-0"].line() == "term"
+
+
+def test_a_killed_actor_is_replaced_and_the_learner_left_alone(supervised: Supervised) -> None:
+    supervised.start("learner-0:serve", "actor-0:serve")
+    children = supervised.accept_all(2)
+    os.kill(children["actor-0"].pid, signal.SIGKILL)
+    replacement = supervised.accept()
+    assert (replacement.name, replacement.words) == ("actor-0", "serve restarts=1")
+    assert replacement.pid != children["actor-0"].pid
+    supervised.signal(signal.SIGTERM)
+    assert children["learner-0"].line() == "term"
+    code, output = supervised.finish()
+    assert code == 0
+    assert "actor-0 ended (SIGKILL)" in output
+
+
+def test_a_child_that_keeps_dying_ends_the_run_and_its_last_words_are_shown(supervised: Supervised) -> None:
+    supervised.start("learner-0:serve", "actor-0:exit=7")
+    started = [supervised.accept() for _ in range(4)]
+    assert sorted(child.name for child in started) == ["actor-0", "actor-0", "actor-0", "learner-0"]
+    code, output = supervised.finish()
+    assert code == 1
+    assert "outcome: 1 actor-0 ended (exit code 7): it ended 3 times in a row without making progress" in output
+    assert output.count("actor-0 says hello") == 3  # the log of all three
+
+
+def test_bad_input_of_a_child_is_bad_input_of_the_run(supervised: Supervised) -> None:
+    supervised.start("learner-0:exit=2", "actor-0:serve")
+    code, output = supervised.finish()
+    assert code == 2
+    assert "learner-0 says hello and exit=2" in output
+
+
+def test_a_second_ctrl_c_kills(supervised: Supervised) -> None:
+    supervised.start("learner-0:stubborn", "actor-0:stubborn")
+    children = supervised.accept_all(2)
+    supervised.signal(signal.SIGINT)
+    assert children["learner-0"].line() == "term"
+    supervised.signal(signal.SIGINT)
+    code, output = supervised.finish()
+    assert code == 1
+    assert "killed" in output
+    assert children["learner-0"].line() == ""
+    assert children["actor-0"].line() == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's own")
+def test_no_orphan_survives_a_killed_supervisor(supervised: Supervised) -> None:
+    supervised.start("learner-0:stubborn", "actor-0:stubborn")
+    children = supervised.accept_all(2)
+    supervised.signal(signal.SIGKILL)
+    assert children["learner-0"].line() == ""  # the end of its connection: the kernel closed it
+    assert children["actor-0"].line() == ""
+
+
+def test_a_learner_that_fails_while_stopping_is_reported(supervised: Supervised) -> None:
+    supervised.start("learner-0:slow=1", "actor-0:serve")
+    children = supervised.accept_all(2)
+    supervised.signal(signal.SIGTERM)
+    assert children["learner-0"].line() == "term"
+    children["learner-0"].close()
+    code, output = supervised.finish()
+    assert code == 1
+    assert "learner-0 did not stop in order (exit code 1)" in output
+
+
+def test_children_do_not_share_the_terminals_group(supervised: Supervised) -> None:
+    supervised.start("learner-0:serve", "actor-0:serve")
+    for child in supervised.accept_all(2).values():
+        assert os.getpgid(child.pid) == child.pid
+    supervised.signal(signal.SIGTERM)
+    assert supervised.finish()[0] == 0

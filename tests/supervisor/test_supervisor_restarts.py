@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from herd.supervisor.restarts import Failures, GiveUp, Restart, RestartPolicy, after_exit
+
+POLICY = RestartPolicy(first_delay_seconds=0.5, max_delay_seconds=3.0, max_failures=5)
+
+
+def exits(count: int, *, exit_code: int = 1, progressed: bool = False) -> tuple[Failures, list[Restart | GiveUp]]:
+    failures, decisions = Failures(), []
+    for _ in range(count):
+        failures, decision = after_exit(failures, exit_code=exit_code, progressed=progressed, policy=POLICY)
+        decisions.append(decision)
+    return failures, decisions
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    _, decisions = exits(4)
+    assert decisions == [Restart(0.5), Restart(1.0), Restart(2.0), Restart(3.0)]
+
+
+def test_the_fifth_failure_in_a_row_ends_the_run() -> None:
+    failures, decisions = exits(5)
+    assert isinstance(decisions[3], Restart)
+    assert isinstance(decisions[4], GiveUp)
+    assert decisions[4].exit_code == 1
+    assert "5 times in a row" in decisions[4].reason
+    assert failures.restarts == 4
+
+
+def test_a_child_that_works_in_between_is_restarted_for_ever() -> None:
+    failures, decisions = exits(40, exit_code=-9, progressed=True)
+    assert set(decisions) == {Restart(0.5)}
+    assert failures == Failures(in_a_row=1, restarts=40)
+
+
+def test_progress_starts_the_count_anew() -> None:
+    failures, _ = exits(4)
+    failures, decision = after_exit(failures, exit_code=1, progressed=True, policy=POLICY)
+    assert decision == Restart(0.5)
+    assert failures == Failures(in_a_row=1, restarts=5)
+
+
+def test_bad_input_is_never_tried_again() -> None:
+    _, decision = after_exit(Failures(), exit_code=2, progressed=True, policy=POLICY)
+    assert isinstance(decision, GiveUp)
+    assert decision.exit_code == 2
+
+
+def test_an_unasked_clean_exit_counts_as_a_failure() -> None:
+    _, decisions = exits(5, exit_code=0)
+    assert isinstance(decisions[-1], GiveUp)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from herd.config.loading import load_settings
+from herd.config.settings import RunSettings
+from herd.supervisor.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory
+
+
+def test_fresh_names_count_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = RunSettings(name="pong")
+    taken = [claim_run_directory(settings).run_dir for _ in range(3)]
+    assert taken == [Path("runs/pong"), Path("runs/pong-2"), Path("runs/pong-3")]
+    assert (tmp_path / "runs" / "pong-3").is_dir()
+
+
+def test_a_given_directory_must_be_empty_unless_resumed(tmp_path: Path) -> None:
+    settings = RunSettings(run_dir=tmp_path / "a")
+    assert claim_run_directory(settings).run_dir == tmp_path / "a"
+    assert claim_run_directory(settings).run_dir == tmp_path / "a"
+    (tmp_path / "a" / "metrics.jsonl").write_text("")
+    with pytest.raises(RunDirectoryError, match="not empty; add --resume"):
+        claim_run_directory(settings)
+    assert claim_run_directory(settings.model_copy(update={"resume": True})).run_dir == tmp_path / "a"
+
+
+def test_resuming_what_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="no such run to resume"):
+        claim_run_directory(RunSettings(run_dir=tmp_path / "nothing", resume=True))
+
+
+def test_a_path_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirectoryError, match="cannot be made"):
+        claim_run_directory(RunSettings(run_dir=tmp_path / "file" / "run"))
+
+
+def test_holding_writes_the_resolved_settings_and_forgets_old_processes(tmp_path: Path) -> None:
+    settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run", seed=7))
+    (tmp_path / "run" / "processes").mkdir()
+    (tmp_path / "run" / "processes" / "actor-9.json").write_text("{}")
+    with hold_run_directory(settings.model_copy(update={"resume": True})) as directory:
+        assert load_settings([directory / "config.yaml"], [], {}) == settings
+        assert list((directory / "processes").iterdir()) == []
+        assert (directory / "logs").is_dir()
+
+
+def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
+    settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run"))
+    with hold_run_directory(settings), pytest.raises(RunDirectoryError, match="another herd train"), hold_run_directory(settings):
+        pass
+    with hold_run_directory(settings):
+        pass

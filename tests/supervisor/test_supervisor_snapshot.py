@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from herd.config.settings import StopSettings
+from herd.supervisor.readings import Readings, Watcher, metrics_url, newest_point, read, work_done
+from herd.supervisor.snapshot import ChildState, Rate, RunSnapshot, SnapshotMaker
+from herd.telemetry.scrape import Samples, ScrapeError
+
+CHILDREN = [ChildState("learner-0", "running", 1, 0), ChildState("actor-0", "running", 2, 1), ChildState("actor-1", "running", 3, 0)]
+
+
+def samples(**values: float) -> Samples:
+    return {(name, ()): value for name, value in values.items()}
+
+
+def readings(at: float, frames: float, point: Mapping[str, object] | None = None, **learner: float) -> Readings:
+    tasks: Samples = {
+        ("herd_learner_episode_return_mean_100", (("task", "pong"),)): -20.5,
+        ("herd_learner_episodes_total", (("task", "pong"),)): 4.0,
+        ("herd_learner_episode_return_mean_100", (("task", "qbert"),)): math.nan,
+    }
+    return Readings(
+        at=at,
+        samples={
+            "learner-0": {**samples(herd_learner_env_frames_total=frames, **learner), **tasks},
+            "actor-0": samples(herd_actor_blocked_seconds_total=at * 0.5, herd_process_cpu_seconds_total=at * 0.9),
+            "actor-1": samples(herd_actor_blocked_seconds_total=at * 0.3, herd_process_resident_memory_bytes=2.0**20),
+        },
+        point=point or {},
+    )
+
+
+def test_rates_are_over_a_window_and_start_anew_with_the_process() -> None:
+    rate = Rate(window_seconds=10.0)
+    assert rate.per_second is None
+    for second in range(31):
+        rate.add(float(second), 100.0 * min(second, 20) + 7)
+    assert rate.per_second == pytest.approx(0.0)  # nothing in the last ten seconds
+    rate.add(31.0, 5.0)
+    assert rate.per_second is None
+    rate.add(32.0, 9.0)
+    rate.add(32.0, 900.0)  # the same scrape seen twice
+    assert rate.per_second == pytest.approx(4.0)
+
+
+def test_the_picture_of_a_run() -> None:
+    maker = SnapshotMaker(StopSettings(env_frames=10_000, wall_seconds=100.0))
+    maker.make(readings(1.0, 0.0, herd_learner_starved_seconds_total=0.0), CHILDREN, 1.0)
+    later = {"herd_learner_starved_seconds_total": 0.5, "herd_learner_queue_unrolls": 20.0, "herd_learner_queue_capacity_unrolls": 64.0}
+    lag = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
+    first = readings(1.5, 500.0, herd_learner_policy_lag_updates_sum=0.0, herd_learner_policy_lag_updates_count=0.0)
+    maker.make(first, CHILDREN, 1.5)
+    picture = maker.make(readings(3.0, 2000.0, **later, **lag), CHILDREN, 3.0)
+
+    assert picture.env_frames == 2000.0
+    assert picture.frames_per_second == pytest.approx(1000.0)
+    assert picture.starved_share == pytest.approx(0.25)
+    assert picture.blocked_share == pytest.approx(0.4)  # mean of the two actors
+    assert picture.bottleneck == "actors wait for the learner"
+    assert picture.policy_lag == pytest.approx(1.5)
+    assert (picture.queue_unrolls, picture.queue_capacity) == (20.0, 64.0)
+    # 8,000 frames are left at 1,000/s: sooner than the 97 s of the wall clock.
+    assert picture.eta_seconds == pytest.approx(8.0)
+    assert picture.progress == pytest.approx(0.2)
+    assert [(task.name, task.episodes, task.episode_return) for task in picture.tasks] == [("pong", 4, -20.5), ("qbert", 0, None)]
+    learner, actor, other = picture.children
+    assert (learner.resident_bytes, learner.cpu_cores) == (None, None) or learner.cpu_cores == 0.0
+    assert actor.cpu_cores == pytest.approx(0.9)
+    assert (actor.restarts, other.resident_bytes) == (1, 2.0**20)
+
+
+def test_the_wall_clock_is_the_nearest_condition() -> None:
+    picture = SnapshotMaker(StopSettings(env_frames=10**9, wall_seconds=100.0)).make(readings(1.0, 0.0), CHILDREN, 30.0)
+    assert (picture.progress, picture.eta_seconds) == (0.3, 70.0)
+
+
+def test_without_stop_conditions_there_is_no_progress_to_show() -> None:
+    picture = SnapshotMaker(StopSettings()).make(Readings(), CHILDREN, 30.0)
+    assert (picture.progress, picture.eta_seconds, picture.bottleneck) == (None, None, "starting")
+
+
+def test_frames_of_a_resumed_run_go_on_from_the_logged_point() -> None:
+    maker = SnapshotMaker(StopSettings(env_frames=2000))
+
+    def frames(counter: float, logged: int) -> float:
+        made: RunSnapshot = maker.make(readings(counter, counter, {"env_frames": logged}), CHILDREN, 1.0)
+        return made.env_frames
+
+    assert frames(0.0, 1000) == 1000
+    assert frames(300.0, 1000) == 1300
+    assert frames(500.0, 1450) == 1450
+    assert frames(600.0, 1450) == 1550
+    assert frames(50.0, 1450) == 1450  # the learner was restarted
+
+
+def test_newest_point_skips_a_line_being_written(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    assert newest_point(file) == {}
+    file.write_text(json.dumps({"env_frames": 1}) + "\n" + json.dumps({"env_frames": 2}) + '\n{"env_fra')
+    assert newest_point(file) == {"env_frames": 2}
+
+
+def test_only_the_living_process_of_a_name_is_read(tmp_path: Path) -> None:
+    (tmp_path / "processes").mkdir()
+    (tmp_path / "processes" / "actor-0.json").write_text(json.dumps({"pid": 5, "metrics_port": 99}))
+    (tmp_path / "processes" / "actor-1.json").write_text("{")
+    assert metrics_url(tmp_path, "actor-0", 5) == "http://127.0.0.1:99/metrics"
+    assert metrics_url(tmp_path, "actor-0", 6) is None
+    assert metrics_url(tmp_path, "actor-1", 5) is None
+    asked: list[str] = []
+
+    def endpoint(url: str, timeout: float) -> Samples:
+        asked.append(url)
+        if len(asked) > 1:
+            raise ScrapeError("gone")
+        return samples(herd_actor_env_frames_total=7.0)
+
+    found = read(tmp_path, {"actor-0": 5, "actor-1": 6, "learner-0": 7}, endpoint).samples
+    assert asked == ["http://127.0.0.1:99/metrics"]
+    assert {name: work_done(name, values) for name, values in found.items()} == {"actor-0": 7.0}
+    assert read(tmp_path, {"actor-0": 5}, endpoint).samples == {}
+
+
+def test_a_closed_watcher_leaves_no_thread(tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path, interval_seconds=0.01)
+    watcher.watch({"learner-0": os.getpid()})
+    assert watcher.most_work("learner-0") == 0.0
+    watcher.close()
+    assert not watcher._thread.is_alive()

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from herd.supervisor.snapshot import ChildRow, RunSnapshot, TaskRow
+from herd.supervisor.summary import print_summary
+from herd.supervisor.view import LiveView, PlainView, clock, count, make_view, one_line, panel
+
+
+def snapshot(**changes: object) -> RunSnapshot:
+    values: dict[str, object] = {
+        "elapsed_seconds": 30.0,
+        "env_frames": 461_000.0,
+        "frames_per_second": 15_432.4,
+        "learner_updates": 180,
+        "policy_lag": 1.84,
+        "queue_unrolls": 20.0,
+        "queue_capacity": 64.0,
+        "starved_share": 0.03,
+        "blocked_share": 0.4,
+        "weights_wait_share": None,
+        "progress": 0.24,
+        "eta_seconds": 95.0,
+        "tasks": (TaskRow("breakout", 12, 3.2), TaskRow("pong", 0, None)),
+        "children": (ChildRow("learner-0", "running", 0, 400e6, 1.5), ChildRow("actor-0", "restarting", 3, None, None)),
+    }
+    return RunSnapshot(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_one_line_says_everything_that_matters() -> None:
+    line = one_line(snapshot())
+    assert line.startswith(
+        "00:30  461 k frames (24%, 01:35 left)  15,432 frames/s  breakout return 3.20  pong return -  lag 1.8  queue 20/64"
+    )
+    assert line.endswith("learner starved 3%, actors blocked 40%  restarts 3")
+    unknown = one_line(
+        snapshot(frames_per_second=None, policy_lag=None, queue_unrolls=None, progress=None, eta_seconds=None, tasks=(), children=())
+    )
+    assert "00:30  461 k frames  - frames/s  lag -  queue -/64" in unknown
+
+
+def test_panel_shows_tasks_processes_and_who_waits() -> None:
+    console = Console(file=StringIO(), width=100)
+    console.print(panel(snapshot(), "pong"))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for part in ("15,432", "actors wait for the learner", "breakout", "3.20", "actor-0", "restarting", "381 MiB", "01:35 left"):
+        assert part in text
+
+
+def test_long_lists_are_cut() -> None:
+    console = Console(file=StringIO(), width=100)
+    console.print(panel(snapshot(tasks=tuple(TaskRow(f"game{n}", 1, 1.0) for n in range(57))), "many"))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "game11" in text
+    assert "game12" not in text
+    assert "and 45 more" in text
+
+
+def test_a_file_gets_plain_lines_at_intervals() -> None:
+    output = StringIO()
+    view = make_view(Console(file=output), "x")
+    assert isinstance(view, PlainView)
+    view.show(snapshot())
+    view.show(snapshot())
+    view.note("actor-0 ended [SIGKILL]")
+    assert output.getvalue().count("frames/s") == 1
+    assert output.getvalue().endswith("actor-0 ended [SIGKILL]\n")
+    assert "\x1b" not in output.getvalue()
+
+
+def test_a_terminal_gets_the_live_view() -> None:
+    output = StringIO()
+    view = make_view(Console(file=output, force_terminal=True, width=100), "x")
+    assert isinstance(view, LiveView)
+    view.show(snapshot())
+    view.note("said")
+    view.close()
+    assert "said" in output.getvalue()
+    assert "actors wait for the learner" in output.getvalue()
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "00:00"), (125.9, "02:05"), (3725, "1:02:05")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(950, "950"), (9_999, "9999"), (61_400, "61 k"), (1_254_000, "1.25 M"), (2e9, "2.00 G")])
+def test_count(number: float, text: str) -> None:
+    assert count(number) == text
+
+
+def test_summary_names_figures_and_paths(tmp_path: Path) -> None:
+    output = StringIO()
+    (tmp_path / "checkpoints" / "000000000420").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "000000000042").mkdir()
+    (tmp_path / "report.json").write_text(
+        json.dumps(
+            {
+                "env_frames": 1_254_000,
+                "wall_seconds": 125.0,
+                "frames_per_second": 15432.1,
+                "learner_updates": 420,
+                "policy_lag": {"mean": 1.84, "max": 5},
+                "tasks": {"pong": {"episode_return": {"mean_last_100": -20.512, "episodes": 31}}},
+            }
+        )
+    )
+    print_summary(Console(file=output, width=60), tmp_path, None)
+    text = output.getvalue()
+    for part in (
+        "1.25 M in 02:05",
+        "15,432 (420 updates)",
+        "1.8 updates",
+        "-20.51",
+        "31 games",
+        "000000000420",
+        "report.json",
+        "curve.png",
+    ):
+        assert part in text
+    assert "000000000042\n" not in text
+
+
+def test_summary_of_a_run_that_left_nothing(tmp_path: Path) -> None:
+    output = StringIO()
+    print_summary(Console(file=output, width=100), tmp_path, "nothing to plot")
+    assert "none: the learner did not reach its end" in output.getvalue()
+    assert "none: nothing to plot" in output.getvalue()

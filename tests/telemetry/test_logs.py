@@ -1,0 +1,95 @@
+"""Lines of this process and of its libraries in one form; repeated warnings held back."""
+
+import io
+import json
+import logging
+
+import pytest
+import structlog
+
+from herd.telemetry.logs import MAX_LIMITED_KEYS, LimitedWarnings, configure_logging, get_logger
+
+
+@pytest.fixture(autouse=True)
+def restored_logging():
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_json_lines_carry_service_fields_and_level():
+    stream = io.StringIO()
+    configure_logging("actor", json=True, stream=stream, run="r", index=3)
+    get_logger().info("listening", port=7100)
+    logging.getLogger("a.library").warning("from %s", "elsewhere")
+    ours, theirs = map(json.loads, stream.getvalue().splitlines())
+    assert {k: ours[k] for k in ("event", "service", "run", "index", "port", "level")} == {
+        "event": "listening",
+        "service": "actor",
+        "run": "r",
+        "index": 3,
+        "port": 7100,
+        "level": "info",
+    }
+    assert (theirs["event"], theirs["service"], theirs["level"]) == ("from elsewhere", "actor", "warning")
+    assert "timestamp" in theirs
+
+
+def test_text_lines_are_one_line_without_colours_when_not_a_terminal():
+    stream = io.StringIO()
+    configure_logging("learner", stream=stream)
+    get_logger().warning("dropped", reason="two\nlines")
+    assert stream.getvalue().count("\n") == 1
+    assert "\x1b" not in stream.getvalue()
+    assert "service=learner" in stream.getvalue()
+
+
+def test_an_exception_is_one_json_line():
+    stream = io.StringIO()
+    configure_logging("learner", json=True, stream=stream)
+    try:
+        int("boom")
+    except ValueError:
+        get_logger().exception("failed")
+    line = json.loads(stream.getvalue())
+    assert "ValueError: invalid literal" in line["exception"]
+
+
+def test_the_level_holds_and_an_unknown_one_is_refused():
+    stream = io.StringIO()
+    early = get_logger()
+    configure_logging("actor", "warning", json=True, stream=stream)
+    early.info("quiet")
+    early.warning("loud")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["loud"]
+    with pytest.raises(ValueError, match="'noisy'"):
+        configure_logging("actor", "noisy")
+
+
+def test_a_repeated_warning_comes_once_an_interval_and_tells_how_many_were_held_back():
+    stream = io.StringIO()
+    configure_logging("learner", json=True, stream=stream)
+    now = [0.0]
+    limited = LimitedWarnings(get_logger(), interval_seconds=60, clock=lambda: now[0])
+    assert limited.warn("malformed", "malformed message", reason="header")
+    for now[0] in (1.0, 30.0, 59.9):
+        assert not limited.warn("malformed", "malformed message", reason="header")
+    assert limited.warn("other", "other event")
+    now[0] = 60.0
+    assert limited.warn("malformed", "malformed message", reason="header")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["event"], line.get("suppressed")) for line in lines] == [
+        ("malformed message", None),
+        ("other event", None),
+        ("malformed message", 3),
+    ]
+
+
+def test_keys_of_strangers_do_not_fill_the_memory():
+    configure_logging("learner", json=True, stream=io.StringIO())
+    limited = LimitedWarnings(get_logger(), clock=lambda: 0.0)
+    warned = sum(limited.warn(f"stranger {n}", "malformed message") for n in range(3 * MAX_LIMITED_KEYS))
+    assert warned == MAX_LIMITED_KEYS + 1

@@ -1,0 +1,282 @@
+"""Metrics out of the catalogue, the budget of series, and the three pages over HTTP."""
+
+import errno
+import re
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from herd.telemetry import MetricsEndpointError, Telemetry
+from herd.telemetry import metric_names as names
+from herd.telemetry.reference import render_reference
+from herd.telemetry.scrape import ScrapeError, probe, scrape, total
+
+ACTOR_SERIES_BUDGET = 30
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def learner(clock):
+    telemetry = Telemetry("learner", "test-run", alive_seconds=30, clock=clock)
+    yield telemetry
+    telemetry.close()
+
+
+def samples_of(telemetry):
+    return [line for line in telemetry.exposition().decode().splitlines() if not line.startswith("#")]
+
+
+def touch_everything(telemetry, task_names=("pong",)):
+    """Make every series that the catalogue gives to this service."""
+    for metric in names.CATALOGUE:
+        if telemetry.service not in metric.services or metric in {
+            names.PROCESS_INFO,
+            names.PROCESS_RESIDENT_MEMORY,
+            names.PROCESS_CPU,
+            names.HEARTBEAT_AGE,
+            names.WEIGHTS_AGE,
+        }:
+            continue
+        make = {names.CounterMetric: telemetry.counter, names.GaugeMetric: telemetry.gauge, names.HistogramMetric: telemetry.histogram}
+        for value in metric.values or task_names:
+            make[type(metric)](metric, **dict.fromkeys(metric.labels, value))
+
+
+def fetch(port, page):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_an_actor_stays_within_its_budget_of_series_even_with_every_label_value_seen():
+    telemetry = Telemetry("actor", "run")
+    touch_everything(telemetry)
+    lines = samples_of(telemetry)
+    assert sum(line.startswith("herd_") for line in lines) == len(lines), "a foreign collector joined the registry"
+    assert len(lines) <= ACTOR_SERIES_BUDGET, "\n".join(lines)
+
+
+def test_a_learner_with_57_tasks_stays_small_enough_to_scrape():
+    telemetry = Telemetry("learner", "run")
+    touch_everything(telemetry, [f"task_{n}" for n in range(57)])
+    lines = samples_of(telemetry)
+    assert 5 * 57 < len(lines) < 500
+
+
+@pytest.mark.parametrize("metric", names.CATALOGUE, ids=lambda metric: metric.name)
+def test_every_catalogue_entry_follows_the_conventions(metric):
+    assert re.fullmatch(r"herd_[a-z0-9_]+", metric.name)
+    assert isinstance(metric, names.CounterMetric) == metric.name.endswith("_total")
+    assert metric.unit
+    assert metric.help.endswith(".")
+    assert not set(metric.labels) & {"pod", "actor", "actor_index", "host", "instance"}
+    assert "task" not in metric.labels or metric.services == ("learner",)
+    assert metric.values or not metric.labels or metric.labels == ("task",) or metric is names.PROCESS_INFO
+    if metric.values:
+        assert len(metric.labels) == 1
+    if metric.unit in {"seconds", "bytes"}:
+        assert f"_{metric.unit}" in metric.name
+
+
+def test_names_are_unique_and_the_catalogue_is_complete():
+    listed = [metric.name for metric in names.CATALOGUE]
+    assert len(set(listed)) == len(listed) > 50
+    assert names.UPDATE_PHASE.values == ("wait", "host_to_device", "forward_backward", "optimizer", "publish")
+
+
+def test_the_reference_page_is_the_catalogue():
+    page = Path(__file__).parents[2] / "docs" / "metrics.md"
+    assert page.read_text() == render_reference(), "run python -m herd.telemetry.reference > docs/metrics.md"
+    for metric in names.CATALOGUE:
+        assert render_reference().count(f"| `{metric.name}` |") == 1
+
+
+def test_a_labelled_counter_is_resolved_once_and_counts(learner):
+    stale = learner.counter(names.UNROLLS_DROPPED, reason="stale")
+    stale.inc(3)
+    assert learner.counter(names.UNROLLS_DROPPED, reason="stale") is stale
+    lines = samples_of(learner)
+    assert 'herd_learner_unrolls_dropped_total{reason="stale"} 3.0' in lines
+    assert 'herd_learner_unrolls_dropped_total{reason="malformed"} 0.0' in lines, "known reasons must exist before their first event"
+    assert not any("_created" in line for line in lines)
+
+
+def test_a_reason_nobody_foresaw_counts_as_other_and_makes_no_new_series(learner):
+    learner.counter(names.MALFORMED_MESSAGES, reason="header")
+    before = len(samples_of(learner))
+    for n in range(100):
+        learner.counter(names.MALFORMED_MESSAGES, reason=f"evil {n}").inc()
+    assert len(samples_of(learner)) == before
+    assert 'herd_wire_malformed_messages_total{reason="other"} 100.0' in samples_of(learner)
+
+
+def test_mistakes_in_asking_for_a_metric_are_errors(learner):
+    with pytest.raises(ValueError, match="not a metric of the learner"):
+        learner.counter(names.ACTOR_ENV_FRAMES)
+    with pytest.raises(ValueError, match="takes the labels"):
+        learner.counter(names.UNROLLS_DROPPED)
+    with pytest.raises(ValueError, match="takes the labels"):
+        learner.counter(names.UNROLLS_RECEIVED, reason="stale")
+    with pytest.raises(ValueError, match="phase must be one of"):
+        learner.counter(names.UPDATE_PHASE, phase="coffee")
+    with pytest.raises(TypeError, match="is a Gauge"):
+        learner.counter(names.QUEUE_DEPTH)
+
+
+def test_a_metric_is_either_read_from_a_function_or_set_by_hand(learner):
+    learner.read(names.QUEUE_DEPTH, lambda: 1.0)
+    with pytest.raises(ValueError, match="read from a function"):
+        learner.gauge(names.QUEUE_DEPTH)
+    learner.counter(names.UNROLLS_RECEIVED)
+    with pytest.raises(ValueError, match="set by hand"):
+        learner.read(names.UNROLLS_RECEIVED, lambda: 1.0)
+
+
+def test_totals_kept_elsewhere_are_read_at_each_scrape(learner):
+    received = {"unrolls": 10, "weights": 1}
+    learner.read(names.BYTES_IN, lambda: received["unrolls"], stream="unrolls")
+    learner.read(names.BYTES_IN, lambda: received["weights"], stream="weights")
+    assert 'herd_wire_received_bytes_total{stream="unrolls"} 10.0' in samples_of(learner)
+    received["unrolls"] = 25
+    assert 'herd_wire_received_bytes_total{stream="unrolls"} 25.0' in samples_of(learner)
+    assert 'herd_wire_received_bytes_total{stream="weights"} 1.0' in samples_of(learner)
+
+
+def test_the_policy_lag_histogram_separates_on_policy_from_the_rest(learner):
+    lag = learner.histogram(names.POLICY_LAG)
+    for updates in (0, 0, 1, 300):
+        lag.observe(updates)
+    lines = samples_of(learner)
+    assert 'herd_learner_policy_lag_updates_bucket{le="0.0"} 2.0' in lines
+    assert 'herd_learner_policy_lag_updates_bucket{le="256.0"} 3.0' in lines
+    assert "herd_learner_policy_lag_updates_sum 301.0" in lines
+
+
+def test_weights_version_and_age(learner, clock):
+    assert "herd_weights_age_seconds NaN" in samples_of(learner)
+    learner.set_weights_version(7, 1234)
+    clock.now += 2.5
+    lines = samples_of(learner)
+    assert {"herd_weights_lineage 7.0", "herd_weights_updates 1234.0", "herd_weights_age_seconds 2.5"} <= set(lines)
+
+
+def test_process_metrics_tell_memory_processor_time_and_who_it_is(learner):
+    values = dict(line.rsplit(" ", 1) for line in samples_of(learner))
+    assert 1e6 < float(values["herd_process_resident_memory_bytes"]) < 1e11
+    assert float(values["herd_process_cpu_seconds_total"]) > 0.0
+    assert any(key.startswith('herd_process_info{run="test-run",service="learner",version="') for key in values)
+
+
+def test_healthz_fails_when_the_heartbeat_is_too_old_and_recovers(learner, clock):
+    port = learner.serve("127.0.0.1", 0)
+    assert fetch(port, "/healthz") == (200, "ok\n")
+    clock.now += 30
+    assert fetch(port, "/healthz")[0] == 200
+    clock.now += 1
+    status, text = fetch(port, "/healthz")
+    assert status == 503
+    assert "silent for 31.0 s" in text
+    assert not probe(f"http://127.0.0.1:{port}/healthz")
+    assert not learner.alive()
+    learner.beat()
+    assert fetch(port, "/healthz")[0] == 200
+
+
+def test_readyz_follows_set_ready_and_says_what_is_missing(learner):
+    port = learner.serve("127.0.0.1", 0)
+    assert fetch(port, "/readyz") == (503, "not ready: starting\n")
+    learner.set_ready(False, "waiting for the first batch")
+    assert fetch(port, "/readyz") == (503, "not ready: waiting for the first batch\n")
+    learner.set_ready(True)
+    assert fetch(port, "/readyz") == (200, "ok\n")
+    assert probe(f"http://127.0.0.1:{port}/readyz")
+
+
+def test_unknown_pages_and_methods_are_refused(learner):
+    port = learner.serve("127.0.0.1", 0)
+    assert fetch(port, "/")[0] == 404
+    assert fetch(port, "/metrics?name=x")[0] == 200
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", data=b"x", method="POST")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=5)
+    refused.value.close()
+    assert refused.value.code == 501
+
+
+def test_a_port_in_use_is_one_clear_error(learner):
+    port = learner.serve("127.0.0.1", 0)
+    with pytest.raises(MetricsEndpointError, match=rf"127\.0\.0\.1:{port}.*in use") as refused:
+        Telemetry("actor", "run").serve("127.0.0.1", port)
+    assert refused.value.errno == errno.EADDRINUSE
+    assert "\n" not in str(refused.value)
+
+
+def test_a_host_that_is_not_ours_is_one_clear_error():
+    with pytest.raises(MetricsEndpointError, match=r"192\.0\.2\.1:9000"):
+        Telemetry("actor", "run").serve("192.0.2.1", 9000)
+
+
+def test_close_frees_the_port_and_may_be_repeated(learner):
+    port = learner.serve("127.0.0.1", 0)
+    with pytest.raises(RuntimeError, match="already serving"):
+        learner.serve("127.0.0.1", 0)
+    learner.close()
+    learner.close()
+    with pytest.raises(ScrapeError, match=f"127.0.0.1:{port}"):
+        scrape(f"http://127.0.0.1:{port}/metrics", timeout=1)
+    assert learner.serve("127.0.0.1", port) == port
+
+
+def test_a_client_that_says_nothing_blocks_nobody(learner):
+    port = learner.serve("127.0.0.1", 0)
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
+        assert fetch(port, "/metrics")[0] == 200
+
+
+def test_scrape_returns_what_was_set(learner):
+    learner.gauge(names.EPISODE_RETURN, task="pong").set(-20.5)
+    learner.counter(names.EPISODES, task="pong").inc(4)
+    learner.counter(names.EPISODES, task="breakout").inc(2)
+    port = learner.serve("127.0.0.1", 0)
+    samples = scrape(f"http://127.0.0.1:{port}/metrics")
+    assert samples["herd_learner_episode_return_mean_100", (("task", "pong"),)] == -20.5
+    assert total(samples, "herd_learner_episodes_total") == 6
+    assert total(samples, "herd_learner_episodes_total", task="pong") == 4
+    assert total(samples, "herd_no_such_metric") == 0
+
+
+@pytest.mark.parametrize(("page", "match"), [("/readyz", "503"), ("/nothing", "404")])
+def test_scrape_of_something_else_is_one_clear_error(learner, page, match):
+    port = learner.serve("127.0.0.1", 0)
+    with pytest.raises(ScrapeError, match=match) as refused:
+        scrape(f"http://127.0.0.1:{port}{page}")
+    assert "\n" not in str(refused.value)
+
+
+def test_scrape_of_a_silent_server_times_out(learner):
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ScrapeError, match="timed out"):
+        scrape(f"http://127.0.0.1:{silent.getsockname()[1]}/metrics", timeout=0.05)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "127.0.0.1:9", "http://127.0.0.1:port/metrics"])
+def test_scrape_of_an_address_that_is_none_is_an_error(url):
+    with pytest.raises(ScrapeError):
+        scrape(url, timeout=0.2)
