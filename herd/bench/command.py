@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NoReturn, get_args
 
 from herd.bench.hardware import describe_hardware
 from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per_second, summarise
@@ -35,17 +35,17 @@ WARMUP_SECONDS = 5.0
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; the exit code: 0 done, 2 bad input, 1 a stage that failed (one line on stderr)."""
-    options, words = _parser().parse_known_args(argv)
     try:
+        options, words = _parser().parse_known_args(argv)
         settings = _settings(words, torso=options.torso)
     except SettingsError as error:
-        print(f"herd bench: {error}", file=sys.stderr)
+        print(f"herd: {error}", file=sys.stderr)
         return 2
     try:
         with _progress(options.repeats * (len(STAGES) + 1), quiet=options.json) as advance:
             report = bench(settings, seconds=options.seconds, repeats=options.repeats, advance=advance)
     except StageError as error:
-        print(f"herd bench: {error}", file=sys.stderr)
+        print(f"herd: {error}", file=sys.stderr)
         return 1
     if options.json:
         print(json.dumps(report))
@@ -102,14 +102,21 @@ def make_report(
 def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
     files, overrides = split_arguments(words)
     if not files:
-        raise SettingsError("which run? give its file: herd bench FILE")
+        raise SettingsError("bench needs a run file, such as experiments/breakout.yaml (see herd bench --help)")
     if torso is not None:
         overrides += ["--network.torso", torso]
     return load_settings(files, overrides, os.environ)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as the settings do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(f"bench: {message}")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="herd bench",
         usage="%(prog)s [options] FILE [--section.key value ...]",
         description="Measures each stage of a run alone and the whole system, on this machine, with nothing else running.",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -20,13 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TRAIN = (sys.executable, "-c", "import sys; from herd.cli.main import main; sys.exit(main())", "train")
+TRAIN = (sys.executable, "-m", "herd.cli.main", "train")
 # Imports of torch in every process, environments' first reset, a first update.
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 # Both ends of the window are read this much late at most; over 10 s that is 0.4 %.
 POLL_SECONDS = 0.02
-LOG_FILE = "bench.log"
 
 
 class _Sample(NamedTuple):
@@ -44,11 +41,14 @@ def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_second
         StageError: the run did not start, or ended by itself.
 
     """
-    run_dir.mkdir(parents=True, exist_ok=True)
+    log_file = run_dir.with_suffix(".log")  # beside it: the run makes its directory itself
     command = [*TRAIN, str(config), "--run_dir", str(run_dir), "--resume", "false", "--learner.log_interval_seconds", "1"]
-    command += ["--learner.port", "0", "--paramserver.port", "0", "--stop.env_frames", "null", "--stop.wall_seconds", "null"]
-    with (run_dir / LOG_FILE).open("wb") as log, _started(command, log.fileno()) as process:
-        points = _points(process, run_dir)
+    command += ["--stop.env_frames", "null", "--stop.wall_seconds", "null"]
+    # Free ports: the file's may belong to a run that is going on.
+    for port in ("learner.port", "paramserver.port", "learner.metrics_port", "paramserver.metrics_port", "actor.metrics_port"):
+        command += [f"--{port}", "0"]
+    with log_file.open("wb") as log, _started(command, log.fileno()) as process:
+        points = _points(process, run_dir / "metrics.jsonl", log_file)
         first = next(points)
         start = first
         while start.wall_seconds < first.wall_seconds + warmup_seconds:
@@ -75,13 +75,15 @@ def _started(command: list[str], output: int) -> Iterator[subprocess.Popen[bytes
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            for descendant in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    descendant.kill()
+            process.kill()
             process.wait()
 
 
-def _points(process: subprocess.Popen[bytes], run_dir: Path) -> Iterator[_Sample]:
+def _points(process: subprocess.Popen[bytes], metrics: Path, log_file: Path) -> Iterator[_Sample]:
     """A sample at every point of the learning curve that the learner writes, from the first with agent steps on."""
-    metrics = run_dir / "metrics.jsonl"
     deadline = time.monotonic() + START_SECONDS
     lines_read = 0
     while time.monotonic() < deadline:
@@ -93,9 +95,9 @@ def _points(process: subprocess.Popen[bytes], run_dir: Path) -> Iterator[_Sample
                 deadline = time.monotonic() + START_SECONDS
                 yield _Sample(int(point["agent_steps"]), float(point["wall_seconds"]), _tree_cpu_seconds(process.pid))
         elif process.poll() is not None:
-            raise StageError(f"system: herd train ended with exit code {process.returncode}: {_last_line(run_dir)}")
+            raise StageError(f"system: herd train ended with exit code {process.returncode}: {_last_line(log_file)}")
         time.sleep(POLL_SECONDS)
-    raise StageError(f"system: no new point of the learning curve for {START_SECONDS:g} s: {_last_line(run_dir)}")
+    raise StageError(f"system: no new point of the learning curve for {START_SECONDS:g} s: {_last_line(log_file)}")
 
 
 def _tree_cpu_seconds(pid: int) -> float:
@@ -111,6 +113,6 @@ def _tree_cpu_seconds(pid: int) -> float:
     return total
 
 
-def _last_line(run_dir: Path) -> str:
-    lines = (run_dir / LOG_FILE).read_text(errors="replace").strip().splitlines()
+def _last_line(log_file: Path) -> str:
+    lines = log_file.read_text(errors="replace").strip().splitlines()
     return lines[-1] if lines else "(no output)"

@@ -1,0 +1,1 @@
+"""The ``herd`` command. Nothing heavy is imported before the command line has been understood."""

@@ -274,6 +274,14 @@ class RunSettings(Section):
         """Unrolls of each batch that come from replay."""
         return round(self.learner.batch_size * self.replay.fraction)
 
+    @property
+    def credit_capacity(self) -> int:
+        """Unrolls that may be granted, under way or queued: the learner's bound on memory, or on policy lag where credit comes first."""
+        batches = self.learner.queue_batches
+        if self.actor.credit == "before_unroll" and self.learner.max_policy_lag is not None:
+            batches = self.learner.max_policy_lag
+        return batches * self.num_online_unrolls
+
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
         if self.env.suite == "atari" and len(self.env.tasks) > 1 and self.env.action_set == "minimal":
@@ -284,11 +292,15 @@ class RunSettings(Section):
             raise ValueError("network.language needs a suite with instructions; atari has none")
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
-        queue = self.learner.queue_batches * self.num_online_unrolls
-        if self.actor.environments > queue:
+        if self.actor.credit == "before_unroll" and self.learner.max_policy_lag is None:
+            raise ValueError("actor.credit before_unroll needs learner.max_policy_lag: its credit is that many batches")
+        # With one unroll less than a batch waiting, one more message must still fit, or learner and actors wait for each other.
+        needed = self.num_online_unrolls + self.actor.environments - 1
+        if self.credit_capacity < needed:
+            bound = "learner.queue_batches" if self.actor.credit == "at_send" else "learner.max_policy_lag"
             raise ValueError(
-                f"actor.environments ({self.actor.environments}) must fit the learner's queue of {queue} unrolls "
-                "(learner.queue_batches x online unrolls per batch): one message carries one unroll per environment"
+                f"{bound} x {self.num_online_unrolls} online unrolls per batch gives room for {self.credit_capacity} unrolls, and "
+                f"messages of actor.environments = {self.actor.environments} unrolls need {needed}: raise {bound}"
             )
         if self.actor.lockstep and self.actor.count * self.actor.environments != self.num_online_unrolls:
             raise ValueError(
@@ -297,6 +309,4 @@ class RunSettings(Section):
             )
         if self.actor.lockstep and self.learner.publish_interval_updates != 1:
             raise ValueError("actor.lockstep needs learner.publish_interval_updates 1: actors wait for every version")
-        if self.actor.credit == "before_unroll" and self.learner.max_policy_lag is None:
-            raise ValueError("actor.credit before_unroll needs learner.max_policy_lag: its credit is that many batches")
         return self

@@ -62,6 +62,8 @@ def evaluate_run(
     """
     if episodes < 1:
         raise EvaluationError(f"episodes must be at least 1, not {episodes}")
+    if seed < 0:
+        raise EvaluationError(f"seed must be at least 0, not {seed}")
     run = load_trained_run(run_dir, checkpoint)
     overrides = {
         "noop_max": noop_max,

@@ -174,7 +174,7 @@ def print_report(report: EvaluationReport, console: Console | None = None) -> No
     console = console if console is not None else Console()
     frames = "" if report.env_frames is None else f", {report.env_frames:,} env frames"
     with_human = any(task.human_normalised is not None for task in report.tasks)
-    headings = ("games", "mean", "std. err.", "95 % interval", "median", *(["of human"] * with_human))
+    headings = ("games", "mean", "± s.e.", "95 % interval", "median", *(["of human"] * with_human))
     table = _table(f"{report.run} after {report.learner_updates:,} updates{frames}", "task", headings)
     for task in report.tasks:
         scores = (_number(task.mean), _number(task.standard_error), _interval(task.mean_interval_95), _number(task.median))

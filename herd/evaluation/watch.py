@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -87,8 +87,8 @@ def record_episode(
     """
     if output.suffix.lower() not in {".gif", ".mp4"}:
         raise EvaluationError(f"{output}: a recording's name ends in .gif or .mp4")
-    if games < 1 or max_seconds <= 0:
-        raise EvaluationError("games must be at least 1 and max_seconds above 0")
+    if games < 1 or max_seconds <= 0 or seed < 0:
+        raise EvaluationError("games must be at least 1, max_seconds above 0 and seed at least 0")
     run = load_trained_run(run_dir, checkpoint)
     names = run.spec.task_names
     if task is not None and task not in names:
@@ -114,7 +114,7 @@ class _Moment:
     """One frame of the video."""
 
     picture: NDArray[np.uint8]
-    """[H, W, 1 or 3]."""
+    """[H, W, 1 or 3]; the environment's memory, valid until the next moment."""
     return_so_far: float
     value: float | None
     """None on a game's last frame, from which nothing is to come."""
@@ -253,4 +253,5 @@ def _writer(output: Path, fps: float) -> Iterator[_Video]:
     except OSError as error:
         raise EvaluationError(f"cannot write {output}: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()

@@ -26,7 +26,8 @@ def restack(history: Tensor, frames: Tensor, game_reset: Tensor) -> Tensor:
         ValueError: when the three do not fit together.
     """
     _check(history, frames, game_reset)
-    planes = torch.cat([history, frames], dim=1).transpose(0, 1)
+    # Element-wise operations keep their inputs' memory order: time-major here, or the agent would copy to fold time.
+    planes = torch.cat([history.transpose(0, 1), frames.transpose(0, 1)]).contiguous()
     known = _known_planes(game_reset, stack=history.shape[1] + 1)
     if history.shape[1] == 3 and frames.shape[4] == 1 and sys.byteorder == "little":
         return _restack_words(planes.squeeze(-1), known)
@@ -38,9 +39,10 @@ def planes_to_words(planes: Tensor) -> Tensor:
 
     One 32-bit word per pixel is built with shifts, about twice as fast on a CPU as moving single bytes.
     """
-    first, second, third, fourth = planes.to(torch.int32).unbind(1)
-    words = first | (second << 8)
-    words |= (third << 16) | (fourth << 24)
+    words = planes[:, 3].to(torch.int32)
+    for older in (2, 1, 0):
+        words <<= 8
+        words |= planes[:, older]
     return _words_as_channels(words)
 
 

@@ -185,9 +185,18 @@ def build_torso(spec: EnvSpec, network: NetworkSettings) -> Torso:
         raise TorsoSizeError(f"network.torso {network.torso} does not fit frames of {height}x{width} pixels: {error}") from None
 
 
+_GPU_MICRO_BATCH = 1024
+_CPU_MICRO_BATCH = {"shallow": 8, "nature": 8, "deep": 4, "mlp": 1024}
+
+
 def recommended_micro_batch(torso: str, device_type: str) -> int:
-    """Unrolls of 20 steps per forward and backward pass that learn fastest; more than the batch means the whole batch."""
-    return 8 if device_type == "cpu" else 1024
+    """Unrolls of 20 steps per forward and backward pass that learn fastest; more than the batch means the whole batch.
+
+    Raises:
+        KeyError: an unknown torso.
+    """
+    on_cpu = _CPU_MICRO_BATCH[torso]
+    return on_cpu if device_type == "cpu" else _GPU_MICRO_BATCH
 
 
 def pixels_last(frames: Tensor) -> Tensor:

@@ -48,23 +48,38 @@ class ChildPlan:
         return f"{self.service}-{self.number}"
 
 
-def plan_children(settings: RunSettings, run_dir: Path, environ: Mapping[str, str]) -> tuple[ChildPlan, ...]:
-    """Parameter server, learner and actors, in the order to start them.
+@dataclass(frozen=True, slots=True)
+class RunPorts:
+    """Where the run's servers listen."""
+
+    learner: int
+    paramserver: int
+
+
+def choose_run_ports(settings: RunSettings) -> RunPorts:
+    """Take the ports that the settings fix, and free ones for 0.
 
     Raises:
-        PortError: see ``choose_ports``.
+        PortError: a fixed port is in use, or an interface is not this machine's.
 
     """
+    learner, paramserver = settings.learner, settings.paramserver
+    ports = choose_ports(
+        {
+            "learner.port": (learner.host, learner.port),
+            "paramserver.port": (paramserver.host, paramserver.port),
+            "learner.metrics_port": (learner.metrics_host, learner.metrics_port),
+            "paramserver.metrics_port": (paramserver.metrics_host, paramserver.metrics_port),
+        }
+    )
+    return RunPorts(ports["learner.port"], ports["paramserver.port"])
+
+
+def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ: Mapping[str, str]) -> tuple[ChildPlan, ...]:
+    """Parameter server, learner and actors, in the order to start them; each reads ``run_dir``/config.yaml and is told the ports."""
     learner, paramserver, actor = settings.learner, settings.paramserver, settings.actor
-    wanted = {
-        "learner.port": (learner.host, learner.port),
-        "paramserver.port": (paramserver.host, paramserver.port),
-        "learner.metrics_port": (learner.metrics_host, learner.metrics_port),
-        "paramserver.metrics_port": (paramserver.metrics_host, paramserver.metrics_port),
-    }
-    ports = choose_ports(wanted)
-    learner_address = local_address(learner.host, ports["learner.port"])
-    paramserver_address = local_address(paramserver.host, ports["paramserver.port"])
+    learner_address = local_address(learner.host, ports.learner)
+    paramserver_address = local_address(paramserver.host, ports.paramserver)
     base = _inherited(environ)
 
     def command(service: str, **overrides: object) -> list[str]:
@@ -76,15 +91,13 @@ def plan_children(settings: RunSettings, run_dir: Path, environ: Mapping[str, st
     def learner_command(start: Start) -> list[str]:
         resume = settings.resume or start.restarts > 0
         limit = settings.stop.wall_seconds
-        words = command(
-            "learner", learner__port=ports["learner.port"], learner__paramserver=paramserver_address, resume=str(resume).lower()
-        )
+        words = command("learner", learner__port=ports.learner, learner__paramserver=paramserver_address, resume=str(resume).lower())
         if limit is not None:
             words += ["--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.elapsed_seconds):.3f}"]
         return words
 
     def paramserver_command(_start: Start) -> list[str]:
-        return command("paramserver", paramserver__port=ports["paramserver.port"])
+        return command("paramserver", paramserver__port=ports.paramserver)
 
     def actor_command(index: int, _start: Start) -> list[str]:
         words = command("actor", actor__index=index, actor__learner=learner_address, actor__paramserver=paramserver_address)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from herd.wire.weights_client import WeightsClient
 
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import decode_weights
@@ -22,22 +22,25 @@ from herd.wire.messages import EpisodeReport
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import new_context
 from herd.wire.unroll_client import UnrollClient
+from herd.wire.weights_client import WeightsClient
 from services.actor.meters import Meters
 from services.actor.policy import Policy
 from services.actor.unroll import UnrollBuilder
 
 if TYPE_CHECKING:
-    from herd.wire.weights_client import WeightsFrame
     from numpy.typing import NDArray
 
     from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame, Observation
     from herd.process.startup import StopRequest
+    from herd.wire.weights_client import WeightsFrame
 
     Arrays = dict[str, NDArray[np.generic]]
 
 WAIT_SECONDS = 0.25
 """Longest wait in one piece, so that a signal is noticed."""
+FRESH_SECONDS = 0.02
+"""Weights asked for longer ago than this are asked for again before an unroll: about half an update of the fastest learner here."""
 DRAIN_SECONDS = 2.0
 """At a stop, for the acknowledgement of what was sent."""
 Version = tuple[int, int]
@@ -49,6 +52,14 @@ class BadInputError(Exception):
 
 class IndexLostError(Exception):
     """Two actors would act under one index; the supervisor or Kubernetes starts this one afresh with another."""
+
+
+class FinishedUnrolls(NamedTuple):
+    """What one message will carry."""
+
+    arrays: Arrays
+    num_frames: int
+    episodes: list[EpisodeReport]
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -161,11 +172,15 @@ class Actor:
                     self._client.poll()
             else:
                 self._pull_weights(self._settings.actor.weights_timeout_seconds)
-            observation, episodes, num_frames = self._unroll(observation)
+            sent_version = self._version
+            observation, unrolls = self._unroll(observation)
+            asked_at = time.monotonic()
             if not self._wait_for_credit():
                 break
-            sent_version = self._version
-            self._send(episodes, num_frames)
+            if time.monotonic() - asked_at > FRESH_SECONDS:
+                # The answer under way is of before the wait: take it, and ask again.
+                self._pull_weights(0.0)
+            self._send(unrolls)
 
     def close(self) -> None:
         """Let the learner acknowledge what is under way, then close everything."""
@@ -179,15 +194,19 @@ class Actor:
         self._telemetry.close()
         self._context.term()
 
-    def _unroll(self, observation: Observation) -> tuple[Observation, list[EpisodeReport], int]:
-        """T steps from ``observation``; returns the next observation, finished games, and env frames played."""
+    def _unroll(self, observation: Observation) -> tuple[Observation, FinishedUnrolls]:
+        """T steps from ``observation`` under the policy held; returns the next observation too."""
         meters, builder, policy = self._meters, self._builder, self._policy
         assert self._version is not None
         builder.begin(self._arrays(), observation, policy.core_state, self._version)
         episodes: list[EpisodeReport] = []
         num_valid = 0
-        for _ in range(self._layout.unroll_length):
+        for row in range(self._layout.unroll_length):
             self._telemetry.beat()
+            if row == self._layout.unroll_length - 1:
+                # Both answers arrive while the last step is taken, so that neither round trip costs time.
+                self._client.request_credit(self._num_environments)
+                self._weights.request(self._version)
             with meters.timed(meters.inference_seconds):
                 actions, logits = policy.act(observation, builder.core_reset, builder.last_actions, builder.last_rewards)
             with meters.timed(meters.env_step_seconds):
@@ -204,7 +223,7 @@ class Actor:
         num_frames = num_valid * self._spec.action_repeat
         meters.env_frames.inc(num_frames)
         meters.episodes.inc(len(episodes))
-        return observation, episodes, num_frames
+        return observation, FinishedUnrolls(builder.finish(self._version), num_frames, episodes)
 
     def _episode_report(self, game: FinishedGame) -> EpisodeReport:
         return EpisodeReport(
@@ -231,11 +250,9 @@ class Actor:
                 warn_limited("refused", "the learner refuses this actor", reason=self._client.refused)
         return False
 
-    def _send(self, episodes: list[EpisodeReport], num_frames: int) -> None:
-        assert self._version is not None
-        arrays = self._builder.finish(self._version)
-        sequence = self._client.send_unrolls(arrays, num_frames=num_frames, episodes=episodes)
-        self._lent_arrays[sequence] = arrays
+    def _send(self, unrolls: FinishedUnrolls) -> None:
+        sequence = self._client.send_unrolls(unrolls.arrays, num_frames=unrolls.num_frames, episodes=unrolls.episodes)
+        self._lent_arrays[sequence] = unrolls.arrays
         self._meters.unrolls_sent.inc(self._num_environments)
 
     def _pull_weights(self, timeout_seconds: float) -> None:

@@ -51,7 +51,7 @@ class IoThread:
         """
         learner = settings.learner
         self._context = new_context()
-        capacity = credit_capacity(settings)
+        capacity = settings.credit_capacity
         self._router = Router(self._context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
         self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, contract=contract)
         self._waker = Waker()
@@ -166,10 +166,3 @@ class IoThread:
         for stream, socket in (("unrolls", self._router), ("weights", self._publisher.socket)):
             self._meters.wire_bytes(stream, socket.bytes_in, socket.bytes_out)
 
-
-def credit_capacity(settings: RunSettings) -> int:
-    """Unrolls that may be granted, under way or queued: the bound of the queue, or of the policy lag where credit comes first."""
-    queue = settings.learner.queue_batches * settings.num_online_unrolls
-    if settings.actor.credit == "before_unroll" and settings.learner.max_policy_lag is not None:
-        return max(settings.actor.environments, settings.learner.max_policy_lag * settings.num_online_unrolls)
-    return queue

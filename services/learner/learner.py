@@ -170,6 +170,8 @@ class Learner:
             self._meters.consumed(unroll, lag)
         self._ledger.consume(sum(unroll.num_frames for unroll in unrolls))
         self._statistics.record_update(update)
+        if self._batches.replay is not None:
+            self._meters.replayed(self._settings.num_replayed_unrolls, len(self._batches.replay))
         if not update.is_finite:
             self._log.error("update skipped: the gradient is not finite", learner_updates=self._statistics.learner_updates)
         if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:

@@ -55,7 +55,11 @@ class Meters:
         self._bytes: dict[str, tuple[int, int]] = {}
         telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.snapshot().generated))
         telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.snapshot().in_flight))
+        for reason in names.DROP_REASONS:
+            telemetry.read(names.FRAMES_DROPPED, lambda reason=reason: float(ledger.snapshot().dropped.get(reason, 0)), reason=reason)  # type: ignore[misc]
         telemetry.read(names.QUEUE_DEPTH, lambda: float(len(queue)))
+        self._replayed = counter(names.UNROLLS_REPLAYED)
+        self._replay_unrolls = gauge(names.REPLAY_UNROLLS)
 
     def watch_credit(self, credit: CreditPool) -> None:
         """Export the credit pool's state."""
@@ -113,6 +117,11 @@ class Meters:
         self._task_frames[unroll.task_id].inc(unroll.num_frames)
         self._consumed.inc()
         self._lag.observe(policy_lag)
+
+    def replayed(self, num_unrolls: int, num_held: int) -> None:
+        """Unrolls of the last batch came from replay, which holds ``num_held``."""
+        self._replayed.inc(num_unrolls)
+        self._replay_unrolls.set(num_held)
 
     def updated(self, update: UpdateStatistics, learning_rate: float, **phase_seconds: float) -> None:
         """One update ended."""

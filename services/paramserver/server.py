@@ -14,6 +14,7 @@ from herd.telemetry.logs import configure_logging, get_logger, warn_limited
 from herd.wire.codec import MalformedMessage, decode_header, encode
 from herd.wire.messages import GetWeights, NotModified, Published, Refused, StalePublish, Weights
 from herd.wire.sockets import Poller, Router, new_context
+from herd.wire.weights_client import MAX_SLICE_BYTES
 from services.paramserver.leases import IndexLeases
 from services.paramserver.requests import RequestHandler, UnfitMessage
 from services.paramserver.store import WeightsStore
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 SERVICE: Final = "paramserver"
 # How late a signal or an expired lease may be noticed; idle, it costs five wake-ups a second.
 POLL_SECONDS = 0.2
-# One slice: 67 M float32 parameters, 2.5 times the largest network here. ZeroMQ allocates what a peer announces, so not more.
-MAX_SLICE_BYTES = 256 * 2**20
 # Messages served before the clock and the signals are looked at again.
 MAX_BURST = 256
 
@@ -71,7 +70,7 @@ class ParameterServer:
     def run(self, stop: StopRequest) -> None:
         """Serve until ``stop``, and then what had arrived before it."""
         poller = Poller(self._router)
-        while True:
+        while not stop:
             poller.poll(POLL_SECONDS)
             self.serve_waiting()
             self._leases.expire(self._clock())

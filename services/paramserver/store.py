@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from herd.wire.messages import MAX_SLICES
 
-# Of one version, all slices together: 268 M float32 parameters; the largest agent here, the deep net at width 4, has about 27 M.
+# Of one version, all slices together: 268 M float32 parameters, ten times those of the deep net at width 4.
 MAX_VERSION_BYTES = 2**30
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_seconds: float) -> Measurement:
         asked.append(("system", run_dir.name))
         assert warmup_seconds > 0
-        return Measurement(3000, 1.0, 1.9)
+        repeat = int(run_dir.name.removeprefix("run-"))
+        return Measurement((3000, 2700, 3300)[repeat], 1.0, 1.9)
 
     monkeypatch.setattr(command, "run_stage", run_stage)
     monkeypatch.setattr(command, "measure_system", measure_system)
@@ -73,9 +76,12 @@ def test_rounds_go_through_all_stages_with_the_same_settings(config: str, measur
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ([], "which run? give its file"),
+        ([], "needs a run file"),
         (["missing.yaml"], "missing.yaml"),
         (["CONFIG", "--learner.batch_sise", "3"], "learner.batch_size"),
+        (["CONFIG", "--seconds", "0"], "--seconds: invalid positive float"),
+        (["CONFIG", "--repeats", "x"], "--repeats: invalid positive int"),
+        (["CONFIG", "--torso", "wide"], "'shallow'"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,14 +89,6 @@ def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, conf
     error = capsys.readouterr().err
     assert line in error
     assert error.count("\n") == 1
-
-
-def test_seconds_and_repeats_must_be_positive(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["--seconds", "0"], ["--repeats", "-1"], ["--repeats", "x"]):
-        with pytest.raises(SystemExit) as caught:
-            command.main([config, *words])
-        assert caught.value.code == 2
-        assert "positive" in capsys.readouterr().err
 
 
 def test_a_failed_stage_is_one_line_and_exit_code_1(
@@ -101,15 +99,23 @@ def test_a_failed_stage_is_one_line_and_exit_code_1(
 
     monkeypatch.setattr(command, "run_stage", run_stage)
     assert command.main([config]) == 1
-    assert capsys.readouterr().err == "herd bench: environment: broken\n"
+    assert capsys.readouterr().err == "herd: environment: broken\n"
 
 
 def test_the_table_shows_every_stage(config: str, measured: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]) -> None:
     command.main([config, "--json"])
     report = json.loads(capsys.readouterr().out)
     out = io.StringIO()
-    print_table(report, Console(file=out, width=160))
+    print_table(report, Console(file=out, width=80))
     for name in (*COSTS, "system"):
         assert name in out.getvalue()
+    assert "-10% +10%" in out.getvalue()
+    assert "…" not in out.getvalue()
     assert "reaches 75% of it" in out.getvalue()
-    assert "16,000 frames/s" in out.getvalue()
+    assert "16,000 env frames/s" in out.getvalue()
+
+
+def test_the_command_needs_neither_torch_nor_sockets_to_refuse_bad_input() -> None:
+    script = "import sys, herd.bench.command; print(sorted({'torch', 'zmq', 'ale_py', 'rich'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

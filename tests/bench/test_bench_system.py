@@ -20,6 +20,7 @@ import json, os, pathlib, signal, sys, threading
 stop = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stop.set())
 run_dir = pathlib.Path(sys.argv[sys.argv.index("--run_dir") + 1])
+run_dir.mkdir()
 (run_dir / "pid").write_text(str(os.getpid()))
 with (run_dir / "metrics.jsonl").open("a") as file:
     seconds, steps = 0, 0

@@ -101,7 +101,7 @@ def test_stacks_restart_with_the_game() -> None:
     row = environments.reset()
     age = 1
     for _ in range(4 * ROWS):
-        filled = row.stack.any(axis=(2, 3))
+        filled = np.asarray(row.stack.any(axis=(2, 3)))
         assert filled.sum(axis=1).tolist() == [min(age, 3)] * 16
         assert filled[:, -1].all()
         row = environments.step(follow(row)).observation

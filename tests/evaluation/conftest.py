@@ -1,6 +1,6 @@
 """A finished run of Catch or Atari to play: settings and a checkpoint, as a learner leaves them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,15 @@ from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
 
 RunMaker = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    """Networks of these sizes are slower on more threads, many times so where other tests run beside them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

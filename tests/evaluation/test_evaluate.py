@@ -154,6 +154,7 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Pa
         ({"run_dir": good, "sticky_action_probability": 1.5}, "sticky_action_probability: .* not 1.5"),
         ({"run_dir": good, "noop_max": -1}, "noop_max"),
         ({"run_dir": good, "episodes": 0}, "episodes must be at least 1"),
+        ({"run_dir": good, "seed": -1}, "seed must be at least 0"),
         ({"run_dir": good, "environments": 0}, "positive multiple"),
     ):
         with pytest.raises(EvaluationError, match=message) as caught:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -185,6 +188,16 @@ def test_accounts_are_bounded_and_the_least_recently_heard_goes(monkeypatch) -> 
     assert list(ledger.snapshot().accounts) == [(2, 1), (0, 1), (3, 1)]
 
 
+@pytest.fixture
+def _restless_threads() -> Iterator[None]:
+    """Switch threads every few instructions, so that a missing lock shows."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("_restless_threads")
 def test_every_snapshot_balances_while_two_threads_write() -> None:
     ledger = Ledger()
     taken = threading.Semaphore(0)

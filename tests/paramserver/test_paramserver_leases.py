@@ -59,7 +59,7 @@ class LeaseMachine(RuleBasedStateMachine):
         assert len(set(held.values())) == len(held) == len(self.leases)
 
 
-LeaseMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+LeaseMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 TestLeaseMachine = LeaseMachine.TestCase
 
 
@@ -85,3 +85,12 @@ def test_a_restarted_server_grants_the_index_a_holder_acts_under() -> None:
     leases = IndexLeases(lease_seconds=10.0)
     assert leases.lease("survivor", now=0.0, wanted=5) == 5
     assert leases.lease("late", now=0.0, wanted=5) == 0
+
+
+def test_a_renewed_lease_does_not_keep_others_alive() -> None:
+    leases = IndexLeases(lease_seconds=10.0)
+    leases.lease("busy", now=0.0)
+    leases.lease("quiet", now=0.0)
+    leases.lease("busy", now=5.0)
+    assert leases.expire(12.0) == 1
+    assert leases.holders() == {"busy": 0}

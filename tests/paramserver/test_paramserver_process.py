@@ -35,6 +35,7 @@ from herd.wire.messages import (
     Weights,
 )
 from herd.wire.sockets import Context, Dealer, new_context
+from herd.wire.weights_client import WeightsClient, WeightsPublisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,7 @@ class Server:
     """One paramserver process."""
 
     def __init__(self, run_dir: Path, *, port: int = 0) -> None:
-        self.settings = RunSettings(name="pong", run_dir=run_dir, paramserver=ParamserverSettings(port=port, index_lease_seconds=1.0))
+        self.settings = RunSettings(name="pong", run_dir=run_dir, paramserver=ParamserverSettings(port=port, index_lease_seconds=2.0))
         self.contract = contract_digest(self.settings, environment_spec(self.settings.env))
         run_dir.mkdir(parents=True, exist_ok=True)
         config = run_dir / "config.yaml"
@@ -230,13 +231,72 @@ def _malformed(server: Server) -> dict[str, float]:
     return {labels[0][1]: value for (metric, labels), value in server.metrics().items() if metric == name}
 
 
+def test_after_kill_9_the_publisher_publishes_again_and_clients_get_it(tmp_path: Path, context: Context) -> None:
+    weights = secrets.token_bytes(300_000)
+    with running(tmp_path / "run") as first:
+        publisher = WeightsPublisher(context, first.endpoint, run_id="pong", contract=first.contract)
+        reader = WeightsClient(context, first.endpoint, run_id="pong", contract=first.contract)
+        publisher.publish(1, 41, 0, 1, b"old")
+        _publish_until(publisher, lambda: publisher.confirmed)
+        publisher.publish(1, 42, 0, 1, weights)
+        _publish_until(publisher, lambda: publisher.confirmed)
+        assert _get(reader, None) == (1, 42, weights)
+        assert first.end(signal.SIGKILL) == -signal.SIGKILL
+
+    with running(tmp_path / "run", port=first.port) as second:
+        late = WeightsClient(context, second.endpoint, run_id="pong", contract=second.contract)
+        _publish_until(publisher, lambda: second.metrics()["herd_paramserver_versions_total", ()] == 1)
+        assert _get(late, None) == (1, 42, weights)
+        # Who has it already is not given it again, and gets the next one.
+        reader.request((1, 42))
+        _until(lambda: reader.poll() is None and not reader.pending)
+        assert reader.held == (1, 42)
+        publisher.publish(1, 43, 0, 1, b"new")
+        _publish_until(publisher, lambda: publisher.confirmed)
+        assert _get(reader, (1, 42)) == (1, 43, b"new")
+        for socket_owner in (publisher, reader, late):
+            socket_owner.close()
+
+
+def test_a_learner_that_went_back_is_told_to_open_a_lineage(server: Server, context: Context) -> None:
+    before = WeightsPublisher(context, server.endpoint, run_id="pong", contract=server.contract)
+    before.publish(1, 500, 0, 1, b"trained")
+    _publish_until(before, lambda: before.confirmed)
+    after = WeightsPublisher(context, server.endpoint, run_id="pong", contract=server.contract)
+    after.publish(1, 400, 0, 1, b"restored")
+    _publish_until(after, lambda: after.newer_lineage is not None)
+    assert after.newer_lineage == 1
+    after.publish(2, 400, 0, 1, b"restored")
+    _publish_until(after, lambda: after.confirmed)
+    reader = WeightsClient(context, server.endpoint, run_id="pong", contract=server.contract)
+    assert _get(reader, (1, 500)) == (2, 400, b"restored")
+    assert server.metrics()["herd_paramserver_stale_publishes_total", ()] == 1
+    for socket_owner in (before, after, reader):
+        socket_owner.close()
+
+
+def _publish_until(publisher: WeightsPublisher, condition: Callable[[], bool]) -> None:
+    def holds() -> bool:
+        publisher.poll()
+        return condition()
+
+    _until(holds)
+
+
+def _get(client: WeightsClient, have: tuple[int, int] | None) -> tuple[int, int, bytes]:
+    client.request(have)
+    weights = client.poll(ANSWER_SECONDS)
+    assert weights is not None
+    return weights.lineage, weights.updates, b"".join(weights.slices)
+
+
 def test_an_index_is_free_again_when_its_holder_falls_silent(server: Server, connect: Connect) -> None:
     client = connect(server)
 
     def lease(holder: str) -> int:
         message = client.ask(LeaseIndex(request_id=1, run_id="pong", holder=holder, index=None))
         assert isinstance(message, IndexLeased)
-        assert message.lease_seconds == 1.0
+        assert message.lease_seconds == 2.0
         return message.index
 
     assert [lease("first"), lease("second"), lease("first")] == [0, 1, 0]
@@ -268,3 +328,9 @@ def test_bad_input_is_one_line_and_exit_code_2(server: Server, tmp_path: Path, w
     assert line.replace("PORT", port) in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_it_runs_where_torch_is_not_installed() -> None:
+    script = "import sys, services.paramserver.server; print(sorted({'torch', 'ale_py', 'gymnasium'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -93,8 +93,9 @@ class StoreMachine(RuleBasedStateMachine):
             count = 10**9
         else:
             version = Version(-1, 0)
-        is_stale = damage == "contents" and self.store.newest is not None and version < self.store.newest
-        if is_stale and (count > 1 or (self.visible is not None and version < self.visible)):
+        newest = self.store.newest
+        is_late = damage == "contents" and newest is not None and version < newest and version != self.visible
+        if is_late and (count > 1 or (self.visible is not None and version < self.visible)):
             assert self.store.publish(version, index=index, count=count, digest=digest, payload=payload) in (
                 Outcome.STALE,
                 Outcome.SUPERSEDED,
@@ -149,7 +150,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.num_bytes <= 2 * 3 * len(_payload(Version(0, 0), 0))
 
 
-StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+StoreMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 TestStoreMachine = StoreMachine.TestCase
 
 

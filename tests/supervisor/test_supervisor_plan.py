@@ -9,7 +9,7 @@ import pytest
 from herd.config.arguments import split_arguments
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
-from herd.supervisor.plan import ChildPlan, Start, plan_children
+from herd.supervisor.plan import ChildPlan, Start, choose_run_ports, plan_children
 from herd.supervisor.ports import PortError, choose_ports, local_address
 
 FREE = ["--learner.port", "0", "--paramserver.port", "0"]
@@ -29,7 +29,7 @@ def parsed(plan: ChildPlan, start: Start = FIRST) -> RunSettings:
 
 def planned(*words: str, environ: dict[str, str] | None = None) -> dict[str, ChildPlan]:
     settings = load_settings([], [*FREE, *words], {})
-    return {plan.name: plan for plan in plan_children(settings, Path("runs/x"), environ or {})}
+    return {plan.name: plan for plan in plan_children(settings, Path("runs/x"), choose_run_ports(settings), environ or {})}
 
 
 def test_every_process_is_told_the_same_addresses() -> None:

@@ -1,0 +1,205 @@
+"""The single checks of ``herd doctor``. None imports torch unless the machine shows a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from herd.config.settings import LearnerSettings, ParamserverSettings
+from herd.process.allocator import ALLOCATOR_ENVIRONMENT
+from herd.process.hardware import cpu_has_bfloat16, usable_cpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_GIB = 2**30
+_NEEDED_MEMORY = 3 * _GIB
+"""Learner with torch about 1.2 GiB at the default batch, two actors about 0.6 GiB each, parameter server 0.1 GiB."""
+_NEEDED_DISK = 1 * _GIB
+"""A run: two checkpoints of up to 60 MB, logs and curve; the rest is for several runs."""
+_NEEDED_FILES = 1024
+"""One descriptor per actor's connection, and some 100 for libraries and logs."""
+_CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
+_COMMAND_SECONDS = 10.0
+
+# Package -> (needed by `herd train` on Atari, how to get it).
+_PACKAGES = {
+    "numpy": (True, "pip install herd-rl"),
+    "pyzmq": (True, "pip install herd-rl"),
+    "msgpack": (True, "pip install herd-rl"),
+    "pydantic": (True, "pip install herd-rl"),
+    "pydantic-settings": (True, "pip install herd-rl"),
+    "prometheus-client": (True, "pip install herd-rl"),
+    "structlog": (True, "pip install herd-rl"),
+    "torch": (True, "pip install 'herd-rl[learner]'"),
+    "safetensors": (True, "pip install 'herd-rl[learner]'"),
+    "lz4": (False, "actor.compression lz4: pip install 'herd-rl[learner]'"),
+    "zstandard": (False, "actor.compression zstd: pip install 'herd-rl[learner]'"),
+    "gymnasium": (True, "Atari: pip install 'herd-rl[actor]'"),
+    "ale-py": (True, "Atari: pip install 'herd-rl[actor]'"),
+    "matplotlib": (False, "curves: pip install 'herd-rl[plot]'"),
+    "imageio": (False, "videos: pip install 'herd-rl[plot]'"),
+    "imageio-ffmpeg": (False, "mp4 videos: pip install 'herd-rl[plot]'"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+    """What to do where it is not ok."""
+    required: bool = True
+    """Without it, ``herd train`` on Atari does not work."""
+
+
+def all_checks() -> list[Check]:
+    """Run every check, the machine first."""
+    machine: tuple[Callable[[], Check], ...] = (check_python, check_cpus, check_bfloat16, check_memory, check_disk, check_gpu)
+    system: tuple[Callable[[], Check], ...] = (check_roms, check_compiler, check_open_files, check_allocator)
+    return [*(check() for check in machine), *check_packages(), *(check() for check in system), *check_ports()]
+
+
+def check_python() -> Check:
+    """Python 3.11 or newer."""
+    return Check(
+        "python", sys.version_info >= (3, 11), f"{platform.python_version()} on {platform.platform()}", "install Python 3.11 or newer"
+    )
+
+
+def check_cpus() -> Check:
+    """CPUs under affinity and container limits; one for the learner and one for actors at least."""
+    cpus, present = usable_cpus(), os.cpu_count()
+    return Check(
+        "CPUs", cpus >= 2, f"{cpus} usable of {present}", "training works, slowly: give the container two or more CPUs", required=False
+    )
+
+
+def check_bfloat16() -> Check:
+    """Without the instructions everything runs in float32."""
+    has = cpu_has_bfloat16()
+    return Check(
+        "bfloat16 instructions", has, "yes" if has else "no", "none needed: float32 is used, up to 1.6 times slower", required=False
+    )
+
+
+def check_memory() -> Check:
+    """Memory that processes here may still take."""
+    free = psutil.virtual_memory().available
+    with contextlib.suppress(OSError, ValueError):  # no container limit
+        free = min(free, int(_CGROUP_MEMORY.read_text()))
+    return Check(
+        "memory", free >= _NEEDED_MEMORY, f"{free / _GIB:.1f} GiB available", f"free {_NEEDED_MEMORY / _GIB:.0f} GiB, or lower actor.count"
+    )
+
+
+def check_disk() -> Check:
+    """Space where runs/ goes."""
+    free = shutil.disk_usage(Path.cwd()).free
+    return Check("disk", free >= _NEEDED_DISK, f"{free / _GIB:.1f} GiB free here", "free some space, or use --run_dir elsewhere")
+
+
+def check_gpu() -> Check:
+    """A GPU that both the driver and torch can see."""
+    advice = "none needed: the learner runs on the CPU"
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return Check("GPU", ok=False, found="no nvidia-smi", advice=advice, required=False)
+    names = _output([program, "--query-gpu=name,memory.total", "--format=csv,noheader"])
+    if not names:
+        return Check("GPU", ok=False, found="nvidia-smi sees none", advice=advice, required=False)
+    found = "; ".join(names.splitlines())
+    if find_spec("torch") is None:
+        return Check("GPU", ok=False, found=found, advice="torch is not installed", required=False)
+    import torch  # noqa: PLC0415  takes a second: only where there is a GPU to ask about
+
+    usable = torch.cuda.is_available()
+    return Check("GPU", usable, found, f"torch {torch.__version__} cannot use it: install a CUDA build", required=False)
+
+
+def check_packages() -> list[Check]:
+    """Every package that some part of a run uses, with its version."""
+    checks = []
+    for package, (required, advice) in _PACKAGES.items():
+        try:
+            found, ok = version(package), True
+        except PackageNotFoundError:
+            found, ok = "not installed", False
+        checks.append(Check(package, ok, found, advice, required))
+    return checks
+
+
+def check_roms() -> Check:
+    """Atari games come inside ale-py."""
+    spec = find_spec("ale_py")
+    roms = len(list((Path(spec.origin).parent / "roms").glob("*.bin"))) if spec is not None and spec.origin is not None else 0
+    return Check("Atari ROMs", roms > 0, f"{roms} games", "pip install 'herd-rl[actor]' brings them inside ale-py")
+
+
+def check_compiler() -> Check:
+    """Only torch.compile asks for one; herd does not."""
+    program = shutil.which("g++")
+    found = (_output([program, "-dumpfullversion"]) or program).strip() if program else "none"
+    return Check("g++", program is not None, found, "none needed: only torch.compile, which herd does not use, wants it", required=False)
+
+
+def check_open_files() -> Check:
+    """One descriptor per connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Check("open-file limit", soft >= _NEEDED_FILES, f"{soft} (hard {hard})", f"ulimit -n {_NEEDED_FILES} or more", required=False)
+
+
+def check_allocator() -> Check:
+    """The variables that make glibc keep large blocks; ``herd train`` sets them for its children."""
+    library, number = platform.libc_ver()
+    if library != "glibc":
+        return Check(
+            "malloc tuning", ok=False, found=library or "not glibc", advice="on glibc the learner is up to twice as fast", required=False
+        )
+    here = all(os.environ.get(name) == value for name, value in ALLOCATOR_ENVIRONMENT.items())
+    return Check("malloc tuning", ok=True, found=f"glibc {number}; {'set here' if here else 'set by herd for its processes'}")
+
+
+def check_ports() -> list[Check]:
+    """The default ports; taken ones can be replaced by any free ones."""
+    defaults = {"learner.port": LearnerSettings().port, "paramserver.port": ParamserverSettings().port}
+    checks = []
+    for key, port in defaults.items():
+        free = _is_free(port)
+        checks.append(Check(key, free, f"{port} {'free' if free else 'in use'}", f"--{key} 0 takes a free one", required=False))
+    return checks
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def _output(command: list[str]) -> str:
+    """Standard output of a short command; empty where it fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

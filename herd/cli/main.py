@@ -1,0 +1,74 @@
+"""Entry point of ``herd``: picks the command, imports it, and turns bad input into one line and exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from herd.cli.errors import EXIT_BAD_INPUT, CommandError, did_you_mean
+from herd.config.loading import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Command -> (module with `run(argv) -> exit code`, what it does). Only the chosen module is imported.
+COMMANDS = {
+    "train": ("herd.cli.train", "train on this machine: starts, shows and supervises all processes of a run"),
+    "evaluate": ("herd.cli.evaluate", "score a run's checkpoint over whole games"),
+    "watch": ("herd.cli.watch", "record a game of a run's policy as a video"),
+    "plot": ("herd.cli.plot", "draw the learning curves of runs"),
+    "status": ("herd.cli.status", "show what runs here and how far it is"),
+    "bench": ("herd.bench.command", "measure every stage of a run, and all together, on this machine"),
+    "doctor": ("herd.cli.doctor", "check what this machine has and lacks"),
+}
+_ENTRY = {"herd.bench.command": "main"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``herd``; returns the exit code: 0 done, 2 bad input (one line on stderr), 1 anything else."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _answer(words)
+        sys.stdout.flush()  # here, where a reader that went away is understood
+    except (CommandError, SettingsError) as error:
+        print(f"herd: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        print("herd: interrupted", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader (head, less) went away; nothing is left to say, and Python's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def usage() -> str:
+    """Text of ``herd --help``."""
+    lines = ["usage: herd COMMAND [...]", "", "Distributed reinforcement learning from one machine to a cluster.", "", "commands:"]
+    lines += [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join([*lines, "", "herd COMMAND --help explains a command.  herd --version prints the version."])
+
+
+def _answer(words: list[str]) -> int:
+    if not words or words[0] in {"-h", "--help", "help"}:
+        print(usage())
+        return 0 if words else EXIT_BAD_INPUT
+    name, *words = words
+    if name == "--version":
+        from importlib.metadata import version  # noqa: PLC0415  only where asked for
+
+        print(f"herd {version('herd-rl')}")
+        return 0
+    if name not in COMMANDS:
+        raise CommandError(f"{name}: no such command{did_you_mean(name, list(COMMANDS))} (see herd --help)")
+    module_name, _ = COMMANDS[name]
+    entry = getattr(importlib.import_module(module_name), _ENTRY.get(module_name, "run"))
+    code: int = entry(words)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""``herd plot``: learning curves of one or several runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from herd.cli.errors import CommandError, OneLineParser
+from herd.cli.requirements import require
+from herd.cli.run_paths import existing_run
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="herd plot", description="Draws return and throughput of runs; repeats of one experiment become a mean with its interval."
+    )
+    parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="of herd train; running ones too")
+    parser.add_argument("--output", type=Path, metavar="FILE", help=".png, .pdf or .svg; default: RUN_DIR/curve.png, or curves.png")
+    parser.add_argument("--x", choices=("env_frames", "wall_seconds"), default="env_frames", help="horizontal axis")
+    parser.add_argument("--smooth", type=int, default=1, metavar="N", help="trailing mean over N points of the log")
+    parser.add_argument("--group", choices=("experiment", "none"), default="experiment", help="average repeats, or draw every run")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="also write the numbers drawn as .csv")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Plot; returns the exit code."""
+    options = _parser().parse_args(argv)
+    for directory in options.run_dirs:
+        existing_run(directory)
+    require("matplotlib")
+    from herd.envs.scores import reference_scores  # noqa: PLC0415  numpy loads; --help does without
+    from herd.plots.curves import plot_runs  # noqa: PLC0415
+    from herd.plots.history import PlotError  # noqa: PLC0415
+
+    def reference(task: str) -> tuple[float, float] | None:
+        scores = reference_scores("atari").get(task)
+        return None if scores is None else (scores.random, scores.human)
+
+    output = options.output
+    if output is None:
+        output = options.run_dirs[0] / "curve.png" if len(options.run_dirs) == 1 else Path("curves.png")
+    try:
+        plot_runs(
+            options.run_dirs,
+            output,
+            x=options.x,
+            smooth=options.smooth,
+            group=options.group,
+            reference_scores=reference,
+            data=options.data,
+        )
+    except PlotError as error:
+        raise CommandError(str(error)) from error
+    print(output)
+    return 0

@@ -1,0 +1,113 @@
+"""``herd status``: which runs are here, which of them run, and how far they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from herd.cli.errors import CommandError, OneLineParser
+from herd.cli.run_paths import RUNS, existing_run
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """One run."""
+
+    run_dir: str
+    processes: dict[str, str]
+    """Child's name -> ready, not ready (it starts or hangs), gone."""
+    env_frames: int | None
+    frames_per_second: float | None
+    """Over the newest log interval; None where nothing runs."""
+    episode_return_mean_100: float | None
+    checkpoint: str | None
+    """Newest, by name: its learner updates."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any process lives."""
+        return any(state != "gone" for state in self.processes.values())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="herd status", description="Shows the runs of this machine: processes, progress, newest checkpoint.")
+    parser.add_argument("run_dirs", type=Path, nargs="*", metavar="RUN_DIR", help=f"default: every run in {RUNS}/")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the state of runs; returns the exit code."""
+    options = _parser().parse_args(argv)
+    directories = [existing_run(directory) for directory in options.run_dirs] or sorted(path.parent for path in RUNS.glob("*/config.yaml"))
+    if not directories and not options.json:
+        raise CommandError(f"no runs in {RUNS}/: name a run directory, or start one with herd train")
+    statuses = [read_status(directory) for directory in directories]
+    if options.json:
+        print(json.dumps([{**asdict(status), "running": status.is_running} for status in statuses], indent=2))
+    else:
+        _print_table(statuses)
+    return 0
+
+
+def read_status(run_dir: Path) -> RunStatus:
+    """Look at what a run left and at whether its processes answer."""
+    from herd.supervisor.readings import METRICS, newest_point  # noqa: PLC0415  --help does without
+    from herd.supervisor.run_directory import PROCESSES  # noqa: PLC0415
+    from herd.supervisor.summary import CHECKPOINTS  # noqa: PLC0415
+
+    processes = {file.stem: _process_state(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}
+    point = newest_point(run_dir / METRICS)
+    checkpoints = sorted(path.name for path in (run_dir / CHECKPOINTS).glob("[0-9]*"))
+    running = any(state != "gone" for state in processes.values())
+    return RunStatus(
+        run_dir=str(run_dir),
+        processes=processes,
+        env_frames=point.get("env_frames"),
+        frames_per_second=point.get("frames_per_second") if running else None,
+        episode_return_mean_100=point.get("episode_return_mean_100"),
+        checkpoint=checkpoints[-1] if checkpoints else None,
+    )
+
+
+def _process_state(announcement: Path) -> str:
+    import psutil  # noqa: PLC0415  --help does without
+
+    from herd.telemetry.scrape import probe  # noqa: PLC0415
+
+    try:
+        said = json.loads(announcement.read_text())
+        process = psutil.Process(int(said["pid"]))
+        # Process ids are used again: the one that wrote the file was alive when it did.
+        if process.create_time() > announcement.stat().st_mtime + 1 or process.status() == psutil.STATUS_ZOMBIE:
+            return "gone"
+        return "ready" if probe(f"http://127.0.0.1:{int(said['metrics_port'])}/readyz", timeout=0.5) else "not ready"
+    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        return "gone"
+
+
+def _print_table(statuses: Sequence[RunStatus]) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    from herd.supervisor.view import count  # noqa: PLC0415
+
+    table = Table("run", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
+    for status in statuses:
+        states = list(status.processes.values())
+        processes = ", ".join(f"{states.count(state)} {state}" for state in ("ready", "not ready", "gone") if state in states)
+        table.add_row(
+            status.run_dir,
+            processes if status.is_running else "ended",
+            "-" if status.env_frames is None else count(status.env_frames),
+            "-" if status.frames_per_second is None else f"{status.frames_per_second:,.0f}",
+            "-" if status.episode_return_mean_100 is None else f"{status.episode_return_mean_100:,.2f}",
+            status.checkpoint or "-",
+        )
+    Console().print(table, highlight=False)

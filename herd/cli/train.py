@@ -1,0 +1,136 @@
+"""``herd train``: all processes of a run on this machine, from one file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+import time
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from herd.cli.errors import CommandError
+from herd.cli.requirements import require
+from herd.config.arguments import parse_overrides, split_arguments
+from herd.config.keys import SettingKey, section_help, setting_keys
+from herd.config.layers import TRUE_WORDS
+from herd.config.loading import load_settings
+from herd.config.reference import default_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from herd.config.settings import RunSettings
+
+_HEAD = """usage: herd train FILE [FILE ...] [--section.key value ...]
+
+Starts a parameter server, a learner and actors here, shows what happens, restarts what dies, and leaves config.yaml,
+metrics.jsonl, report.json, curve.png and checkpoints in the run directory (runs/<name>, runs/<name>-2, ... unless
+--run_dir says otherwise). Ctrl-C stops in order, with a checkpoint; twice kills.
+
+  herd train experiments/breakout.yaml --stop.wall_seconds 120
+  herd train experiments/pong.yaml --run_dir runs/mine --stop.env_frames 2e6 --learner.port 0 --paramserver.port 0
+  herd train --resume --run_dir runs/mine
+
+Settings: defaults < files in order < environment (HERD_LEARNER__BATCH_SIZE=64) < command line (--learner.batch_size 64).
+Lists are JSON, comma-separated or repeated; null where the type says so; a boolean alone means true."""
+_MISSING_FILE = "train needs a run file, such as experiments/breakout.yaml, or --resume with --run_dir (see herd train --help)"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Train; the exit code is 0 when a stop condition or the user ended the run."""
+    started = time.monotonic()
+    if {"-h", "--help"} & set(argv):
+        print(help_text(shutil.get_terminal_size().columns))
+        return 0
+    settings = read_settings(argv, os.environ)
+    check_installed(settings)
+    return _train(settings, started)
+
+
+def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
+    """Read the settings of ``herd train`` and check that what they name exists.
+
+    Raises:
+        SettingsError: see ``load_settings``.
+        CommandError: nothing to train, or a task that does not exist.
+
+    """
+    files, overrides = split_arguments(argv)
+    if not files:
+        if not overrides:
+            raise CommandError(_MISSING_FILE)
+        given = parse_overrides(overrides).values
+        if given.get("resume") in TRUE_WORDS and "run_dir" in given:  # the run's own file
+            files = [Path(given["run_dir"]) / "config.yaml"]
+            if not files[0].is_file():
+                raise CommandError(f"{given['run_dir']}: no such run to resume")
+    settings = load_settings(files, overrides, environ)
+    from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
+
+    try:
+        environment_spec(settings.env)
+    except ValueError as error:  # UnknownTaskError is one
+        raise CommandError(f"env.tasks: {error}" if "env." not in str(error) else str(error)) from error
+    return settings
+
+
+def check_installed(settings: RunSettings) -> None:
+    """Check that the processes will find their packages.
+
+    Raises:
+        CommandError: names the missing ones.
+
+    """
+    compression = {"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression]
+    emulator = ["ale_py", "gymnasium"] if settings.env.suite == "atari" else []
+    require("torch", "safetensors", *emulator, *compression)
+
+
+def _train(settings: RunSettings, started: float) -> int:
+    from rich.console import Console  # noqa: PLC0415  --help does without
+
+    from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415  as above
+    from herd.supervisor.ports import PortError  # noqa: PLC0415
+    from herd.supervisor.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory  # noqa: PLC0415
+    from herd.supervisor.summary import draw_curve, print_summary  # noqa: PLC0415
+    from herd.supervisor.supervisor import Supervisor  # noqa: PLC0415
+    from herd.supervisor.view import make_view  # noqa: PLC0415
+
+    console = Console()
+    try:
+        ports = choose_run_ports(settings)  # before anything is created: a refusal leaves nothing behind
+        settings = claim_run_directory(settings)
+        with hold_run_directory(settings) as run_dir:
+            console.print(f"run directory: {run_dir}", markup=False, highlight=False, soft_wrap=True)
+            view = make_view(console, f"{settings.name}: {', '.join(settings.env.tasks)}")
+            try:
+                plans = plan_children(settings, run_dir, ports, os.environ)
+                outcome = Supervisor(plans, run_dir, settings.stop, view, started=started).run()
+            finally:
+                view.close()
+            print_summary(console, run_dir, draw_curve(run_dir))
+    except (PortError, RunDirectoryError) as error:
+        raise CommandError(str(error)) from error
+    if outcome.message:
+        print(f"herd: {outcome.message}", file=sys.stderr)
+    if outcome.log_lines:
+        print(*(f"  {line}" for line in outcome.log_lines), f"  (from {outcome.log})", sep="\n", file=sys.stderr)
+    return outcome.exit_code
+
+
+def help_text(columns: int) -> str:
+    """Usage, and every setting by section with its default."""
+    parts = [_HEAD]
+    for section, keys in groupby(setting_keys(), key=lambda key: key.section):
+        parts.append(f"\n{section or 'run'}: {section_help()[section]}")
+        parts.extend(_setting_help(key, columns) for key in keys)
+    return "\n".join(parts)
+
+
+def _setting_help(key: SettingKey, columns: int) -> str:
+    head = f"  --{key.dotted} ({key.type_text}; default {default_text(key)})"
+    body = textwrap.fill(key.help.replace("``", ""), max(40, columns), initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return f"{head}\n{body}"

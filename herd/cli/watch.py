@@ -1,0 +1,60 @@
+"""``herd watch``: a game of a run's policy as a video."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from herd.cli.errors import CommandError, OneLineParser
+from herd.cli.requirements import require
+from herd.cli.run_paths import run_with_checkpoint
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="herd watch", description="Plays a game with a run's checkpoint and writes it as a .gif or .mp4.")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="of herd train")
+    parser.add_argument("--output", type=Path, metavar="FILE", help=".gif or .mp4; default: RUN_DIR/episode.gif")
+    parser.add_argument("--task", metavar="NAME", help="one of the run's tasks; default: its first")
+    parser.add_argument("--games", type=int, default=1, metavar="N", help="recorded one after the other")
+    parser.add_argument("--max_seconds", type=float, default=60.0, metavar="S", help="longest video")
+    parser.add_argument("--view", choices=("screen", "network"), default="screen", help="the console's colours, or what the network sees")
+    parser.add_argument("--no_caption", action="store_true", help="without return, value and time above the picture")
+    parser.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the game and of the policy's sampling")
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest whole one")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Record; returns the exit code."""
+    options = _parser().parse_args(argv)
+    run_with_checkpoint(options.run_dir)
+    output = options.output if options.output is not None else options.run_dir / "episode.gif"
+    if output.suffix.lower() not in {".gif", ".mp4"}:
+        raise CommandError(f"{output}: a recording's name ends in .gif or .mp4")
+    require("torch", "safetensors", "imageio")
+    from herd.evaluation.trained_run import EvaluationError  # noqa: PLC0415  torch loads
+    from herd.evaluation.watch import record_episode  # noqa: PLC0415
+
+    try:
+        recording = record_episode(
+            options.run_dir,
+            output,
+            checkpoint=options.checkpoint,
+            task=options.task,
+            seed=options.seed,
+            games=options.games,
+            max_seconds=options.max_seconds,
+            view=options.view,
+            caption=not options.no_caption,
+            greedy=options.greedy,
+        )
+    except EvaluationError as error:
+        raise CommandError(str(error)) from error
+    returns = ", ".join(f"{value:g}" for value in recording.episode_returns) or "no game ended"
+    print(f"{recording.output}: {recording.task_name}, {recording.seconds:.1f} s, return {returns}")
+    return 0

@@ -1,0 +1,50 @@
+"""The stages that live beside the services: the services' own code, on made-up input."""
+
+from __future__ import annotations
+
+import pytest
+
+from herd.bench.measurement import Measurement
+from herd.bench.synthetic import synthetic_unrolls
+from herd.config.settings import ActorSettings, EnvSettings, LearnerSettings, NetworkSettings, ReplaySettings, RunSettings
+from services.actor.bench import measure_environment, measure_inference
+from services.learner import bench as learner_bench
+from services.learner.bench import measure_learner
+
+SETTINGS = RunSettings(
+    env=EnvSettings(suite="catch", tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
+    network=NetworkSettings(torso="mlp", core="lstm", core_size=8, language=True, last_action_and_reward=True),
+    replay=ReplaySettings(fraction=0.5),
+    actor=ActorSettings(environments=4),
+    learner=LearnerSettings(batch_size=8, device="cpu", threads=1, micro_batch_size=4),
+)
+
+
+@pytest.mark.parametrize("stage", [measure_environment, measure_inference])
+def test_the_actors_stages_count_every_environment(stage: object) -> None:
+    assert callable(stage)
+    measured = stage(SETTINGS, seconds=0.05, warmup_seconds=0.0)
+    assert isinstance(measured, Measurement)
+    assert measured.agent_steps % 4 == 0
+    assert measured.wall_seconds >= 0.05
+
+
+def test_the_learners_stage_counts_fresh_steps_only() -> None:
+    measured = measure_learner(SETTINGS, seconds=0.0, warmup_seconds=0.0)
+    # One update of 8 unrolls, 4 of them replayed.
+    assert measured.agent_steps == 4 * SETTINGS.algorithm.unroll_length
+    assert measured.device == "cpu"
+
+
+def test_an_update_that_was_skipped_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = synthetic_unrolls
+
+    def overflowing(*args: object, **keywords: object) -> object:
+        arrays = real(*args, **keywords)  # type: ignore[arg-type]
+        arrays["rewards"][...] = 3e38
+        return arrays
+
+    monkeypatch.setattr(learner_bench, "synthetic_unrolls", overflowing)
+    unclipped = SETTINGS.model_copy(update={"algorithm": SETTINGS.algorithm.model_copy(update={"reward_shaping": "none"})})
+    with pytest.raises(RuntimeError, match="not finite"):
+        measure_learner(unclipped, seconds=0.0, warmup_seconds=0.0)

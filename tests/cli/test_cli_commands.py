@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from herd.cli import checks
+from herd.cli.main import COMMANDS, main
+from herd.config.keys import setting_keys
+from herd.config.loading import dump_settings
+from herd.config.settings import RunSettings
+
+HEAVY = ("torch", "matplotlib", "ale_py", "zmq", "gymnasium")
+REPOSITORY = Path(__file__).parents[2]
+BREAKOUT = str(REPOSITORY / "experiments" / "breakout.yaml")
+
+
+def herd(*words: str, folder: Path | None = None) -> tuple[int, str, str, float]:
+    """Exit code, stdout, stderr, and seconds of a fresh ``herd`` process that says which heavy packages it imported."""
+    code = (
+        "import sys\nfrom herd.cli.main import main\ntry:\n    code = main(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
+        f"print('imported:', *[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\nsys.exit(code)"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | {"PYTHONPATH": str(REPOSITORY)}
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=folder, env=environ, timeout=60, check=False
+    )
+    seconds = time.monotonic() - started
+    *errors, imported = done.stderr.splitlines()
+    assert imported.strip() == "imported:", imported
+    return done.returncode, done.stdout, "\n".join(errors), seconds
+
+
+def make_run(folder: Path, *, checkpoint: bool = False) -> Path:
+    run_dir = folder / "run"
+    run_dir.mkdir()
+    (run_dir / "config.yaml").write_text(dump_settings(RunSettings(run_dir=run_dir)))
+    if checkpoint:
+        (run_dir / "checkpoints" / "000000000042").mkdir(parents=True)
+    return run_dir
+
+
+@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
+def test_help_answers_before_anything_heavy_is_imported(words: list[str]) -> None:
+    code, output, errors, seconds = herd(*words)
+    assert (code, errors) == (0, "")
+    assert "usage: herd" in output
+    assert seconds < 5.0  # under one second alone; tests share the machine. The imports are what is asserted exactly.
+
+
+def test_train_help_lists_every_setting_with_its_default() -> None:
+    _, output, _, _ = herd("train", "--help")
+    for key in setting_keys():
+        assert f"--{key.dotted} (" in output
+    assert "--learner.batch_size (integer > 0; default 32)" in output
+    assert "\nlearner: The learner process." in output
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["trian"], ["trian", "did you mean train?"]),
+        (["train"], ["needs a run file"]),
+        (["train", "nothing.yaml"], ["nothing.yaml: no such file"]),
+        (["train", BREAKOUT, "--env.tasks", "brakout"], ["brakout", "did you mean breakout?"]),
+        (["train", BREAKOUT, "--learner.batch_sise", "3"], ["--learner.batch_sise", "did you mean --learner.batch_size?"]),
+        (["train", BREAKOUT, "--learner.batch_size", "x"], ["learner.batch_size", "'x'"]),
+        (["train", "--resume", "--run_dir", "nowhere"], ["nowhere: no such run"]),
+        (["train", BREAKOUT, "--resume", "--run_dir", "nowhere"], ["nowhere: no such run"]),
+        (["evaluate"], ["RUN_DIR", "herd evaluate --help"]),
+        (["evaluate", "nowhere"], ["nowhere: no such run"]),
+        (["evaluate", "run"], ["run: holds no checkpoint"]),
+        (["evaluate", "run", "--episodes", "0"], ["--episodes"]),
+        (["evaluate", "run", "--episods", "3"], ["--episods"]),
+        (["watch", "nowhere"], ["nowhere: no such run"]),
+        (["plot", "nowhere"], ["nowhere: no such run"]),
+        (["plot", "run", "empty"], ["empty: not a run"]),
+        (["status", "nowhere"], ["nowhere: no such run"]),
+        (["bench", "--nonsense", "1"], ["--nonsense"]),
+    ],
+    ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, list) else None,
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str], parts: list[str]) -> None:
+    make_run(tmp_path)
+    (tmp_path / "empty").mkdir()
+    code, output, errors, seconds = herd(*words, folder=tmp_path)
+    assert code == 2, errors
+    assert output == ""
+    assert len(errors.splitlines()) == 1
+    for part in parts:
+        assert part in errors
+    assert seconds < 5.0
+    assert not (tmp_path / "runs").exists()  # a refusal leaves nothing behind
+
+
+def test_a_recording_needs_a_known_ending(tmp_path: Path) -> None:
+    make_run(tmp_path, checkpoint=True)
+    code, _, errors, _ = herd("watch", "run", "--output", "game.avi", folder=tmp_path)
+    assert (code, errors) == (2, "herd: game.avi: a recording's name ends in .gif or .mp4")
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, _, errors, _ = herd("train", BREAKOUT, "--learner.port", port, folder=tmp_path)
+    assert code == 2
+    assert errors.startswith(f"herd: learner.port: port {port}")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_used_run_directory_is_refused(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    code, _, errors, _ = herd("train", BREAKOUT, "--run_dir", "run", folder=tmp_path)
+    assert (code, errors) == (2, "herd: run: not empty; add --resume to go on with it, or choose another --run_dir")
+
+
+def test_status_of_a_run_that_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = make_run(tmp_path, checkpoint=True)
+    (run_dir / "processes").mkdir()
+    (run_dir / "processes" / "learner-0.json").write_text(json.dumps({"pid": 2**22 + 1, "metrics_port": 1}))
+    (run_dir / "metrics.jsonl").write_text(
+        json.dumps({"env_frames": 61_440, "frames_per_second": 9.0, "episode_return_mean_100": 1.5}) + "\n"
+    )
+    assert main(["status", str(run_dir), "--json"]) == 0
+    (status,) = json.loads(capsys.readouterr().out)
+    assert status == {
+        "run_dir": str(run_dir),
+        "processes": {"learner-0": "gone"},
+        "env_frames": 61_440,
+        "frames_per_second": None,
+        "episode_return_mean_100": 1.5,
+        "checkpoint": "000000000042",
+        "running": False,
+    }
+    assert main(["status", str(run_dir)]) == 0
+    table = capsys.readouterr().out
+    assert "ended" in table
+    assert "61 k" in table
+
+
+def test_status_tells_a_living_process_from_an_old_one_of_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = make_run(tmp_path)
+    (run_dir / "processes").mkdir()
+    announcement = run_dir / "processes" / "actor-0.json"
+    announcement.write_text(json.dumps({"pid": os.getpid(), "metrics_port": 1}))
+    assert main(["status", str(run_dir), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["processes"] == {"actor-0": "not ready"}
+    os.utime(announcement, (1.0, 1.0))  # written before this process began
+    assert main(["status", str(run_dir), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["processes"] == {"actor-0": "gone"}
+
+
+def test_doctor_finds_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["doctor", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    found = {check["name"]: check for check in report["checks"]}
+    assert code == (0 if report["ok"] else 1)
+    assert found["python"]["ok"]
+    assert found["numpy"]["found"][0].isdigit()
+    assert {"CPUs", "memory", "disk", "GPU", "torch", "Atari ROMs", "g++", "open-file limit", "malloc tuning", "learner.port"} <= set(found)
+    assert all(check["ok"] or check["advice"] for check in report["checks"])
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def version(package: str) -> str:
+        if package == "torch":
+            raise checks.PackageNotFoundError(package)
+        return "1.0"
+
+    monkeypatch.setattr(checks, "version", version)
+    assert main(["doctor"]) == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert "MISSING torch not installed" in output
+    assert "missing: torch" in output
+
+
+def test_a_taken_default_port_is_only_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_is_free", lambda port: port != 7100)
+    learner, paramserver = checks.check_ports()
+    assert (learner.ok, learner.required, paramserver.ok) == (False, False, True)
+    assert "--learner.port 0" in learner.advice
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("herd 0.")
+
+
+def test_a_reader_that_went_away_is_no_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "herd.cli.main", "train", "--help"]
+    environ = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""

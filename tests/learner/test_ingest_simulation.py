@@ -1,0 +1,282 @@
+"""Real actors' clients against the real ingest, over a network that loses what it carries, and learners that go back to a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+from unittest import mock
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from herd.wire.codec import Frame, encode
+from herd.wire.credit import CreditPool
+from herd.wire.unroll_client import UnrollClient
+from services.learner.ingest import Ingest, Reply
+from services.learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
+from services.learner.queue import UnrollQueue
+from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays
+
+NUM_ACTORS = 3
+MAX_UNROLLS = 3
+CAPACITY = 7
+Message = list[bytes]
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+EVENTS = [
+    *["everybody_turns"] * 4,
+    *["learner_trains"] * 4,
+    *["actor_plays"] * 3,
+    *["learner_reads"] * 3,
+    *["learner_saves"] * 2,
+    *["time_passes"] * 2,
+    "connection_breaks",
+    "connections_return",
+    "actor_is_killed",
+    "learner_restarts",
+]
+
+
+class Wire:
+    """Stands for a DEALER and its connection: first-in-first-out both ways; a break loses the newest of what is under way."""
+
+    def __init__(self, context: dict[bytes, Wire], _endpoint: str, *, routing_id: str, **_: int) -> None:
+        self.connected = True
+        self.to_learner: deque[Message] = deque()
+        self.to_actor: deque[Message] = deque()
+        self.bytes_in = self.bytes_out = 0
+        context[routing_id.encode()] = self
+
+    def send(self, frames: Sequence[Frame]) -> bool:
+        if self.connected:
+            self.to_learner.append([bytes(frame) for frame in frames])
+        return self.connected
+
+    def receive(self) -> Message | None:
+        return self.to_actor.popleft() if self.to_actor else None
+
+    def close(self) -> None:
+        self.connected = False
+
+    def lose(self, queue: deque[Message], num_kept: int) -> None:
+        while len(queue) > num_kept:
+            queue.pop()
+
+
+class Actor:
+    """One incarnation and what it has sent."""
+
+    def __init__(self, index: int, incarnation: int, wires: dict[bytes, Wire], clock: Any) -> None:
+        self.key = (index, incarnation)
+        self.client = UnrollClient(
+            wires,  # type: ignore[arg-type]  the patched Dealer takes it
+            "tcp://learner",
+            layout=LAYOUT,
+            run_id="run",
+            contract="c",
+            actor_index=index,
+            max_unrolls=MAX_UNROLLS,
+            incarnation=incarnation,
+            clock=clock,
+            random=Random(incarnation),
+        )
+        self.marks: list[int] = []
+
+    def play(self, num_unrolls: int) -> None:
+        """Send a message if there is credit; else ask for it."""
+        self.client.request_credit(num_unrolls)
+        self.client.poll()
+        if self.client.has_credit(num_unrolls):
+            first = self.key[1] * 10**6 + len(self.marks)
+            marks = list(range(first, first + num_unrolls))
+            self.marks += marks
+            self.client.send_unrolls(small_arrays(num_unrolls, marks=marks), num_frames=num_unrolls * FRAMES_PER_UNROLL)
+
+
+class Simulation(RuleBasedStateMachine):
+    """`consumed` is the history that the present learner stands for: a restart takes it back to the checkpoint's."""
+
+    @initialize(learner_may_die=st.booleans())
+    def start(self, learner_may_die: bool) -> None:
+        self.learner_may_die = learner_may_die
+        self.patch = mock.patch("herd.wire.unroll_client.Dealer", Wire)
+        self.patch.start()
+        self.now = 0.0
+        self.wires: dict[bytes, Wire] = {}
+        self.num_incarnations = 0
+        self.actors = [self._new_actor(index) for index in range(NUM_ACTORS)]
+        self.dead: list[Actor] = []
+        self.consumed: list[int] = []
+        self.num_restarts = 0
+        self.checkpoint: tuple[str, list[int]] = ("", [])
+        self._start_learner(Ledger())
+
+    def _new_actor(self, index: int) -> Actor:
+        self.num_incarnations += 1
+        return Actor(index, self.num_incarnations, self.wires, lambda: self.now)
+
+    def _start_learner(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.queue = UnrollQueue(LAYOUT)
+        self.credit = CreditPool(CAPACITY, expires_seconds=60.0)
+        self.ingest = Ingest(
+            run_id="run",
+            contract="c",
+            layout=LAYOUT,
+            action_repeat=ACTION_REPEAT,
+            ledger=ledger,
+            queue=self.queue,
+            credit=self.credit,
+            on_episode=lambda _: None,
+            on_unrolls=lambda *_: None,
+        )
+
+    def _reply(self, replies: list[Reply]) -> None:
+        for reply in replies:
+            if self.wires[reply.peer].connected:
+                self.wires[reply.peer].to_actor.append([bytes(frame) for frame in encode(reply.message)])
+
+    def _deliver(self, peer: bytes) -> None:
+        self._reply(self.ingest.on_message(peer, self.wires[peer].to_learner.popleft(), self.now))
+
+    # One rule that draws an event: Hypothesis would leave out most of several rules in any one run, and only together do they go wrong.
+    @rule(event=st.sampled_from(EVENTS), data=st.data())
+    def happens(self, event: str, data: st.DataObject) -> None:
+        getattr(self, event)(data.draw)
+
+    def actor_plays(self, draw: Draw) -> None:
+        draw(st.sampled_from(self.actors)).play(draw(st.integers(1, MAX_UNROLLS)))
+
+    def learner_reads(self, draw: Draw) -> None:
+        waiting = sorted(peer for peer, wire in self.wires.items() if wire.to_learner)
+        if waiting:
+            self._deliver(draw(st.sampled_from(waiting)))
+
+    def everybody_turns(self, draw: Draw) -> None:
+        for actor in self.actors:
+            actor.play(draw(st.integers(1, MAX_UNROLLS)))
+        self._round()
+
+    def _round(self) -> None:
+        for peer in list(self.wires):
+            while self.wires[peer].to_learner:
+                self._deliver(peer)
+        for actor in self.actors:
+            actor.client.poll()
+
+    def learner_trains(self, draw: Draw) -> None:
+        self._train(draw(st.integers(1, 4)))
+
+    def _train(self, num_unrolls: int) -> None:
+        unrolls, _ = self.queue.take(num_unrolls, lambda _: False, 0)
+        self.consumed += [int(unroll.block.arrays["episode_id"][unroll.row]) for unroll in unrolls]
+        self.queue.release(unrolls)
+        self.ledger.consume(sum(unroll.num_frames for unroll in unrolls))
+        self._reply(self.ingest.on_consumed(len(unrolls)))
+
+    def time_passes(self, draw: Draw) -> None:
+        self._wait(draw(st.sampled_from([0.3, 2.0, 6.0, 40.0])))
+
+    def _wait(self, seconds: float) -> None:
+        self.now += seconds
+        for actor in self.actors:
+            actor.client.poll()
+        self._reply(self.ingest.expire(self.now))
+
+    def connection_breaks(self, draw: Draw) -> None:
+        wire = self._wire(draw(st.sampled_from(self.actors)))
+        for queue in (wire.to_learner, wire.to_actor):
+            wire.lose(queue, draw(st.integers(0, len(queue))))
+        wire.connected = draw(st.booleans())
+
+    def connections_return(self, _draw: Draw | None = None) -> None:
+        for actor in self.actors:
+            self._wire(actor).connected = True
+
+    def _wire(self, actor: Actor) -> Wire:
+        return self.wires[f"actor/{actor.key[0]}/{actor.key[1]:x}".encode()]
+
+    def actor_is_killed(self, draw: Draw) -> None:
+        index = draw(st.integers(0, NUM_ACTORS - 1))
+        self._wire(self.actors[index]).connected = False
+        self.dead.append(self.actors[index])
+        self.actors[index] = self._new_actor(index)
+
+    def learner_saves(self, _draw: Draw) -> None:
+        self.checkpoint = (json.dumps(self.ledger.snapshot().as_json()), list(self.consumed))
+
+    def learner_restarts(self, draw: Draw) -> None:
+        """From its checkpoint. Answers of the one that died may still arrive; what it had not read may be lost, or not."""
+        if not self.learner_may_die:
+            return  # half of the runs: then not one frame may be lost
+        for wire in self.wires.values():
+            wire.lose(wire.to_actor, draw(st.integers(0, len(wire.to_actor))))
+            wire.lose(wire.to_learner, draw(st.integers(0, len(wire.to_learner))))
+        state, consumed = self.checkpoint
+        self.consumed = list(consumed)
+        self._start_learner(Ledger(LedgerSnapshot.from_json(json.loads(state)) if state else None))
+        self.num_restarts += 1
+
+    @invariant()
+    def nothing_is_counted_twice(self) -> None:
+        if not hasattr(self, "ledger"):
+            return
+        snapshot = self.ledger.snapshot()
+        assert snapshot.is_balanced
+        assert snapshot.consumed == len(self.consumed) * FRAMES_PER_UNROLL
+        assert snapshot.in_flight == len(self.queue) * FRAMES_PER_UNROLL
+        assert len(set(self.consumed)) == len(self.consumed)
+        for incarnation in range(1, self.num_incarnations + 1):
+            of_one = [mark for mark in self.consumed if mark // 10**6 == incarnation]
+            assert of_one == sorted(of_one)
+        assert self.credit.granted_unused + self.credit.held <= CAPACITY
+        assert self.credit.held == len(self.queue)
+        assert snapshot.dropped.keys() <= {LEARNER_RESTART}
+
+    def teardown(self) -> None:
+        """When nothing fails any more, everything that can come does, and each frame is in one account."""
+        if not hasattr(self, "ledger"):
+            return
+        self.connections_return()
+        last = [len(actor.marks) for actor in self.actors]
+        for _ in range(60):
+            for actor, num_marks in zip(self.actors, last, strict=True):
+                if len(actor.marks) == num_marks:
+                    actor.play(1)
+            self._round()
+            self._train(1)
+            self._round()
+            self._wait(1.0)
+            self.nothing_is_counted_twice()
+        while len(self.queue):
+            self._train(1)
+        self.nothing_is_counted_twice()
+        snapshot = self.ledger.snapshot()
+        for actor, num_marks in zip(self.actors, last, strict=True):
+            assert len(actor.marks) == num_marks + 1
+            assert actor.client.num_unacked == 0
+            assert snapshot.accounts[actor.key][1] == actor.client.generated_frames
+            if not self.num_restarts:
+                assert [mark for mark in self.consumed if mark // 10**6 == actor.key[1]] == actor.marks
+        if not self.num_restarts:
+            assert snapshot.report()["dropped"] == {}
+        assert snapshot.generated == sum(generated for _, generated in snapshot.accounts.values())
+        assert snapshot.in_flight == 0
+        for actor in self.dead:
+            _, generated = snapshot.accounts.get(actor.key, (0, 0))
+            assert generated <= actor.client.generated_frames
+        self.patch.stop()
+
+
+Simulation.TestCase.settings = settings(
+    max_examples=80,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    # Shrinking a failure of so many steps takes longer than a test may.
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+TestSimulation = Simulation.TestCase

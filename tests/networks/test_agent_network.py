@@ -1,0 +1,233 @@
+"""The whole agent: side inputs, heads, precision, and independence from how a batch is cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from herd.config.contract import EnvSpec
+from herd.config.settings import NetworkSettings
+from herd.networks.agent import Agent
+from herd.networks.torsos import Dense, TorsoSizeError
+from tests.oracles.networks_layers import Array, lstm_with_resets, read_instruction, relu
+
+torch.set_num_threads(1)
+T, B, A, L = 5, 3, 4, 6
+
+
+def _spec(height: int = 24, width: int = 28, *, stack: int = 4, channels: int = 1, actions: int = A, words: int = L) -> EnvSpec:
+    return EnvSpec(("task",), (height, width, channels), stack, actions, 4, words)
+
+
+def _agent(**network: object) -> Agent:
+    torch.manual_seed(13)
+    agent = Agent(spec=_spec(), network=NetworkSettings.model_validate(network))
+    for head in (agent.policy_head, agent.value_head):
+        nn.init.normal_(head.weight)  # a near-zero policy head would hide errors before it
+        nn.init.normal_(head.bias)
+    return agent
+
+
+def _inputs(agent: Agent) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(17)
+    reset = torch.zeros(T, B, dtype=torch.bool)
+    reset[0, 0] = reset[2, 1] = reset[4, 1] = True
+    ids = torch.randint(1, 1001, (T, B, L), generator=generator)
+    ids[:, :, 4:] = 0
+    state = agent.initial_core_state(B)
+    return {
+        "frames": torch.randint(0, 256, (T, B, 4, 24, 28), dtype=torch.uint8, generator=generator),
+        "core_reset": reset,
+        "core_state": torch.randn(state.shape, generator=generator),
+        "last_actions": torch.randint(-1, A, (T, B), generator=generator).index_fill_(0, torch.tensor([2]), -1),
+        "last_rewards": torch.randn(T, B, generator=generator),
+        "instructions": ids,
+    }
+
+
+def _numbers(*parameters: Tensor) -> tuple[Array, ...]:
+    return tuple(p.detach().double().numpy() for p in parameters)
+
+
+def _expected(agent: Agent, inputs: dict[str, Tensor]) -> tuple[Array, Array, Array]:
+    """Logits, values and core state from the torso's features on, in float64 loops."""
+    features = agent.torso(inputs["frames"].flatten(0, 1), torch.float32).detach().double().numpy().reshape(T, B, -1)
+    rows = np.empty((T, B), dtype=object)
+    for t, b in np.ndindex(T, B):
+        parts = [features[t, b]]
+        if agent.last_action_and_reward:
+            action = int(inputs["last_actions"][t, b])
+            parts += [np.array([float(inputs["last_rewards"][t, b])]), np.array([float(a == action) for a in range(A)])]
+        if agent.language is not None:
+            lstm = dict(agent.language.lstm.named_parameters())
+            w, u, b1, b2 = _numbers(lstm["weight_ih_l0"], lstm["weight_hh_l0"], lstm["bias_ih_l0"], lstm["bias_hh_l0"])
+            (embedding,) = _numbers(agent.language.embedding.weight)
+            parts.append(read_instruction(inputs["instructions"][t, b].tolist(), embedding, (w, u, b1 + b2), 16))
+        rows[t, b] = np.concatenate(parts)
+    joined, state = np.array(rows.tolist()), inputs["core_state"].double().numpy()
+    if agent.core is not None:
+        w, u, bias = _numbers(agent.core.input_weight, agent.core.hidden_weight, agent.core.bias)
+        joined, state = lstm_with_resets(joined, inputs["core_reset"].numpy(), state, (w, u, bias))
+    elif agent.joint is not None:
+        weight, bias = _numbers(agent.joint.weight, agent.joint.bias)
+        joined = relu(joined @ weight.T + bias)
+    (policy, policy_bias), (value, value_bias) = (_numbers(h.weight, h.bias) for h in (agent.policy_head, agent.value_head))
+    return joined @ policy.T + policy_bias, (joined @ value.T + value_bias)[..., 0], state
+
+
+NETWORKS: list[dict[str, object]] = [
+    {},
+    {"last_action_and_reward": True},
+    {"core": "lstm", "core_size": 16},
+    {"core": "lstm", "core_size": 16, "last_action_and_reward": True, "language": True},
+    {"language": True, "torso": "mlp"},
+]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_heads_core_and_side_inputs_match_the_definition(network: dict[str, object]) -> None:
+    agent = _agent(**network)
+    inputs = _inputs(agent)
+    output, state = agent(**inputs)
+    logits, values, expected_state = _expected(agent, inputs)
+    np.testing.assert_allclose(output.policy_logits.detach().numpy(), logits, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output.values.detach().numpy(), values, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(state.detach().numpy(), expected_state, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_acting_row_by_row_equals_the_whole_unroll(network: dict[str, object]) -> None:
+    agent = _agent(**network)
+    inputs = _inputs(agent)
+    whole, final = agent(**inputs)
+    state, logits, values = inputs.pop("core_state"), [], []
+    for t in range(T):
+        row, state = agent(core_state=state, **{name: tensor[t : t + 1] for name, tensor in inputs.items()})
+        logits.append(row.policy_logits)
+        values.append(row.values)
+    torch.testing.assert_close(torch.cat(logits), whole.policy_logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.cat(values), whole.values, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state, final, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_add_up_over_slices_of_the_batch() -> None:
+    agent = _agent(**NETWORKS[3])
+    inputs = _inputs(agent)
+
+    def gradients(*slices: slice) -> list[Tensor]:
+        agent.zero_grad()
+        for part in slices:
+            cut = {name: tensor[part] if name == "core_state" else tensor[:, part] for name, tensor in inputs.items()}
+            output, _ = agent(**cut)
+            (output.policy_logits.square().sum() + output.values.square().sum()).backward()
+        return [p.grad.clone() for p in agent.parameters() if p.grad is not None]
+
+    whole, parts = gradients(slice(None)), gradients(slice(0, 2), slice(2, 3))
+    assert len(whole) == len(list(agent.parameters()))
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(one.abs().max()))
+
+
+def test_the_memory_order_of_frames_does_not_matter() -> None:
+    agent = _agent()
+    inputs = _inputs(agent)
+    expected, _ = agent(**inputs)
+    planes = inputs["frames"]
+    wide = torch.zeros(T, B + 2, 24, 28, 4, dtype=torch.uint8)
+    wide[:, 1:-1] = planes.movedim(2, -1)
+    for frames in (
+        planes.movedim(2, -1).contiguous().movedim(-1, 2),
+        wide[:, 1:-1].movedim(-1, 2),
+        planes.transpose(0, 1).contiguous().transpose(0, 1),
+    ):
+        inputs["frames"] = frames
+        assert not frames.is_contiguous()
+        output, _ = agent(**inputs)
+        torch.testing.assert_close(output, expected)
+
+
+@pytest.mark.parametrize("torso", ["shallow", "deep"])
+def test_an_inference_copy_computes_what_the_bfloat16_learner_computes(torso: str) -> None:
+    agent = _agent(torso=torso, core="lstm", core_size=16)
+    inputs = _inputs(agent)
+    exact, _ = agent(**inputs)
+    acting = agent.for_inference(torch.bfloat16)
+    agent.compute_dtype = torch.bfloat16
+    learning, _ = agent(**inputs)
+    with torch.inference_mode():
+        acted, _ = acting(**inputs)
+    assert torch.equal(acted.policy_logits, learning.policy_logits)
+    assert torch.equal(acted.values, learning.values)
+    assert acted.policy_logits.dtype == acted.values.dtype == torch.float32
+    error = (acted.policy_logits - exact.policy_logits).norm() / exact.policy_logits.norm()
+    assert 0 < error < 0.02
+
+
+def test_an_inference_copy_is_frozen_and_follows_newer_weights_only_when_told() -> None:
+    agent, newer = _agent(), _agent()
+    acting = agent.for_inference(torch.bfloat16)
+    with torch.no_grad():
+        for parameter in newer.parameters():
+            parameter.mul_(1.5)
+    inputs = _inputs(agent)
+    before, _ = acting(**inputs)
+    agent.load_state_dict(newer.state_dict())
+    assert torch.equal(acting(**inputs)[0].values, before.values)
+    acting.load_state_dict(newer.state_dict())
+    assert torch.equal(acting(**inputs)[0].values, newer.for_inference(torch.bfloat16)(**inputs)[0].values)
+    assert not torch.equal(acting(**inputs)[0].values, before.values)
+    assert not any(p.requires_grad for p in acting.parameters())
+    assert all(p.dtype == torch.float32 and p.requires_grad for p in agent.parameters())
+
+
+def test_dmlab_networks_have_the_1_2_and_1_6_million_parameters_of_section_5_1() -> None:
+    spec = _spec(72, 96, stack=1, channels=3, actions=9, words=16)
+    for torso, millions in (("shallow", 1.2), ("deep", 1.6)):
+        network = NetworkSettings.model_validate({"torso": torso, "core": "lstm", "last_action_and_reward": True, "language": True})
+        count = sum(p.numel() for p in Agent(spec=spec, network=network).parameters())
+        assert round(count / 1e6, 1) == millions
+
+
+def test_the_first_policy_is_nearly_uniform() -> None:
+    torch.manual_seed(19)
+    agent = Agent(spec=_spec(), network=NetworkSettings())
+    output, _ = agent(**_inputs(agent))
+    probabilities = output.policy_logits.softmax(-1)
+    assert probabilities.max() - probabilities.min() < 0.05
+    assert output.values.std() > 10 * output.policy_logits.std()
+
+
+def test_without_a_core_the_state_is_empty_and_passes_through() -> None:
+    agent = _agent()
+    assert (agent.core_size, agent.initial_core_state(B).shape) == (0, (B, 0, 0))
+    with_core = _agent(core="lstm", core_size=16)
+    assert with_core.core_size == 16
+    assert not with_core.initial_core_state(B).any()
+    assert with_core.initial_core_state(B).shape == (B, 2, 16)
+
+
+def test_an_instruction_can_turn_the_preferred_action_round_without_a_core() -> None:
+    """Linear heads on (picture, words) would give every picture the same change of logits."""
+    agent = _agent(language=True, torso="mlp")
+    assert isinstance(agent.joint, Dense)
+    inputs = _inputs(agent)
+    changes = []
+    for word in (3, 4):
+        inputs["instructions"] = torch.full((T, B, L), word)
+        changes.append(agent(**inputs)[0].policy_logits)
+    difference = (changes[0] - changes[1]).flatten(0, 1)
+    assert (difference - difference[0]).abs().max() > 1e-3
+
+
+def test_what_cannot_be_built_or_fed_is_refused() -> None:
+    with pytest.raises(ValueError, match="instructions"):
+        Agent(spec=_spec(words=0), network=NetworkSettings(language=True))
+    with pytest.raises(TorsoSizeError, match="nature"):
+        Agent(spec=_spec(24, 28), network=NetworkSettings(torso="nature"))
+    agent = _agent(language=True)
+    inputs = _inputs(agent)
+    del inputs["instructions"]
+    with pytest.raises(ValueError, match="none were given"):
+        agent(**inputs)

@@ -1,0 +1,93 @@
+"""``restack`` gives the learner, bit for bit, the stack that the actor acted on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from herd.networks.frame_stack import planes_to_words, restack
+from tests.oracles.networks_frame_stack import actor_stacks, wire_history
+
+torch.set_num_threads(1)
+
+
+def _plays(seed: int, batch: int, num_rows: int, channels: int, reset_rate: float) -> tuple[np.ndarray, np.ndarray]:
+    """Long plays [B, R, 3, 5, C] of several games; no pixel is zero, so a missing plane cannot hide."""
+    random = np.random.default_rng(seed)
+    frames = random.integers(1, 256, (batch, num_rows, 3, 5, channels), dtype=np.uint8)
+    game_reset = random.random((batch, num_rows)) < reset_rate
+    game_reset[:, 0] = True
+    return frames, game_reset
+
+
+@settings(max_examples=150, deadline=None)
+@example(seed=0, batch=1, steps=1, stack=4, channels=1, reset_rate=1.0)
+@example(seed=1, batch=2, steps=3, stack=1, channels=3, reset_rate=0.5)
+@example(seed=2, batch=3, steps=5, stack=4, channels=1, reset_rate=0.3)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    batch=st.integers(1, 3),
+    steps=st.integers(1, 6),
+    stack=st.integers(1, 5),
+    channels=st.sampled_from([1, 3]),
+    reset_rate=st.sampled_from([0.0, 0.2, 0.6]),
+)
+def test_every_unroll_of_a_play_restacks_to_what_the_actor_saw(
+    seed: int, batch: int, steps: int, stack: int, channels: int, reset_rate: float
+) -> None:
+    frames, game_reset = _plays(seed, batch, 3 * steps + 1, channels, reset_rate)
+    seen = np.stack([actor_stacks(f, r, stack) for f, r in zip(frames, game_reset, strict=True)])
+    for first in range(0, 3 * steps, steps):
+        rows = slice(first, first + steps + 1)
+        history = np.stack([wire_history(f, r, first, stack) for f, r in zip(frames, game_reset, strict=True)])
+        stacked = restack(torch.from_numpy(history), torch.from_numpy(frames[:, rows]), torch.from_numpy(game_reset[:, rows]))
+        np.testing.assert_array_equal(stacked.numpy(), seen[:, rows].swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("reset_row", range(4))
+def test_a_reset_hides_the_history_even_if_the_wire_left_it_filled(reset_row: int) -> None:
+    frames, _ = _plays(3, 1, 7, 1, 0.0)
+    game_reset = np.zeros((1, 4), dtype=bool)
+    game_reset[0, reset_row] = True
+    stacked = restack(torch.from_numpy(frames[:, :3]), torch.from_numpy(frames[:, 3:]), torch.from_numpy(game_reset))
+    for row in range(4):
+        first = reset_row if row >= reset_row else -3
+        for age in range(4):
+            expected = frames[0, 3 + row - age, :, :, 0] if row - age >= first else np.zeros((3, 5))
+            np.testing.assert_array_equal(stacked[row, 0, 3 - age].numpy(), expected)
+
+
+@pytest.mark.parametrize("stack", [3, 4])
+def test_memory_keeps_the_channels_of_a_pixel_together(stack: int) -> None:
+    frames, game_reset = _plays(4, 2, 6 + stack, 1, 0.2)
+    past = stack - 1
+    stacked = restack(torch.from_numpy(frames[:, :past]), torch.from_numpy(frames[:, past:]), torch.from_numpy(game_reset[:, past:]))
+    assert stacked.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_words_hold_the_planes_unchanged() -> None:
+    planes = torch.from_numpy(np.random.default_rng(5).integers(0, 256, (2, 4, 3, 5), dtype=np.uint8))
+    words = planes_to_words(planes)
+    assert torch.equal(words, planes)
+    assert words.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("history", "frames", "reset", "message"),
+    [
+        ((2, 3, 4, 4, 1), (2, 5, 4, 5, 1), (2, 5), "does not fit frames"),
+        ((1, 3, 4, 4, 1), (2, 5, 4, 4, 1), (2, 5), "does not fit frames"),
+        ((2, 3, 4, 4, 1), (2, 5, 4, 4, 1), (5, 2), "game_reset"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(history: tuple[int, ...], frames: tuple[int, ...], reset: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        restack(torch.zeros(history, dtype=torch.uint8), torch.zeros(frames, dtype=torch.uint8), torch.zeros(reset, dtype=torch.bool))
+
+
+def test_frames_already_scaled_are_refused() -> None:
+    with pytest.raises(ValueError, match="uint8"):
+        restack(torch.zeros(1, 3, 4, 4, 1), torch.zeros(1, 5, 4, 4, 1), torch.zeros(1, 5, dtype=torch.bool))

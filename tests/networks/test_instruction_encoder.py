@@ -1,0 +1,52 @@
+"""Instructions against float64 steps over their words."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from herd.networks.language import MAX_WORDS, InstructionEncoder
+from tests.oracles.networks_layers import read_instruction
+
+torch.set_num_threads(1)
+
+
+def _encoder() -> InstructionEncoder:
+    torch.manual_seed(5)
+    return InstructionEncoder()
+
+
+def _expected(encoder: InstructionEncoder, ids: list[int]) -> np.ndarray:
+    lstm = {name: p.detach().double().numpy() for name, p in encoder.lstm.named_parameters()}
+    weights = (lstm["weight_ih_l0"], lstm["weight_hh_l0"], lstm["bias_ih_l0"] + lstm["bias_hh_l0"])
+    return read_instruction(ids, encoder.embedding.weight.detach().double().numpy(), weights, MAX_WORDS)
+
+
+def test_every_row_gets_the_features_of_its_own_words() -> None:
+    encoder = _encoder()
+    ids = [[[3, 1000, 7, 0], [0, 0, 0, 0]], [[3, 1000, 7, 0], [9, 0, 0, 0]], [[7, 3, 1, 2], [3, 1000, 7, 0]]]
+    features = encoder(torch.tensor(ids)).detach().numpy()
+    for t, b in np.ndindex(3, 2):
+        np.testing.assert_allclose(features[t, b], _expected(encoder, ids[t][b]), rtol=1e-5, atol=1e-6)
+    assert not features[0, 1].any()
+
+
+def test_padding_changes_nothing() -> None:
+    encoder = _encoder()
+    torch.testing.assert_close(encoder(torch.tensor([[[4, 8, 0, 0, 0]]])), encoder(torch.tensor([[[4, 8]]])))
+
+
+def test_words_beyond_the_sixteenth_are_not_read() -> None:
+    encoder = _encoder()
+    ids = list(range(1, 31))
+    features = encoder(torch.tensor([[ids]]))
+    assert torch.equal(features, encoder(torch.tensor([[ids[:16]]])))
+    assert not torch.equal(features, encoder(torch.tensor([[ids[:15]]])))
+
+
+def test_padding_learns_nothing_and_words_do() -> None:
+    encoder = _encoder()
+    encoder(torch.tensor([[[4, 8, 0]]])).sum().backward()
+    gradient = encoder.embedding.weight.grad
+    assert gradient is not None
+    assert gradient.abs().sum(dim=1).nonzero().flatten().tolist() == [4, 8]

@@ -1,0 +1,401 @@
+from __future__ import annotations
+
+import math
+import tracemalloc
+from typing import Any
+
+import lz4.block
+import msgpack
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from herd.wire.codec import Frame, MalformedMessage, decode_header, encode, payload_digest, read_arrays
+from herd.wire.layout import DTYPES, Array, FieldSpec, UnrollLayout
+from herd.wire.messages import MAX_EPISODES, MAX_HEADER_BYTES, Ack, ArrayHeader, Compression, EpisodeReport, Unrolls, Welcome
+
+LAYOUT = UnrollLayout(4, 3, (40, 20, 1), 3, core_size=5, instruction_length=2, num_tasks=4, num_words=50)
+U = 3
+COMPRESSIONS: tuple[Compression, ...] = ("none", "lz4", "zstd")
+POISON = 113
+
+
+def filled(num_unrolls: int = U, seed: int = 0) -> dict[str, Array]:
+    """Arrays with random contents within range."""
+    random = np.random.default_rng(seed)
+    arrays = LAYOUT.allocate(num_unrolls)
+    for field in LAYOUT.fields:
+        array = arrays[field.name]
+        if field.dtype.kind == "f":
+            array[...] = random.normal(size=array.shape)
+        elif field.dtype.kind == "b":
+            array[...] = random.random(array.shape) < 0.5
+        elif field.name.endswith("frames"):  # sparse: compresses
+            array[...] = random.integers(0, 255, array.shape) * (random.random(array.shape) < 0.05)
+        else:
+            array[...] = random.integers(field.minimum or 0, (100 if field.maximum is None else field.maximum) + 1, array.shape)
+    return arrays
+
+
+def header(num_unrolls: int = U) -> Unrolls:
+    episode = EpisodeReport(task_id=1, environment_slot=2, episode_id=3, episode_return=-4.5, agent_steps=5)
+    return Unrolls(sequence=7, generated_frames=480, num_frames=48, num_unrolls=num_unrolls, episodes=(episode,))
+
+
+def as_received(frames: list[Frame]) -> list[Frame]:
+    return [bytes(frame) for frame in frames]
+
+
+def poisoned(num_unrolls: int = U) -> dict[str, Array]:
+    out = LAYOUT.allocate(num_unrolls)
+    for array in out.values():
+        array.view(np.uint8)[...] = POISON if array.dtype.kind != "b" else 1
+    return out
+
+
+def assert_untouched(out: dict[str, Array]) -> None:
+    expected = poisoned()
+    for name, array in out.items():
+        assert array.tobytes() == expected[name].tobytes(), name
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_unrolls_come_back_as_they_were_sent(compression: Compression) -> None:
+    arrays = filled()
+    frames = as_received(encode(header(), arrays, compression))
+    message = decode_header(frames[0])
+    assert isinstance(message, Unrolls)
+    assert message.model_copy(update={"arrays": ()}) == header()
+    assert {array.compression for array in message.arrays} == {"none", compression}
+    out = LAYOUT.allocate(U)
+    read_arrays(message, frames[1:], LAYOUT, out)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(out[name], array, strict=True)
+    if compression != "none":
+        assert sum(map(len, frames)) < sum(array.nbytes for array in arrays.values()) / 2
+
+
+def test_arrays_are_written_into_slices_of_a_pool_and_nowhere_else() -> None:
+    pool = {name: array.view() for name, array in LAYOUT.allocate(10).items()}
+    arrays = filled()
+    frames = as_received(encode(header(), arrays))
+    message = decode_header(frames[0])
+    assert isinstance(message, Unrolls)
+    read_arrays(message, frames[1:], LAYOUT, {name: array[2:8:2] for name, array in pool.items()})
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(pool[name][2:8:2], array, strict=True)
+        others = np.delete(pool[name], [2, 4, 6], axis=0)
+        assert not np.any(others)
+
+
+def test_contiguous_arrays_are_not_copied() -> None:
+    arrays = filled()
+    frames = encode(header(), arrays)
+    arrays["frames"][...] = 9
+    position = 1 + list(arrays).index("frames")
+    assert set(bytes(frames[position])) == {9}
+
+
+@st.composite
+def arrays_of_any_layout(draw: st.DrawFn) -> Array:
+    """0-d, empty, strided, reversed, transposed arrays of every dtype on the wire."""
+    dtype = DTYPES[draw(st.sampled_from(sorted(DTYPES)))]
+    shape = draw(st_numpy.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+    array: Array = draw(st_numpy.arrays(dtype, shape, elements={"allow_nan": False, "allow_infinity": False} if dtype.kind == "f" else None))
+    for axis in range(array.ndim):
+        step = draw(st.sampled_from([1, 2, -1]))
+        array = array[(slice(None),) * axis + (slice(None, None, step),)]
+    return array.T if draw(st.booleans()) else array
+
+
+@given(array=arrays_of_any_layout(), compression=st.sampled_from(COMPRESSIONS))
+def test_any_array_survives_its_frame(array: Array, compression: Compression) -> None:
+    [head, payload] = as_received(encode(header(1), {"x": array}, compression))
+    message = decode_header(head)
+    assert isinstance(message, Unrolls)
+    assert message.arrays[0].shape == array.shape
+    back = np.frombuffer(payload, message.arrays[0].dtype).reshape(message.arrays[0].shape)
+    assert back.dtype == array.dtype
+    assert back.tobytes() == array.tobytes()
+
+
+def test_what_may_not_travel_is_refused_by_the_sender() -> None:
+    with pytest.raises(TypeError, match="complex128"):
+        encode(header(), {"x": np.zeros(2, np.complex128)})
+    with pytest.raises(TypeError, match="carries no arrays"):
+        encode(Ack(sequence=1, granted_unrolls=1), {"x": np.zeros(2, np.uint8)})
+
+
+def test_the_largest_header_fits_the_limit() -> None:
+    huge = 2**63 - 1
+    episode = EpisodeReport(task_id=huge, environment_slot=huge, episode_id=huge, episode_return=1.5, agent_steps=huge)
+    frames = encode(header().model_copy(update={"episodes": (episode,) * MAX_EPISODES}), filled())
+    assert len(frames[0]) <= MAX_HEADER_BYTES / 2  # as the table in docs/messaging.md says
+    message = decode_header(frames[0])
+    assert isinstance(message, Unrolls)
+    assert len(message.episodes) == MAX_EPISODES
+
+
+def changed(changes: dict[str, Any]) -> bytes:
+    fields = {**header().model_dump(), "arrays": (), **changes}
+    return msgpack.packb({key: value for key, value in fields.items() if value is not ...})
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (b"", "MessagePack"),
+        (b"\xc1", "MessagePack"),
+        (b"\x80", "type"),
+        (b"\x01", "map"),
+        (b"\xff" * 10, "MessagePack"),
+        (b"\x91" * 10_000, "MessagePack"),  # nesting
+        (b"\xdd\xff\xff\xff\xff", "MessagePack"),  # an array of 4 G elements
+        (b"\xdb\xff\xff\xff\xff", "MessagePack"),  # text of 4 GB
+        (b"\xc4\x01a", "MessagePack"),  # binary: no header has any
+        (b"\xd4\x05a", "MessagePack"),  # an extension type
+        (msgpack.packb({1: 2}), "MessagePack"),
+        (msgpack.packb({"type": "hell"}), "type"),
+        (msgpack.packb({"type": ["ack"]}), "type"),
+        (b"\x00" * (MAX_HEADER_BYTES + 1), "exceeds"),
+        (changed({"sequence": 0}), "sequence"),
+        (changed({"sequence": "7"}), "sequence"),
+        (changed({"sequence": True}), "sequence"),
+        (changed({"sequence": 7.0}), "sequence"),
+        (changed({"sequence": 2**63}), "sequence"),
+        (changed({"sequence": ...}), "sequence"),
+        (changed({"num_unrolls": 65_537}), "num_unrolls"),
+        (changed({"surprise": 1}), "surprise"),
+        (changed({"episodes": [{"task_id": 0}]}), "episodes"),
+        (changed({"episodes": [{**header().episodes[0].model_dump(), "episode_return": math.nan}]}), "episode_return"),
+        (changed({"episodes": [{**header().episodes[0].model_dump(), "episode_return": math.inf}]}), "episode_return"),
+        (changed({"arrays": [{"name": "x", "dtype": "|u1", "shape": [1], "compression": "none"}] * 33}), "arrays"),
+        (changed({"arrays": [{"name": "x", "dtype": "|O", "shape": [1], "compression": "none"}]}), "dtype"),
+        (changed({"arrays": [{"name": "x", "dtype": "|u1", "shape": [-1], "compression": "none"}]}), "shape"),
+        (changed({"arrays": [{"name": "x", "dtype": "|u1", "shape": [1] * 9, "compression": "none"}]}), "shape"),
+        (changed({"arrays": [{"name": "x", "dtype": "|u1", "shape": [1], "compression": "pickle"}]}), "compression"),
+    ],
+)
+def test_a_bad_header_is_malformed_and_says_where(frame: bytes, reason: str) -> None:
+    with pytest.raises(MalformedMessage, match=reason) as caught:
+        decode_header(frame)
+    assert len(caught.value.reason) <= 200
+
+
+def bend(index: int, **changes: object) -> tuple[Unrolls, list[Frame]]:
+    """A good message with one array header changed."""
+    frames = as_received(encode(header(), filled()))
+    message = decode_header(frames[0])
+    assert isinstance(message, Unrolls)
+    arrays = list(message.arrays)
+    arrays[index] = arrays[index].model_copy(update=changes)
+    return message.model_copy(update={"arrays": tuple(arrays)}), frames[1:]
+
+
+LAST = len(LAYOUT.fields) - 1
+
+
+@pytest.mark.parametrize("index", [0, 1, LAST])
+@pytest.mark.parametrize("fault", ["name", "dtype", "shape", "short", "long", "missing", "extra", "lz4", "zstd"])
+def test_an_array_that_does_not_fit_writes_nothing(index: int, fault: str) -> None:
+    message, frames = bend(index)
+    match fault:
+        case "name":
+            message, _ = bend(index, name="other")
+        case "dtype":
+            message, _ = bend(index, dtype="<i2")
+        case "shape":
+            message, _ = bend(index, shape=(*message.arrays[index].shape, 1))
+        case "short":
+            frames[index] = frames[index][:-1]
+        case "long":
+            frames[index] = bytes(frames[index]) + b"\0"
+        case "missing":
+            del frames[index]
+        case "extra":
+            frames.insert(index, b"")
+        case _:
+            message, _ = bend(index, compression=fault)
+    out = poisoned()
+    with pytest.raises(MalformedMessage):
+        read_arrays(message, frames, LAYOUT, out)
+    assert_untouched(out)
+
+
+def test_another_number_of_unrolls_than_announced_writes_nothing() -> None:
+    message, frames = bend(0)
+    out = poisoned()
+    with pytest.raises(MalformedMessage, match="history_frames"):
+        read_arrays(
+            message.model_copy(update={"num_unrolls": U - 1}), frames, LAYOUT, {name: array[: U - 1] for name, array in out.items()}
+        )
+    assert_untouched(out)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("actions", 3),
+        ("actions", -1),
+        ("last_action", -2),
+        ("last_action", 3),
+        ("task_id", 4),
+        ("task_id", -1),
+        ("instructions", 50),
+        ("instructions", -1),
+        ("policy_version", -1),
+        ("rewards", math.nan),
+        ("behaviour_logits", math.inf),
+        ("initial_core_state", -math.inf),
+        ("game_reset", 2),
+    ],
+)
+def test_values_the_learner_cannot_use_write_nothing(name: str, value: float) -> None:
+    arrays = filled()
+    target = arrays[name].view(np.uint8) if arrays[name].dtype.kind == "b" else arrays[name]
+    target[(-1,) * target.ndim] = value
+    frames = as_received(encode(header(), arrays))
+    message = decode_header(frames[0])
+    assert isinstance(message, Unrolls)
+    out = poisoned()
+    with pytest.raises(MalformedMessage, match=name):
+        read_arrays(message, frames[1:], LAYOUT, out)
+    assert_untouched(out)
+
+
+def test_the_edges_of_every_range_pass() -> None:
+    for edge in ("minimum", "maximum"):
+        arrays = filled()
+        for field in LAYOUT.fields:
+            value = getattr(field, edge)
+            if value is not None:
+                arrays[field.name][...] = value
+        frames = as_received(encode(header(), arrays))
+        message = decode_header(frames[0])
+        assert isinstance(message, Unrolls)
+        read_arrays(message, frames[1:], LAYOUT, LAYOUT.allocate(U))
+
+
+def bombs(expected: int) -> list[tuple[Compression, bytes]]:
+    """Frames that expand to 64 MiB where ``expected`` bytes were announced, also with forged or missing content sizes."""
+    huge = bytes(64 << 20)
+    sizeless = zstandard.ZstdCompressor(write_content_size=False).compress(huge)
+    parameters = zstandard.ZstdCompressor(level=1).compress(huge)
+    good = zstandard.ZstdCompressor(level=1).compress(bytes(expected))
+    return [
+        ("lz4", lz4.block.compress(huge, store_size=False)),
+        ("zstd", parameters),
+        ("zstd", sizeless),
+        ("zstd", good + parameters),  # a second frame behind the right one
+    ]
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_a_decompression_bomb_costs_no_memory(which: int) -> None:
+    index = 1
+    field: FieldSpec = LAYOUT.fields[index]
+    compression, bomb = bombs(U * field.bytes_per_unroll)[which]
+    message, frames = bend(index, compression=compression)
+    frames[index] = bomb
+    out = poisoned()
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedMessage, match=field.name):
+            read_arrays(message, frames, LAYOUT, out)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+    assert_untouched(out)
+
+
+@st.composite
+def mutations(draw: st.DrawFn, size: int) -> list[tuple[str, int, int]]:
+    """Edits: (kind, position, byte)."""
+    kinds = st.sampled_from(["set", "flip", "delete", "insert", "cut"])
+    edits = st.tuples(kinds, st.integers(0, size - 1), st.integers(0, 255))
+    return draw(st.lists(edits, min_size=1, max_size=4))
+
+
+def mutated(data: bytes, edits: list[tuple[str, int, int]]) -> bytes:
+    result = bytearray(data)
+    for kind, position, byte in edits:
+        where = position % max(1, len(result))
+        if kind == "insert":
+            result.insert(where, byte)
+        elif not result:
+            continue
+        elif kind == "set":
+            result[where] = byte
+        elif kind == "flip":
+            result[where] ^= 1 << (byte % 8)
+        elif kind == "delete":
+            del result[where]
+        elif kind == "cut":
+            del result[where:]
+    return bytes(result)
+
+
+GOOD = {compression: as_received(encode(header(), filled(), compression)) for compression in COMPRESSIONS}
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), compression=st.sampled_from(COMPRESSIONS), num_broken=st.integers(1, 3))
+def test_mutated_messages_raise_nothing_but_malformed(data: st.DataObject, compression: Compression, num_broken: int) -> None:
+    frames = list(GOOD[compression])
+    for _ in range(num_broken):
+        # Half of the edits go to the header, where a byte means most.
+        index = data.draw(st.one_of(st.just(0), st.integers(0, len(frames) - 1)))
+        frames[index] = mutated(bytes(frames[index]), data.draw(mutations(max(1, len(frames[index])))))
+    out = poisoned()
+    try:
+        message = decode_header(frames[0])
+        if isinstance(message, Unrolls) and message.num_unrolls == U:
+            read_arrays(message, frames[1:], LAYOUT, out)
+    except MalformedMessage as error:
+        assert error.reason
+        assert_untouched(out)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200))
+def test_noise_raises_nothing_but_malformed(noise: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        decode_header(noise)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=20) | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner, max_size=5),
+    max_leaves=10,
+)
+TYPES = st.sampled_from(["hello", "unrolls", "welcome", "ack", "credit", "weights", "get_weights", "publish_slice", "lease_index"])
+
+
+@settings(max_examples=300)
+@given(kind=TYPES, field=st.sampled_from(["sequence", "arrays", "episodes", "have", "digests", "request_id"]), value=JSON)
+def test_well_packed_nonsense_raises_nothing_but_malformed(kind: str, field: str, value: object) -> None:
+    with pytest.raises(MalformedMessage):
+        decode_header(msgpack.packb({"type": kind, field: value}))
+
+
+def test_a_field_of_the_receiver_that_does_not_fit_is_the_callers_mistake() -> None:
+    message, frames = bend(0)
+    with pytest.raises(ValueError, match="out"):
+        read_arrays(message, frames, LAYOUT, LAYOUT.allocate(U + 1))
+
+
+def test_array_headers_default_to_uncompressed() -> None:
+    assert ArrayHeader(name="x", dtype="|u1", shape=(1,)).compression == "none"
+
+
+def test_headers_are_views_too() -> None:
+    welcome = Welcome(request_id=1, accepted_sequence=2, granted_unrolls=3)
+    assert decode_header(memoryview(bytes(encode(welcome)[0]))) == welcome
+
+
+def test_the_digest_is_that_of_the_document() -> None:
+    assert payload_digest(memoryview(b"abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

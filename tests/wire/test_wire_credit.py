@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from herd.wire.credit import CreditPool, Grant
+
+A, B, C = b"a", b"b", b"c"
+
+
+def pool_of(capacity: int, *peers: bytes, max_unrolls: int = 4) -> CreditPool:
+    pool = CreditPool(capacity, expires_seconds=60.0)
+    for peer in peers:
+        assert pool.on_hello(peer, max_unrolls, 0.0) == []
+    return pool
+
+
+def test_one_message_is_granted_sent_consumed_and_granted_again() -> None:
+    pool = pool_of(4, A)
+    assert pool.on_credit_request(A, 4, 1.0) == [Grant(A, 4)]
+    assert pool.on_message_received(A, 4, 2.0)
+    assert (pool.granted_unused, pool.held) == (0, 4)
+    assert pool.on_credit_request(A, 8, 3.0) == []
+    assert pool.on_consumed(3) == []
+    assert pool.on_consumed(1) == [Grant(A, 8)]
+
+
+def test_requests_are_idempotent_and_never_beyond_one_message() -> None:
+    pool = pool_of(100, A)
+    assert pool.on_credit_request(A, 100, 0.0) == [Grant(A, 4)]
+    assert pool.on_credit_request(A, 4, 0.0) == []
+    assert pool.on_credit_request(A, 100, 0.0) == []
+    assert pool.granted(A) == pool.granted_unused == 4
+
+
+def test_first_come_first_served_even_if_a_later_one_would_fit() -> None:
+    pool = pool_of(6, A, B, C)
+    assert pool.on_credit_request(A, 4, 0.0) == [Grant(A, 4)]
+    assert pool.on_credit_request(B, 4, 0.0) == []
+    assert pool.on_credit_request(C, 2, 0.0) == []
+    assert pool.num_waiting == 2
+    assert pool.on_message_received(A, 4, 0.0)
+    assert pool.on_consumed(4) == [Grant(B, 4), Grant(C, 2)]
+
+
+def test_what_exceeds_the_credit_is_not_taken() -> None:
+    pool = pool_of(10, A)
+    pool.on_credit_request(A, 3, 0.0)
+    assert not pool.on_message_received(A, 4, 0.0)
+    assert not pool.on_message_received(B, 1, 0.0)
+    assert (pool.granted_unused, pool.held) == (3, 0)
+
+
+def test_silence_returns_credit_and_what_is_held_stays() -> None:
+    pool = pool_of(8, A, B)
+    pool.on_credit_request(A, 4, 0.0)
+    pool.on_message_received(A, 4, 0.0)
+    pool.on_credit_request(A, 8, 1.0)
+    assert pool.on_credit_request(B, 4, 30.0) == []
+    assert pool.expire(60.9) == []
+    assert pool.expire(61.0) == [Grant(B, 4)]
+    assert not pool.knows(A)
+    assert (pool.granted_unused, pool.held) == (4, 4)
+
+
+def test_a_new_session_starts_from_nothing() -> None:
+    pool = pool_of(4, A, B)
+    pool.on_credit_request(A, 4, 0.0)
+    pool.on_credit_request(B, 4, 0.0)
+    assert pool.on_hello(A, 4, 1.0) == [Grant(B, 4)]
+    assert pool.granted(A) == 0
+    assert pool.on_goodbye(B) == []
+    assert pool.on_credit_request(A, 4, 1.0) == [Grant(A, 4)]
+
+
+def test_an_actor_that_never_fits_is_an_error() -> None:
+    with pytest.raises(ValueError, match="of 5 unrolls never fit the learner's queue of 4"):
+        pool_of(4, A, max_unrolls=5)
+
+
+def test_more_consumed_than_held_is_an_error() -> None:
+    pool = pool_of(4, A)
+    with pytest.raises(ValueError, match="1 unrolls consumed, 0 held"):
+        pool.on_consumed(1)
+
+
+CAPACITY = 10
+PEERS = st.sampled_from([A, B, C])
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Any sequence of events; a plain model counts beside the pool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = CreditPool(CAPACITY, expires_seconds=5.0)
+        self.now = 0.0
+        self.told: dict[bytes, int] = {}  # cumulative grants that the pool announced in the session
+        self.sent: dict[bytes, int] = {}
+        self.most: dict[bytes, int] = {}
+        self.heard: dict[bytes, float] = {}
+        self.held = 0
+        self.queue: list[bytes] = []
+
+    def announce(self, grants: list[Grant]) -> None:
+        for peer, granted in grants:
+            assert granted > self.told[peer], "a grant that grants nothing"
+            assert peer == self.queue.pop(0), "out of turn"
+            self.told[peer] = granted
+
+    def forget(self, peer: bytes) -> None:
+        for table in (self.told, self.sent, self.most, self.heard):
+            table.pop(peer, None)
+        self.queue = [waiting for waiting in self.queue if waiting != peer]
+
+    @rule(peer=PEERS, max_unrolls=st.integers(1, CAPACITY))
+    def hello(self, peer: bytes, max_unrolls: int) -> None:
+        self.forget(peer)
+        self.told[peer] = self.sent[peer] = 0
+        self.most[peer] = max_unrolls
+        self.heard[peer] = self.now
+        self.announce(self.pool.on_hello(peer, max_unrolls, self.now))
+
+    @rule(peer=PEERS, more=st.integers(0, CAPACITY))
+    def request(self, peer: bytes, more: int) -> None:
+        wanted = self.sent.get(peer, 0) + more
+        if peer in self.told:
+            self.heard[peer] = self.now
+            if min(wanted, self.sent[peer] + self.most[peer]) > self.told[peer] and peer not in self.queue:
+                self.queue.append(peer)
+        self.announce(self.pool.on_credit_request(peer, wanted, self.now))
+
+    @rule(peer=PEERS, num_unrolls=st.integers(1, CAPACITY))
+    def message(self, peer: bytes, num_unrolls: int) -> None:
+        allowed = peer in self.told and self.sent[peer] + num_unrolls <= self.told[peer]
+        if peer in self.heard:
+            self.heard[peer] = self.now
+        assert self.pool.on_message_received(peer, num_unrolls, self.now) == allowed
+        if allowed:
+            self.sent[peer] += num_unrolls
+            self.held += num_unrolls
+
+    @precondition(lambda self: self.held > 0)
+    @rule(data=st.data())
+    def consume(self, data: st.DataObject) -> None:
+        num_unrolls = data.draw(st.integers(1, self.held))
+        self.held -= num_unrolls
+        self.announce(self.pool.on_consumed(num_unrolls))
+
+    @rule(peer=PEERS)
+    def goodbye(self, peer: bytes) -> None:
+        self.forget(peer)
+        self.announce(self.pool.on_goodbye(peer))
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 4.0, 6.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        for peer in [peer for peer, heard in self.heard.items() if self.now - heard >= 5.0]:
+            self.forget(peer)
+        self.announce(self.pool.expire(self.now))
+
+    @invariant()
+    def granted_and_held_fit_the_capacity(self) -> None:
+        unused = sum(self.told[peer] - self.sent[peer] for peer in self.told)
+        assert self.pool.granted_unused == unused
+        assert self.pool.held == self.held
+        assert unused + self.held <= CAPACITY
+
+    @invariant()
+    def nobody_has_more_than_one_message(self) -> None:
+        for peer, told in self.told.items():
+            assert self.pool.granted(peer) == told
+            assert told - self.sent[peer] <= self.most[peer]
+
+    @invariant()
+    def who_is_first_waits_only_for_room(self) -> None:
+        assert self.pool.num_waiting == len(self.queue)
+        if self.queue:
+            free = CAPACITY - self.pool.granted_unused - self.held
+            known = self.pool._peers[self.queue[0]]
+            assert known.wanted - known.granted > free
+
+
+TestPool = PoolMachine.TestCase
+TestPool.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,0 +1,134 @@
+"""Frames of every message of protocol version 1, byte for byte. A change here is a new protocol version, with new files beside these.
+
+``python tests/wire/test_wire_golden.py`` writes the files of a new version; those of an old one never change.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from herd.wire.codec import decode_header, encode, read_arrays
+from herd.wire.layout import Array, UnrollLayout
+from herd.wire.messages import (
+    PROTOCOL_VERSION,
+    Ack,
+    Credit,
+    CreditRequest,
+    EpisodeReport,
+    GetWeights,
+    Goodbye,
+    Hello,
+    HelloRequired,
+    IndexLeased,
+    LeaseIndex,
+    Message,
+    NotModified,
+    Published,
+    PublishHeartbeat,
+    PublishSlice,
+    Refused,
+    Rejected,
+    ReleaseIndex,
+    SliceWanted,
+    StalePublish,
+    Unrolls,
+    Weights,
+    Welcome,
+)
+
+DIRECTORY = Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}"
+CONTRACT = "c0" * 32
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
+
+MESSAGES: tuple[Message, ...] = (
+    Hello(request_id=1, run_id="pong", contract=CONTRACT, actor_index=3, incarnation=2**63 - 1, max_unrolls=32, oldest_sequence=300),
+    CreditRequest(wanted_unrolls=64),
+    Goodbye(),
+    Welcome(request_id=1, accepted_sequence=299, granted_unrolls=0),
+    Ack(sequence=300, granted_unrolls=70_000),
+    Credit(granted_unrolls=96),
+    HelloRequired(reason="I do not know you"),
+    Rejected(sequence=301, reason="array frames has 3 bytes", granted_unrolls=96),
+    Refused(request_id=None, reason="another contract"),
+    GetWeights(request_id=5, run_id="pong", contract=CONTRACT, have=(2, 1_000_000)),
+    Weights(request_id=5, lineage=3, updates=12, digests=("ab" * 32, "cd" * 32)),
+    NotModified(request_id=6, held=None),
+    PublishSlice(run_id="pong", contract=CONTRACT, lineage=3, updates=12, index=1, count=2, digest="ab" * 32),
+    PublishHeartbeat(run_id="pong", contract=CONTRACT, lineage=3, updates=12, index=1, count=2),
+    Published(lineage=3, updates=12, index=1),
+    SliceWanted(lineage=3, updates=12, index=1),
+    StalePublish(lineage=4, updates=0),
+    LeaseIndex(request_id=7, run_id="pong", holder="f00d", index=None),
+    IndexLeased(request_id=7, index=11, lease_seconds=30.0),
+    ReleaseIndex(run_id="pong", holder="f00d"),
+)
+UNROLLS = Unrolls(
+    sequence=300,
+    generated_frames=38_400,
+    num_frames=16,
+    num_unrolls=2,
+    episodes=(EpisodeReport(task_id=1, environment_slot=40, episode_id=9, episode_return=-20.5, agent_steps=900),),
+)
+
+
+def arrays() -> dict[str, Array]:
+    """Counts up through every field, so that no two elements in a row are equal."""
+    result = LAYOUT.allocate(2)
+    for field in LAYOUT.fields:
+        flat = result[field.name].reshape(-1)
+        modulus = 2 if field.dtype.kind == "b" else 1 + (field.maximum if field.maximum is not None else 250)
+        flat[:] = np.arange(flat.size) % modulus
+        if field.name.endswith("frames"):
+            flat[:] //= 64
+    return result
+
+
+def read(name: str) -> list[bytes]:
+    return [bytes.fromhex(line) for line in (DIRECTORY / f"{name}.hex").read_text().split("\n")[:-1]]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.type)
+def test_headers_are_those_of_the_version(message: Message) -> None:
+    [frame] = read(message.type)
+    assert encode(message) == [frame]
+    assert decode_header(frame) == message
+
+
+def test_unrolls_are_those_of_the_version() -> None:
+    assert [bytes(frame) for frame in encode(UNROLLS, arrays())] == read("unrolls")
+
+
+@pytest.mark.parametrize("name", ["unrolls", "unrolls_lz4", "unrolls_zstd"])
+def test_unrolls_of_the_version_are_read(name: str) -> None:
+    # Compressed frames are only read: another release of the library may pack the same bytes differently.
+    head, *payload = read(name)
+    message = decode_header(head)
+    assert isinstance(message, Unrolls)
+    assert message.model_copy(update={"arrays": ()}) == UNROLLS
+    out = LAYOUT.allocate(2)
+    read_arrays(message, payload, LAYOUT, out)
+    for field_name, expected in arrays().items():
+        np.testing.assert_array_equal(out[field_name], expected, strict=True)
+
+
+def test_every_message_has_its_golden_file() -> None:
+    types = {message.type for message in MESSAGES} | {"unrolls", "unrolls_lz4", "unrolls_zstd"}
+    assert {path.stem for path in DIRECTORY.iterdir()} == types
+    # The union's members, less Unrolls.
+    assert len(MESSAGES) == len(Message.__args__) - 1
+
+
+def write() -> None:
+    DIRECTORY.mkdir(parents=True)
+    for message in MESSAGES:
+        (DIRECTORY / f"{message.type}.hex").write_text(encode(message)[0].hex() + "\n")
+    for name, compression in (("unrolls", "none"), ("unrolls_lz4", "lz4"), ("unrolls_zstd", "zstd")):
+        frames = encode(UNROLLS, arrays(), compression)
+        (DIRECTORY / f"{name}.hex").write_text("".join(frame.hex() + "\n" for frame in frames))
+
+
+if __name__ == "__main__":
+    write()

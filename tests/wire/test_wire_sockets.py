@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from herd.wire.sockets import Context, Dealer, EndpointInUse, Poller, Router, Waker, new_context
+
+DEADLINE_SECONDS = 20.0
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    made = new_context()
+    yield made
+    made.term()
+
+
+def bind(context: Context, endpoint: str = "tcp://127.0.0.1:*", *, max_frame_bytes: int = 1 << 20, high_water_mark: int = 16) -> Router:
+    return Router(context, endpoint, max_frame_bytes=max_frame_bytes, high_water_mark=high_water_mark)
+
+
+def dial(context: Context, endpoint: str, routing_id: str = "peer", *, high_water_mark: int = 16) -> Dealer:
+    return Dealer(context, endpoint, routing_id=routing_id, max_frame_bytes=1 << 20, high_water_mark=high_water_mark)
+
+
+def until(condition: Callable[[], bool], poller: Poller) -> None:
+    """Call ``condition`` until it holds, waking at every message."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        poller.poll(0.02)
+
+
+def exchange(router: Router, dealer: Dealer, parts: list[bytes]) -> list[bytes]:
+    """Send ``parts`` to the router and back; what the dealer receives."""
+    poller = Poller(router, dealer)
+    until(lambda: dealer.send(parts), poller)
+    while (received := router.receive()) is None:
+        assert router in poller.poll(DEADLINE_SECONDS)
+    peer, frames = received
+    assert [bytes(frame) for frame in frames] == parts
+    assert router.send(peer, [bytes(frame) for frame in frames])
+    assert dealer.wait(DEADLINE_SECONDS)
+    answer = dealer.receive()
+    assert answer is not None
+    return [bytes(frame) for frame in answer]
+
+
+def test_messages_go_there_and_back_and_are_counted(context: Context) -> None:
+    parts = [b"header", b"", bytes(200_000)]  # copied, empty, and too large to be copied
+    with bind(context) as router, dial(context, router.endpoint) as dealer:
+        assert exchange(router, dealer, parts) == parts
+        assert dealer.receive() is None
+        assert router.receive() is None
+        assert dealer.bytes_out == dealer.bytes_in == 200_006
+        assert router.bytes_in == 200_006 + len("peer")
+
+
+def test_a_bound_endpoint_is_in_use(context: Context) -> None:
+    with bind(context) as router, pytest.raises(EndpointInUse, match=router.endpoint):
+        bind(context, router.endpoint)
+
+
+def test_nonsense_endpoints_are_os_errors(context: Context) -> None:
+    with pytest.raises(OSError, match="nonsense"):
+        bind(context, "nonsense")
+    with pytest.raises(OSError, match="nonsense"):
+        dial(context, "nonsense")
+
+
+def test_a_dealer_without_connection_refuses_to_queue(context: Context) -> None:
+    router = bind(context)
+    endpoint = router.endpoint
+    router.close()
+    with dial(context, endpoint) as dealer:
+        assert not dealer.send([b"x"])
+        assert not dealer.wait(0.0)
+
+
+def test_unknown_peers_cannot_be_reached(context: Context) -> None:
+    with bind(context) as router:
+        assert not router.send(b"nobody", [b"x"])
+
+
+def test_queues_are_bounded(context: Context) -> None:
+    with bind(context, high_water_mark=2) as router, dial(context, router.endpoint, high_water_mark=2) as dealer:
+        until(lambda: dealer.send([b"x"]), Poller(router))
+        # 1 MiB each: what the kernel's buffers take in is a few messages, and nobody reads.
+        sent = sum(dealer.send([bytes(1 << 20)]) for _ in range(200))
+        assert sent < 100
+
+
+def test_a_frame_beyond_the_limit_closes_the_connection_and_nothing_else(context: Context) -> None:
+    with bind(context) as router, dial(context, router.endpoint, "good") as good, dial(context, router.endpoint, "bad") as bad:
+        poller = Poller(router, good)
+        until(lambda: bad.send([b"x", bytes((1 << 20) + 1)]), poller)
+        assert exchange(router, good, [b"hello"]) == [b"hello"]
+
+
+def test_a_reconnecting_peer_takes_its_identity_over(context: Context) -> None:
+    with bind(context) as router, dial(context, router.endpoint, "same") as old:
+        assert exchange(router, old, [b"one"]) == [b"one"]
+        with dial(context, router.endpoint, "same") as new:
+            assert exchange(router, new, [b"two"]) == [b"two"]
+
+
+def test_a_dealer_moves_to_another_endpoint(context: Context) -> None:
+    with bind(context) as first, bind(context) as second, dial(context, first.endpoint) as dealer:
+        assert exchange(first, dealer, [b"one"]) == [b"one"]
+        dealer.restart_connection(second.endpoint)
+        assert exchange(second, dealer, [b"two"]) == [b"two"]
+        assert dealer.bytes_out == len(b"onetwo")
+
+
+def test_a_closed_socket_neither_sends_nor_receives(context: Context) -> None:
+    router = bind(context)
+    dealer = dial(context, router.endpoint)
+    for socket in (router, dealer):
+        socket.close()
+        socket.close()
+    assert not dealer.send([b"x"])
+    assert dealer.receive() is None
+    assert not router.send(b"peer", [b"x"])
+
+
+def test_a_waker_wakes_a_poller_from_another_thread(context: Context) -> None:
+    waker = Waker()
+    with bind(context) as router:
+        poller = Poller(router, waker)
+        assert poller.poll(0.0) == set()
+        thread = threading.Thread(target=waker.wake)
+        thread.start()
+        assert poller.poll(DEADLINE_SECONDS) == {waker}
+        thread.join()
+        for _ in range(100_000):  # far more than the pipe holds: never blocks
+            waker.wake()
+        assert poller.poll(0.0) == {waker}
+        waker.clear()
+        assert poller.poll(0.0) == set()
+        waker.wake()
+        poller.unregister(waker)
+        assert poller.poll(0.0) == set()
+    waker.close()
+    waker.wake()  # nobody to wake

@@ -1,0 +1,407 @@
+"""The client against a learner that follows docs/messaging.md, over loopback. Both are pumped by one thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+
+import numpy as np
+import pytest
+
+from herd.wire.codec import decode_header, encode, read_arrays
+from herd.wire.credit import CreditPool, Grant
+from herd.wire.layout import Array, UnrollLayout
+from herd.wire.messages import (
+    Ack,
+    Compression,
+    Credit,
+    CreditRequest,
+    EpisodeReport,
+    Goodbye,
+    Hello,
+    HelloRequired,
+    Message,
+    Refused,
+    Rejected,
+    Unrolls,
+    Welcome,
+)
+from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+from herd.wire.unroll_client import UnrollClient
+
+LAYOUT = UnrollLayout(unroll_length=4, frame_stack=2, frame_shape=(84, 84, 1), num_actions=3)
+E = 2  # unrolls per message
+DEADLINE_SECONDS = 20.0
+
+
+class Learner:
+    """The learner's rules, and nothing else of it. ``last`` and ``accepted`` outlive a restart, as a checkpoint would make them."""
+
+    def __init__(self, endpoint: str = "tcp://127.0.0.1:*", *, capacity: int = 2 * E) -> None:
+        self.capacity = capacity
+        self.last: dict[int, int] = {}
+        self.accepted: list[int] = []
+        """What ``marked`` wrote into the messages, in the order of acceptance."""
+        self.episodes: list[EpisodeReport] = []
+        self.generated_frames = 0
+        self.reject: set[int] = set()
+        self.refusal: str | None = None
+        self.answers = True
+        self.seen: list[str] = []
+        self.start(endpoint)
+
+    def start(self, endpoint: str) -> None:
+        self.context = new_context()
+        self.router = Router(self.context, endpoint, max_frame_bytes=LAYOUT.max_frame_bytes(E))
+        self.endpoint = self.router.endpoint
+        self.poller = Poller(self.router)
+        self.pool = CreditPool(self.capacity, expires_seconds=60.0)
+        self.incarnations: dict[bytes, int] = {}
+
+    def stop(self) -> None:
+        """Die with whatever is unread; returns when the port is free."""
+        self.router.close()
+        self.context.term()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start(self.endpoint)
+
+    def pump(self, timeout_seconds: float = 0.005) -> None:
+        self.poller.poll(timeout_seconds)
+        while (received := self.router.receive()) is not None:
+            peer, frames = received
+            message = decode_header(frames[0])
+            self.seen.append(message.type)
+            if self.answers:
+                self.handle(peer, message, frames)
+
+    def send(self, peer: bytes, message: Message) -> None:
+        assert self.router.send(peer, encode(message))
+
+    def announce(self, grants: list[Grant]) -> None:
+        for peer, granted in grants:
+            self.send(peer, Credit(granted_unrolls=granted))
+
+    def consume(self) -> None:
+        """Take everything off the queue."""
+        self.announce(self.pool.on_consumed(self.pool.held))
+
+    def handle(self, peer: bytes, message: Message, frames: list[memoryview]) -> None:
+        now = time.monotonic()
+        match message:
+            case Hello():
+                if self.refusal is not None:
+                    self.send(peer, Refused(request_id=message.request_id, reason=self.refusal))
+                    return
+                grants = self.pool.on_hello(peer, message.max_unrolls, now)
+                self.incarnations[peer] = message.incarnation
+                last = self.last[message.incarnation] = max(self.last.get(message.incarnation, 0), message.oldest_sequence - 1)
+                self.send(peer, Welcome(request_id=message.request_id, accepted_sequence=last, granted_unrolls=0))
+                self.announce(grants)
+            case _ if peer not in self.incarnations:
+                self.send(peer, HelloRequired(reason="unknown"))
+            case CreditRequest():
+                grants = self.pool.on_credit_request(peer, message.wanted_unrolls, now)
+                self.announce([grant for grant in grants if grant.peer != peer])
+                self.send(peer, Credit(granted_unrolls=self.pool.granted(peer)))
+            case Goodbye():
+                self.announce(self.pool.on_goodbye(peer))
+            case Unrolls():
+                self.take(peer, message, frames[1:])
+
+    def take(self, peer: bytes, message: Unrolls, payload: list[memoryview]) -> None:
+        incarnation = self.incarnations[peer]
+        last = self.last[incarnation]
+        if message.sequence > last + 1 or not self.pool.on_message_received(peer, message.num_unrolls, time.monotonic()):
+            self.send(peer, HelloRequired(reason="out of sequence or beyond credit"))
+            return
+        granted = self.pool.granted(peer)
+        if message.sequence <= last:
+            self.announce(self.pool.on_consumed(message.num_unrolls))
+            self.send(peer, Ack(sequence=last, granted_unrolls=granted))
+            return
+        self.last[incarnation] = message.sequence
+        if message.sequence in self.reject:
+            self.announce(self.pool.on_consumed(message.num_unrolls))
+            self.send(peer, Rejected(sequence=message.sequence, reason="unlucky", granted_unrolls=granted))
+            return
+        out = LAYOUT.allocate(message.num_unrolls)
+        read_arrays(message, payload, LAYOUT, out)
+        value = int(out["episode_id"][0])
+        assert np.all(out["frames"] == value % 256)
+        assert np.all(out["episode_id"] == value)
+        self.accepted.append(value)
+        self.episodes += message.episodes
+        self.generated_frames = message.generated_frames
+        self.send(peer, Ack(sequence=message.sequence, granted_unrolls=granted))
+
+
+@pytest.fixture
+def learner() -> Iterator[Learner]:
+    made = Learner()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    made = new_context()
+    yield made
+    made.term()
+
+
+def connect(context: Context, endpoint: str, *, index: int = 0, compression: Compression = "none") -> UnrollClient:
+    return UnrollClient(
+        context,
+        endpoint,
+        layout=LAYOUT,
+        run_id="run",
+        contract="contract",
+        actor_index=index,
+        max_unrolls=E,
+        compression=compression,
+        random=Random(0),
+    )
+
+
+def marked(value: int) -> dict[str, Array]:
+    """A message's arrays that say which message they are, in every frame."""
+    arrays = LAYOUT.allocate(E)
+    arrays["frames"][...] = value % 256
+    arrays["episode_id"][...] = value
+    return arrays
+
+
+def until(condition: Callable[[], bool], learner: Learner, *clients: UnrollClient) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"nothing happened; the learner saw {learner.seen[-20:]}"
+        for client in clients:
+            client.poll()
+        learner.pump()
+        for client in clients:
+            client.poll(0.001)
+
+
+def send(value: int, client: UnrollClient, learner: Learner) -> int:
+    client.request_credit(E)
+    until(lambda: client.has_credit(E), learner, client)
+    return client.send_unrolls(marked(value), num_frames=10)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_unrolls_arrive_with_their_reports_and_are_acknowledged(learner: Learner, context: Context, compression: Compression) -> None:
+    client = connect(context, learner.endpoint, compression=compression)
+    episode = EpisodeReport(task_id=0, environment_slot=1, episode_id=2, episode_return=3.0, agent_steps=4)
+    client.request_credit(E)
+    until(lambda: client.has_credit(E), learner, client)
+    assert client.send_unrolls(marked(7), num_frames=32, episodes=[episode]) == 1
+    assert (client.num_unacked, client.acked_sequence) == (1, 0)
+    until(lambda: client.num_unacked == 0, learner, client)
+    assert client.acked_sequence == 1
+    assert learner.accepted == [7]
+    assert learner.episodes == [episode]
+    assert learner.generated_frames == client.generated_frames == 32
+    assert client.bytes_out == learner.router.bytes_in - len(f"actor/0/{client.incarnation:x}") * len(learner.seen)
+    client.close()
+
+
+def test_credit_bounds_what_is_under_way(learner: Learner, context: Context) -> None:
+    client = connect(context, learner.endpoint)
+    assert not client.has_credit(E)
+    for value in (1, 2):
+        send(value, client, learner)
+    client.request_credit(E)
+    until(lambda: client.num_unacked == 0, learner, client)
+    assert not client.wait_for_credit(E, 0.01)
+    assert client.blocked_seconds >= 0.01
+    with pytest.raises(RuntimeError, match="no credit for 2 unrolls"):
+        client.send_unrolls(marked(3), num_frames=1)
+    learner.consume()
+    assert client.wait_for_credit(E, DEADLINE_SECONDS)
+    client.close()
+
+
+def test_every_actor_gets_its_turn(learner: Learner, context: Context) -> None:
+    clients = [connect(context, learner.endpoint, index=index) for index in range(5)]
+    sent: list[int] = []
+    for value in range(20):
+        for client in clients:
+            client.request_credit(E)
+        for client in clients:
+            until(lambda client=client: (learner.consume(), client.has_credit(E))[1], learner, *clients)  # type: ignore[misc]
+            sent.append(value)
+            client.send_unrolls(marked(value), num_frames=1)
+    until(lambda: all(client.num_unacked == 0 for client in clients), learner, *clients)
+    assert sorted(learner.accepted) == sent
+    for client in clients:
+        client.close()
+
+
+def test_a_learner_that_restarts_on_its_port_gets_every_message_once(learner: Learner, context: Context) -> None:
+    client = connect(context, learner.endpoint)
+    value = 0
+    for num_unread in (0, 1, 2):  # messages that the dying learner had received from the network and not read
+        for _ in range(3):
+            learner.consume()
+            send(value, client, learner)
+            value += 1
+        until(lambda: client.num_unacked == 0, learner, client)
+        learner.consume()
+        client.request_credit(E)
+        until(lambda: client.has_credit(E), learner, client)
+        for _ in range(min(num_unread, 1)):
+            client.send_unrolls(marked(value), num_frames=1)
+            value += 1
+        if num_unread == 2:  # taken, but the acknowledgement dies with the learner
+            until(lambda value=value: learner.accepted[-1:] == [value - 1], learner)  # type: ignore[misc]
+        learner.restart()
+        until(lambda: client.num_unacked == 0, learner, client)
+    assert learner.accepted == list(range(value))
+    assert client.num_sessions >= 3
+    client.close()
+
+
+def test_a_learner_restored_from_an_old_checkpoint_is_followed(learner: Learner, context: Context) -> None:
+    client = connect(context, learner.endpoint)
+    for value in range(3):
+        send(value, client, learner)
+        until(lambda: client.num_unacked == 0, learner, client)
+        learner.consume()
+    learner.last[client.incarnation] = 1  # messages 2 and 3 were acknowledged after the checkpoint: they cannot come again
+    learner.restart()
+    send(3, client, learner)
+    until(lambda: client.num_unacked == 0, learner, client)
+    assert learner.accepted == [0, 1, 2, 3]
+    assert learner.last[client.incarnation] == 4
+    client.close()
+
+
+def test_a_learner_at_another_address_gets_what_is_unacknowledged(learner: Learner, context: Context) -> None:
+    client = connect(context, learner.endpoint)
+    send(5, client, learner)
+    successor = Learner()
+    client.restart_connection(successor.endpoint)
+    until(lambda: client.num_unacked == 0, successor, client)
+    assert successor.accepted == [5]
+    client.close()
+    successor.stop()
+
+
+def test_a_forgotten_session_is_opened_again_and_nothing_is_lost(learner: Learner, context: Context) -> None:
+    client = connect(context, learner.endpoint)
+    client.request_credit(E)
+    until(lambda: client.has_credit(E), learner, client)
+    learner.pool.expire(time.monotonic() + 61.0)  # silent for too long
+    client.send_unrolls(marked(1), num_frames=1)
+    until(lambda: client.num_unacked == 0, learner, client)
+    assert learner.accepted == [1]
+    assert client.num_sessions == 2
+    client.close()
+
+
+def test_a_silent_learner_is_greeted_again(learner: Learner, context: Context) -> None:
+    client = connect(context, learner.endpoint)
+    send(1, client, learner)
+    learner.answers = False
+    until(lambda: learner.seen[-1] == "hello", learner, client)
+    learner.answers = True
+    until(lambda: client.num_unacked == 0, learner, client)
+    assert learner.accepted == [1]
+    client.close()
+
+
+def test_a_rejected_message_is_not_sent_again(learner: Learner, context: Context) -> None:
+    learner.reject = {1}
+    client = connect(context, learner.endpoint)
+    for value in (1, 2):
+        send(value, client, learner)
+    until(lambda: client.num_unacked == 0, learner, client)
+    assert learner.accepted == [2]
+    assert (client.num_rejected, client.last_rejection) == (1, "unlucky")
+    assert learner.seen.count("unrolls") == 2
+    client.close()
+
+
+def test_a_refusal_is_told_until_the_right_learner_comes(learner: Learner, context: Context) -> None:
+    learner.refusal = "another contract"
+    client = connect(context, learner.endpoint)
+    until(lambda: client.refused is not None, learner, client)
+    assert client.refused == "another contract"
+    assert not client.connect(0.0)
+    learner.refusal = None
+    until(lambda: client.connected, learner, client)
+    assert client.refused is None
+    client.close()
+
+
+def test_goodbye_returns_the_credit(learner: Learner, context: Context) -> None:
+    client = connect(context, learner.endpoint)
+    client.request_credit(E)
+    until(lambda: client.has_credit(E), learner, client)
+    assert learner.pool.granted_unused == E
+    client.close()
+    until(lambda: learner.pool.granted_unused == 0, learner)
+    assert learner.seen[-1] == "goodbye"
+
+
+def test_an_answer_that_breaks_the_protocol_is_counted_and_changes_nothing(context: Context) -> None:
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1) as router:
+        client = connect(context, router.endpoint)
+        poller = Poller(router)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while (received := router.receive()) is None:
+            assert time.monotonic() < deadline
+            client.poll()
+            poller.poll(0.01)
+        router.send(received[0], [b"\xc1"])
+        while not client.num_malformed:
+            assert time.monotonic() < deadline
+            client.poll(0.1)
+        assert not client.connected
+        client.close()
+
+
+def test_without_a_learner_nothing_blocks(context: Context) -> None:
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1) as router:
+        endpoint = router.endpoint
+    client = connect(context, endpoint)
+    start = time.monotonic()
+    client.poll()
+    client.request_credit(E)
+    assert not client.connect(0.05)
+    assert not client.wait_for_credit(E, 0.05)
+    client.close()
+    assert time.monotonic() - start < 5.0
+
+
+def test_arrays_that_do_not_fit_the_layout_stay_here(learner: Learner, context: Context) -> None:
+    client = connect(context, learner.endpoint)
+    client.request_credit(E)
+    until(lambda: client.has_credit(E), learner, client)
+    missing = marked(1)
+    del missing["rewards"]
+    uneven = {**marked(1), "rewards": np.zeros((E + 1, 4), np.float32)}
+    wide = {**marked(1), "rewards": np.zeros((E, 4), np.float64)}
+    for arrays in (missing, uneven, wide, LAYOUT.allocate(E + 1), LAYOUT.allocate(0)):
+        with pytest.raises(ValueError, match="array"):
+            client.send_unrolls(arrays, num_frames=1)
+    assert client.num_unacked == client.generated_frames == 0
+    client.close()
+
+
+def test_a_foreign_dealer_cannot_disturb_a_session(learner: Learner, context: Context) -> None:
+    client = connect(context, learner.endpoint)
+    send(1, client, learner)
+    with Dealer(context, learner.endpoint, routing_id="stranger", max_frame_bytes=1) as stranger:
+        header = Unrolls(sequence=1, generated_frames=1, num_frames=1, num_unrolls=1)
+        until(lambda: stranger.send(encode(header)), learner, client)
+        until(lambda: stranger.wait(0.0), learner, client)
+        answer = stranger.receive()
+        assert answer is not None
+        assert isinstance(decode_header(answer[0]), HelloRequired)
+    until(lambda: client.num_unacked == 0, learner, client)
+    assert learner.accepted == [1]
+    client.close()

@@ -1,0 +1,304 @@
+"""Client and publisher against a tiny parameter server, over loopback. One thread pumps all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from herd.wire.codec import Frame, decode_header, encode, payload_digest
+from herd.wire.messages import (
+    GetWeights,
+    Message,
+    NotModified,
+    Published,
+    PublishHeartbeat,
+    PublishSlice,
+    Refused,
+    SliceWanted,
+    StalePublish,
+    Weights,
+)
+from herd.wire.sockets import Context, Poller, Router, new_context
+from herd.wire.weights_client import Version, WeightsClient, WeightsFrame, WeightsPublisher
+
+DEADLINE_SECONDS = 20.0
+
+
+class Server:
+    """Keeps one version, in however many slices were put into ``held``."""
+
+    def __init__(self) -> None:
+        self.held: tuple[Version, list[bytes]] | None = None
+        self.published: list[Version] = []
+        self.seen: list[Message] = []
+        self.digests: list[str] | None = None
+        self.refusal: str | None = None
+        self.answers = True
+        self.start("tcp://127.0.0.1:*")
+
+    def start(self, endpoint: str) -> None:
+        self.context = new_context()
+        self.router = Router(self.context, endpoint, max_frame_bytes=1 << 20)
+        self.endpoint = self.router.endpoint
+        self.poller = Poller(self.router)
+
+    def stop(self) -> None:
+        self.router.close()
+        self.context.term()
+
+    def restart(self) -> None:
+        """Come back with nothing."""
+        self.stop()
+        self.held = None
+        self.start(self.endpoint)
+
+    def pump(self) -> None:
+        self.poller.poll(0.005)
+        while (received := self.router.receive()) is not None:
+            peer, frames = received
+            message = decode_header(frames[0])
+            self.seen.append(message)
+            if self.answers:
+                reply, payloads = self.answer(message, frames[1:])
+                self.router.send(peer, [*encode(reply), *payloads])
+
+    def answer(self, message: Message, payload: list[memoryview]) -> tuple[Message, list[Frame]]:
+        request_id = message.request_id if isinstance(message, GetWeights) else None
+        if self.refusal is not None:
+            return Refused(request_id=request_id, reason=self.refusal), []
+        match message:
+            case GetWeights(have=have):
+                if self.held is None or (have is not None and have >= self.held[0]):
+                    return NotModified(request_id=message.request_id, held=None if self.held is None else self.held[0]), []
+                (lineage, updates), slices = self.held
+                digests = tuple(self.digests or map(payload_digest, slices))
+                return Weights(request_id=message.request_id, lineage=lineage, updates=updates, digests=digests), list(slices)
+            case PublishSlice() | PublishHeartbeat():
+                version = (message.lineage, message.updates)
+                if self.held is not None and self.held[0] > version:
+                    return StalePublish(lineage=self.held[0][0], updates=self.held[0][1]), []
+                if isinstance(message, PublishSlice):
+                    assert payload_digest(payload[0]) == message.digest
+                    self.held = (version, [bytes(payload[0])])
+                    self.published.append(version)
+                elif self.held is None:
+                    return SliceWanted(lineage=message.lineage, updates=message.updates, index=message.index), []
+                return Published(lineage=message.lineage, updates=message.updates, index=message.index), []
+        raise AssertionError(message)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    made = new_context()
+    yield made
+    made.term()
+
+
+@pytest.fixture
+def client(server: Server, context: Context) -> Iterator[WeightsClient]:
+    made = WeightsClient(context, server.endpoint, run_id="run", contract="contract", random=Random(0))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def publisher(server: Server, context: Context) -> Iterator[WeightsPublisher]:
+    made = WeightsPublisher(context, server.endpoint, run_id="run", contract="contract", random=Random(0))
+    yield made
+    made.close()
+
+
+def until(condition: Callable[[], bool], server: Server, *pumps: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"nothing happened; the server saw {server.seen[-5:]}"
+        for pump in pumps:
+            pump()
+        server.pump()
+
+
+def pull(client: WeightsClient, server: Server, have: Version | None) -> WeightsFrame | None:
+    """One request until its answer."""
+    client.request(have)
+    found: list[WeightsFrame] = []
+
+    def poll() -> None:
+        if (frame := client.poll()) is not None:
+            found.append(frame)
+
+    until(lambda: not client.pending, server, poll)
+    return found[0] if found else None
+
+
+def test_newer_weights_come_in_slices(server: Server, client: WeightsClient) -> None:
+    server.held = ((1, 5), [b"left", bytes(200_000)])
+    frame = pull(client, server, None)
+    assert frame is not None
+    assert frame.version == client.held == (1, 5)
+    assert [bytes(part) for part in frame.slices] == [b"left", bytes(200_000)]
+    assert all(part.readonly for part in frame.slices)
+
+
+@pytest.mark.parametrize(("have", "newer"), [((1, 4), True), ((0, 9), True), ((1, 5), False), ((1, 6), False), ((2, 0), False)])
+def test_only_newer_weights_come(server: Server, client: WeightsClient, have: Version, newer: bool) -> None:
+    server.held = ((1, 5), [b"w"])
+    assert (pull(client, server, have) is not None) == newer
+    assert client.held == (1, 5)
+
+
+def test_a_second_request_waits_for_the_first(server: Server, client: WeightsClient) -> None:
+    server.held = ((1, 5), [b"w"])
+    client.request(None)
+    assert client.pending
+    client.request((9, 9))
+    frame = pull(client, server, (9, 9))
+    assert frame is not None  # the answer to the first
+    requests = [message.have for message in server.seen if isinstance(message, GetWeights)]
+    assert requests == [None]
+
+
+def test_an_empty_server_is_not_asked_in_a_loop(server: Server, client: WeightsClient) -> None:
+    start = time.monotonic()
+    for _ in range(3):
+        assert pull(client, server, None) is None
+    elapsed = time.monotonic() - start
+    assert client.held is None
+    assert elapsed >= 2 * 0.25  # the pause between 'I have nothing' and the next question
+
+
+def test_damaged_weights_are_dropped_and_asked_for_again(server: Server, client: WeightsClient) -> None:
+    server.held = ((1, 5), [b"w"])
+    server.digests = ["0" * 64]
+    client.request(None)
+    until(lambda: client.num_malformed == 1, server, client.poll)
+    assert client.pending
+    server.digests = [payload_digest(b"w"), payload_digest(b"w")]  # one frame too few
+    until(lambda: client.num_malformed == 2, server, client.poll)
+    server.digests = None
+    frame = pull(client, server, None)
+    assert frame is not None
+    assert bytes(frame.slices[0]) == b"w"
+
+
+def test_an_unanswered_request_is_repeated_and_late_answers_are_ignored(server: Server, client: WeightsClient) -> None:
+    server.answers = False
+    client.request(None)
+    until(lambda: len(server.seen) == 2, server, client.poll)
+    first, second = server.seen
+    assert isinstance(first, GetWeights)
+    assert isinstance(second, GetWeights)
+    assert first.request_id < second.request_id
+    server.answers = True
+    late = Weights(request_id=first.request_id, lineage=7, updates=7, digests=(payload_digest(b"late"),))
+    peer = client.socket._routing_id
+    assert server.router.send(peer, [*encode(late), b"late"])
+    server.held = ((8, 8), [b"w"])
+    frame = pull(client, server, None)
+    assert frame is not None
+    assert frame.version == (8, 8)
+
+
+def test_a_restarted_server_is_found(server: Server, client: WeightsClient) -> None:
+    server.held = ((1, 5), [b"w"])
+    assert pull(client, server, None) is not None
+    server.restart()
+    server.held = ((1, 6), [b"w"])
+    frame = pull(client, server, (1, 5))
+    assert frame is not None
+    assert frame.version == (1, 6)
+
+
+def test_a_refused_client_knows_why(server: Server, client: WeightsClient) -> None:
+    server.refusal = "another run"
+    client.request(None)
+    until(lambda: client.refused == "another run", server, client.poll)
+    server.refusal = None
+    server.held = ((1, 1), [b"w"])
+    assert pull(client, server, None) is not None
+    assert client.refused is None
+
+
+def test_no_server_no_wait(context: Context) -> None:
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1) as router:
+        endpoint = router.endpoint
+    client = WeightsClient(context, endpoint, run_id="run", contract="contract")
+    client.request(None)
+    start = time.monotonic()
+    assert client.poll(0.1) is None
+    assert 0.05 < time.monotonic() - start < 5.0
+    assert client.pending
+    client.close()
+
+
+def test_what_is_published_is_served(server: Server, client: WeightsClient, publisher: WeightsPublisher) -> None:
+    publisher.publish(1, 5, 0, 1, b"weights")
+    until(lambda: publisher.confirmed, server, publisher.poll)
+    frame = pull(client, server, None)
+    assert frame is not None
+    assert (frame.version, bytes(frame.slices[0])) == ((1, 5), b"weights")
+
+
+def test_the_latest_wins(server: Server, publisher: WeightsPublisher) -> None:
+    publisher.publish(1, 0, 0, 1, b"first")
+    until(lambda: publisher.confirmed, server, publisher.poll)
+    server.answers = False
+    for updates in range(1, 50):
+        publisher.publish(1, updates, 0, 1, b"%d" % updates)
+    until(lambda: len(server.seen) >= 2, server)
+    server.held, server.answers = ((1, 1), [b"1"]), True
+    until(lambda: publisher.confirmed, server, publisher.poll)
+    assert server.published == [(1, 0), (1, 49)]  # version 1 was seen and not taken; the 47 between never left
+    assert len([message for message in server.seen if isinstance(message, PublishSlice)]) == 3
+
+
+def test_a_restarted_server_gets_the_weights_again(server: Server, publisher: WeightsPublisher) -> None:
+    publisher.publish(1, 5, 0, 1, b"weights")
+    until(lambda: publisher.confirmed, server, publisher.poll)
+    server.restart()
+    until(lambda: server.held is not None, server, publisher.poll)
+    assert server.held == ((1, 5), [b"weights"])
+    assert any(isinstance(message, PublishHeartbeat) for message in server.seen)
+
+
+def test_a_lost_publication_is_repeated(server: Server, publisher: WeightsPublisher) -> None:
+    server.answers = False
+    publisher.publish(1, 5, 0, 1, b"weights")
+    until(lambda: len(server.seen) == 1, server, publisher.poll)
+    server.restart()
+    server.answers = True
+    until(lambda: publisher.confirmed, server, publisher.poll)
+    assert server.published == [(1, 5)]
+
+
+@pytest.mark.parametrize("held", [(3, 5), (4, 0)])
+def test_a_learner_that_went_back_learns_of_the_newer_lineage(server: Server, publisher: WeightsPublisher, held: Version) -> None:
+    server.held = (held, [b"newer"])
+    publisher.publish(3, 4, 0, 1, b"old")
+    until(lambda: publisher.newer_lineage is not None, server, publisher.poll)
+    assert publisher.newer_lineage == held[0]
+    assert server.published == []
+    num_seen = len(server.seen)
+    publisher.publish(held[0], 100, 0, 1, b"the same lineage: not sent")
+    publisher.publish(held[0] + 1, 4, 0, 1, b"a new lineage")
+    until(lambda: publisher.confirmed, server, publisher.poll)
+    assert server.published == [(held[0] + 1, 4)]
+    assert len(server.seen) == num_seen + 1
+
+
+def test_a_refused_publisher_knows_why(server: Server, publisher: WeightsPublisher) -> None:
+    server.refusal = "another contract"
+    publisher.publish(1, 1, 0, 1, b"w")
+    until(lambda: publisher.refused == "another contract", server, publisher.poll)
+    server.refusal = None
+    until(lambda: publisher.confirmed, server, publisher.poll)
+    assert publisher.refused is None
