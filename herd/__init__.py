@@ -1,0 +1,1 @@
+"""The library that the services are made of. It imports no service."""

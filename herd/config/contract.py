@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from herd.config.settings import RunSettings
+if TYPE_CHECKING:
+    from herd.config.settings import RunSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ class EnvSettings(Section):
     suite: Literal["atari", "catch"] = "atari"
     """Family of environments."""
     tasks: tuple[str, ...] = Field(default=("breakout",), min_length=1)
-    """Atari: lower-case ALE names such as ``ms_pacman``. Catch: ``catch`` or ``catch_instructed``. Several make a multi-task run, dealt to environment slots round-robin."""
+    """Atari: lower-case ALE names such as ``ms_pacman``. Catch: ``catch`` or ``catch_instructed``. Several make a multi-task run,
+    dealt to environment slots round-robin."""
     action_set: Literal["minimal", "full"] = "minimal"
     """Atari: the game's own actions, or all 18 (required when several games are played)."""
     action_repeat: PositiveInt = 4
@@ -62,7 +63,8 @@ class NetworkSettings(Section):
     """The agent's network (IMPALA Fig. 3)."""
 
     torso: Literal["shallow", "nature", "deep", "mlp"] = "shallow"
-    """``shallow``: Fig. 3 left; ``nature``: three convolutions; ``deep``: the residual net of Fig. 3 right; ``mlp``: for boards such as Catch."""
+    """``shallow``: Fig. 3 left; ``nature``: three convolutions; ``deep``: the residual net of Fig. 3 right; ``mlp``: for boards such
+    as Catch."""
     width_multiplier: PositiveInt = 1
     """Multiplies the convolutions' channels (LASER: 4 on Atari)."""
     core: Literal["none", "lstm"] = "none"
@@ -187,9 +189,11 @@ class LearnerSettings(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """``auto``: a GPU where there is one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of convolutions and matrix products; parameters, losses and statistics stay float32. ``auto``: bfloat16 where the processor has it."""
+    """Of convolutions and matrix products; parameters, losses and statistics stay float32. ``auto``: bfloat16 where the processor
+    has it."""
     micro_batch_size: PositiveInt | None = None
-    """Unrolls per forward and backward pass (gradients are summed, the update is the same); null chooses by network and device."""
+    """Unrolls per forward and backward pass (gradients are summed, the update is the same); null chooses by network and
+    device."""
     threads: PositiveInt | None = None
     """Torch threads; null takes the CPUs this process may use."""
     publish_interval_updates: PositiveInt = 1

@@ -12,7 +12,7 @@ from herd.checkpoints.weights import load_into
 from herd.config.loading import SettingsError, load_settings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
-from herd.process.hardware import cpu_has_bfloat16
+from herd.process.hardware import choose_precision, cpu_has_bfloat16
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,9 +27,7 @@ class EvaluationError(Exception):
 
 def inference_precision(settings: RunSettings) -> torch.dtype:
     """Of convolutions in play: as the run's actors choose it on this machine."""
-    choice = settings.actor.inference_precision
-    if choice == "auto":
-        choice = "bfloat16" if cpu_has_bfloat16() else "float32"
+    choice = choose_precision(settings.actor.inference_precision, has_bfloat16=cpu_has_bfloat16())
     return torch.bfloat16 if choice == "bfloat16" else torch.float32
 
 

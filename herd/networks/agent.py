@@ -15,8 +15,9 @@ import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor, nn
 
 from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
+from herd.networks.layers import Convolution, Dense, PixelConvolution
 from herd.networks.recurrent import LSTMCore
-from herd.networks.torsos import Convolution, Dense, PixelConvolution, build_torso
+from herd.networks.torsos import build_torso
 
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec

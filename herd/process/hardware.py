@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Literal
+
+Precision = Literal["float32", "bfloat16"]
 
 CGROUP_V2_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 CGROUP_V1_QUOTA = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
@@ -27,6 +30,13 @@ def cpu_has_bfloat16() -> bool:
     except OSError:
         return False
     return any(BF16_FLAGS & set(line.partition(":")[2].split()) for line in lines if line.startswith(("flags", "Features")))
+
+
+def choose_precision(wanted: Precision | Literal["auto"], *, has_bfloat16: bool) -> Precision:
+    """What a setting of precision means on a processor: ``auto`` takes bfloat16 where it is native."""
+    if wanted == "auto":
+        return "bfloat16" if has_bfloat16 else "float32"
+    return wanted
 
 
 def _cgroup_cpus() -> float | None:

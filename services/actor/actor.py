@@ -13,7 +13,7 @@ from herd.checkpoints.weights import decode_weights
 from herd.config.contract import contract_digest
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec, make_environments
-from herd.process.hardware import cpu_has_bfloat16
+from herd.process.hardware import choose_precision, cpu_has_bfloat16
 from herd.process.startup import announce_process
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
 from herd.telemetry.telemetry import Telemetry
@@ -82,8 +82,8 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 
 def inference_precision(settings: RunSettings) -> torch.dtype:
     """bfloat16 where it was asked for or the CPU has it."""
-    wanted = settings.actor.inference_precision
-    return torch.bfloat16 if wanted == "bfloat16" or (wanted == "auto" and cpu_has_bfloat16()) else torch.float32
+    choice = choose_precision(settings.actor.inference_precision, has_bfloat16=cpu_has_bfloat16())
+    return torch.bfloat16 if choice == "bfloat16" else torch.float32
 
 
 class Actor:

@@ -11,8 +11,7 @@ from herd.telemetry import metric_names as names
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client import Counter
-
+    from herd.telemetry import Counter
     from herd.telemetry.telemetry import Telemetry
     from herd.wire.unroll_client import UnrollClient
 

@@ -7,12 +7,11 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from herd.wire.weights_client import WeightsPublisher
-
 from herd.telemetry.logs import get_logger, warn_limited
 from herd.wire.codec import MalformedMessage, encode
 from herd.wire.credit import CreditPool
 from herd.wire.sockets import Poller, Router, Waker, new_context
+from herd.wire.weights_client import WeightsPublisher
 from services.learner.ingest import Ingest, Reply
 
 if TYPE_CHECKING:
@@ -165,4 +164,3 @@ class IoThread:
     def _count_bytes(self) -> None:
         for stream, socket in (("unrolls", self._router), ("weights", self._publisher.socket)):
             self._meters.wire_bytes(stream, socket.bytes_in, socket.bytes_out)
-

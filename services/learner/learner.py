@@ -14,7 +14,7 @@ from herd.checkpoints.weights import encode_weights
 from herd.config.contract import contract_digest
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec
-from herd.process.hardware import cpu_has_bfloat16, usable_cpus
+from herd.process.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
 from herd.process.startup import announce_process
 from herd.telemetry.logs import configure_logging, get_logger
 from herd.telemetry.telemetry import Telemetry
@@ -64,8 +64,8 @@ def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     name = settings.learner.device
     device = torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
     has_bfloat16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_has_bfloat16()
-    wanted = settings.learner.precision
-    return device, torch.bfloat16 if wanted == "bfloat16" or (wanted == "auto" and has_bfloat16) else torch.float32
+    choice = choose_precision(settings.learner.precision, has_bfloat16=has_bfloat16)
+    return device, torch.bfloat16 if choice == "bfloat16" else torch.float32
 
 
 class Learner:

@@ -57,7 +57,6 @@ class RunStatistics:
         self.env_frames = 0
         self.learner_updates = 0
         self._wall_seconds_before = 0.0
-        self._training_seconds = 0.0
         self._lag = _Mean()
         self._lag_window = _Mean()
         self._last_update: UpdateStatistics | None = None
@@ -113,12 +112,12 @@ class RunStatistics:
             "policy_lag_mean": lag.mean,
             "policy_lag_max": lag.maximum,
             "learning_rate": learning_rate,
-            "loss_total": update.losses.total if update else None,
-            "loss_policy": update.losses.policy if update else None,
-            "loss_value": update.losses.value if update else None,
-            "entropy": update.losses.entropy if update else None,
-            "mean_rho": update.losses.mean_rho if update else None,
-            "gradient_norm": update.gradient_norm if update else None,
+            "loss_total": _finite(update.losses.total) if update else None,
+            "loss_policy": _finite(update.losses.policy) if update else None,
+            "loss_value": _finite(update.losses.value) if update else None,
+            "entropy": _finite(update.losses.entropy) if update else None,
+            "mean_rho": _finite(update.losses.mean_rho) if update else None,
+            "gradient_norm": _finite(update.gradient_norm) if update else None,
             "tasks": {
                 name: {"env_frames": task.env_frames, "episodes": task.episodes, "episode_return_mean_100": task.mean_return}
                 for name, task in self.tasks.items()
@@ -176,3 +175,8 @@ class RunStatistics:
             task = self.tasks[name]
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
+
+
+def _finite(value: float) -> float | None:
+    """``value`` as JSON can hold it: a skipped update's numbers may be infinite or not a number."""
+    return value if math.isfinite(value) else None

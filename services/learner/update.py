@@ -122,7 +122,8 @@ class Update:
             parameter = self._parameters.get(name)
             if parameter is None or parameter.shape != tensor.shape:
                 raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} fits no parameter of this network")
-            self.optimizer.state[parameter][slot] = tensor.to(self._device, copy=True)
+            # In the parameter's own memory order: in another one, the optimizer's fused operations fall back to slow ones.
+            self.optimizer.state[parameter][slot] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
 
     def _loss(self, unrolls: Batch, num_valid: Tensor) -> LossTerms:
         core_reset = unrolls["core_reset"].t()

@@ -43,7 +43,7 @@ class Leaser:
 def context() -> Iterator[Context]:
     made = new_context()
     yield made
-    made.term()
+    made.destroy(linger=0)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ DEADLINE_SECONDS = 20.0
 def context() -> Iterator[Context]:
     made = new_context()
     yield made
-    made.term()
+    made.destroy(linger=0)
 
 
 def bind(context: Context, endpoint: str = "tcp://127.0.0.1:*", *, max_frame_bytes: int = 1 << 20, high_water_mark: int = 16) -> Router:

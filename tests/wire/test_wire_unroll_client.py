@@ -62,7 +62,7 @@ class Learner:
     def stop(self) -> None:
         """Die with whatever is unread; returns when the port is free."""
         self.router.close()
-        self.context.term()
+        self.context.destroy(linger=0)
 
     def restart(self) -> None:
         self.stop()
@@ -149,7 +149,7 @@ def learner() -> Iterator[Learner]:
 def context() -> Iterator[Context]:
     made = new_context()
     yield made
-    made.term()
+    made.destroy(linger=0)
 
 
 def connect(context: Context, endpoint: str, *, index: int = 0, compression: Compression = "none") -> UnrollClient:

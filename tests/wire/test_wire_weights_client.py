@@ -47,7 +47,7 @@ class Server:
 
     def stop(self) -> None:
         self.router.close()
-        self.context.term()
+        self.context.destroy(linger=0)
 
     def restart(self) -> None:
         """Come back with nothing."""
@@ -101,7 +101,7 @@ def server() -> Iterator[Server]:
 def context() -> Iterator[Context]:
     made = new_context()
     yield made
-    made.term()
+    made.destroy(linger=0)
 
 
 @pytest.fixture

@@ -1,0 +1,176 @@
+"""What the learner computes from an unroll is what the actor saw: restacked frames bit for bit, and importance ratios of 1.
+
+A real policy plays real environments; games end, lives are lost and time limits strike inside unrolls and on their borders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from herd.algorithms import actor_critic
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec, make_environments
+from herd.networks.frame_stack import restack
+from herd.wire.run_layout import run_layout
+from services.actor.policy import Policy
+from services.actor.unroll import UnrollBuilder
+from services.learner.update import Update
+
+RECURRENT = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
+CATCH = {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
+# Time limits of a few steps: every kind of end occurs within some dozens of steps.
+BREAKOUT = {"suite": "atari", "tasks": ("breakout",), "fire_on_reset": True, "noop_max": 4, "max_episode_frames": 200}
+CASES = {
+    "catch": {"env": CATCH, "network": {"torso": "mlp"}},
+    "catch one frame": {"env": {**CATCH, "frame_stack": 1}, "network": {"torso": "mlp"}},
+    "catch truncated, recurrent": {"env": {**CATCH, "max_episode_frames": 4}, "network": {"torso": "mlp", **RECURRENT}},
+    "catch instructed": {
+        "env": {**CATCH, "tasks": ("catch", "catch_instructed")},
+        "network": {"torso": "mlp", "language": True, "last_action_and_reward": True},
+    },
+    "breakout": {"env": BREAKOUT, "network": {"torso": "shallow"}},
+    "breakout recurrent": {"env": BREAKOUT, "network": {"torso": "shallow", **RECURRENT}},
+    "breakout in colour": {"env": {**BREAKOUT, "grayscale": False, "frame_stack": 2}, "network": {"torso": "shallow"}},
+}
+UNROLL_LENGTH = 7  # Catch's games of 5 + 1 steps end at every row sooner or later
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@dataclass
+class Played:
+    """What an actor made, and what it saw while it did."""
+
+    settings: RunSettings
+    update: Update
+    unrolls: list[dict[str, NDArray[Any]]]
+    stacks: list[NDArray[np.uint8]]
+    """[T + 1, E, S * C, H, W] by unroll."""
+
+
+def _settings(case: str) -> RunSettings:
+    return RunSettings.model_validate(
+        {
+            **CASES[case],
+            "algorithm": {"unroll_length": UNROLL_LENGTH, "reward_shaping": "soft_asymmetric"},
+            "actor": {"environments": 3},
+            "learner": {"batch_size": 3, "queue_batches": 4, "micro_batch_size": 2},
+        }
+    )
+
+
+def _play(case: str, num_unrolls: int) -> Played:
+    settings = _settings(case)
+    spec = environment_spec(settings.env)
+    layout = run_layout(settings, spec)
+    num_environments = settings.actor.environments
+    update = Update(settings, spec, torch.device("cpu"), torch.float32)
+    with torch.no_grad():
+        # A policy far from uniform, or a wrong input would hardly show in the ratios.
+        update.agent.policy_head.weight.mul_(300.0)
+    policy = Policy(settings, spec, num_environments=num_environments, precision=torch.float32, seed=5)
+    policy.load(update.agent.state_dict())
+    environments = make_environments(settings.env, num_environments=num_environments, first_slot=0, seed=3, num_threads=1)
+    builder = UnrollBuilder(layout, task_ids=environments.task_ids, first_slot=0)
+    played = Played(settings, update, [], [])
+    observation = environments.reset()
+    for _ in range(num_unrolls):
+        builder.begin(layout.allocate(num_environments), observation, policy.core_state, (1, 0))
+        stacks = [observation.stack.copy()]
+        for _ in range(UNROLL_LENGTH):
+            actions, logits = policy.act(observation, builder.core_reset, builder.last_actions, builder.last_rewards)
+            transition = environments.step(actions)
+            builder.add(actions, logits, 1.0, transition)
+            observation = transition.observation
+            stacks.append(observation.stack.copy())
+        played.unrolls.append(builder.finish((1, 0)))
+        played.stacks.append(np.stack(stacks))
+    environments.close()
+    return played
+
+
+@pytest.fixture(scope="module")
+def played() -> dict[str, Played]:
+    """By case, played once."""
+    torch.set_num_threads(1)
+    return {case: _play(case, 30 if "breakout" in case else 12) for case in CASES}
+
+
+def _tensors(unroll: dict[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array) for name, array in unroll.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_importance_ratios_are_one(played: dict[str, Played], case: str) -> None:
+    run = played[case]
+    for unroll in run.unrolls:
+        batch = _tensors(unroll)
+        with mock.patch("services.learner.update.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+            losses = run.update.forward_backward(batch)
+        valid = 0
+        for call in loss.call_args_list:  # one per micro-batch
+            arguments = call.kwargs
+            target = actor_critic.log_prob(arguments["target_logits"].detach(), arguments["actions"])
+            behaviour = actor_critic.log_prob(arguments["behaviour_logits"], arguments["actions"])
+            # At every row, those that only reset a game included.
+            torch.testing.assert_close((target - behaviour).exp(), torch.ones_like(target), rtol=0, atol=1e-4)
+            torch.testing.assert_close(arguments["target_logits"].detach(), arguments["behaviour_logits"], rtol=1e-4, atol=1e-4)
+            valid += int(arguments["row_valid"].sum())
+        assert valid == int(unroll["row_valid"].sum())
+        assert losses.mean_rho == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_restacked_frames_are_the_actors_bit_for_bit(played: dict[str, Played], case: str) -> None:
+    for unroll, stacks in zip(played[case].unrolls, played[case].stacks, strict=True):
+        frames = torch.from_numpy(unroll["frames"])
+        history = torch.from_numpy(unroll["history_frames"]) if "history_frames" in unroll else frames[:, :0]
+        assert torch.equal(restack(history, frames, torch.from_numpy(unroll["game_reset"])), torch.from_numpy(stacks))
+
+
+def test_the_cases_hold_every_kind_of_end(played: dict[str, Played]) -> None:
+    """Without these the two tests above would say little."""
+    ends: dict[str, dict[str, int]] = {}
+    for case, run in played.items():
+        joined = {
+            name: np.concatenate([unroll[name] for unroll in run.unrolls], axis=1) for name in ("terminated", "truncated", "row_valid")
+        }
+        lost_lives = joined["terminated"][:, :-1] & joined["row_valid"][:, 1:]
+        ends[case] = {
+            "terminated": int(joined["terminated"].sum()),
+            "truncated": int(joined["truncated"].sum()),
+            "resets": int((~joined["row_valid"]).sum()),
+            "lives": int(lost_lives.sum()),
+            "reset at row 0": int(sum(unroll["game_reset"][:, 0].sum() for unroll in run.unrolls[1:])),
+        }
+    assert ends["catch"]["terminated"] > 20
+    assert ends["catch"]["reset at row 0"] > 0
+    assert ends["catch truncated, recurrent"]["truncated"] > 20
+    for case in ("breakout", "breakout recurrent", "breakout in colour"):
+        assert min(ends[case]["lives"], ends[case]["truncated"], ends[case]["resets"]) > 0, (case, ends)
+
+
+@pytest.mark.parametrize("field", ["core_reset", "last_action", "last_reward", "initial_core_state", "game_reset", "actions", "rewards"])
+def test_the_ratios_tell_when_a_field_is_wrong(played: dict[str, Played], field: str) -> None:
+    """The network reads all of these; each one, spoiled, must show."""
+    run = played["catch truncated, recurrent"]
+    rhos = []
+    for unroll in run.unrolls[1:]:
+        batch = _tensors(unroll)
+        wrong = batch[field]
+        batch[field] = ~wrong if wrong.dtype == torch.bool else (wrong + 1) % 3 if wrong.dtype == torch.int32 else wrong + 1.0
+        rhos.append(run.update.forward_backward(batch).mean_rho)
+    assert min(rhos) < 0.999

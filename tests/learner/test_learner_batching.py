@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from herd.config.settings import RunSettings
+from services.learner.batching import BatchAssembler
+from services.learner.queue import QueuedUnroll, UnrollQueue
+from tests.learner.small_unrolls import LAYOUT
+
+
+def _settings(batch_size: int, fraction: float = 0.0, capacity: int = 100) -> RunSettings:
+    return RunSettings.model_validate(
+        {
+            "learner": {"batch_size": batch_size},
+            "replay": {"fraction": fraction, "capacity_unrolls": capacity},
+            "actor": {"environments": 1},
+        }
+    )
+
+
+def _queued(sizes: list[int]) -> list[QueuedUnroll]:
+    """Blocks of these sizes; unroll number n holds values that only n gives."""
+    queue = UnrollQueue(LAYOUT)
+    unrolls = []
+    for size in sizes:
+        block = queue.new_block(size)
+        for row in range(size):
+            unrolls.append(QueuedUnroll(block, row, (0, 1), (1, 0), 0, 8))
+            for name, values in _values(len(unrolls)).items():
+                block.arrays[name][row] = values
+    return unrolls
+
+
+def _values(number: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(number)
+    return {field.name: random.integers(0, 2 if field.dtype == bool else 100, field.shape).astype(field.dtype) for field in LAYOUT.fields}
+
+
+def _holds(batch: dict[str, torch.Tensor], place: int, number: int) -> bool:
+    return all(np.array_equal(batch[name][place].numpy(), values) for name, values in _values(number).items())
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())
+def test_every_unroll_comes_whole_and_in_order_from_any_blocks(sizes: list[int], data: st.DataObject) -> None:
+    """Runs of neighbours are copied at once: gaps (stale ones were dropped) and borders of blocks must not confuse it."""
+    unrolls = _queued(sizes)
+    numbers = sorted(data.draw(st.sets(st.integers(1, len(unrolls)), min_size=1)))
+    assembler = BatchAssembler(LAYOUT, _settings(len(numbers)), torch.device("cpu"))
+    batch = assembler.assemble([unrolls[number - 1] for number in numbers])
+    assert {len(tensor) for tensor in batch.values()} == {len(numbers)}
+    assert all(_holds(batch, place, number) for place, number in enumerate(numbers))
+
+
+def test_the_batch_is_a_copy_whose_blocks_may_be_written_again() -> None:
+    (unroll,) = _queued([1])
+    batch = BatchAssembler(LAYOUT, _settings(1), torch.device("cpu")).assemble([unroll])
+    unroll.block.arrays["frames"][...] = 0
+    assert _holds(batch, 0, 1)
+
+
+@pytest.mark.parametrize(("batch_size", "fraction", "num_replayed"), [(8, 0.5, 4), (8, 0.25, 2), (5, 0.5, 2), (8, 0.0, 0)])
+def test_the_fraction_of_a_batch_comes_from_replay_behind_the_online_rows(batch_size: int, fraction: float, num_replayed: int) -> None:
+    run = _settings(batch_size, fraction)
+    assert (run.num_replayed_unrolls, run.num_online_unrolls) == (num_replayed, batch_size - num_replayed)
+    assembler = BatchAssembler(LAYOUT, run, torch.device("cpu"))
+    assert (assembler.replay is None) == (num_replayed == 0)
+    num_online = run.num_online_unrolls
+    unrolls = _queued([num_online] * 6)
+    for turn in range(6):
+        seen = (turn + 1) * num_online
+        batch = assembler.assemble(unrolls[seen - num_online : seen])
+        assert all(_holds(batch, place, seen - num_online + place + 1) for place in range(num_online))
+        for place in range(num_online, batch_size):
+            assert any(_holds(batch, place, number) for number in range(1, seen + 1))
+        if assembler.replay is not None:
+            assert len(assembler.replay) == seen  # only fresh unrolls enter, each once
+
+
+def test_old_unrolls_leave_replay() -> None:
+    assembler = BatchAssembler(LAYOUT, _settings(4, 0.5, capacity=3), torch.device("cpu"))
+    unrolls = _queued([2] * 10)
+    for turn in range(10):
+        batch = assembler.assemble(unrolls[2 * turn : 2 * turn + 2])
+        newest = range(max(1, 2 * turn), 2 * turn + 3)
+        assert all(any(_holds(batch, place, number) for number in newest) for place in (2, 3))

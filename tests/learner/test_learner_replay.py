@@ -1,0 +1,69 @@
+"""IMPALA section 5.2.2: whole unrolls, drawn uniformly, first-in-first-out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.learner.replay import UnrollReplay
+from tests.learner.small_unrolls import LAYOUT, small_arrays
+
+
+def _insert(replay: UnrollReplay, marks: list[int]) -> None:
+    arrays = small_arrays(len(marks), marks=marks)
+    arrays["frames"][...] = np.array(marks, np.uint8)[:, None, None, None, None]
+    replay.insert(arrays, len(marks))
+
+
+def _draw(replay: UnrollReplay, num_unrolls: int) -> list[int]:
+    batch = small_arrays(num_unrolls + 1)
+    replay.sample_into(batch, 1, num_unrolls)
+    marks = batch["episode_id"][1:].tolist()
+    # An unroll stays whole: all its fields come from one row.
+    assert (batch["frames"][1:, 0, 0, 0, 0] == np.array(marks) % 256).all()
+    return marks
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 7), st.lists(st.integers(1, 10), min_size=1, max_size=8))
+def test_it_holds_the_newest_and_nothing_else(capacity: int, sizes: list[int]) -> None:
+    replay = UnrollReplay(LAYOUT, capacity, seed=1)
+    written = 0
+    for size in sizes:
+        _insert(replay, list(range(written, written + size)))
+        written += size
+        assert len(replay) == min(written, capacity)
+    # 400 draws miss one of at most 7 unrolls with probability 7 (6/7)^400, below 1e-25.
+    assert set(_draw(replay, 400)) == set(range(max(0, written - capacity), written))
+
+
+@pytest.mark.parametrize("num_inserted", [13, 50, 77])
+def test_draws_are_uniform(num_inserted: int) -> None:
+    """Chi-square over 50 places; filled in part, exactly, and one and a half times round."""
+    replay = UnrollReplay(LAYOUT, 50, seed=4)
+    for first in range(0, num_inserted, 11):
+        _insert(replay, list(range(first, min(first + 11, num_inserted))))
+    num_held, num_draws = min(num_inserted, 50), 20_000
+    counts = np.bincount(_draw(replay, num_draws), minlength=num_inserted)[num_inserted - num_held :]
+    expected = num_draws / num_held
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    # Its mean is the degrees of freedom, its variance twice that: five deviations, on a fixed seed.
+    degrees = num_held - 1
+    assert abs(chi_square - degrees) < 5 * (2 * degrees) ** 0.5
+
+
+def test_what_was_inserted_is_a_copy() -> None:
+    replay = UnrollReplay(LAYOUT, 2, seed=1)
+    arrays = small_arrays(1, marks=[5])
+    replay.insert(arrays, 1)
+    arrays["episode_id"][...] = 6
+    batch = small_arrays(3)
+    replay.sample_into(batch, 0, 3)
+    assert batch["episode_id"].tolist() == [5, 5, 5]
+
+
+def test_an_empty_replay_says_so() -> None:
+    with pytest.raises(ValueError, match="high"):
+        UnrollReplay(LAYOUT, 2, seed=1).sample_into(small_arrays(1), 0, 1)

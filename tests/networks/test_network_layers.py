@@ -1,0 +1,47 @@
+"""Single layers against PyTorch's plain formulas in float64, and pixel moves that must change nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - the field's name for it
+from torch import Tensor
+
+from herd.networks.layers import PixelConvolution, halve, pixels_last
+
+torch.set_num_threads(1)
+
+
+def _frames(count: int, channels: int, height: int, width: int) -> Tensor:
+    return torch.randint(0, 256, (count, channels, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+
+
+def test_pixels_are_seen_divided_by_255_forward_and_backward() -> None:
+    layer, frames = PixelConvolution(4, 3, 3, padding=1), _frames(2, 4, 5, 6)
+    output = layer.convolve_pixels(frames, torch.float32)
+    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
+    (gradient,) = torch.autograd.grad(output, layer.weight, direction)
+    weight = layer.weight.detach().double().requires_grad_()
+    assert layer.bias is not None
+    expected = F.conv2d(frames.double() / 255.0, weight, layer.bias.double(), padding=1)
+    (expected_gradient,) = torch.autograd.grad(expected, weight, direction.double())
+    torch.testing.assert_close(output.double(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradient.double(), expected_gradient, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 4), (11, 11), (42, 21)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_halving_without_a_gradient_is_the_same_max_pool(size: tuple[int, int], dtype: torch.dtype) -> None:
+    images = (
+        (torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(2)) - 3).to(dtype).contiguous(memory_format=torch.channels_last)
+    )
+    before = images.clone()
+    assert torch.equal(halve(images), F.max_pool2d(images, 3, stride=2, padding=1))
+    assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_pixels_move_to_channels_last_unchanged(channels: int) -> None:
+    frames = _frames(3, channels, 6, 5)
+    assert torch.equal(pixels_last(frames), frames)
+    assert pixels_last(frames).is_contiguous(memory_format=torch.channels_last)
