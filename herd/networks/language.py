@@ -20,7 +20,7 @@ class InstructionEncoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(WORD_BUCKETS + 1, EMBEDDING_SIZE, padding_idx=0)
+        self.embedding = nn.Embedding(WORD_BUCKETS + 1, EMBEDDING_SIZE)
         self.lstm = nn.LSTM(EMBEDDING_SIZE, LANGUAGE_SIZE, batch_first=True)
 
     def forward(self, instructions: Tensor) -> Tensor:
@@ -32,6 +32,6 @@ class InstructionEncoder(nn.Module):
         outputs, _ = self.lstm(self.embedding(distinct))
         num_words = (distinct != 0).sum(dim=1)
         # The LSTM is causal: its output at the last word has not seen the padding.
-        last = (num_words - 0).clamp(max=outputs.shape[1] - 1).clamp(min=0)[:, None, None].expand(-1, 1, LANGUAGE_SIZE)
+        last = (num_words - 1).clamp(min=0)[:, None, None].expand(-1, 1, LANGUAGE_SIZE)
         features: Tensor = outputs.gather(1, last).squeeze(1) * (num_words > 0).unsqueeze(1)
         return features[which].view(num_rows, batch, LANGUAGE_SIZE)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from herd.config.contract import EnvSpec
 from herd.config.settings import NetworkSettings
 from herd.networks.agent import Agent
-from herd.networks.torsos import Dense, TorsoSizeError
+from herd.networks.layers import Dense
+from herd.networks.torsos import TorsoSizeError
 from tests.oracles.networks_layers import Array, lstm_with_resets, read_instruction, relu
 
 torch.set_num_threads(1)
@@ -179,6 +180,7 @@ def test_an_inference_copy_is_frozen_and_follows_newer_weights_only_when_told() 
     assert torch.equal(acting(**inputs)[0].values, newer.for_inference(torch.bfloat16)(**inputs)[0].values)
     assert not torch.equal(acting(**inputs)[0].values, before.values)
     assert not any(p.requires_grad for p in acting.parameters())
+    assert acting.state_dict()["torso.dense.weight"].dtype == torch.bfloat16  # half the memory to read at every step
     assert all(p.dtype == torch.float32 and p.requires_grad for p in agent.parameters())
 
 

@@ -42,7 +42,7 @@ def _frames(count: int, channels: int, height: int, width: int) -> Tensor:
     return torch.randint(0, 256, (count, channels, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
 
 
-def _layer(module: nn.Module) -> oracle.Layer:
+def _layer(module: Tensor | nn.Module) -> oracle.Layer:
     assert isinstance(module, nn.Conv2d | nn.Linear)
     assert module.bias is not None
     return module.weight.detach().double().numpy(), module.bias.detach().double().numpy()

@@ -104,7 +104,9 @@ def arrays_of_any_layout(draw: st.DrawFn) -> Array:
     """0-d, empty, strided, reversed, transposed arrays of every dtype on the wire."""
     dtype = DTYPES[draw(st.sampled_from(sorted(DTYPES)))]
     shape = draw(st_numpy.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
-    array: Array = draw(st_numpy.arrays(dtype, shape, elements={"allow_nan": False, "allow_infinity": False} if dtype.kind == "f" else None))
+    array: Array = draw(
+        st_numpy.arrays(dtype, shape, elements={"allow_nan": False, "allow_infinity": False} if dtype.kind == "f" else None)
+    )
     for axis in range(array.ndim):
         step = draw(st.sampled_from([1, 2, -1]))
         array = array[(slice(None),) * axis + (slice(None, None, step),)]

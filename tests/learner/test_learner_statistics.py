@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from herd.config.contract import EnvSpec
+from services.learner.ledger import Ledger
+from services.learner.statistics import RunStatistics
+from services.learner.update import Losses, UpdateStatistics
+
+SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, 6, 4, 0)
+
+
+def _update(**changes: Any) -> UpdateStatistics:
+    losses = {"total": 1.0, "policy": 2.0, "value": 3.0, "entropy": 4.0, "mean_rho": 0.5, **changes}
+    return UpdateStatistics(Losses(**losses), 7.0, is_finite=True)
+
+
+def _point(statistics: RunStatistics, session_seconds: float = 2.0) -> dict[str, Any]:
+    return statistics.point(session_seconds=session_seconds, frames_per_second=123.456, learning_rate=6e-4)
+
+
+def _recorded() -> RunStatistics:
+    statistics = RunStatistics(SPEC)
+    statistics.record_consumed(0, 80, 2)
+    statistics.record_consumed(1, 40, 6)
+    statistics.record_consumed(0, 80, 1)
+    statistics.record_update(_update())
+    for task_id, episode_return in ((0, -21.0), (1, 5.0), (0, -19.0)):
+        statistics.record_episode(task_id, episode_return)
+    return statistics
+
+
+def test_before_the_first_game_and_update_there_is_nothing_to_average() -> None:
+    point = _point(RunStatistics(SPEC))
+    assert point["episode_return_mean_100"] is None
+    assert point["loss_total"] is None
+    assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (0.0, 0.0, 0)
+    assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None}
+
+
+def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
+    statistics = _recorded()
+    point = _point(statistics)
+    assert json.loads(json.dumps(point)) == point
+    assert {name: value for name, value in point.items() if name not in {"tasks", "policy_lag_mean", "episode_return_mean_100"}} == {
+        "wall_seconds": 2.0,
+        "env_frames": 200,
+        "agent_steps": 50,
+        "learner_updates": 1,
+        "frames_per_second": 123.5,
+        "episodes": 3,
+        "policy_lag_max": 6,
+        "learning_rate": 6e-4,
+        "loss_total": 1.0,
+        "loss_policy": 2.0,
+        "loss_value": 3.0,
+        "entropy": 4.0,
+        "mean_rho": 0.5,
+        "gradient_norm": 7.0,
+    }
+    assert point["policy_lag_mean"] == pytest.approx(3.0)
+    assert point["episode_return_mean_100"] == pytest.approx(-35 / 3)
+    assert point["tasks"] == {
+        "pong": {"env_frames": 160, "episodes": 2, "episode_return_mean_100": -20.0},
+        "breakout": {"env_frames": 40, "episodes": 1, "episode_return_mean_100": 5.0},
+    }
+    statistics.record_consumed(1, 40, 3)
+    point = _point(statistics)
+    assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (3.0, 3.0, 240)
+
+
+def test_returns_are_of_the_newest_hundred_games() -> None:
+    statistics = RunStatistics(SPEC)
+    for number in range(250):
+        statistics.record_episode(number % 2, float(number))
+    assert statistics.mean_return == pytest.approx(sum(range(150, 250)) / 100)
+    assert statistics.tasks["pong"].mean_return == pytest.approx(sum(range(50, 250, 2)) / 100)
+    assert statistics.episodes == 250
+
+
+def test_numbers_that_json_cannot_hold_become_null() -> None:
+    statistics = RunStatistics(SPEC)
+    statistics.record_update(UpdateStatistics(Losses(math.nan, math.inf, 3.0, -math.inf, math.nan), math.inf, is_finite=False))
+    point = _point(statistics)
+    json.dumps(point, allow_nan=False)
+    assert [point[name] for name in ("loss_total", "loss_policy", "loss_value", "entropy", "mean_rho", "gradient_norm")] == [
+        None,
+        None,
+        3.0,
+        None,
+        None,
+        None,
+    ]
+
+
+def test_counters_survive_a_restart_and_the_session_starts_anew() -> None:
+    first = _recorded()
+    second = RunStatistics(SPEC, json.loads(json.dumps(first.as_json(session_seconds=10.0))))
+    assert second.as_json(0.0) == first.as_json(10.0)
+    assert (second.env_frames, second.learner_updates, second.episodes, second.mean_return) == (200, 1, 3, first.mean_return)
+    second.record_consumed(0, 80, 4)
+    assert _point(second, 2.5)["wall_seconds"] == 12.5
+    assert second.tasks["pong"].env_frames == 240
+    for number in range(99):
+        second.record_episode(0, float(number))
+    assert second.mean_return == pytest.approx((-19.0 + sum(range(99))) / 100)
+    report = second.report(Ledger().snapshot(), session_seconds=2.5, training_seconds=2.0)
+    assert (report["env_frames"], report["frames_per_second"], report["wall_seconds"]) == (280, 40.0, 12.5)
+
+
+def test_the_report_adds_up() -> None:
+    ledger = Ledger()
+    ledger.receive((0, 1), sequence=1, generated=240, num_frames=240)
+    ledger.consume(200)
+    report = _recorded().report(ledger.snapshot(), session_seconds=5.0, training_seconds=4.0)
+    assert json.loads(json.dumps(report)) == report
+    assert report["accounting"] == {"generated": 240, "consumed": 200, "dropped": {}, "in_flight": 40}
+    assert report["frames_per_second"] == 50.0
+    assert report["policy_lag"] == {"mean": 3.0, "max": 6}
+    assert sum(task["env_frames"] for task in report["tasks"].values()) == report["env_frames"] == report["accounting"]["consumed"]
+    assert report["tasks"]["pong"]["episode_return"] == {"mean_last_100": -20.0, "episodes": 2}
+
+
+def test_a_run_that_never_trained_has_a_rate_of_zero() -> None:
+    assert RunStatistics(SPEC).report(Ledger().snapshot(), session_seconds=1.0, training_seconds=0.0)["frames_per_second"] == 0.0
