@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from typing import TYPE_CHECKING, NoReturn
 
 from herd.config.arguments import split_arguments
@@ -52,20 +51,17 @@ class StopRequest:
     """Set by SIGTERM or SIGINT: finish what is under way, then exit 0."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._requested = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
     def __bool__(self) -> bool:
         """Whether the process was asked to stop."""
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep, but wake up at once when asked to stop; returns whether it was."""
-        return self._event.wait(seconds)
+        return self._requested
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the signature is Python's
-        self._event.set()
+        # Only this: a handler runs between two bytecodes of whatever was interrupted, where a lock could be held already.
+        self._requested = True
 
 
 def announce_process(run_dir: Path, service: str, number: int, *, metrics_port: int) -> None:

@@ -109,7 +109,7 @@ class UnrollOutbox(Generic[P]):
         """Close the session; only the welcome with ``request_id`` opens the next."""
         self._request_id = request_id
         self._welcomed = False
-        self._used = self._granted = self._num_sent = 0
+        self._used = self._num_sent = 0
 
     def on_welcome(self, welcome: Welcome) -> bool:
         """Open the session: forget what was accepted; the rest will be sent again.
@@ -122,29 +122,26 @@ class UnrollOutbox(Generic[P]):
             return False
         self._forget(welcome.accepted_sequence)
         self._welcomed = True
-        self._used = self._num_sent = 0
         self._granted = welcome.granted_unrolls
         return True
+
+    # Between hello and welcome a grant belongs to a session that is gone; the welcome overwrites it, and until then nothing is sent.
 
     def on_ack(self, ack: Ack) -> None:
         """Forget what is acknowledged, in whichever session it was sent."""
         self._forget(ack.sequence)
-        self._on_granted(ack.granted_unrolls)
+        self._granted = ack.granted_unrolls
 
     def on_credit(self, credit: Credit) -> None:
         """Take the learner's word for the session's cumulative grant."""
-        self._on_granted(credit.granted_unrolls)
+        self._granted = credit.granted_unrolls
 
     def on_rejected(self, rejected: Rejected) -> None:
         """Forget a message that the learner will never take, and all before it."""
         self._forget(rejected.sequence)
-        self._on_granted(rejected.granted_unrolls)
+        self._granted = rejected.granted_unrolls
 
     def _forget(self, sequence: int) -> None:
         while self._kept and self._kept[0].sequence <= sequence:
             self._kept.popleft()
             self._num_sent = max(0, self._num_sent - 1)
-
-    def _on_granted(self, granted_unrolls: int) -> None:
-        if self._welcomed:  # between hello and welcome the number belongs to a session that is gone
-            self._granted = granted_unrolls

@@ -56,6 +56,13 @@ def test_every_unroll_comes_whole_and_in_order_from_any_blocks(sizes: list[int],
     assert all(_holds(batch, place, number) for place, number in enumerate(numbers))
 
 
+def test_rows_that_only_look_like_neighbours_lie_in_two_blocks() -> None:
+    """Rows 0 and 1 of one block, then row 2 of the next, whose first two were stale."""
+    unrolls = _queued([3, 3])
+    batch = BatchAssembler(LAYOUT, _settings(3), torch.device("cpu")).assemble([unrolls[0], unrolls[1], unrolls[5]])
+    assert [_holds(batch, place, number) for place, number in enumerate((1, 2, 6))] == [True] * 3
+
+
 def test_the_batch_is_a_copy_whose_blocks_may_be_written_again() -> None:
     (unroll,) = _queued([1])
     batch = BatchAssembler(LAYOUT, _settings(1), torch.device("cpu")).assemble([unroll])

@@ -143,7 +143,8 @@ def test_the_largest_header_fits_the_limit() -> None:
 
 def changed(changes: dict[str, Any]) -> bytes:
     fields = {**header().model_dump(), "arrays": (), **changes}
-    return msgpack.packb({key: value for key, value in fields.items() if value is not ...})
+    packed: bytes = msgpack.packb({key: value for key, value in fields.items() if value is not ...})
+    return packed
 
 
 @pytest.mark.parametrize(
@@ -357,8 +358,7 @@ def test_mutated_messages_raise_nothing_but_malformed(data: st.DataObject, compr
         message = decode_header(frames[0])
         if isinstance(message, Unrolls) and message.num_unrolls == U:
             read_arrays(message, frames[1:], LAYOUT, out)
-    except MalformedMessage as error:
-        assert error.reason
+    except MalformedMessage:
         assert_untouched(out)
 
 

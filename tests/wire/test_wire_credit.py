@@ -65,6 +65,14 @@ def test_silence_returns_credit_and_what_is_held_stays() -> None:
     assert (pool.granted_unused, pool.held) == (4, 4)
 
 
+def test_one_who_speaks_does_not_hide_one_who_is_silent() -> None:
+    pool = pool_of(8, A, B)
+    pool.on_credit_request(A, 4, 40.0)
+    pool.expire(60.0)
+    assert pool.knows(A)
+    assert not pool.knows(B)
+
+
 def test_a_new_session_starts_from_nothing() -> None:
     pool = pool_of(4, A, B)
     pool.on_credit_request(A, 4, 0.0)

@@ -15,6 +15,7 @@ from herd.wire.layout import Array, UnrollLayout
 from herd.wire.messages import (
     PROTOCOL_VERSION,
     Ack,
+    Compression,
     Credit,
     CreditRequest,
     EpisodeReport,
@@ -124,10 +125,11 @@ def test_every_message_has_its_golden_file() -> None:
 def write() -> None:
     DIRECTORY.mkdir(parents=True)
     for message in MESSAGES:
-        (DIRECTORY / f"{message.type}.hex").write_text(encode(message)[0].hex() + "\n")
-    for name, compression in (("unrolls", "none"), ("unrolls_lz4", "lz4"), ("unrolls_zstd", "zstd")):
+        (DIRECTORY / f"{message.type}.hex").write_text(bytes(encode(message)[0]).hex() + "\n")
+    variants: tuple[tuple[str, Compression], ...] = (("unrolls", "none"), ("unrolls_lz4", "lz4"), ("unrolls_zstd", "zstd"))
+    for name, compression in variants:
         frames = encode(UNROLLS, arrays(), compression)
-        (DIRECTORY / f"{name}.hex").write_text("".join(frame.hex() + "\n" for frame in frames))
+        (DIRECTORY / f"{name}.hex").write_text("".join(bytes(frame).hex() + "\n" for frame in frames))
 
 
 if __name__ == "__main__":

@@ -82,6 +82,14 @@ def test_acknowledgements_are_cumulative_and_a_rejection_is_final() -> None:
     assert not outbox.can_send(3)
 
 
+def test_a_new_message_waits_for_those_the_socket_did_not_take() -> None:
+    outbox = open_outbox(granted=6)
+    outbox.put(2, "one")
+    assert not outbox.can_send(2)
+    assert send_all(outbox) == ["one"]
+    assert outbox.can_send(2)
+
+
 CAPACITY = 6
 EXPIRES = 10.0
 PEER = b"actor"
@@ -91,7 +99,8 @@ OTHER = b"other"
 class LinkMachine(RuleBasedStateMachine):
     """One actor, one learner, and a link that breaks: what is under way is lost, in each direction a different part.
 
-    The learner follows docs/messaging.md; another actor competes for credit. It may restart with its deduplication map, or go back to an older one.
+    The learner follows docs/messaging.md; another actor competes for credit. It may restart with its deduplication map, or go back to
+    an older one.
     """
 
     def __init__(self) -> None:

@@ -97,6 +97,19 @@ def test_a_frame_beyond_the_limit_closes_the_connection_and_nothing_else(context
     with bind(context) as router, dial(context, router.endpoint, "good") as good, dial(context, router.endpoint, "bad") as bad:
         poller = Poller(router, good)
         until(lambda: bad.send([b"x", bytes((1 << 20) + 1)]), poller)
+        received: list[bytes] = []
+
+        def small_one_arrived() -> bool:
+            bad.send([b"small"])  # over the next connection
+            while (message := router.receive()) is not None:
+                received.append(bytes(message[1][0]))
+            return bool(received)
+
+        until(small_one_arrived, poller)
+        assert set(received) == {b"small"}
+        bad.close()
+        while router.receive() is not None:
+            pass
         assert exchange(router, good, [b"hello"]) == [b"hello"]
 
 

@@ -152,7 +152,14 @@ def context() -> Iterator[Context]:
     made.destroy(linger=0)
 
 
-def connect(context: Context, endpoint: str, *, index: int = 0, compression: Compression = "none") -> UnrollClient:
+def connect(
+    context: Context,
+    endpoint: str,
+    *,
+    index: int = 0,
+    compression: Compression = "none",
+    clock: Callable[[], float] = time.monotonic,
+) -> UnrollClient:
     return UnrollClient(
         context,
         endpoint,
@@ -162,6 +169,7 @@ def connect(context: Context, endpoint: str, *, index: int = 0, compression: Com
         actor_index=index,
         max_unrolls=E,
         compression=compression,
+        clock=clock,
         random=Random(0),
     )
 
@@ -299,14 +307,34 @@ def test_a_learner_at_another_address_gets_what_is_unacknowledged(learner: Learn
 
 
 def test_a_forgotten_session_is_opened_again_and_nothing_is_lost(learner: Learner, context: Context) -> None:
-    client = connect(context, learner.endpoint)
+    now = [0.0]
+    client = connect(context, learner.endpoint, clock=lambda: now[0])  # stands still: no timeout helps
     client.request_credit(E)
     until(lambda: client.has_credit(E), learner, client)
     learner.pool.expire(time.monotonic() + 61.0)  # silent for too long
+    now[0] = 0.2
     client.send_unrolls(marked(1), num_frames=1)
     until(lambda: client.num_unacked == 0, learner, client)
     assert learner.accepted == [1]
     assert client.num_sessions == 2
+    client.close()
+
+
+def test_a_learner_that_wants_hello_after_hello_is_not_asked_in_a_loop(learner: Learner, context: Context) -> None:
+    now = [0.0]
+    client = connect(context, learner.endpoint, clock=lambda: now[0])
+    client.request_credit(E)
+    until(lambda: client.has_credit(E), learner, client)
+    peer = next(iter(learner.incarnations))
+    learner.send(peer, HelloRequired(reason="so soon"))
+    until(lambda: not client.connected, learner, client)
+    for _ in range(5):
+        client.poll()
+        learner.pump()
+    assert learner.seen.count("hello") == 1
+    now[0] = 1.6  # the longest first delay is 1.5 s
+    until(lambda: client.connected, learner, client)
+    assert learner.seen.count("hello") == 2
     client.close()
 
 

@@ -78,7 +78,8 @@ class Server:
                 return Weights(request_id=message.request_id, lineage=lineage, updates=updates, digests=digests), list(slices)
             case PublishSlice() | PublishHeartbeat():
                 version = (message.lineage, message.updates)
-                if self.held is not None and self.held[0] > version:
+                taken = isinstance(message, PublishSlice) and self.held is not None and self.held[1] != [bytes(payload[0])]
+                if self.held is not None and (self.held[0] > version or (self.held[0] == version and taken)):
                     return StalePublish(lineage=self.held[0][0], updates=self.held[0][1]), []
                 if isinstance(message, PublishSlice):
                     assert payload_digest(payload[0]) == message.digest
@@ -280,7 +281,7 @@ def test_a_lost_publication_is_repeated(server: Server, publisher: WeightsPublis
     assert server.published == [(1, 5)]
 
 
-@pytest.mark.parametrize("held", [(3, 5), (4, 0)])
+@pytest.mark.parametrize("held", [(3, 5), (4, 0), (3, 4)])  # the last: other weights under the same version
 def test_a_learner_that_went_back_learns_of_the_newer_lineage(server: Server, publisher: WeightsPublisher, held: Version) -> None:
     server.held = (held, [b"newer"])
     publisher.publish(3, 4, 0, 1, b"old")

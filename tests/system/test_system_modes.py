@@ -1,0 +1,106 @@
+"""Every way to run that the settings offer, each as a short run of real processes on Catch."""
+
+from __future__ import annotations
+
+import json
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from herd.checkpoints.store import load_checkpoint, newest_checkpoint
+from tests.system.whole_runs import CATCH, RANDOM_CATCH, Process, free_ports, pid_of, read_report, train, until
+
+pytestmark = pytest.mark.timeout(300)
+
+LEARNING = ("--stop.env_frames", "120000", "--optimizer.schedule", "constant")
+SHORT = ("--stop.env_frames", "20000")
+
+
+def test_replay_fills_half_of_each_batch(tmp_path: Path) -> None:
+    report = train(tmp_path / "run", *LEARNING, "--replay.fraction", "0.5", "--actor.environments", "16")
+    # Frames count once, when they are fresh: 16 fresh unrolls of at most 20 frames an update.
+    assert report["env_frames"] <= report["learner_updates"] * 16 * 20
+    assert report["env_frames"] > report["learner_updates"] * 16 * 15  # one transition in ten only starts a game
+    assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
+
+
+def test_lockstep_is_batched_a2c(tmp_path: Path) -> None:
+    report = train(tmp_path / "run", *LEARNING, "--actor.lockstep", "true", "--actor.count", "2", "--actor.environments", "16")
+    assert report["policy_lag"] == {"mean": 0.0, "max": 0}
+    assert report["accounting"]["dropped"] == {}
+    assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
+
+
+def test_credit_before_the_unroll_bounds_policy_lag(tmp_path: Path) -> None:
+    words = ("--actor.credit", "before_unroll", "--learner.max_policy_lag", "3", "--learner.batch_size", "16")
+    report = train(tmp_path / "run", *LEARNING, *words, "--actor.count", "2", "--actor.environments", "8")
+    assert 0 < report["policy_lag"]["max"] <= 3
+    assert report["accounting"]["dropped"] == {}  # never so old that it had to be thrown away
+    assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
+
+
+def test_stale_unrolls_are_dropped_and_counted(tmp_path: Path) -> None:
+    report = train(tmp_path / "run", *SHORT, "--learner.max_policy_lag", "0", "--actor.count", "2")
+    assert report["policy_lag"]["max"] == 0
+    assert set(report["accounting"]["dropped"]) == {"stale"}
+    assert report["accounting"]["dropped"]["stale"] > 0
+
+
+def test_a_recurrent_agent_over_lz4(tmp_path: Path) -> None:
+    words = ("--network.core", "lstm", "--network.core_size", "64", "--network.last_action_and_reward", "true", "--actor.compression", "lz4")
+    report = train(tmp_path / "run", *LEARNING, *words)
+    assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
+
+
+def test_two_tasks_over_zstd_with_weights_in_bfloat16(tmp_path: Path) -> None:
+    words = ("--env.tasks", "catch,catch_instructed", "--network.language", "true", "--actor.compression", "zstd")
+    report = train(tmp_path / "run", *SHORT, *words, "--learner.weights_dtype", "bfloat16")
+    assert set(report["tasks"]) == {"catch", "catch_instructed"}
+    catch, instructed = report["tasks"]["catch"], report["tasks"]["catch_instructed"]
+    # Environments are dealt in turn: both tasks get half.
+    assert abs(catch["env_frames"] - instructed["env_frames"]) <= 0.02 * report["env_frames"]
+    assert min(task["episode_return"]["episodes"] for task in report["tasks"].values()) > 100
+    points = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {name: task["env_frames"] for name, task in points[-1]["tasks"].items()} == {
+        name: task["env_frames"] for name, task in report["tasks"].items()
+    }
+    checkpoint = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert checkpoint is not None
+    model = load_checkpoint(checkpoint).tensors["model"]
+    assert {str(tensor.dtype) for tensor in model.values()} == {"torch.float32"}  # what is published in bfloat16 is learned in float32
+
+
+def test_the_instruction_is_understood(tmp_path: Path) -> None:
+    words = ("--env.tasks", "catch_instructed", "--network.language", "true", "--stop.env_frames", "400000")
+    report = train(tmp_path / "run", *words, "--optimizer.schedule", "constant")
+    # The instruction flips the reward's sign in half of the games: who ignores it gets 0, whatever it plays; five standard errors.
+    assert report["tasks"]["catch_instructed"]["episode_return"]["mean_last_100"] > 0.5
+
+
+def test_actors_without_an_index_lease_one(tmp_path: Path) -> None:
+    """As a cluster starts them: services by hand, two alike replicas of the actor."""
+    learner, paramserver = free_ports(2)
+    run_dir = tmp_path / "run"
+    words = ("--config", CATCH, "--run_dir", run_dir, "--learner.port", str(learner), "--paramserver.port", str(paramserver))
+    words += ("--actor.learner", f"tcp://127.0.0.1:{learner}", "--learner.threads", "1", "--stop.env_frames", "40000")
+    words += ("--actor.paramserver", f"tcp://127.0.0.1:{paramserver}", "--learner.paramserver", f"tcp://127.0.0.1:{paramserver}")
+    words += ("--actor.environments", "16")
+    with ExitStack() as all_of_them:
+        actors = [
+            all_of_them.enter_context(Process(tmp_path / f"actor{number}.out", "services.actor", *words, "--actor.index", "null"))
+            for number in range(2)
+        ]
+        # The parameter server last: actors wait for it.
+        server = all_of_them.enter_context(Process(tmp_path / "paramserver.out", "services.paramserver", *words))
+        until(lambda: None not in {pid_of(run_dir, "actor-0"), pid_of(run_dir, "actor-1")}, "two actors with indices 0 and 1")
+        learning = all_of_them.enter_context(Process(tmp_path / "learner.out", "services.learner", *words))
+        assert learning.wait() == 0, learning.output
+        for process in (*actors, server):
+            assert process.stop(signal.SIGTERM) == 0, process.output
+    assert pid_of(run_dir, "actor-0") != pid_of(run_dir, "actor-1")
+    report = read_report(run_dir)
+    assert report["accounting"]["dropped"] == {}
+    state = load_checkpoint(run_dir / "checkpoints" / f"{report['learner_updates']:012d}").state
+    assert sorted(account[0] for account in state["ledger"]["accounts"]) == [0, 1]  # both sent unrolls
