@@ -30,6 +30,8 @@ class EnvSpec:
     """Env frames per agent step."""
     instruction_length: int
     """Hashed words per instruction, 0 where the suite has none."""
+    num_words: int = 1000
+    """Hashed words are in 0..num_words-1, 0 = padding (scalable_agent's 1000 buckets)."""
 
     @property
     def observation_channels(self) -> int:

@@ -40,11 +40,19 @@ class UnrollOutbox(Generic[P]):
         self._welcomed = False
         self._used = 0
         self._granted = 0
+        self._newest_sent = 0
+        self.num_unrolls_resent = 0
+        """Unrolls sent again in a later session."""
 
     @property
     def welcomed(self) -> bool:
         """A session is open."""
         return self._welcomed
+
+    @property
+    def credit_unrolls(self) -> int:
+        """Unrolls that may still be sent in this session."""
+        return max(0, self._granted - self._used)
 
     @property
     def num_unacked(self) -> int:
@@ -102,7 +110,11 @@ class UnrollOutbox(Generic[P]):
 
     def mark_sent(self) -> None:
         """Record that the socket took what ``next_to_send`` gave."""
-        self._used += self._kept[self._num_sent].num_unrolls
+        message = self._kept[self._num_sent]
+        if message.sequence <= self._newest_sent:
+            self.num_unrolls_resent += message.num_unrolls
+        self._newest_sent = max(self._newest_sent, message.sequence)
+        self._used += message.num_unrolls
         self._num_sent += 1
 
     def begin_hello(self, request_id: int) -> None:

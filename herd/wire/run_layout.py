@@ -21,4 +21,5 @@ def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
         core_size=0 if settings.network.core == "none" else settings.network.core_size,
         instruction_length=spec.instruction_length,
         num_tasks=len(spec.task_names),
+        num_words=spec.num_words,
     )

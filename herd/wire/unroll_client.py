@@ -47,7 +47,7 @@ FAREWELL_SECONDS = 0.2
 class UnrollClient:
     """Sends unrolls exactly once and in order, through learner restarts.
 
-    No call blocks unless given a timeout. Call ``poll`` at least every few seconds, better at every environment step (about 1 us
+    No call blocks unless given a timeout. Call ``poll`` at least every few seconds, better at every environment step (about 4 us
     when nothing is due). Buffers handed to ``send_unrolls`` must not change until ``acked_sequence`` reaches the sequence it returned.
     """
 
@@ -126,6 +126,16 @@ class UnrollClient:
     def acked_sequence(self) -> int:
         """Buffers of messages up to this sequence are free."""
         return self._outbox.acked_sequence
+
+    @property
+    def credit_unrolls(self) -> int:
+        """Unrolls that may still be sent in this session."""
+        return self._outbox.credit_unrolls
+
+    @property
+    def num_unrolls_resent(self) -> int:
+        """Unrolls sent again after a reconnection."""
+        return self._outbox.num_unrolls_resent
 
     @property
     def generated_frames(self) -> int:

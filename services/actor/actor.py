@@ -118,7 +118,7 @@ class Actor:
             max_unrolls=self._num_environments,
             compression=settings.actor.compression,
         )
-        self._meters.watch(self._client)
+        self._meters.watch(self._client, self._num_environments)
         self._weights = WeightsClient(self._context, settings.actor.paramserver, run_id=settings.name, contract=contract)
         self._version: Version | None = None
 

@@ -1,37 +1,31 @@
-"""The whole system on Catch: separate processes, loopback sockets, checkpoint, evaluation."""
+"""The whole system on Catch: separate processes, loopback sockets, checkpoint, evaluation. `experiments/catch.yaml` as it is shipped."""
+
+from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.system.whole_runs import CATCH, herd, read_report
+
 NUM_EVALUATION_EPISODES = 200
-
-
-def herd(*words: str, timeout: float) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "herd.cli.main", *words], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
-    )
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_catch_is_learned_through_separate_processes(tmp_path: Path, seed: int) -> None:
     run_dir = tmp_path / "catch"
-    trained = herd("train", "experiments/catch.yaml", "--seed", str(seed), "--run_dir", str(run_dir), timeout=400)
+    trained = herd("train", CATCH, "--seed", str(seed), "--run_dir", run_dir, timeout=400)
     assert trained.returncode == 0, trained.stderr + trained.stdout
-
-    report = json.loads((run_dir / "report.json").read_text())
-    accounting = report["accounting"]
-    assert accounting["generated"] == accounting["consumed"] + accounting["in_flight"] + sum(accounting["dropped"].values())
-    assert accounting["consumed"] == report["env_frames"] >= 1
+    report = read_report(run_dir)
+    assert report["env_frames"] >= 400_000
     assert (run_dir / "curve.png").stat().st_size > 0
 
-    evaluated = herd("evaluate", str(run_dir), "--episodes", str(NUM_EVALUATION_EPISODES), "--json", timeout=120)
+    evaluated = herd("evaluate", run_dir, "--episodes", str(NUM_EVALUATION_EPISODES), "--json")
     assert evaluated.returncode == 0, evaluated.stderr
-    score = json.loads(evaluated.stdout)
-    assert score["tasks"]["catch"]["episodes"] == NUM_EVALUATION_EPISODES
-    assert score["tasks"]["catch"]["mean"] >= 0.9
+    (task,) = json.loads(evaluated.stdout)["tasks"]
+    assert (task["task_name"], task["episodes"]) == ("catch", NUM_EVALUATION_EPISODES)
+    assert task["mean"] >= 0.95
+    # A checkpoint scores what its training showed: 100 games there, 200 here.
+    assert abs(task["mean"] - report["tasks"]["catch"]["episode_return"]["mean_last_100"]) <= 0.1

@@ -49,7 +49,16 @@ def test_stale_unrolls_are_dropped_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_recurrent_agent_over_lz4(tmp_path: Path) -> None:
-    words = ("--network.core", "lstm", "--network.core_size", "64", "--network.last_action_and_reward", "true", "--actor.compression", "lz4")
+    words = (
+        "--network.core",
+        "lstm",
+        "--network.core_size",
+        "64",
+        "--network.last_action_and_reward",
+        "true",
+        "--actor.compression",
+        "lz4",
+    )
     report = train(tmp_path / "run", *LEARNING, *words)
     assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
 

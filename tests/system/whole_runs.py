@@ -71,6 +71,11 @@ def pid_of(run_dir: Path, process: str) -> int | None:
         return None
 
 
+def newest_checkpoint_name(run_dir: Path) -> str | None:
+    """Learner updates of the newest checkpoint on disk; None before the first."""
+    return max((path.name for path in (run_dir / "checkpoints").glob("[0-9]" * 12)), default=None)
+
+
 def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS) -> None:
     """For what has no event to wait for: another process's files and counters."""
     deadline = time.monotonic() + seconds

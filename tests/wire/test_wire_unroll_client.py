@@ -222,7 +222,7 @@ def test_credit_bounds_what_is_under_way(learner: Learner, context: Context) -> 
     for value in (1, 2):
         send(value, client, learner)
     client.request_credit(E)
-    until(lambda: client.num_unacked == 0, learner, client)
+    until(lambda: client.num_unacked == 0 and learner.pool.num_waiting == 1, learner, client)
     assert not client.wait_for_credit(E, 0.01)
     assert client.blocked_seconds >= 0.01
     with pytest.raises(RuntimeError, match="no credit for 2 unrolls"):

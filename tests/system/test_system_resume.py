@@ -1,0 +1,64 @@
+"""A run that is stopped goes on where it was, as one run."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from herd.checkpoints.store import load_checkpoint, newest_checkpoint
+from tests.system.whole_runs import Run, herd, pid_of, read_points, read_report
+
+pytestmark = pytest.mark.timeout(300)
+
+GROWING = ("wall_seconds", "env_frames", "agent_steps", "learner_updates", "episodes")
+
+
+def lineage(run_dir: Path) -> int:
+    return int(json.loads((run_dir / "lineage.json").read_text())["lineage"])
+
+
+def test_a_stopped_run_goes_on_as_one_run(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    with Run(run_dir, "--learner.log_interval_seconds", "0.5") as run:
+        run.until(lambda: len(read_points(run_dir)) >= 4, "a learning curve")
+        assert run.stop(signal.SIGINT) == 0, run.output
+        assert "ended (" not in run.output  # nothing had to be killed or restarted
+    before, points_before, lineage_before = read_report(run_dir), read_points(run_dir), lineage(run_dir)
+    checkpoint = newest_checkpoint(run_dir / "checkpoints")
+    assert checkpoint is not None
+    state = load_checkpoint(checkpoint).state
+    assert checkpoint.name == f"{before['learner_updates']:012d}"
+    # The checkpoint, the report and the curve's last point are of one moment.
+    assert (state["statistics"]["env_frames"], state["ledger"]["consumed"]) == (before["env_frames"], before["env_frames"])
+    assert points_before[-1]["env_frames"] == before["env_frames"]
+    old_pid = pid_of(run_dir, "learner-0")
+
+    more = before["env_frames"] + 30_000
+    done = herd("train", "--resume", "--run_dir", run_dir, "--stop.env_frames", str(more), "--learner.threads", "1")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert pid_of(run_dir, "learner-0") != old_pid
+    after, points = read_report(run_dir), read_points(run_dir)
+    assert points[: len(points_before)] == points_before
+    assert len(points) > len(points_before)
+    for name in GROWING:
+        values = [point[name] for point in points]
+        assert values == sorted(values), name
+        assert values[len(points_before)] >= values[len(points_before) - 1] > 0
+    # It goes on from the checkpoint, not from 0, and not far beyond what was asked for.
+    updates = after["learner_updates"] - before["learner_updates"]
+    assert 30_000 <= after["env_frames"] - before["env_frames"] <= updates * 32 * 20
+    assert after["env_frames"] < more + 32 * 20
+    assert after["wall_seconds"] > before["wall_seconds"]
+    assert after["episode_return"]["episodes"] > before["episode_return"]["episodes"]
+    # What had arrived before the checkpoint and was not learned from is accounted for.
+    assert after["accounting"]["dropped"].get("learner_restart", 0) == state["ledger"]["in_flight"]
+    assert after["accounting"]["generated"] > state["ledger"]["generated"]
+    assert lineage(run_dir) == lineage_before + 1
+    assert load_checkpoint(run_dir / "checkpoints" / f"{after['learner_updates']:012d}").state["lineage"] == lineage_before + 1
+    # `resume` was about that start only, and the extended stop condition is part of the run now.
+    config = (run_dir / "config.yaml").read_text()
+    assert "resume: true" not in config
+    assert f"env_frames: {more}" in config
