@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError, did_you_mean
 from herd.supervisor.run_directory import CONFIG
 from herd.supervisor.summary import CHECKPOINTS
+
+if TYPE_CHECKING:
+    from herd.config.settings import RunSettings
 
 RUNS = Path("runs")
 
@@ -37,3 +42,29 @@ def run_with_checkpoint(directory: Path) -> Path:
     if not any((directory / CHECKPOINTS).glob("[0-9]*")):
         raise CommandError(f"{directory}: holds no checkpoint yet")
     return directory
+
+
+def check_resumable(settings: RunSettings) -> None:
+    """Check that the newest checkpoint of ``settings.directory`` is of this network and environment, before config.yaml is replaced.
+
+    The learner checks again, and more; a checkpoint that cannot be read is left to it.
+
+    Raises:
+        CommandError: made under another contract.
+
+    """
+    from herd.config.contract import contract_digest  # noqa: PLC0415  numpy loads with the spec; --help does without
+    from herd.envs.make import environment_spec  # noqa: PLC0415  as above
+
+    newest = max((settings.directory / CHECKPOINTS).glob("[0-9]" * 12), default=None)
+    if newest is None:
+        return
+    try:
+        made_with = json.loads((newest / "state.json").read_text())["contract"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if made_with != contract_digest(settings, environment_spec(settings.env)):
+        raise CommandError(
+            f"{newest}: made with other env, network, algorithm.unroll_length or algorithm.reward_shaping settings; "
+            f"resume with those of {settings.directory / CONFIG}"
+        )

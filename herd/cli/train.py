@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
 from herd.cli.requirements import require
+from herd.cli.run_paths import check_resumable
 from herd.config.arguments import parse_overrides, split_arguments
 from herd.config.keys import SettingKey, section_help, setting_keys
 from herd.config.layers import TRUE_WORDS
@@ -46,6 +47,8 @@ def run(argv: Sequence[str]) -> int:
         print(help_text(shutil.get_terminal_size().columns))
         return 0
     settings = read_settings(argv, os.environ)
+    if settings.resume:
+        check_resumable(settings)
     check_installed(settings)
     return _train(settings, started)
 

@@ -148,8 +148,13 @@ class Supervisor:
             self._fail(name, EXIT_BAD_INPUT if code == EXIT_BAD_INPUT else 1, f"{name} did not stop in order ({describe_exit(code)})")
 
     def _fail(self, name: str, exit_code: int, message: str) -> None:
-        log = self._slots[name].log
-        self._outcome = Outcome(exit_code, message, tuple(last_lines(log, _SHOWN_LOG_LINES)), log)
+        slot = self._slots[name]
+        lines = tuple(last_lines(slot.log, _SHOWN_LOG_LINES))
+        if exit_code == EXIT_BAD_INPUT and lines and lines[-1].startswith(f"{slot.plan.service}: "):
+            # The child's own one line says what is wrong; nothing around it would help.
+            self._outcome = Outcome(exit_code, lines[-1], (), slot.log)
+        else:
+            self._outcome = Outcome(exit_code, message, lines, slot.log)
 
     def _start_due(self) -> None:
         if self._shutdown.phase is not Phase.RUNNING:

@@ -27,12 +27,16 @@ MIN_COMPRESSED_BYTES = 4096
 """Smaller arrays travel raw: 32 unrolls of every field but frames, logits and core state take less, and a call costs about 2 us."""
 
 
-class MalformedMessage(Exception):  # noqa: N818 - a fact about the message
-    """A message breaks the protocol; ``reason`` is one short line for the log."""
+class MalformedMessage(Exception):  # noqa: N818  it names the thing that was received
+    """A message breaks the protocol.
 
-    def __init__(self, reason: str) -> None:
+    ``reason`` is one short line for the log; ``label`` is its kind, of the few that telemetry counts by.
+    """
+
+    def __init__(self, reason: str, label: str = "header") -> None:
         super().__init__(reason)
         self.reason = reason
+        self.label = label
 
 
 def payload_digest(payload: Frame) -> str:
@@ -77,7 +81,7 @@ def decode_header(frame: Frame) -> Message:
 
     """
     if len(frame) > MAX_HEADER_BYTES:
-        raise MalformedMessage(f"header of {len(frame)} bytes exceeds {MAX_HEADER_BYTES}")
+        raise MalformedMessage(f"header of {len(frame)} bytes exceeds {MAX_HEADER_BYTES}", "size")
     try:
         # Tuples, because strict validation takes no list for a tuple. Header limits bound memory before validation.
         header = msgpack.unpackb(
@@ -109,7 +113,7 @@ def read_arrays(message: Unrolls, frames: Sequence[Frame], layout: UnrollLayout,
     """
     fields = layout.fields
     if len(message.arrays) != len(fields) or len(frames) != len(fields):
-        raise MalformedMessage(f"{len(message.arrays)} arrays and {len(frames)} payload frames, expected {len(fields)}")
+        raise MalformedMessage(f"{len(message.arrays)} arrays and {len(frames)} payload frames, expected {len(fields)}", "array")
     checked = []
     for field, header, frame in zip(fields, message.arrays, frames, strict=True):
         shape = (message.num_unrolls, *field.shape)
@@ -123,16 +127,16 @@ def read_arrays(message: Unrolls, frames: Sequence[Frame], layout: UnrollLayout,
 
 def _read_field(field: FieldSpec, header: ArrayHeader, shape: tuple[int, ...], frame: Frame) -> Array:
     if header.name != field.name:
-        raise MalformedMessage(f"array {header.name[:64]} where {field.name} was expected")
+        raise MalformedMessage(f"array {header.name[:64]} where {field.name} was expected", "array")
     if header.dtype != field.dtype.str or header.shape != shape:
-        raise MalformedMessage(f"array {field.name} is {header.dtype} {header.shape}, expected {field.dtype.str} {shape}")
+        raise MalformedMessage(f"array {field.name} is {header.dtype} {header.shape}, expected {field.dtype.str} {shape}", "array")
     num_bytes = math.prod(shape) * field.dtype.itemsize
     raw = frame if header.compression == "none" else _decompress(field.name, header.compression, frame, num_bytes)
     if len(raw) != num_bytes:
-        raise MalformedMessage(f"array {field.name} has {len(raw)} bytes, expected {num_bytes}")
+        raise MalformedMessage(f"array {field.name} has {len(raw)} bytes, expected {num_bytes}", "size")
     array = np.frombuffer(raw, field.dtype).reshape(shape)
     if not _values_fit(field, array):
-        raise MalformedMessage(f"array {field.name} holds a value out of range")
+        raise MalformedMessage(f"array {field.name} holds a value out of range", "array")
     return array
 
 
@@ -191,12 +195,12 @@ def _decompress(name: str, compression: Compression, frame: Frame, num_bytes: in
         try:
             return bytes(lz4.block.decompress(frame, uncompressed_size=num_bytes))
         except (lz4.block.LZ4BlockError, ValueError, OverflowError) as error:
-            raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}") from error
+            raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}", "compression") from error
     zstandard, decompressor = _zstd()
     try:
         # The library trusts the frame's own content size over max_output_size, so it is compared first.
         if zstandard.frame_content_size(frame) != num_bytes:
-            raise MalformedMessage(f"array {name} does not announce {num_bytes} bytes")
+            raise MalformedMessage(f"array {name} does not announce {num_bytes} bytes", "compression")
         return bytes(decompressor.decompress(frame, max_output_size=num_bytes, allow_extra_data=False))
     except (zstandard.ZstdError, ValueError) as error:
-        raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}") from error
+        raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}", "compression") from error

@@ -79,7 +79,7 @@ class Ingest:
         if isinstance(message, Hello):
             return self._on_hello(peer, message, now)
         if not isinstance(message, CreditRequest | Goodbye | Unrolls):
-            raise MalformedMessage(f"{message.type} is not for a learner")
+            raise MalformedMessage(f"{message.type} is not for a learner", "unexpected")
         actor = self._actors.get(peer)
         if actor is None or not self._credit.knows(peer):
             return [Reply(peer, HelloRequired(reason="no session: the learner restarted, or the actor was silent too long"))]
@@ -142,7 +142,7 @@ class Ingest:
         if verdict is Verdict.OUT_OF_SEQUENCE:
             return [Reply(peer, HelloRequired(reason=f"message {message.sequence} is out of sequence"))]
         if verdict is Verdict.INCONSISTENT:
-            raise MalformedMessage(f"generated_frames {message.generated_frames} went back")
+            raise MalformedMessage(f"generated_frames {message.generated_frames} went back", "unexpected")
         if not self._credit.on_message_received(peer, message.num_unrolls, now):
             return [Reply(peer, HelloRequired(reason=f"no credit for {message.num_unrolls} unrolls"))]
         if verdict is Verdict.DUPLICATE:
@@ -171,10 +171,10 @@ class Ingest:
     def _unrolls(self, block: Block, actor: ActorKey, message: Unrolls) -> list[QueuedUnroll]:
         num_frames = block.arrays["row_valid"].sum(axis=1, dtype=np.int64) * self._action_repeat
         if int(num_frames.sum()) != message.num_frames:
-            raise MalformedMessage(f"num_frames {message.num_frames}, but its valid rows hold {int(num_frames.sum())}")
+            raise MalformedMessage(f"num_frames {message.num_frames}, but its valid rows hold {int(num_frames.sum())}", "array")
         num_tasks = self._layout.num_tasks
         if num_tasks is not None and any(episode.task_id >= num_tasks for episode in message.episodes):
-            raise MalformedMessage("an episode of an unknown task")
+            raise MalformedMessage("an episode of an unknown task", "unexpected")
         versions = block.arrays["policy_version"][:, 0].tolist()
         task_ids = block.arrays["task_id"].tolist()
         return [

@@ -101,7 +101,9 @@ class IoThread:
         self._waker.wake()
 
     def close(self) -> None:
-        """Stop and close the sockets."""
+        """Stop and close the sockets; closing again does nothing."""
+        if self._stopping:
+            return
         self._stopping = True
         self._waker.wake()
         if self._thread.is_alive():
@@ -151,8 +153,8 @@ class IoThread:
             try:
                 replies = self._ingest.on_message(peer, frames, time.monotonic())
             except MalformedMessage as error:
-                self._meters.malformed("other")
-                warn_limited("malformed", "message dropped", reason=error.reason)
+                self._meters.malformed(error.label)
+                warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason)
                 continue
             self._send(replies)
 

@@ -94,6 +94,7 @@ class Learner:
         self._ledger = Ledger(LedgerSnapshot.from_json(state["ledger"]) if state else None)
         self._lineage = open_lineage(self._run_dir, at_least=state["lineage"] + 1 if state else 0)
 
+        self._credit_bounds_lag = settings.actor.credit == "before_unroll"
         self._telemetry = Telemetry("learner", settings.name)
         self._queue = UnrollQueue(layout)
         self._meters = Meters(self._telemetry, spec, self._ledger, self._queue, self._statistics)
@@ -119,7 +120,7 @@ class Learner:
 
     def train(self, stop: StopRequest) -> None:
         """Take a batch, update, publish; until the stop conditions or the signal."""
-        settings, _statistics, meters = self._settings, self._statistics, self._meters
+        settings, meters = self._settings, self._meters
         started = time.monotonic()
         first_batch_at: float | None = None
         log_at, checkpoint_at = started + settings.learner.log_interval_seconds, started + settings.learner.checkpoint_interval_seconds
@@ -146,6 +147,8 @@ class Learner:
                 self._checkpoint(now - started)
                 checkpoint_at = time.monotonic() + settings.learner.checkpoint_interval_seconds
         self._telemetry.set_ready(False, "stopping")
+        # Nothing may be acknowledged any more that the last checkpoint does not know of.
+        self._io.close()
         self._record_episodes()
         self._log_point(now - started)
         self._checkpoint(now - started)
@@ -155,7 +158,8 @@ class Learner:
         """One update, from queued unrolls to published weights."""
         batch = self._batches.assemble(unrolls)
         self._queue.release(unrolls)
-        self._io.grant_again(len(unrolls))
+        if not self._credit_bounds_lag:
+            self._io.grant_again(len(unrolls))
         device_batch = self._update.to_device(batch)
         on_device = time.monotonic()
         losses = self._update.forward_backward(device_batch)
@@ -176,6 +180,9 @@ class Learner:
             self._log.error("update skipped: the gradient is not finite", learner_updates=self._statistics.learner_updates)
         if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:
             self._publish()
+        if self._credit_bounds_lag:
+            # Only now: an unroll that this credit begins must not begin under the version before.
+            self._io.grant_again(len(unrolls))
         finished = time.monotonic()
         self._meters.updated(
             update,

@@ -40,8 +40,7 @@ class UnfitMessage(MalformedMessage):
     """Readable, but not what this server takes; ``label`` is the label of the malformed-messages counter."""
 
     def __init__(self, label: str, reason: str) -> None:
-        super().__init__(reason)
-        self.label = label
+        super().__init__(reason, label)
 
 
 @dataclass(frozen=True, slots=True)

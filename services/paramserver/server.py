@@ -16,7 +16,7 @@ from herd.wire.messages import GetWeights, NotModified, Published, Refused, Stal
 from herd.wire.sockets import Poller, Router, new_context
 from herd.wire.weights_client import MAX_SLICE_BYTES
 from services.paramserver.leases import IndexLeases
-from services.paramserver.requests import RequestHandler, UnfitMessage
+from services.paramserver.requests import RequestHandler
 from services.paramserver.store import WeightsStore
 
 if TYPE_CHECKING:
@@ -86,14 +86,12 @@ class ParameterServer:
             self._serve(*received)
 
     def _serve(self, peer: bytes, frames: Sequence[memoryview]) -> None:
-        label = "header"
         try:
             message = decode_header(frames[0])
             reply = self._handler.answer(message, frames[1:], now=self._clock())
         except MalformedMessage as error:
-            label = error.label if isinstance(error, UnfitMessage) else label
-            self._telemetry.counter(names.MALFORMED_MESSAGES, reason=label).inc()
-            warn_limited(f"malformed {label}", "dropped a malformed message", reason=error.reason, peer=_printable(peer))
+            self._telemetry.counter(names.MALFORMED_MESSAGES, reason=error.label).inc()
+            warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_printable(peer))
             return
         if reply is None:
             return

@@ -1,0 +1,51 @@
+"""One real Breakout run through all processes, and every command that reads what it left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.system.whole_runs import herd, read_points, train
+
+
+@pytest.mark.timeout(400)
+def test_breakout_from_training_to_video(tmp_path: Path) -> None:
+    run_dir = tmp_path / "breakout"
+    words = ("--actor.count", "1", "--actor.environments", "8", "--learner.batch_size", "8", "--learner.log_interval_seconds", "1")
+    report = train(run_dir, "--stop.env_frames", "20000", *words, file="experiments/breakout.yaml")
+    assert report["env_frames"] == 4 * report["agent_steps"]  # frames are the emulator's
+    assert 20_000 <= report["env_frames"] < 20_000 + 8 * 20 * 4
+    assert report["accounting"]["dropped"] == {}
+    assert report["frames_per_second"] > 0
+    points = read_points(run_dir)
+    assert points[-1]["env_frames"] == report["env_frames"]
+    assert all(point["gradient_norm"] is not None for point in points if point["learner_updates"])
+
+    evaluated = herd("evaluate", run_dir, "--episodes", "2", "--max_episode_frames", "1200", "--json")
+    assert evaluated.returncode == 0, evaluated.stderr
+    scores = json.loads(evaluated.stdout)
+    assert scores == json.loads((run_dir / f"evaluation-{report['learner_updates']}.json").read_text())
+    (task,) = scores["tasks"]
+    assert (task["task_name"], task["episodes"], len(task["episode_returns"])) == ("breakout", 2, 2)
+    assert task["mean_env_frames"] <= 1200
+    assert scores["env_frames"] == report["env_frames"]
+    assert scores["protocol"]["differs_from_training"] == ["max_episode_frames"]
+
+    curve, data = tmp_path / "curve.svg", tmp_path / "curve.csv"
+    plotted = herd("plot", run_dir, "--output", curve, "--data", data)
+    assert plotted.returncode == 0, plotted.stderr
+    assert "<svg" in curve.read_text()
+    assert len(data.read_text().splitlines()) > 1
+
+    watched = herd("watch", run_dir, "--max_seconds", "3")
+    assert watched.returncode == 0, watched.stderr
+    video = (run_dir / "episode.gif").read_bytes()
+    assert video[:6] == b"GIF89a"
+    assert len(video) > 10_000
+
+    status = herd("status", run_dir, "--json")
+    (run,) = json.loads(status.stdout)
+    assert set(run["processes"]) == {"actor-0", "learner-0", "paramserver-0"}
+    assert (run["running"], run["env_frames"], int(run["checkpoint"])) == (False, report["env_frames"], report["learner_updates"])

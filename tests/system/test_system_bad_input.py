@@ -1,0 +1,159 @@
+"""What the user got wrong is one line on standard error and exit code 2, whichever process notices, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.whole_runs import CATCH, ROOT, environment, herd, train
+
+pytestmark = pytest.mark.timeout(300)
+
+BREAKOUT = str(ROOT / "experiments" / "breakout.yaml")
+HEAVY = ("torch", "matplotlib", "ale_py", "gymnasium", "zmq")
+
+
+@pytest.fixture(scope="module")
+def catch_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of Catch."""
+    run_dir = tmp_path_factory.mktemp("runs") / "catch"
+    train(run_dir, "--stop.env_frames", "3000")
+    return run_dir
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken.getsockname()[1]
+
+
+def light_herd(folder: Path, *words: str) -> tuple[int, list[str]]:
+    """Exit code and lines of stderr of a ``herd`` that answers before it imports anything heavy."""
+    # -X importtime writes a line on stderr for every import: those are what takes the time, whoever else uses the machine.
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "herd.cli.main", *words],
+        cwd=folder,
+        env=environment() | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    lines = done.stderr.splitlines()
+    imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+    assert "herd.cli.errors" in imported
+    assert imported.isdisjoint(HEAVY)
+    assert done.stdout == ""
+    return done.returncode, [line for line in lines if not line.startswith("import time:")]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["train", BREAKOUT, "--env.tasks", "brakout"], "brakout"),
+        (["train", BREAKOUT, "--lerner.batch_size", "3"], "--lerner.batch_size"),
+        (["train", BREAKOUT, "--learner.batch_size", "many"], "learner.batch_size"),
+        (["train", "unknown_key.yaml"], "batch_sise"),
+        (["train", "wrong_type.yaml"], "learner.batch_size"),
+        (["train", "no_mapping.yaml"], "no_mapping.yaml"),
+        (["train", "missing.yaml"], "missing.yaml"),
+        (["train", "--resume", "--run_dir", "missing"], "missing"),
+        (["evaluate", "missing"], "missing"),
+        (["watch", "missing"], "missing"),
+        (["plot", "missing"], "missing"),
+        (["status", "missing"], "missing"),
+    ],
+)
+def test_herd_refuses_before_anything_heavy_is_imported(tmp_path: Path, words: list[str], named: str) -> None:
+    (tmp_path / "unknown_key.yaml").write_text("learner: {batch_sise: 3}\n")
+    (tmp_path / "wrong_type.yaml").write_text("learner: {batch_size: [3]}\n")
+    (tmp_path / "no_mapping.yaml").write_text("- learner\n")
+    before = sorted(os.listdir(tmp_path))
+    code, lines = light_herd(tmp_path, *words)
+    assert code == 2
+    assert len(lines) == 1, lines
+    assert named in lines[0]
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path, taken_port: int) -> None:
+    for key in ("learner.port", "paramserver.port", "learner.metrics_port"):
+        code, lines = light_herd(tmp_path, "train", BREAKOUT, f"--{key}", str(taken_port))
+        assert code == 2
+        assert len(lines) == 1, lines
+        assert f"{key}: port {taken_port}" in lines[0]
+    assert os.listdir(tmp_path) == []
+
+
+def test_resuming_as_another_network_changes_nothing(catch_run: Path) -> None:
+    before = {path: path.read_bytes() for path in catch_run.rglob("*") if path.is_file()}
+    words = ["train", "--resume", "--run_dir", str(catch_run), "--network.core", "lstm", "--stop.env_frames", "100000"]
+    code, lines = light_herd(ROOT, *words)
+    assert code == 2
+    assert len(lines) == 1, lines
+    assert str(catch_run / "checkpoints") in lines[0]
+    assert {path: path.read_bytes() for path in catch_run.rglob("*") if path.is_file()} == before
+
+
+def test_evaluating_a_checkpoint_of_another_network(catch_run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    config = (catch_run / "config.yaml").read_text()
+    assert "core: none" in config
+    (other / "config.yaml").write_text(config.replace("core: none", "core: lstm"))
+    (other / "checkpoints").symlink_to(catch_run / "checkpoints")
+    for command in ("evaluate", "watch"):
+        done = herd(command, other)
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert "weights of another network" in done.stderr
+        assert str(other) in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("service", "words", "named"),
+    [
+        ("learner", ("--learner.port", "{taken}"), "{taken}"),
+        ("paramserver", ("--paramserver.port", "{taken}"), "paramserver.port"),
+        ("learner", ("--run_dir", "{run}", "--resume", "true", "--network.core", "lstm"), "another network"),
+        ("actor", ("--env.tasks", "cach"), "cach"),
+        ("learner", ("--learner.batch_sise", "3"), "learner.batch_sise"),
+        ("actor", ("--actor.count", "none"), "actor.count"),
+        ("paramserver", ("--config", "missing.yaml"), "missing.yaml"),
+    ],
+)
+def test_services_say_it_in_one_line(
+    tmp_path: Path, catch_run: Path, taken_port: int, service: str, words: tuple[str, ...], named: str
+) -> None:
+    run_dir = () if "--run_dir" in words else ("--run_dir", str(tmp_path))
+    said = [word.format(taken=taken_port, run=catch_run) for word in words]
+    command = [sys.executable, "-m", f"services.{service}", "--config", CATCH, *run_dir, *said]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith(f"{service}: ")
+    assert named.format(taken=taken_port) in done.stderr
+
+
+def test_what_only_a_child_notices_is_said_in_its_one_line(catch_run: Path, tmp_path: Path) -> None:
+    """A damaged checkpoint: the command has started everything by the time the learner opens it."""
+    run_dir = tmp_path / "run"
+    done = herd("train", "--resume", "--run_dir", _damaged_copy(catch_run, run_dir), "--stop.env_frames", "100000")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert f"learner: {run_dir / 'checkpoints'}" in done.stderr
+
+
+def _damaged_copy(run_dir: Path, copy: Path) -> Path:
+    for path in run_dir.rglob("*"):
+        if path.is_file():
+            target = copy / path.relative_to(run_dir)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes()[:100] if path.name == "model.safetensors" else path.read_bytes())
+    return copy
