@@ -53,7 +53,8 @@ def test_a_stopped_run_goes_on_as_one_run(tmp_path: Path) -> None:
     assert after["env_frames"] < more + 32 * 20
     assert after["wall_seconds"] > before["wall_seconds"]
     assert after["episode_return"]["episodes"] > before["episode_return"]["episodes"]
-    # What had arrived before the checkpoint and was not learned from is accounted for.
+    # What had arrived before the checkpoint and was not learned from is accounted for; the report said how much that was.
+    assert before["accounting"]["in_flight"] == state["ledger"]["in_flight"]
     assert after["accounting"]["dropped"].get("learner_restart", 0) == state["ledger"]["in_flight"]
     assert after["accounting"]["generated"] > state["ledger"]["generated"]
     assert lineage(run_dir) == lineage_before + 1
