@@ -21,8 +21,8 @@ _TAIL_BYTES = 16_384
 class Child:
     """A running child. Its group receives the signals, so that nothing it started stays behind."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """Start it.
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, *, niceness: int = 0) -> None:
+        """Start it; ``niceness`` above 0 lets others go first where CPUs are short.
 
         Raises:
             OSError: the program or the log cannot be opened.
@@ -37,7 +37,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
                 process_group=0,  # a Ctrl-C at the terminal reaches the supervisor alone, which stops them in order
-                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  one system call that takes no lock
+                preexec_fn=_before_exec(os.getpid(), niceness),  # noqa: PLW1509  system calls only, which take no lock
             )
 
     @property
@@ -83,18 +83,18 @@ def describe_exit(code: int) -> str:
         return f"signal {-code}"
 
 
-def _die_with(parent: int) -> Callable[[], None] | None:
+def _before_exec(parent: int, niceness: int) -> Callable[[], None]:
     """Linux: the kernel kills the child when the thread that started it (the supervisor's main thread) ends, even by SIGKILL."""
-    if _PRCTL is None:
-        return None
     prctl = _PRCTL
 
-    def die_with_parent() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # it died between fork and prctl
-            os._exit(1)
+    def prepare() -> None:
+        os.nice(niceness)
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            if os.getppid() != parent:  # it died between fork and prctl
+                os._exit(1)
 
-    return die_with_parent
+    return prepare
 
 
 # Looked up once, here: between fork and exec nothing may be loaded.

@@ -164,7 +164,7 @@ class Supervisor:
             if slot.child is None and slot.start_at is not None and now >= slot.start_at:
                 slot.start_at = None
                 command = slot.plan.command(Start(slot.failures.restarts, self._elapsed()))
-                slot.child = Child(command, slot.plan.environment, slot.log)
+                slot.child = Child(command, slot.plan.environment, slot.log, niceness=slot.plan.niceness)
 
     def _asked_to_stop(self, *, first: bool) -> None:
         if first and self._shutdown.phase is Phase.RUNNING:

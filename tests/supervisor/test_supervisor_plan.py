@@ -94,3 +94,9 @@ def test_a_foreign_interface_is_refused() -> None:
 def test_every_interface_is_reached_over_the_loopback() -> None:
     assert local_address("0.0.0.0", 7) == "tcp://127.0.0.1:7"
     assert local_address("10.0.0.3", 7) == "tcp://10.0.0.3:7"
+
+
+def test_actors_give_way_to_the_learner() -> None:
+    plans = planned("--actor.count", "2")
+    assert plans["learner-0"].niceness == plans["paramserver-0"].niceness == 0
+    assert plans["actor-0"].niceness == plans["actor-1"].niceness > 0

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from herd.supervisor.child import Child
+
 DUMMIES = Path(__file__).parent / "dummies"
 SECONDS = 30.0
 
@@ -195,3 +197,11 @@ def test_children_do_not_share_the_terminals_group(supervised: Supervised) -> No
         assert os.getpgid(child.pid) == child.pid
     supervised.signal(signal.SIGTERM)
     assert supervised.finish()[0] == 0
+
+
+def test_a_child_runs_at_its_niceness(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"]
+    child = Child(command, dict(os.environ), tmp_path / "log", niceness=3)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert child.exit_code() == 0
+    assert child.last_lines(1) == [str(os.getpriority(os.PRIO_PROCESS, 0) + 3)]
