@@ -11,6 +11,7 @@ from herd.algorithms.rewards import shape_rewards
 from herd.algorithms.sampling import sample_actions
 from herd.checkpoints.weights import load_into
 from herd.networks.agent import Agent
+from herd.networks.frame_stack import RollingStack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,13 +24,19 @@ if TYPE_CHECKING:
 
 
 class Policy:
-    """Samples actions from the newest weights it was given; carries the recurrent state between calls."""
+    """Samples actions from the newest weights it was given; carries the recurrent state, and the stack of frames, between calls.
+
+    So every row must be acted on, in order, from the one with which the environments were reset.
+    """
 
     def __init__(self, settings: RunSettings, spec: EnvSpec, *, num_environments: int, precision: torch.dtype, seed: int) -> None:
         self._agent = Agent(spec=spec, network=settings.network).for_inference(precision)
         self._shaping = settings.algorithm.reward_shaping
         self._generator = torch.Generator().manual_seed(seed)
         self._core_state = self._agent.initial_core_state(num_environments)
+        height, width, channels = spec.frame_shape
+        fits = RollingStack.fits(stack=spec.frame_stack, channels=channels)
+        self._rolling_stack = RollingStack(num_environments, height, width) if fits else None
         self._has_core = settings.network.core != "none"
 
     @property
@@ -56,7 +63,7 @@ class Policy:
         """Actions [E] and the logits [E, A] that they were sampled from; raw last_rewards [E] are shaped here."""
         instructions = None if observation.instructions is None else torch.from_numpy(observation.instructions).unsqueeze(0)
         output, self._core_state = self._agent(
-            torch.from_numpy(observation.stack).unsqueeze(0),
+            self._frames(observation).unsqueeze(0),
             torch.from_numpy(core_reset).unsqueeze(0),
             self._core_state,
             torch.from_numpy(last_actions.astype(np.int64)).unsqueeze(0),
@@ -66,3 +73,9 @@ class Policy:
         logits = output.policy_logits[0]
         actions = sample_actions(logits, self._generator)
         return actions.numpy().astype(np.int32), logits.numpy()
+
+    def _frames(self, observation: Observation) -> torch.Tensor:
+        """Logical [E, S * C, H, W] of the observation's stack."""
+        if self._rolling_stack is None:
+            return torch.from_numpy(observation.stack)
+        return self._rolling_stack.push(torch.from_numpy(observation.stack[:, -1]), torch.from_numpy(observation.game_reset))

@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from herd.networks.frame_stack import planes_to_words, restack
+from herd.networks.frame_stack import RollingStack, planes_to_words, restack
 from tests.oracles.networks_frame_stack import actor_stacks, wire_history
 
 torch.set_num_threads(1)
@@ -91,3 +91,22 @@ def test_parts_that_do_not_fit_are_refused(history: tuple[int, ...], frames: tup
 def test_frames_already_scaled_are_refused() -> None:
     with pytest.raises(ValueError, match="uint8"):
         restack(torch.zeros(1, 3, 4, 4, 1), torch.zeros(1, 5, 4, 4, 1), torch.zeros(1, 5, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_rolling_stack_holds_the_planes_since_the_last_reset(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    num_rows, num_environments = 12, 3
+    frames = random.integers(0, 256, (num_rows, num_environments, 5, 7), dtype=np.uint8)
+    resets = random.random((num_rows, num_environments)) < 0.3
+    resets[0] = True
+    rolling = RollingStack(num_environments, 5, 7)
+    for row in range(num_rows):
+        stack = rolling.push(torch.from_numpy(frames[row]), torch.from_numpy(resets[row]))
+        assert stack.is_contiguous(memory_format=torch.channels_last)
+        for environment in range(num_environments):
+            start = max(r for r in range(row + 1) if resets[r, environment])
+            for channel in range(4):
+                past = row - 3 + channel
+                expected = frames[past, environment] if past >= start else np.zeros((5, 7), np.uint8)
+                np.testing.assert_array_equal(stack[environment, channel].numpy(), expected)
