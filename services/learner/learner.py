@@ -24,7 +24,7 @@ from services.learner import snapshot
 from services.learner.batching import BatchAssembler
 from services.learner.io_thread import IoThread
 from services.learner.ledger import STALE, Ledger, LedgerSnapshot
-from services.learner.lineage import open_lineage
+from services.learner.lineage import LineageError, open_lineage
 from services.learner.meters import Meters
 from services.learner.queue import QueuedUnroll, UnrollQueue
 from services.learner.statistics import RunStatistics
@@ -53,7 +53,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     configure_logging("learner")
     try:
         learner = Learner(settings)
-    except (UnknownTaskError, EndpointInUse, CheckpointError) as error:
+    except (UnknownTaskError, EndpointInUse, CheckpointError, LineageError) as error:
         raise BadInputError(str(error)) from error
     with learner:
         learner.train(stop)

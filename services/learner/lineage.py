@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 LINEAGE_FILE = "lineage.json"
 
 
+class LineageError(Exception):
+    """The file that remembers lineages is damaged; one line."""
+
+
 def open_lineage(run_dir: Path, at_least: int = 0) -> int:
     """Take the next lineage (from 1 on, and not below ``at_least``) and put it on disk before anyone sees it.
 
     Raises:
+        LineageError: the file is there and damaged: going on without it could give one number two meanings.
         OSError: the directory cannot be written.
     """
     path = run_dir / LINEAGE_FILE
@@ -28,6 +33,8 @@ def open_lineage(run_dir: Path, at_least: int = 0) -> int:
         last = int(json.loads(path.read_text())["lineage"])
     except FileNotFoundError:
         last = 0
+    except (ValueError, KeyError, TypeError) as error:
+        raise LineageError(f"{path}: does not hold a lineage; remove it, and the learner goes beyond its checkpoint's") from error
     lineage = max(last + 1, at_least)
     temporary = path.with_suffix(".tmp")
     with temporary.open("w") as file:
