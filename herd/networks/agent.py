@@ -1,4 +1,4 @@
-"""The agent of IMPALA, arXiv:1802.01561, Fig. 3: torso, optional recurrent core, policy and value heads.
+"""The agent of IMPALA, arXiv:1802.01561, Fig. 3: torso, optional recurrent core, policy and value heads, or DiCE's dueling heads.
 
 Shapes: T rows, B unrolls, A actions, S * C observation channels, H x W pixels, L instruction words.
 
@@ -31,9 +31,9 @@ class AgentOutput(NamedTuple):
     """What the heads say about each row."""
 
     policy_logits: Tensor
-    """float32 [T, B, A]."""
+    """float32 [T, B, A], before any temperature. With the dueling head they are the advantages A(x, .), as the network gives them."""
     values: Tensor
-    """float32 [T, B], un-normalised."""
+    """float32 [T, B], un-normalised. With the dueling head Q(x, .) = V(x) + A(x, .)."""
 
 
 class Agent(nn.Module):
@@ -70,8 +70,12 @@ class Agent(nn.Module):
             num_features = network.core_size
         elif self.joint is not None:
             num_features = JOINT_SIZE
-        # A small policy head starts near the uniform policy, whatever the features' scale.
-        self.policy_head = Dense(num_features, spec.num_actions, gain=0.01)
+        # A small head starts near the uniform policy, whatever the features' scale.
+        action_head = Dense(num_features, spec.num_actions, gain=0.01)
+        # By two names, so that weights of one kind are never loaded as the other. DiCE (arXiv:2106.00707) names no layer between core and
+        # heads, and adds A to V as it is: each has a target of its own, so nothing needs to centre A to tell the two apart.
+        self.policy_head = action_head if network.head == "policy_value" else None
+        self.advantage_head = action_head if network.head == "dueling" else None
         self.value_head = Dense(num_features, 1, gain=1.0)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -83,7 +87,7 @@ class Agent(nn.Module):
     def initial_core_state(self, batch: int) -> Tensor:
         """Zeros, float32 [B, 2, core_size], or [B, 0, 0] without a core."""
         shape = (batch, 0, 0) if self.core is None else (batch, 2, self.core.size)
-        return torch.zeros(shape, device=self.policy_head.weight.device)
+        return torch.zeros(shape, device=self.value_head.weight.device)
 
     def forward(  # noqa: PLR0917 - a module's forward takes its tensors in order
         self,
@@ -111,7 +115,9 @@ class Agent(nn.Module):
         features = self._with_side_inputs(features, last_actions, last_rewards, instructions)
         if self.core is not None:
             features, core_state = self.core(features, core_reset, core_state)
-        return AgentOutput(self.policy_head(features), self.value_head(features).squeeze(-1)), core_state
+        action_head = self.policy_head if self.policy_head is not None else self.advantage_head
+        assert action_head is not None
+        return AgentOutput(action_head(features), self.value_head(features).squeeze(-1)), core_state
 
     def for_inference(self, dtype: torch.dtype) -> Self:
         """A frozen copy that computes in ``dtype`` and holds its torso's weights in it.

@@ -21,6 +21,7 @@ def test_agrees_with_the_formulas(reward: float) -> None:
         "clip": max(-1.0, min(1.0, reward)),
         "soft_asymmetric": (0.3 * squeezed if reward < 0 else squeezed) * 5.0,
         "soft_asymmetric_printed": 0.3 * min(math.tanh(reward), 0.0) + 5.0 * max(math.tanh(reward), 0.0),
+        "log_asymmetric": math.log(abs(reward) + 1.0) * (2.0 if reward >= 0 else -1.0),
         "none": reward,
     }
     for shaping, value in expected.items():
@@ -33,12 +34,21 @@ def test_worked_examples() -> None:
     torch.testing.assert_close(shaped, torch.tensor([-1.5 * 0.7615942, 5.0 * 0.7615942, 0.0499983]), rtol=1e-5, atol=0.0)
     printed = shape_rewards(torch.tensor([-1.0, 1.0]), "soft_asymmetric_printed")
     torch.testing.assert_close(printed, torch.tensor([-0.3 * 0.7615942, 5.0 * 0.7615942]), rtol=1e-5, atol=0.0)
+    logarithmic = shape_rewards(torch.tensor([-6.389056, 6.389056, 0.0, 1e-6]), "log_asymmetric")
+    torch.testing.assert_close(logarithmic, torch.tensor([-2.0, 4.0, 0.0, 2e-6]), rtol=1e-5, atol=0.0)
+
+
+def test_the_dtype_stays() -> None:
+    shapings: tuple[RewardShaping, ...] = ("clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none")
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        for shaping in shapings:
+            assert shape_rewards(torch.tensor([-2.0, 3.0], dtype=dtype), shaping).dtype == dtype
 
 
 @given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=2, max_size=20))
 def test_every_shaping_keeps_the_order_and_the_sign(rewards: list[float]) -> None:
     ordered = torch.tensor(sorted(rewards), dtype=torch.float64)
-    shapings: tuple[RewardShaping, ...] = ("clip", "soft_asymmetric", "soft_asymmetric_printed", "none")
+    shapings: tuple[RewardShaping, ...] = ("clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none")
     for shaping in shapings:
         shaped = shape_rewards(ordered, shaping)
         assert (shaped.diff() >= 0).all()

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herd.algorithms.sampling import entropy, log_prob, sample_actions
+from herd.algorithms.sampling import entropy, log_prob, sample_actions, tempered
 from tests.oracles.actor_critic import softmax
 
 torch.set_num_threads(1)
@@ -30,6 +30,55 @@ def test_actions_come_as_often_as_the_policy_says(dtype: torch.dtype) -> None:
     counts = np.bincount(actions.numpy(), minlength=18)
     # 17 degrees of freedom: 40.8 is exceeded once in a thousand seeds.
     assert ((counts - expected) ** 2 / expected).sum() < 40.8
+
+
+def _chi_square(actions: torch.Tensor, probabilities: np.ndarray) -> float:
+    expected = len(actions) * probabilities
+    counts = np.bincount(actions.numpy(), minlength=len(expected))
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_each_row_is_drawn_at_its_own_temperature(dtype: torch.dtype) -> None:
+    inverse_temperatures = (0.0, 0.3, 1.0, 7.0, 50.0)
+    num_draws = 60_000
+    # Close together, as advantages are: at 1/tau = 50 the rarest of the 6 still has probability 0.004, and 8 bits of the product
+    # would not tell neighbours apart.
+    logits = (torch.linspace(0.0, 0.1, 6) + 1.0).to(dtype)
+    rows = torch.tensor(inverse_temperatures).repeat(num_draws)
+    actions = sample_actions(logits.expand(len(rows), 6), torch.Generator().manual_seed(6), rows)
+    assert actions.shape == (len(rows),)
+    for e, inverse_temperature in enumerate(inverse_temperatures):
+        probabilities = softmax(logits.double().numpy() * inverse_temperature)
+        # 5 degrees of freedom: 20.5 is exceeded once in a thousand seeds.
+        assert _chi_square(actions[e :: len(inverse_temperatures)], probabilities) < 20.5, inverse_temperature
+
+
+def test_one_over_tau_of_0_is_uniform_whatever_the_logits_and_50_takes_the_best() -> None:
+    logits = torch.tensor([[-3e4, 0.0, 3e4, 7.0]]).repeat(20_000, 1)
+    uniform = sample_actions(logits, torch.Generator().manual_seed(7), torch.zeros(20_000))
+    # 3 degrees of freedom: 16.3 is exceeded once in a thousand seeds.
+    assert _chi_square(uniform, np.full(4, 0.25)) < 16.3
+    assert torch.equal(tempered(logits, torch.zeros(20_000)).softmax(-1), torch.full((20_000, 4), 0.25))
+    assert (sample_actions(logits, torch.Generator().manual_seed(7), torch.full((20_000,), 50.0)) == 2).all()
+
+
+def test_a_temperature_of_1_draws_what_no_temperature_draws() -> None:
+    logits = LOGITS.repeat(500, 1)
+    for dtype in (torch.float32, torch.bfloat16):
+        plain = sample_actions(logits.to(dtype), torch.Generator().manual_seed(8))
+        assert torch.equal(plain, sample_actions(logits.to(dtype), torch.Generator().manual_seed(8), torch.ones(500)))
+
+
+def test_temperatures_multiply_in_float32_at_least_and_pass_gradients_on() -> None:
+    logits = torch.tensor([[1.0, 1.0078125], [-2.0, 3.0]], dtype=torch.bfloat16, requires_grad=True)
+    product = tempered(logits, torch.tensor([50.0, 0.25]))
+    assert product.dtype == torch.float32
+    assert product.tolist() == [[50.0, 50.390625], [-0.5, 0.75]]  # 50.25 and 50.5 are bfloat16's neighbours
+    product.sum().backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    assert logits.grad.tolist() == [[50.0, 50.0], [0.25, 0.25]]
+    assert tempered(logits.double(), torch.tensor([1.0, 1.0])).dtype == torch.float64
 
 
 def test_rows_are_drawn_independently_and_a_seed_repeats_them() -> None:

@@ -22,10 +22,16 @@ def _spec(height: int = 24, width: int = 28, *, stack: int = 4, channels: int = 
     return EnvSpec(("task",), (height, width, channels), stack, actions, 4, words)
 
 
+def _action_head(agent: Agent) -> Dense:
+    """Of policy logits or advantages: whichever the network has."""
+    (head,) = (head for head in (agent.policy_head, agent.advantage_head) if head is not None)
+    return head
+
+
 def _agent(**network: object) -> Agent:
     torch.manual_seed(13)
     agent = Agent(spec=_spec(), network=NetworkSettings.model_validate(network))
-    for head in (agent.policy_head, agent.value_head):
+    for head in (_action_head(agent), agent.value_head):
         nn.init.normal_(head.weight)  # a near-zero policy head would hide errors before it
         nn.init.normal_(head.bias)
     return agent
@@ -74,7 +80,7 @@ def _expected(agent: Agent, inputs: dict[str, Tensor]) -> tuple[Array, Array, Ar
     elif agent.joint is not None:
         weight, bias = _numbers(agent.joint.weight, agent.joint.bias)
         joined = relu(joined @ weight.T + bias)
-    (policy, policy_bias), (value, value_bias) = (_numbers(h.weight, h.bias) for h in (agent.policy_head, agent.value_head))
+    (policy, policy_bias), (value, value_bias) = (_numbers(h.weight, h.bias) for h in (_action_head(agent), agent.value_head))
     return joined @ policy.T + policy_bias, (joined @ value.T + value_bias)[..., 0], state
 
 
@@ -84,6 +90,8 @@ NETWORKS: list[dict[str, object]] = [
     {"core": "lstm", "core_size": 16},
     {"core": "lstm", "core_size": 16, "last_action_and_reward": True, "language": True},
     {"language": True, "torso": "mlp"},
+    {"head": "dueling"},
+    {"head": "dueling", "core": "lstm", "core_size": 16, "last_action_and_reward": True},
 ]
 
 
@@ -192,9 +200,40 @@ def test_dmlab_networks_have_the_1_2_and_1_6_million_parameters_of_section_5_1()
         assert round(count / 1e6, 1) == millions
 
 
-def test_the_first_policy_is_nearly_uniform() -> None:
+def test_the_heads_differ_in_name_only_and_existing_networks_keep_theirs() -> None:
+    def tensors(head: str) -> dict[str, Tensor]:
+        torch.manual_seed(23)
+        network = NetworkSettings.model_validate({"head": head, "core": "lstm", "core_size": 16})
+        return Agent(spec=_spec(), network=network).state_dict()
+
+    plain, dueling = tensors("policy_value"), tensors("dueling")
+    heads = {name for name in plain if "head" in name}
+    assert heads == {"policy_head.weight", "policy_head.bias", "value_head.weight", "value_head.bias"}
+    assert list(dueling) == [name.replace("policy_head", "advantage_head") for name in plain]
+    for one, other in zip(plain.values(), dueling.values(), strict=True):
+        assert torch.equal(one, other)
+    with pytest.raises(RuntimeError, match="advantage_head"):
+        _agent(core="lstm", core_size=16).load_state_dict(dueling)
+
+
+def test_advantages_come_as_they_are_and_train_without_the_value() -> None:
+    """A is not made mean-free: neither values nor gradients of one action reach the other actions or V."""
+    agent = _agent(head="dueling")
+    output, _ = agent(**_inputs(agent))
+    assert output.policy_logits.shape == (T, B, A)
+    assert output.policy_logits.mean(dim=-1).abs().min() > 1e-3
+    head = agent.advantage_head
+    assert head is not None
+    output.policy_logits[..., 1].sum().backward()
+    assert head.bias.grad is not None
+    assert head.bias.grad.tolist() == [0.0, float(T * B), 0.0, 0.0]
+    assert agent.value_head.weight.grad is None
+
+
+@pytest.mark.parametrize("head", ["policy_value", "dueling"])
+def test_the_first_policy_is_nearly_uniform(head: str) -> None:
     torch.manual_seed(19)
-    agent = Agent(spec=_spec(), network=NetworkSettings())
+    agent = Agent(spec=_spec(), network=NetworkSettings.model_validate({"head": head}))
     output, _ = agent(**_inputs(agent))
     probabilities = output.policy_logits.softmax(-1)
     assert probabilities.max() - probabilities.min() < 0.05

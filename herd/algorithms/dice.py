@@ -1,0 +1,233 @@
+"""DiCE's losses: "An Entropy Regularization Free Mechanism for Policy-based Reinforcement Learning" (arXiv:2106.00707).
+
+T agent steps of B unrolls, A actions, time-major. Row t holds ``x_t``, the action taken there and what that step returned; advantages
+and values have one row more, ``x_T``, to bootstrap from.
+
+What the paper leaves open, and how it is read here:
+
+- *Centring.* ``Q = V + A`` is a plain sum (sections 2 and 3.1, algorithm 3): A is not made mean-free. V is fitted to a target of its own
+  (eq. 5), which tells V and A apart, and no policy ``softmax(A / tau)`` sees a constant added to A. The true A has mean 0 under the
+  policy averaged over temperatures, not under that of one unroll, so centring by one tau would be wrong besides.
+- *Gradients.* All targets and the policy gradient's weight are constants. V learns from eq. (5); V and A learn from eq. (3), whose
+  ``grad Q`` is ``grad V + grad A``; A alone learns from eq. (8), where pi's probabilities are factors and carry none.
+- *Losses.* Eqs. (3) and (5) print directions without a factor 2: losses are half of squares.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from herd.algorithms.actor_critic import ActorCriticSettings
+from herd.algorithms.corrections import corrected_targets
+from herd.algorithms.retrace import retrace
+from herd.algorithms.sampling import log_prob, tempered
+
+if TYPE_CHECKING:
+    from herd.algorithms.retrace import RetraceBootstrap
+
+DiceAblation = Literal["dice", "baseline", "random", "entropy"]
+"""Table 4. To the loss only ``entropy`` is another thing: ``baseline`` acts with tau = 1, ``random`` never tells the bandits a return."""
+
+ENTROPY_ABLATION_COST = 1.0
+"""Section 4.3; beside scalings of 10 for policy and Q."""
+
+
+class DiceSettings(ActorCriticSettings, Protocol):
+    """The settings that the loss reads: the actor-critic's, but its ``entropy_cost``, and these."""
+
+    @property
+    def q_cost(self) -> float:
+        """Multiplies the Q loss: 10 in Table 5, where ``baseline_cost``, of the value loss, is 1."""
+
+    @property
+    def policy_cost(self) -> float:
+        """Multiplies the policy gradient: 10 in Table 5."""
+
+    @property
+    def retrace_bootstrap(self) -> RetraceBootstrap:
+        """Of Retrace's temporal differences."""
+
+    @property
+    def dice_ablation(self) -> DiceAblation:
+        """Row of Table 4."""
+
+
+class DiceTerms(NamedTuple):
+    """Scalars on the device of the values. Each is additive over a split of B (see ``normaliser``); only ``total`` carries a gradient."""
+
+    total: Tensor
+    """``policy_cost * policy + baseline_cost * value + q_cost * q``; the ``entropy`` ablation subtracts ``entropy``."""
+    policy: Tensor
+    """``-sum rho * advantage * (A_a - sum_b pi_b A_b)``: its gradient is that of ``-tau J`` (eq. 8)."""
+    value: Tensor
+    """``1/2 sum (V~ - V(x))^2``."""
+    q: Tensor
+    """``1/2 sum (Q~ - Q(x, a))^2``."""
+    entropy: Tensor
+    """Sum over rows of the entropy in nats of the target policy at the row's temperature."""
+    mean_rho: Tensor
+    """Mean of ``min(rho-bar, pi/mu)``."""
+    num_rows: Tensor
+    """Valid rows after the burn-in."""
+
+
+def policy_surrogate(advantages: Tensor, actions: Tensor, inverse_temperature: Tensor) -> Tensor:
+    """``A_a - sum_b stop_gradient(pi_b) A_b`` with ``pi = softmax(A / tau)``: its gradient is ``tau * grad log pi(a)``.
+
+    Section 3.2's ``(1 - pi) grad v`` with ``v = A``. Unlike ``log pi`` times tau it is finite for every tau, infinite ones included.
+
+    Args:
+        advantages: ``[..., A]`` with gradient.
+        actions: int64 ``[...]``.
+        inverse_temperature: 1/tau, ``[...]``.
+
+    """
+    policy = tempered(advantages.detach(), inverse_temperature).softmax(dim=-1)
+    taken = advantages.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    return taken - (policy * advantages).sum(dim=-1)
+
+
+def dice_loss(
+    *,
+    advantages: Tensor,
+    values: Tensor,
+    behaviour_logits: Tensor,
+    inverse_temperature: Tensor,
+    actions: Tensor,
+    rewards: Tensor,
+    terminated: Tensor,
+    row_valid: Tensor,
+    discount: float,
+    algorithm: DiceSettings,
+    burn_in: int = 0,
+    normaliser: Tensor | float | None = None,
+) -> DiceTerms:
+    """V by V-trace, Q by Retrace and the policy gradient times tau, over the valid rows after the burn-in.
+
+    ``algorithm.correction`` other than ``v_trace`` counts the data as on-policy in Retrace too.
+
+    Args:
+        advantages: ``A(x_0, .) .. A(x_T, .)`` of the network being trained, ``[T + 1, B, A]`` float32 with gradient (float64
+            throughout works too).
+        values: ``V(x_0) .. V(x_T)``, ``[T + 1, B]`` with gradient.
+        behaviour_logits: the acting network's advantages, before the temperature, ``[T, B, A]``.
+        inverse_temperature: 1/tau that each row's action was sampled with, ``[T, B]``, 0 for uniform. The target policy is taken at the
+            same temperature, so that ratios compare like with like.
+        actions: ``[T, B]`` int64.
+        rewards: already shaped, ``[T, B]``.
+        terminated: ``[T, B]`` bool; nothing after such a step counts for it. A truncated step is no special case, as in
+            `actor_critic_loss`.
+        row_valid: ``[T, B]`` bool; an invalid row only reset the game. It enters no term and lets no trace pass.
+        discount: gamma, per agent step.
+        algorithm: the settings read here.
+        burn_in: leading rows that only warmed the recurrent core up: they enter no term. No target looks back, so nothing else changes.
+        normaliser: as of `actor_critic_loss`; it counts no burn-in rows.
+
+    Raises:
+        ValueError: a shape or dtype does not fit, or a setting is unknown.
+
+    """
+    _check(
+        advantages,
+        burn_in,
+        values=values,
+        behaviour_logits=behaviour_logits,
+        inverse_temperature=inverse_temperature,
+        actions=actions,
+        rewards=rewards,
+        terminated=terminated,
+        row_valid=row_valid,
+    )
+    if algorithm.dice_ablation not in ("dice", "baseline", "random", "entropy"):
+        raise ValueError(f"dice_ablation must be dice, baseline, random or entropy, got {algorithm.dice_ablation!r}")
+    advantages, values, behaviour_logits = advantages[burn_in:], values[burn_in:], behaviour_logits[burn_in:]
+    inverse_temperature, actions, rewards = inverse_temperature[burn_in:], actions[burn_in:], rewards[burn_in:]
+    terminated, row_valid = terminated[burn_in:], row_valid[burn_in:]
+
+    target_log_policy = tempered(advantages[:-1], inverse_temperature).log_softmax(dim=-1)
+    target_log_probs = target_log_policy.detach().gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    behaviour_log_probs = log_prob(tempered(behaviour_logits, inverse_temperature), actions)
+    discounts = discount * (~terminated).to(values.dtype)
+    vs, pg_advantages, policy_log_probs = corrected_targets(
+        algorithm.correction,
+        behaviour_log_probs=behaviour_log_probs,
+        target_log_probs=target_log_probs,
+        discounts=discounts,
+        rewards=rewards,
+        values=values[:-1].detach(),
+        bootstrap_value=values[-1].detach(),
+        trace_mask=row_valid,
+        clip_rho_threshold=algorithm.clip_rho_threshold,
+        clip_c_threshold=algorithm.clip_c_threshold,
+        clip_pg_rho_threshold=algorithm.clip_pg_rho_threshold,
+        lambda_=algorithm.lambda_,
+        q_estimate=algorithm.q_estimate,
+        log_epsilon=algorithm.log_epsilon,
+    )
+    # 1, but for the epsilon correction: the gradient of log(pi + epsilon) is pi / (pi + epsilon) times that of log pi.
+    pg_advantages = pg_advantages * (target_log_probs - policy_log_probs).exp()
+
+    q_values = values[:-1] + advantages[:-1].gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    log_rhos = target_log_probs - behaviour_log_probs
+    corrects_values = algorithm.correction == "v_trace"
+    q_targets = retrace(
+        log_rhos=log_rhos if corrects_values else torch.zeros_like(log_rhos),
+        discounts=discounts,
+        rewards=rewards,
+        q_values=q_values.detach(),
+        next_values=_next_values(advantages, values, inverse_temperature),
+        trace_mask=row_valid,
+        clip_c_threshold=algorithm.clip_c_threshold if corrects_values else 1.0,
+        lambda_=algorithm.lambda_,
+        bootstrap=algorithm.retrace_bootstrap,
+    )
+
+    # At an invalid row the weight is 0 and each target is what the network says, so the first three sums are masked already.
+    policy = -(pg_advantages * policy_surrogate(advantages[:-1], actions, inverse_temperature)).sum()
+    value = 0.5 * (vs - values[:-1]).square().sum()
+    q = 0.5 * (q_targets - q_values).square().sum()
+    row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
+    entropy = row_entropy.masked_fill(~row_valid, 0.0).sum()
+    total = algorithm.policy_cost * policy + algorithm.baseline_cost * value + algorithm.q_cost * q
+    if algorithm.dice_ablation == "entropy":
+        total = total - ENTROPY_ABLATION_COST * entropy
+
+    num_rows = row_valid.sum()
+    whole = num_rows.clamp(min=1) if normaliser is None else normaliser
+    rhos = log_rhos.exp().clamp(max=algorithm.clip_rho_threshold)
+    mean_rho = rhos.masked_fill(~row_valid, 0.0).sum() / whole
+    if algorithm.loss_reduction == "mean":
+        total, policy, value, q, entropy = total / whole, policy / whole, value / whole, q / whole, entropy / whole
+    elif algorithm.loss_reduction != "sum":
+        raise ValueError(f"loss_reduction must be sum or mean, got {algorithm.loss_reduction!r}")
+    return DiceTerms(total, policy.detach(), value.detach(), q.detach(), entropy.detach(), mean_rho, num_rows)
+
+
+@torch.no_grad()
+def _next_values(advantages: Tensor, values: Tensor, inverse_temperature: Tensor) -> Tensor:
+    """``E_pi Q(x_{t+1}, .)``, ``[T, B]``, under the temperature of step t.
+
+    That is also step t + 1's, but for a truncated game's final observation: its row may hold the next game's temperature already.
+    """
+    policy = tempered(advantages[1:], inverse_temperature).softmax(dim=-1)
+    return values[1:] + (policy * advantages[1:]).sum(dim=-1)
+
+
+def _check(advantages: Tensor, burn_in: int, **tensors: Tensor) -> None:
+    if advantages.ndim != 3 or advantages.shape[0] < 2:
+        raise ValueError(f"advantages must be [T + 1, B, A] with T >= 1, got {list(advantages.shape)}")
+    rows, batch_size, num_actions = advantages.shape
+    expected = {"values": [rows, batch_size], "behaviour_logits": [rows - 1, batch_size, num_actions]}
+    for name, tensor in tensors.items():
+        shape = expected.get(name, [rows - 1, batch_size])
+        if list(tensor.shape) != shape:
+            raise ValueError(f"{name} must be {shape} beside advantages {list(advantages.shape)}, got {list(tensor.shape)}")
+    for name in ("terminated", "row_valid"):
+        # ~ of a uint8 is no logical not.
+        if tensors[name].dtype != torch.bool:
+            raise ValueError(f"{name} must be bool, got {tensors[name].dtype}")
+    if not 0 <= burn_in < rows - 1:
+        raise ValueError(f"burn_in must leave at least one of {rows - 1} rows, got {burn_in}")

@@ -1,0 +1,389 @@
+"""DiCE's whole loss and its gradients against the oracle; the policy gradient's form at every temperature; additivity over parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from herd.algorithms.actor_critic import actor_critic_loss
+from herd.algorithms.dice import DiceTerms, dice_loss, policy_surrogate
+from herd.algorithms.sampling import entropy, tempered
+from tests.oracles.dice import Batch, Costs, constants, gradients, importance_ratios, losses
+
+torch.set_num_threads(1)
+
+DISCOUNT = 0.93
+NUM_STEPS, BATCH_SIZE, NUM_ACTIONS = 8, 5, 3
+# Both ends of Table 5's range, tau = 1, and between.
+INVERSE_TEMPERATURES = (0.0, 1e-3, 0.3, 1.0, 7.0, 50.0)
+
+
+def make_batch(num_steps: int = NUM_STEPS, batch_size: int = BATCH_SIZE, seed: int = 2) -> Batch:
+    rng = np.random.default_rng(seed)
+    rows = (num_steps, batch_size)
+    advantages = rng.normal(size=(num_steps + 1, batch_size, NUM_ACTIONS))
+    inverse_temperature = np.broadcast_to(rng.choice([0.3, 1.0, 2.0], size=batch_size), rows).copy()
+    terminated = np.zeros(rows, dtype=np.bool_)
+    row_valid = np.ones(rows, dtype=np.bool_)
+    if rows == (NUM_STEPS, BATCH_SIZE):
+        terminated[2, 0], row_valid[3, 0] = True, False  # A game over and the row that only resets.
+        inverse_temperature[:3, 0], inverse_temperature[3:, 0] = 1.0, 5.0
+        row_valid[4, 1] = False  # A truncation at row 3: row 4 is its final observation, and holds the next game's temperature.
+        inverse_temperature[:4, 1], inverse_temperature[4:, 1] = 0.7, 50.0
+        terminated[[1, 5], 2] = True  # Lost lives: game and temperature go on.
+        inverse_temperature[:, 2] = 0.0
+        terminated[num_steps - 1, 3] = True
+        row_valid[0, 3] = False  # The unroll before ended with its game.
+        inverse_temperature[:, 3] = 0.4
+        row_valid[num_steps - 1, 4] = False
+        inverse_temperature[:, 4] = 1.5
+    return Batch(
+        advantages=advantages,
+        values=2.0 * rng.normal(size=(num_steps + 1, batch_size)),
+        behaviour_advantages=advantages[:-1] + rng.normal(scale=0.5, size=advantages[:-1].shape),
+        inverse_temperature=inverse_temperature,
+        actions=rng.integers(NUM_ACTIONS, size=rows),
+        rewards=rng.normal(size=rows),
+        terminated=terminated,
+        row_valid=row_valid,
+    )
+
+
+BATCH = make_batch()
+
+
+@dataclass(frozen=True)
+class Found:
+    terms: DiceTerms
+    by_advantages: torch.Tensor
+    by_values: torch.Tensor
+
+
+def loss_by_herd(
+    batch: Batch,
+    costs: Costs,
+    *,
+    columns: slice = slice(None),
+    burn_in: int = 0,
+    normaliser: float | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> Found:
+    """The loss of some columns, and its gradients in the whole batch's advantages and values."""
+    advantages = torch.tensor(batch.advantages, dtype=dtype, requires_grad=True)
+    values = torch.tensor(batch.values, dtype=dtype, requires_grad=True)
+    terms = dice_loss(
+        advantages=advantages[:, columns],
+        values=values[:, columns],
+        behaviour_logits=torch.tensor(batch.behaviour_advantages, dtype=dtype)[:, columns],
+        inverse_temperature=torch.tensor(batch.inverse_temperature, dtype=dtype)[:, columns],
+        actions=torch.tensor(batch.actions)[:, columns],
+        rewards=torch.tensor(batch.rewards, dtype=dtype)[:, columns],
+        terminated=torch.tensor(batch.terminated)[:, columns],
+        row_valid=torch.tensor(batch.row_valid)[:, columns],
+        discount=DISCOUNT,
+        algorithm=costs,
+        burn_in=burn_in,
+        normaliser=normaliser,
+    )
+    terms.total.backward()  # type: ignore[no-untyped-call]
+    assert advantages.grad is not None
+    assert values.grad is not None
+    return Found(terms, advantages.grad, values.grad)
+
+
+def test_the_inputs_can_tell_mistakes_apart() -> None:
+    ratios, costs = importance_ratios(BATCH), Costs()
+    edges = [0.0, costs.clip_c_threshold, costs.clip_rho_threshold, costs.clip_pg_rho_threshold, np.inf]
+    tempered_rows = BATCH.row_valid & (BATCH.inverse_temperature > 0.0)
+    assert (np.histogram(ratios[tempered_rows], edges)[0] >= 2).all()
+    assert len(np.unique(ratios[tempered_rows])) == tempered_rows.sum()
+    assert (ratios[BATCH.inverse_temperature == 0.0] == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        Costs(),
+        Costs(clip_rho_threshold=1.05, clip_c_threshold=1.05, clip_pg_rho_threshold=1.05),  # Table 5
+        Costs(retrace_bootstrap="taken"),
+        Costs(retrace_bootstrap="taken", lambda_=0.6, loss_reduction="mean"),
+        Costs(lambda_=0.3, q_estimate="value"),
+        Costs(dice_ablation="entropy"),
+        Costs(dice_ablation="entropy", loss_reduction="mean"),
+        Costs(policy_cost=0.0),
+        Costs(q_cost=0.0, baseline_cost=0.3),
+        Costs(baseline_cost=0.0, q_cost=2.0, policy_cost=3.0),
+        Costs(correction="none"),
+        Costs(correction="one_step", retrace_bootstrap="taken"),
+        Costs(correction="epsilon", log_epsilon=0.2),
+    ],
+    ids=str,
+)
+def test_loss_and_gradients_agree_with_the_oracle(costs: Costs) -> None:
+    found = loss_by_herd(BATCH, costs)
+    fixed = constants(BATCH, DISCOUNT, costs)
+    for name, expected in losses(BATCH, fixed, costs).items():
+        assert getattr(found.terms, name).item() == pytest.approx(expected, rel=1e-11), name
+    by_advantages, by_values = gradients(BATCH, fixed, costs)
+    np.testing.assert_allclose(found.by_advantages.numpy(), by_advantages, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(found.by_values.numpy(), by_values, rtol=1e-9, atol=1e-11)
+
+
+def test_to_the_loss_only_the_entropy_ablation_is_another() -> None:
+    of_dice = loss_by_herd(BATCH, Costs())
+    for ablation in ("baseline", "random"):
+        found = loss_by_herd(BATCH, Costs(dice_ablation=ablation))
+        assert found.terms == of_dice.terms
+        assert torch.equal(found.by_advantages, of_dice.by_advantages)
+    other = loss_by_herd(BATCH, Costs(dice_ablation="entropy"))
+    assert (of_dice.terms.total - other.terms.total).item() == pytest.approx(of_dice.terms.entropy.item(), rel=1e-12)
+    assert not torch.equal(other.by_advantages, of_dice.by_advantages)
+
+
+def test_at_tau_1_without_q_it_learns_what_the_actor_critic_learns() -> None:
+    batch = replace(BATCH, inverse_temperature=np.ones_like(BATCH.inverse_temperature))
+    costs = Costs(q_cost=0.0, policy_cost=1.0, baseline_cost=0.5, entropy_cost=0.0)
+    found = loss_by_herd(batch, costs)
+    logits = torch.tensor(batch.advantages, requires_grad=True)
+    values = torch.tensor(batch.values, requires_grad=True)
+    terms = actor_critic_loss(
+        target_logits=logits[:-1],
+        values=values,
+        behaviour_logits=torch.tensor(batch.behaviour_advantages),
+        actions=torch.tensor(batch.actions),
+        rewards=torch.tensor(batch.rewards),
+        terminated=torch.tensor(batch.terminated),
+        row_valid=torch.tensor(batch.row_valid),
+        discount=DISCOUNT,
+        algorithm=costs,
+    )
+    terms.total.backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(found.by_advantages, logits.grad, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(found.by_values, values.grad, rtol=1e-10, atol=1e-12)
+
+
+def _jacobian(advantages: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+    """Gradients of each action's advantage, [A, parameters]."""
+    rows = [torch.autograd.grad(advantage, parameters, retain_graph=True)[0].flatten() for advantage in advantages]
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("inverse_temperature", INVERSE_TEMPERATURES)
+def test_tau_times_the_gradient_of_log_pi_is_grad_a_minus_its_mean_under_pi(inverse_temperature: float) -> None:
+    generator = torch.Generator().manual_seed(4)
+    parameters = torch.randn(6, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    features = torch.randn(5, dtype=torch.float64, generator=generator)
+    for action in range(6):
+        advantages = torch.tanh(parameters) @ features
+        surrogate = policy_surrogate(advantages, torch.tensor(action), torch.tensor(inverse_temperature, dtype=torch.float64))
+        (found,) = torch.autograd.grad(surrogate, parameters, retain_graph=True)
+        jacobian = _jacobian(advantages, parameters)
+        pi = (advantages.detach() * inverse_temperature).softmax(dim=-1)
+        torch.testing.assert_close(found.flatten(), jacobian[action] - pi @ jacobian, rtol=1e-12, atol=1e-14)
+        if inverse_temperature > 0.0:
+            log_pi = (advantages * inverse_temperature).log_softmax(dim=-1)[action]
+            (of_log_pi,) = torch.autograd.grad(log_pi, parameters)
+            torch.testing.assert_close(found, of_log_pi / inverse_temperature, rtol=1e-9, atol=1e-10)
+
+
+def test_the_gradient_is_continuous_at_infinite_tau() -> None:
+    advantages = torch.tensor([0.3, -1.0, 2.0, 0.0], dtype=torch.float64, requires_grad=True)
+
+    def direction(inverse_temperature: float) -> torch.Tensor:
+        surrogate = policy_surrogate(advantages, torch.tensor(2), torch.tensor(inverse_temperature, dtype=torch.float64))
+        return torch.autograd.grad(surrogate, advantages)[0]
+
+    torch.testing.assert_close(direction(0.0), torch.tensor([-0.25, -0.25, 0.75, -0.25], dtype=torch.float64))
+    torch.testing.assert_close(direction(1e-7), direction(0.0), rtol=0.0, atol=1e-6)
+
+
+def test_the_surrogate_in_float32_follows_float64() -> None:
+    advantages = torch.linspace(-1.0, 1.0, 18).repeat(6, 1)
+    actions = torch.arange(6) * 3
+    inverse_temperature = torch.tensor(INVERSE_TEMPERATURES)
+    expected = policy_surrogate(advantages.double(), actions, inverse_temperature.double())
+    found = policy_surrogate(advantages, actions, inverse_temperature)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_entropy_falls_from_log_of_the_number_of_actions_to_0() -> None:
+    advantages = torch.tensor([0.9, 0.2, -0.4, 0.5], dtype=torch.float64)
+    inverse_temperatures = torch.tensor([0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 1e4], dtype=torch.float64)
+    entropies = entropy(tempered(advantages.expand(11, 4), inverse_temperatures))
+    assert entropies[0].item() == pytest.approx(math.log(4.0), rel=1e-15)
+    assert (entropies.diff() < 0.0).all()
+    assert entropies[-2].item() < 1e-6
+    assert entropies[-1].item() < 1e-300
+
+
+@pytest.mark.parametrize("ablation", ["dice", "entropy"])
+@pytest.mark.parametrize("inverse_temperature", INVERSE_TEMPERATURES)
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+def test_everything_is_finite_in_float32_at_every_temperature(inverse_temperature: float, scale: float, ablation: str) -> None:
+    batch = replace(
+        BATCH,
+        advantages=scale * BATCH.advantages,
+        behaviour_advantages=scale * BATCH.behaviour_advantages,
+        inverse_temperature=np.full_like(BATCH.inverse_temperature, inverse_temperature),
+    )
+    found = loss_by_herd(batch, Costs(dice_ablation=ablation), dtype=torch.float32)  # type: ignore[arg-type]
+    assert all(torch.isfinite(term) for term in found.terms)
+    assert torch.isfinite(found.by_advantages).all()
+    assert torch.isfinite(found.by_values).all()
+    assert found.by_advantages.abs().max() > 0.0
+
+
+def test_mean_rho_and_num_rows_count_valid_rows() -> None:
+    costs = Costs()
+    terms = loss_by_herd(BATCH, costs).terms
+    clipped = np.minimum(importance_ratios(BATCH), costs.clip_rho_threshold)[BATCH.row_valid]
+    assert terms.num_rows.item() == clipped.size == BATCH.row_valid.sum() < BATCH.row_valid.size
+    assert terms.mean_rho.item() == pytest.approx(clipped.mean(), rel=1e-12)
+    # The same network at the same temperature is on-policy, whatever the temperature.
+    on_policy = loss_by_herd(replace(BATCH, behaviour_advantages=BATCH.advantages[:-1]), costs).terms
+    assert on_policy.mean_rho.item() == pytest.approx(1.0, rel=1e-12)
+
+
+def test_no_policy_sees_a_constant_added_to_the_advantages() -> None:
+    shift = np.random.default_rng(3).normal(size=(NUM_STEPS + 1, BATCH_SIZE, 1))
+    before = loss_by_herd(BATCH, Costs(q_cost=0.0)).terms
+    behaved = loss_by_herd(replace(BATCH, behaviour_advantages=BATCH.behaviour_advantages + shift[:-1]), Costs(q_cost=0.0)).terms
+    shifted = loss_by_herd(replace(BATCH, advantages=BATCH.advantages + shift), Costs(q_cost=0.0)).terms
+    torch.testing.assert_close(behaved, before, rtol=1e-10, atol=1e-12)
+    for name in ("total", "policy", "value", "entropy", "mean_rho"):
+        torch.testing.assert_close(getattr(shifted, name), getattr(before, name), rtol=1e-10, atol=1e-12)
+    # But Q = V + A does: A is not centred.
+    assert abs(shifted.q.item() - before.q.item()) > 0.1
+
+
+def test_only_the_total_carries_a_gradient() -> None:
+    terms = loss_by_herd(BATCH, Costs()).terms
+    assert [name for name, term in terms._asdict().items() if term.requires_grad] == ["total"]
+
+
+@pytest.mark.parametrize(
+    "costs", [Costs(), Costs(retrace_bootstrap="taken"), Costs(correction="epsilon", dice_ablation="entropy")], ids=str
+)
+def test_an_invalid_row_may_hold_anything(costs: Costs) -> None:
+    before = loss_by_herd(BATCH, costs)
+    invalid = ~BATCH.row_valid
+    changed = replace(
+        BATCH,
+        rewards=np.where(invalid, np.nan, BATCH.rewards),
+        behaviour_advantages=np.where(invalid[..., None], np.nan, BATCH.behaviour_advantages),
+        inverse_temperature=np.where(invalid, 3.0, BATCH.inverse_temperature),
+        terminated=BATCH.terminated | invalid,
+        actions=np.where(invalid, 2, BATCH.actions),
+    )
+    after = loss_by_herd(changed, costs)
+    torch.testing.assert_close(after.terms, before.terms, rtol=0.0, atol=0.0)
+    torch.testing.assert_close(after.by_advantages, before.by_advantages, rtol=0.0, atol=0.0)
+    assert (after.by_advantages[:-1][torch.tensor(invalid)] == 0.0).all()
+    assert (after.by_values[:-1][torch.tensor(invalid)] == 0.0).all()
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_burn_in_rows_enter_nothing_and_the_rest_is_as_without_them(reduction: str) -> None:
+    burn_in = 3
+    costs = Costs(loss_reduction=reduction)  # type: ignore[arg-type]
+    rest = Batch(*(getattr(BATCH, field.name)[burn_in:] for field in fields(Batch)))
+    expected = loss_by_herd(rest, costs)
+    garbage = replace(BATCH, rewards=BATCH.rewards.copy(), values=BATCH.values.copy(), advantages=BATCH.advantages.copy())
+    garbage.rewards[:burn_in] = garbage.values[:burn_in] = garbage.advantages[:burn_in] = np.nan
+    found = loss_by_herd(garbage, costs, burn_in=burn_in)
+    torch.testing.assert_close(found.terms, expected.terms, rtol=0.0, atol=0.0)
+    torch.testing.assert_close(found.by_advantages[burn_in:], expected.by_advantages, rtol=0.0, atol=0.0)
+    torch.testing.assert_close(found.by_values[burn_in:], expected.by_values, rtol=0.0, atol=0.0)
+    assert not found.by_advantages[:burn_in].any()
+    assert not found.by_values[:burn_in].any()
+
+
+@settings(deadline=None)  # a busy machine is no mistake
+@given(
+    seed=st.integers(0, 10_000),
+    batch_size=st.integers(2, 6),
+    cut=st.integers(1, 5),
+    ablation=st.sampled_from(["dice", "entropy"]),
+    mean=st.booleans(),
+)
+def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: int, ablation: Any, mean: bool) -> None:
+    batch = make_batch(num_steps=4, batch_size=batch_size, seed=seed)
+    rng = np.random.default_rng(seed)
+    batch = replace(batch, terminated=rng.random((4, batch_size)) < 0.2, row_valid=rng.random((4, batch_size)) < 0.7)
+    costs = Costs(dice_ablation=ablation, loss_reduction="mean" if mean else "sum")
+    whole = loss_by_herd(batch, costs)
+    normaliser = max(1.0, float(batch.row_valid.sum()))
+    cut = min(cut, batch_size - 1)
+    one, other = (loss_by_herd(batch, costs, columns=columns, normaliser=normaliser) for columns in (slice(0, cut), slice(cut, None)))
+    for name in DiceTerms._fields:
+        together = getattr(one.terms, name) + getattr(other.terms, name)
+        torch.testing.assert_close(together, getattr(whole.terms, name), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(one.by_advantages + other.by_advantages, whole.by_advantages, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(one.by_values + other.by_values, whole.by_values, rtol=1e-10, atol=1e-10)
+
+
+def test_without_a_valid_row_everything_is_zero() -> None:
+    nothing = replace(BATCH, row_valid=np.zeros_like(BATCH.row_valid))
+    for costs in (Costs(dice_ablation="entropy"), Costs(loss_reduction="mean")):
+        found = loss_by_herd(nothing, costs)
+        assert all(term.item() == 0.0 for term in found.terms)
+        assert not found.by_advantages.any()
+        assert not found.by_values.any()
+
+
+def _arguments(device: str) -> dict[str, object]:
+    by_row = (NUM_STEPS, BATCH_SIZE)
+    return {
+        "advantages": torch.zeros(NUM_STEPS + 1, BATCH_SIZE, NUM_ACTIONS, device=device, requires_grad=True),
+        "values": torch.zeros(NUM_STEPS + 1, BATCH_SIZE, device=device, requires_grad=True),
+        "behaviour_logits": torch.zeros(*by_row, NUM_ACTIONS, device=device),
+        "inverse_temperature": torch.zeros(by_row, device=device),
+        "actions": torch.zeros(by_row, dtype=torch.int64, device=device),
+        "rewards": torch.zeros(by_row, device=device),
+        "terminated": torch.zeros(by_row, dtype=torch.bool, device=device),
+        "row_valid": torch.ones(by_row, dtype=torch.bool, device=device),
+        "discount": DISCOUNT,
+        "algorithm": Costs(dice_ablation="entropy", loss_reduction="mean", retrace_bootstrap="taken"),
+    }
+
+
+def test_never_reads_a_tensor_back() -> None:
+    # A meta tensor has no content: whatever would wait for the device (item, bool, if) raises.
+    terms = dice_loss(**_arguments("meta"))  # type: ignore[arg-type]
+    assert terms.total.dtype == torch.float32
+    assert terms.total.requires_grad
+    with pytest.raises(RuntimeError):
+        terms.total.item()
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "message"),
+    [
+        ("advantages", torch.zeros(9, 5), "advantages must be"),
+        ("values", torch.zeros(8, 5), "values must be"),
+        ("behaviour_logits", torch.zeros(9, 5, 3), "behaviour_logits must be"),
+        ("inverse_temperature", torch.zeros(5), "inverse_temperature must be"),
+        ("actions", torch.zeros(8, 1, dtype=torch.int64), "actions must be"),
+        ("rewards", torch.zeros(1, 5), "rewards must be"),
+        ("terminated", torch.ones(8, 5), "terminated must be bool"),
+        ("row_valid", torch.ones(8, 5, dtype=torch.uint8), "row_valid must be bool"),
+        ("burn_in", 8, "burn_in must leave"),
+        ("burn_in", -1, "burn_in must leave"),
+        ("algorithm", Costs(dice_ablation="none"), "dice_ablation must be"),  # type: ignore[arg-type]
+        ("algorithm", Costs(retrace_bootstrap="q"), "bootstrap must be"),  # type: ignore[arg-type]
+        ("algorithm", Costs(loss_reduction="median"), "loss_reduction must be"),  # type: ignore[arg-type]
+    ],
+)
+def test_refuses_what_does_not_fit(name: str, bad: object, message: str) -> None:
+    arguments = _arguments("cpu")
+    dice_loss(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        dice_loss(**(arguments | {name: bad}))  # type: ignore[arg-type]
