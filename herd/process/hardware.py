@@ -23,6 +23,14 @@ def usable_cpus() -> int:
     return affinity if quota is None else max(1, min(affinity, math.ceil(quota)))
 
 
+def pin_to_cpu(number: int) -> int:
+    """Keep the calling thread, and those it starts from now on, on one CPU of its affinity, dealt round-robin; returns which."""
+    cpus = sorted(os.sched_getaffinity(0))
+    cpu = cpus[number % len(cpus)]
+    os.sched_setaffinity(0, {cpu})
+    return cpu
+
+
 def cpu_has_bfloat16() -> bool:
     """Whether the processor multiplies bfloat16 itself; emulated, it is slower than float32."""
     try:

@@ -64,3 +64,11 @@ def test_precision_is_what_was_asked_for_or_what_the_processor_has() -> None:
     assert hardware.choose_precision("auto", has_bfloat16=False) == "float32"
     assert hardware.choose_precision("float32", has_bfloat16=True) == "float32"
     assert hardware.choose_precision("bfloat16", has_bfloat16=False) == "bfloat16"
+
+
+def test_actors_are_dealt_to_the_cpus_they_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: list[set[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 5, 7})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: pinned.append(cpus))
+    assert [hardware.pin_to_cpu(number) for number in range(4)] == [2, 5, 7, 2]
+    assert pinned == [{2}, {5}, {7}, {2}]
