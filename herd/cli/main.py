@@ -20,6 +20,7 @@ COMMANDS = {
     "watch": ("herd.cli.watch", "record a game of a run's policy as a video"),
     "plot": ("herd.cli.plot", "draw the learning curves of runs"),
     "status": ("herd.cli.status", "show what runs here and how far it is"),
+    "keys": ("herd.cli.keys", "make the keys that encrypt and authenticate the connections of a run"),
     "bench": ("herd.bench.command", "measure every stage of a run, and all together, on this machine"),
     "doctor": ("herd.cli.doctor", "check what this machine has and lacks"),
 }

@@ -1,61 +1,147 @@
 """The only door to ZeroMQ: sockets that never block, never raise ZeroMQ errors, and say how they lose data.
 
 Every socket belongs to the one thread that made it; only ``Waker.wake`` may be called from others.
-One ``zmq.Context`` per process, given in.
+One ``Context`` per process, given in; it holds the keys, so that a socket secures itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import socket
-from typing import TYPE_CHECKING, Self, TypeAlias
+import time
+from typing import TYPE_CHECKING, Self
 
 import zmq
 
-from herd.wire.messages import MAX_HEADER_BYTES
+from herd.config.layers import SettingsError
+from herd.wire.connections import UNREAD_SLACK_BYTES, Connections, most_connections
+from herd.wire.curve import MESSAGE_OVERHEAD_BYTES, Curve
+from herd.wire.handshakes import ClientConnection, Handshake, HandshakeMonitor
+from herd.wire.messages import MAX_HEADER_BYTES, MAX_SLICES
+from herd.wire.refusals import OncePerMinute, Refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from herd.config.settings import SecuritySettings
     from herd.wire.codec import Frame
-
-Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
-"""ZeroMQ's I/O thread and sockets of one process."""
+    from herd.wire.curve import AuthorisedClients
 
 RECONNECT_MILLISECONDS = 100
 RECONNECT_MAX_MILLISECONDS = 5_000  # an actor finds a restarted learner within this, and 4,000 actors do not storm it
 HEARTBEAT_MILLISECONDS = 5_000
 HEARTBEAT_TIMEOUT_MILLISECONDS = 30_000  # six beats; a beat queues behind a frame, and 4.7 MB pass at 0.16 MB/s in this time
+HANDSHAKE_MILLISECONDS = 10_000  # three round trips and 1 ms of work, behind 4,000 actors that come back at once; else it is a stranger
+LOOK_SECONDS = 0.1
+"""Between looks at handshakes, connections and key files while a socket is read: 3 us each, 3 more per connection."""
+MAX_FRAMES = MAX_SLICES + 4
+"""Kept of one message, identity and header among them: more than any message has, so that one of more is refused for their number."""
+
+_LOG = logging.getLogger("herd.wire")
 
 
 class EndpointInUse(OSError):  # noqa: N818 - says what is wrong, like FileExistsError without the suffix
     """Another process has bound this endpoint, or the address does not exist here."""
 
 
-def new_context() -> Context:
-    """Return a context for the process, with one I/O thread: it moves about 1 GB/s, several learners' worth."""
-    return zmq.Context(io_threads=1)
+class Context:
+    """ZeroMQ's I/O thread and sockets of one process, and the keys that these use.
+
+    With CURVE every Router lets in only clients whose public key it knows, and every Dealer talks only to the holder of the server's
+    secret key. Keys are read when the first socket of a role is made: a process without Router needs none of a server.
+    """
+
+    def __init__(self, security: SecuritySettings | None = None, environ: Mapping[str, str] = os.environ) -> None:
+        """Begin with no socket; ``security`` says where keys are, ``environ`` may hold them, None is for connections in the clear."""
+        # One I/O thread: it moves about 1 GB/s in the clear, several learners' worth.
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._log = OncePerMinute()
+        self.refusals = Refusals(self._log)
+        """Who could not connect to this process's servers."""
+        self._curve = Curve(security, environ, self.refusals, self._log) if security is not None and security.curve else None
+
+    @property
+    def curve(self) -> bool:
+        """Whether connections are encrypted and authenticated."""
+        return self._curve is not None
+
+    def open(self, kind: int) -> zmq.Socket[bytes]:
+        """Return a new socket without keys."""
+        return self._context.socket(kind)
+
+    def secure_client(self, made: zmq.Socket[bytes]) -> str | None:
+        """Set a client's keys, if there are keys; returns the name of its own.
+
+        Raises:
+            SettingsError: a key is missing or no key.
+
+        """
+        return self._curve.secure_client(made) if self._curve is not None else None
+
+    def secure_server(self, made: zmq.Socket[bytes]) -> AuthorisedClients | None:
+        """Set a server's keys, if there are keys; returns who is let in.
+
+        Raises:
+            SettingsError: a key is missing or no key, or nobody would be let in.
+
+        """
+        return self._curve.secure_server(made) if self._curve is not None else None
+
+    def warn(self, key: str, line: str) -> bool:
+        """Log ``line``, at most once a minute per ``key``; tell whether it was."""
+        return self._log.warn(key, line)
+
+    def term(self) -> None:
+        """As ``destroy``: what was closed with a linger may take that long to leave."""
+        self.destroy()
+
+    def destroy(self, linger: int = 0) -> None:
+        """Close what is still open, with ``linger`` milliseconds, and end. A second call does nothing."""
+        if self._curve is not None:
+            self._curve.close()
+        self._context.destroy(linger=linger)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.destroy()
+
+
+def new_context(security: SecuritySettings | None = None, environ: Mapping[str, str] = os.environ) -> Context:
+    """Return the process's context: ``new_context(settings.security)``, or without arguments for connections in the clear."""
+    return Context(security, environ)
 
 
 class _Socket:
-    """What Router and Dealer share: options, counting, closing."""
+    """What Router and Dealer share: options, counting, a regular look at handshakes, closing."""
 
-    def __init__(self, context: Context, kind: int, max_frame_bytes: int, high_water_mark: int) -> None:
+    _monitor: HandshakeMonitor
+
+    def __init__(
+        self, context: Context, kind: int, max_frame_bytes: int, high_water_mark: int, connections: Connections | None = None
+    ) -> None:
         self.bytes_in = 0
         """Payload bytes received."""
         self.bytes_out = 0
         """Payload bytes handed to ZeroMQ."""
-        self._socket: zmq.Socket[bytes] = context.socket(kind)
+        self._context = context
+        self._look_at = 0.0
+        self._socket: zmq.Socket[bytes] = context.open(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, high_water_mark)
         self._socket.setsockopt(zmq.RCVHWM, high_water_mark)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_frame_bytes, MAX_HEADER_BYTES))
+        overhead = MESSAGE_OVERHEAD_BYTES if context.curve else 0
+        self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_frame_bytes, MAX_HEADER_BYTES) + overhead)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MILLISECONDS)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MILLISECONDS)
         self._socket.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MILLISECONDS)
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MILLISECONDS)
+        self._monitor = HandshakeMonitor(self._socket, connections)
 
     def fileno(self) -> int:
         """Return the descriptor for polling (edge-triggered: use ``Poller``)."""
@@ -66,6 +152,7 @@ class _Socket:
 
         It returns at once: the context's end is what waits, at most that long.
         """
+        self._monitor.close()
         if not self._socket.closed:
             self._socket.close(linger=round(linger_seconds * 1000))
 
@@ -86,16 +173,29 @@ class _Socket:
         self.bytes_out += sum(map(len, parts))
         return True
 
-    def _receive(self) -> list[memoryview] | None:
+    def _receive(self) -> list[zmq.Frame] | None:
+        now = time.monotonic()
+        if now >= self._look_at and not self._socket.closed:
+            self._look_at = now + LOOK_SECONDS
+            self._look()
         try:
-            frames = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
+            frame = self._socket.recv(zmq.DONTWAIT, copy=False)
+            frames = [frame]
+            while frame.more:  # a message is there as a whole
+                frame = self._socket.recv(zmq.DONTWAIT, copy=False)
+                self.bytes_in += len(frame)
+                if len(frames) < MAX_FRAMES:
+                    frames.append(frame)
         except zmq.ZMQError as error:
             if error.errno in {zmq.EAGAIN, zmq.ETERM, zmq.ENOTSOCK}:
                 return None
             raise OSError(error.errno, f"receive failed: {error.strerror}") from error
-        views = [frame.buffer for frame in frames]
-        self.bytes_in += sum(map(len, views))
-        return views
+        self.bytes_in += len(frames[0])
+        return frames
+
+    def _look(self) -> None:
+        """Do what is due about handshakes."""
+        raise NotImplementedError
 
 
 class Router(_Socket):
@@ -104,8 +204,9 @@ class Router(_Socket):
     Loses data: messages that peers sent and this process had not received when it ends or a connection breaks;
     messages to a peer whose connection breaks. ``send`` to an unknown peer, or to one whose queue of
     ``high_water_mark`` messages is full, returns False and drops nothing that was queued before. Never blocks.
-    A reconnecting peer takes over its identity (ROUTER_HANDOVER). Memory is bounded by peers x ``high_water_mark``
-    messages in each direction; credit keeps it far below.
+    A reconnecting peer takes over its identity (ROUTER_HANDOVER). Memory is bounded by ``max_unread_bytes`` of messages that came and
+    were not read yet, whoever sent them, and by peers x ``high_water_mark`` answers that were not sent yet. With CURVE, what comes
+    from a client whose key was revoked since it connected is dropped and counted.
     """
 
     def __init__(
@@ -115,6 +216,8 @@ class Router(_Socket):
         *,
         max_frame_bytes: int,
         high_water_mark: int = 16,
+        max_unread_bytes: int | None = None,
+        max_connections: int | None = None,
     ) -> None:
         """Bind.
 
@@ -123,14 +226,30 @@ class Router(_Socket):
             bind_endpoint: such as ``tcp://127.0.0.1:7100``; port ``*`` takes a free one, see ``endpoint``.
             max_frame_bytes: a peer that announces a larger frame is disconnected.
             high_water_mark: messages queued per peer and direction.
+            max_unread_bytes: of all peers together, beyond which the one with most is disconnected; None for two of the largest frames
+                and what the kernel keeps.
+            max_connections: at once; None for what the process's limit of descriptors allows.
 
         Raises:
             EndpointInUse: the endpoint cannot be bound.
+            SettingsError: a key is missing or no key.
 
         """
-        super().__init__(context, zmq.ROUTER, max_frame_bytes, high_water_mark)
+        self.connections = Connections(
+            max_connections=max_connections or most_connections(),
+            max_unread_bytes=max_unread_bytes or 2 * max(max_frame_bytes, MAX_HEADER_BYTES) + UNREAD_SLACK_BYTES,
+        )
+        """Who is connected, and how many were cut off."""
+        super().__init__(context, zmq.ROUTER, max_frame_bytes, high_water_mark, self.connections)
+        # A peer that sends and does not read keeps its connection alive, and the answers to it in memory.
+        self._socket.setsockopt(zmq.TCP_MAXRT, HEARTBEAT_TIMEOUT_MILLISECONDS)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        try:
+            self._authorised = context.secure_server(self._socket)
+        except SettingsError:
+            self.close()
+            raise
         try:
             self._socket.bind(bind_endpoint)
         except zmq.ZMQError as error:
@@ -149,9 +268,50 @@ class Router(_Socket):
     def receive(self) -> tuple[bytes, list[memoryview]] | None:
         """Return the next (peer, frames), at least one frame; None if none is waiting."""
         while (frames := self._receive()) is not None:
-            if len(frames) > 1:
-                return bytes(frames[0]), frames[1:]
+            self._account_for(frames)
+            if len(frames) > 1 and self._may_speak(frames[1]):
+                return frames[0].bytes, [frame.buffer for frame in frames[1:]]
         return None
+
+    def _account_for(self, frames: list[zmq.Frame]) -> None:
+        with contextlib.suppress(zmq.ZMQError):  # not over TCP
+            descriptor = int(frames[-1].get(zmq.SRCFD))
+            if descriptor not in self.connections:  # new since the last look, or gone
+                self._read_events()
+            self.connections.delivered(descriptor, sum(map(len, frames[1:])), len(frames) - 1)
+
+    def _may_speak(self, frame: zmq.Frame) -> bool:
+        """Tell whether the sender's key is still on the list: libzmq asked when it connected, which may be days ago."""
+        if self._authorised is None:
+            return True
+        if self._authorised.admits(str(frame.get("User-Id"))):
+            return True
+        self._context.refusals.add("revoked", "a client whose key was revoked is still connected and is not heard: end it")
+        return False
+
+    def _look(self) -> None:
+        self._read_events()
+        self.connections.look()
+        if self._authorised is not None:
+            self._authorised.refresh()
+
+    def _read_events(self) -> None:
+        for handshake in self._monitor.read():
+            self._refuse(handshake)
+
+    def _refuse(self, handshake: Handshake) -> None:
+        refusals = self._context.refusals
+        if handshake is Handshake.MECHANISM and self._authorised is None:
+            refusals.add("mechanism", f"refused a client with CURVE at {self.endpoint}, which has none: set security.curve_keys here too")
+        elif handshake is Handshake.MECHANISM:
+            refusals.add("mechanism", f"refused a client without CURVE at {self.endpoint}: give it keys (security.curve_keys)")
+        elif handshake is Handshake.CRYPTOGRAPHIC:
+            refusals.add("wrong_server_key", f"refused a client that trusts another server, at {self.endpoint}: copy server.public to it")
+        elif handshake is Handshake.PROTOCOL:
+            refusals.add("protocol", f"somebody broke the handshake's rules at {self.endpoint}: not a process of this release?")
+        elif handshake is Handshake.CLOSED:
+            refusals.add("incomplete")
+        # Handshake.REFUSED: the authenticator, who knows the client's address, counted it.
 
 
 class Dealer(_Socket):
@@ -159,7 +319,8 @@ class Dealer(_Socket):
 
     Loses data: whatever was written and not received when the connection breaks. ``send`` returns False, and queues
     nothing, while there is no connection (IMMEDIATE) or ``high_water_mark`` messages are queued. Never blocks.
-    Reconnects by itself, resolving the host name each time.
+    Reconnects by itself, resolving the host name each time; after a failed handshake only while ``receive`` is called. What keeps
+    it from connecting is logged once a minute.
     """
 
     def __init__(
@@ -182,6 +343,7 @@ class Dealer(_Socket):
 
         Raises:
             OSError: the endpoint is not an address.
+            SettingsError: a key is missing or no key.
 
         """
         self._context = context
@@ -196,11 +358,27 @@ class Dealer(_Socket):
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MILLISECONDS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MILLISECONDS)
+        self._complained = False
         try:
+            key_name = self._context.secure_client(self._socket)
+            self._connection = ClientConnection(self._endpoint, key_name=key_name)
             self._socket.connect(self._endpoint)
+        except SettingsError:
+            self.close()
+            raise
         except zmq.ZMQError as error:
             self.close()
             raise OSError(error.errno, f"cannot connect to {self._endpoint}: {os.strerror(error.errno or 0)}") from error
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as the last ``receive`` could see."""
+        return self._connection.connected
+
+    @property
+    def trouble(self) -> str | None:
+        """Why there is no connection and what to look at; None while there is one, or while it is too early to say."""
+        return self._connection.trouble
 
     def restart_connection(self, connect_endpoint: str | None = None) -> None:
         """Drop the connection and everything queued, and connect afresh, to another endpoint if given. Pollers must register again."""
@@ -216,11 +394,28 @@ class Dealer(_Socket):
 
     def receive(self) -> list[memoryview] | None:
         """Return the frames of the next message, at least one; None if none is waiting."""
-        return self._receive()
+        frames = self._receive()
+        return [frame.buffer for frame in frames] if frames is not None else None
 
     def wait(self, timeout_seconds: float) -> bool:
         """Tell whether a message can be received, waiting at most ``timeout_seconds``."""
         return bool(self._socket.poll(max(0, round(timeout_seconds * 1000)), zmq.POLLIN))
+
+    def _look(self) -> None:
+        let_go = False
+        for handshake in self._monitor.read():
+            # A connection that came after a failure is kept.
+            let_go = self._connection.on_handshake(handshake) or (let_go and handshake is Handshake.DISCONNECTED)
+        if let_go:
+            with contextlib.suppress(zmq.ZMQError):  # libzmq has let go already
+                self._socket.disconnect(self._endpoint)
+        if self._connection.must_connect():
+            self._socket.connect(self._endpoint)
+        if (trouble := self._connection.trouble) is not None:
+            self._complained |= self._context.warn(self._endpoint, trouble)
+        elif self._complained and self._connection.connected:
+            self._complained = False
+            _LOG.info("connected to %s", self._endpoint)
 
 
 class Waker:

@@ -1,0 +1,222 @@
+"""What CURVE costs: ``python benchmarks/curve_cost.py [--rounds 7] [--seconds 4] [--handshakes 400] [--output FILE]``.
+
+Two things, each in the clear and encrypted, in turns, so that both see the same machine:
+
+* unrolls over loopback through the real client and the learner's real decoder, as ``herd bench`` measures its transport stage, but
+  with a context for each end, as two processes have: one end encrypts while the other decrypts;
+* connections: a new client shakes hands, is authenticated, and gets one message there and back.
+
+Both ends run in this process, so processor time is that of both. Every figure is a median over rounds, with (min - max). Prints a
+table and then one JSON object on the last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from herd.bench.hardware import describe_hardware
+from herd.bench.measurement import measure
+from herd.bench.synthetic import synthetic_unrolls
+from herd.bench.transport import LearnerEnd
+from herd.cli.keys import make_keys
+from herd.config.contract import contract_digest
+from herd.config.loading import load_settings
+from herd.config.settings import RunSettings, SecuritySettings
+from herd.envs.make import environment_spec
+from herd.wire.run_layout import run_layout
+from herd.wire.sockets import Dealer, Poller, Router, Waker, new_context
+from herd.wire.unroll_client import UnrollClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ANSWER_SECONDS = 60.0
+AT_ONCE = 32
+"""Connections under way together: a server that comes back meets many at once, and each waits for round trips, not for work."""
+MODES = ("clear", "curve")
+
+
+@dataclass(frozen=True)
+class Transport:
+    """One round of unrolls."""
+
+    messages_per_second: float
+    megabytes_per_second: float
+    core_microseconds_per_message: float
+
+
+@dataclass(frozen=True)
+class Connections:
+    """One round of handshakes."""
+
+    per_second: float
+    core_microseconds_each: float
+
+
+def measure_transport(settings: RunSettings, security: SecuritySettings, seconds: float) -> Transport:
+    spec = environment_spec(settings.env)
+    layout = run_layout(settings, spec)
+    num_unrolls = settings.actor.environments
+    arrays = synthetic_unrolls(layout, num_unrolls, seed=settings.seed)
+    with ExitStack() as stack:
+        server_context, client_context = (stack.enter_context(new_context(security)) for _ in range(2))
+        learner = LearnerEnd(server_context, layout, num_unrolls=num_unrolls)
+        stack.callback(learner.close)
+        client = UnrollClient(
+            client_context,
+            learner.endpoint,
+            layout=layout,
+            run_id=settings.name,
+            contract=contract_digest(settings, spec),
+            actor_index=0,
+            max_unrolls=num_unrolls,
+            compression=settings.actor.compression,
+        )
+        stack.callback(client.close)
+
+        def step() -> int:
+            if not client.wait_for_credit(num_unrolls, ANSWER_SECONDS):
+                raise SystemExit("the learner's end fell silent")
+            client.send_unrolls(arrays, num_frames=num_unrolls)
+            return 1
+
+        before = client.bytes_out
+        measured = measure(step, seconds=seconds)
+        # Warm-up included on both sides of the division: bytes per message do not depend on it.
+        bytes_per_message = (client.bytes_out - before) / client.acked_sequence
+    rate = measured.agent_steps_per_second
+    return Transport(rate, rate * bytes_per_message / 1e6, measured.core_microseconds)
+
+
+@contextmanager
+def echoing(security: SecuritySettings) -> Iterator[str]:
+    """A server in a thread that returns what it gets; yields its endpoint."""
+    with new_context(security) as context:
+        router, waker = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=0), Waker()
+
+        def serve() -> None:
+            poller = Poller(router, waker)
+            while waker not in poller.poll(1.0):
+                while (received := router.receive()) is not None:
+                    router.send(received[0], [bytes(received[1][0])])
+            router.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield router.endpoint
+        finally:
+            waker.wake()
+            thread.join()
+            waker.close()
+
+
+def measure_connections(security: SecuritySettings, count: int) -> Connections:
+    with echoing(security) as endpoint, new_context(security) as context:
+        started, cpu_started = time.perf_counter(), time.process_time()
+        opened = done = 0
+        waiting: dict[Dealer, bool] = {}
+        poller = Poller()
+        while done < count:
+            while opened < count and len(waiting) < AT_ONCE:
+                dealer = Dealer(context, endpoint, routing_id=f"client/{opened}", max_frame_bytes=0)
+                waiting[dealer] = False
+                poller.register(dealer)
+                opened += 1
+            for dealer, asked in list(waiting.items()):
+                waiting[dealer] = asked or dealer.send([b"hello"])
+                if dealer.receive() is not None:
+                    poller.unregister(dealer)
+                    del waiting[dealer]
+                    dealer.close()
+                    done += 1
+            poller.poll(0.0005)
+            if time.perf_counter() - started > ANSWER_SECONDS:
+                raise SystemExit(f"{done} of {count} connections in {ANSWER_SECONDS:g} s")
+        elapsed, cpu = time.perf_counter() - started, time.process_time() - cpu_started
+    return Connections(done / elapsed, 1e6 * cpu / done)
+
+
+def summary(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def report(rounds: dict[str, list[Transport]], connections: dict[str, list[Connections]]) -> dict[str, object]:
+    """Medians of everything, and curve / clear round by round: a machine that slows down slows both."""
+    result: dict[str, object] = {}
+    for name, measured in (("unrolls", rounds), ("connections", connections)):
+        of_mode = {mode: [asdict(one) for one in measured[mode]] for mode in MODES}
+        figures = list(of_mode["clear"][0])
+        result[name] = {mode: {figure: summary([one[figure] for one in of_mode[mode]]) for figure in figures} for mode in MODES} | {
+            "curve_over_clear": {
+                figure: summary([curve[figure] / clear[figure] for clear, curve in zip(of_mode["clear"], of_mode["curve"], strict=True)])
+                for figure in figures
+            }
+        }
+    return result
+
+
+def print_table(measured: dict[str, dict[str, dict[str, dict[str, float]]]]) -> None:
+    table = Table("", *MODES, "curve / clear", box=None, pad_edge=False)
+    for name, modes in measured.items():
+        for figure in modes["clear"]:
+            cells = []
+            for column, digits in (*((mode, 1) for mode in MODES), ("curve_over_clear", 3)):
+                value = modes[column][figure]
+                cells.append(f"{value['median']:,.{digits}f} ({value['min']:,.{digits}f} - {value['max']:,.{digits}f})")
+            table.add_row(f"{name}: {figure.replace('_', ' ')}", *cells)
+    Console(width=160).print(table, highlight=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="?", default=Path("experiments/breakout.yaml"), help="whose unrolls are sent")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of unrolls per mode and round")
+    parser.add_argument("--handshakes", type=int, default=400, help="per mode and round")
+    parser.add_argument("--output", type=Path, help="write the JSON there too")
+    arguments = parser.parse_args()
+    settings = load_settings([arguments.file], [], {})
+    transport: dict[str, list[Transport]] = {mode: [] for mode in MODES}
+    connections: dict[str, list[Connections]] = {mode: [] for mode in MODES}
+    hardware = describe_hardware()
+    with tempfile.TemporaryDirectory(prefix="herd-curve-") as directory:
+        make_keys(Path(directory) / "keys")
+        security = {"clear": SecuritySettings(), "curve": SecuritySettings(curve_keys=Path(directory) / "keys")}
+        for number in range(arguments.rounds):
+            # Alternating who goes first: neither always meets a warmer machine.
+            for mode in MODES if number % 2 == 0 else reversed(MODES):
+                transport[mode].append(measure_transport(settings, security[mode], arguments.seconds))
+                connections[mode].append(measure_connections(security[mode], arguments.handshakes))
+    measured = report(transport, connections)
+    print_table(measured)
+    result = {
+        **measured,
+        "rounds": arguments.rounds,
+        "unrolls_per_message": settings.actor.environments,
+        "handshakes_at_once": AT_ONCE,
+        "command": " ".join(["python", "benchmarks/curve_cost.py", *sys.argv[1:]]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hardware": hardware,
+    }
+    if arguments.output is not None:
+        arguments.output.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""``herd keys``: makes the key pairs that CURVE needs, one key a file."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from herd.cli.errors import CommandError, OneLineParser
+from herd.config.curve_keys import SERVER_PUBLIC_FILE, SERVER_SECRET_FILE, client_file
+from herd.config.settings import CLIENT_NAME, SecuritySettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT_CLIENT = SecuritySettings().curve_client
+SECRET_MODE = 0o600
+PUBLIC_MODE = 0o644
+_DESCRIPTION = """Makes the keys of encrypted and authenticated connections: a server pair and a client pair, or one more client pair.
+Every client whose client-NAME.public lies in the servers' folder is let in; deleting that file shuts it out."""
+
+
+class NewKey(NamedTuple):
+    """One key that was made."""
+
+    file: Path
+    mode: int
+    holder: str
+    """Who needs it."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="herd keys", description=_DESCRIPTION)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("folder", type=Path, metavar="DIR", help="where the keys go; made if it does not exist")
+    parser.add_argument("--client", type=_client_name, metavar="NAME", help="add a client pair of this name, and make no server pair")
+    parser.add_argument("--force", action="store_true", help="replace keys that exist: whoever uses the old ones is shut out")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Make keys; returns the exit code."""
+    options = _parser().parse_args(argv)
+    made = make_keys(options.folder, client=options.client, force=options.force)
+    width = max(len(str(key.file)) for key in made)
+    for key in made:
+        print(f"{key.file!s:<{width}}  {key.mode:04o}  {key.holder}")
+    print(_advice(options.folder, options.client))
+    return 0
+
+
+def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -> list[NewKey]:
+    """Make a server pair and a client pair in ``folder``, or only the pair of ``client``.
+
+    Raises:
+        CommandError: a key exists and may not be replaced (nothing was made), or the folder cannot be written.
+
+    """
+    name = client if client is not None else DEFAULT_CLIENT
+    files = [client_file(name, "secret"), client_file(name, "public")]
+    if client is None:
+        files = [SERVER_SECRET_FILE, SERVER_PUBLIC_FILE, *files]
+    taken = [file for file in files if (folder / file).exists()]
+    if taken and not force:
+        raise CommandError(f"{folder}: {', '.join(taken)} exist already; --force replaces them and shuts out whoever uses them")
+    from herd.wire.curve import new_key_pair  # noqa: PLC0415  --help and refusals do without ZeroMQ
+
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made: list[NewKey] = []
+        for secret_file, public_file in zip(files[::2], files[1::2], strict=True):
+            public, secret = new_key_pair()
+            made.append(_write(folder / secret_file, secret, SECRET_MODE, force=force))
+            made.append(_write(folder / public_file, public, PUBLIC_MODE, force=force))
+    except OSError as error:
+        raise CommandError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from None
+    return made
+
+
+def _write(file: Path, key: bytes, mode: int, *, force: bool) -> NewKey:
+    """Write a key whole or not at all; the mode holds from the first byte on."""
+    target = file.with_name(f".{file.name}.{os.getpid()}.new") if force else file
+    # O_EXCL: never through somebody's link, never over a key that appeared meanwhile.
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+            os.fchmod(stream.fileno(), mode)  # whatever the umask
+            stream.write(f"{key.hex()}\n")
+        if force:
+            target.replace(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            target.unlink()
+        raise
+    return NewKey(file, mode, _HOLDERS[file.suffix, file.name.partition(".")[0] == "server"])
+
+
+_HOLDERS = {
+    (".secret", True): "for servers only: learners, parameter servers, bandits",
+    (".public", True): "for every process: whom clients trust",
+    (".secret", False): "for the processes that are this client",
+    (".public", False): "for servers: who is let in",
+}
+
+
+def _client_name(text: str) -> str:
+    if re.fullmatch(CLIENT_NAME, text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: a name is up to 64 letters, digits, dots, dashes and underscores")
+    return text
+
+
+def _advice(folder: Path, client: str | None) -> str:
+    as_client = f" --security.curve_client {client}" if client is not None else ""
+    lines = [f"use them:   herd train FILE --security.curve_keys {folder}{as_client}"]
+    if client is None:
+        lines.append(f"add one:    herd keys {folder} --client NAME, used with --security.curve_client NAME")
+    elif not (folder / SERVER_PUBLIC_FILE).exists():
+        lines.append(f"needed too: {SERVER_PUBLIC_FILE} of the servers, copied here")
+    shut_out = client_file(client if client is not None else DEFAULT_CLIENT, "public")
+    lines.append(f"revoke:     delete {shut_out} where the servers read it; it counts within a second")
+    lines.append("Secrets stay out of version control and images. docs/messaging.md says which process needs which file.")
+    return "\n".join(lines)

@@ -1,0 +1,208 @@
+"""CURVE on the sockets of one process: keys set, clients let in by their public key.
+
+Encryption is libzmq's (CurveZMQ, RFC 26), the authenticator is pyzmq's (ZAP, RFC 27).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
+
+from herd.config.curve_keys import client_key_files, load_client_keys, load_server_keys, read_key
+from herd.config.layers import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from herd.config.settings import SecuritySettings
+    from herd.wire.refusals import OncePerMinute, Refusals
+
+MESSAGE_OVERHEAD_BYTES = 64
+"""A frame grows by 33 bytes (command name, nonce, flags, authenticator); MAXMSGSIZE counts what arrives."""
+REFRESH_SECONDS = 1.0
+"""Between looks at every key file; a file added or deleted is noticed at once, one rewritten in place within this."""
+_DOMAIN = "herd"
+"""With a domain that is enforced, a server whose authenticator is gone lets nobody in. Without one it would let everybody in."""
+_SHOWN_CHARACTERS = 16
+"""Of a stranger's public key in the log: enough to find its file."""
+
+
+def new_key_pair() -> tuple[bytes, bytes]:
+    """Draw (public, secret), 32 bytes each, from the system's randomness.
+
+    Raises:
+        SettingsError: ZeroMQ here has no CURVE.
+
+    """
+    require_curve()
+    public, secret = zmq.curve_keypair()
+    return z85.decode(public), z85.decode(secret)
+
+
+def require_curve() -> None:
+    """Check that ZeroMQ has CURVE, as in every wheel of pyzmq.
+
+    Raises:
+        SettingsError: it was built without.
+
+    """
+    if not zmq.has("curve"):
+        raise SettingsError("this pyzmq was built without CURVE: install its wheel (pip install --force-reinstall pyzmq)")
+
+
+class Curve:
+    """The keys of one process, read when the first socket of a role needs them."""
+
+    def __init__(self, security: SecuritySettings, environ: Mapping[str, str], refusals: Refusals, log: OncePerMinute) -> None:
+        require_curve()
+        self._security = security
+        self._environ = environ
+        self._refusals = refusals
+        self._log = log
+        self._gate: _Gate | None = None
+        self.authorised: AuthorisedClients | None = None
+        """Whom this process's servers let in; None before the first of them."""
+
+    def secure_client(self, socket: zmq.Socket[bytes]) -> str:
+        """Set a client's keys; returns the name of its own.
+
+        Raises:
+            SettingsError: a key is missing or no key.
+
+        """
+        keys = load_client_keys(self._security, self._environ)
+        assert keys is not None
+        secret = z85.encode(keys.secret.get_secret_value())
+        socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server_public)
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, zmq.curve_public(secret))
+        socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+        return keys.name
+
+    def secure_server(self, socket: zmq.Socket[bytes]) -> AuthorisedClients:
+        """Set a server's key and see to it that only known clients get in; returns who they are.
+
+        Raises:
+            SettingsError: a key is missing or no key, or nobody would be let in.
+
+        """
+        keys = load_server_keys(self._security, self._environ)
+        assert keys is not None
+        if self.authorised is None:
+            self.authorised = AuthorisedClients(keys.clients, keys.folder, self._log)
+            self._gate = _Gate(socket.context, self.authorised, self._refusals)
+            self._gate.start()
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.get_secret_value())
+        socket.setsockopt_string(zmq.ZAP_DOMAIN, _DOMAIN)
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+        return self.authorised
+
+    def close(self) -> None:
+        """Stop the authenticator: nobody gets in any more. Closing again does nothing."""
+        if self._gate is not None:
+            self._gate.stop()
+            self._gate = None
+
+
+class AuthorisedClients:
+    """The public keys that are let in. Those of a folder are read again when it changes. Safe from any thread."""
+
+    def __init__(
+        self, clients: Mapping[bytes, str], folder: Path | None, log: OncePerMinute, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin with ``clients`` (public key -> name), which came from ``folder`` (None: they never change)."""
+        self._names = _by_text(clients)
+        self._folder = folder
+        self._log = log
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: object = None  # so that whatever changed since ``clients`` were read is read again
+        self._folder_time = 0
+        self._look_at = 0.0
+
+    def admits(self, public_key: str) -> bool:
+        """Whether the client with this key (in Z85, as ZeroMQ writes it) is let in."""
+        return public_key in self._names
+
+    def refresh(self) -> None:
+        """Look at the folder, if there is one and it is time to; one that cannot be read leaves all as it was, and says so."""
+        if self._folder is None:
+            return
+        try:
+            with self._lock:
+                self._refresh(self._folder)
+        except OSError as error:
+            self._log.warn("folder of keys", f"{self._folder}: cannot be read: {error.strerror or error}; who was let in still is")
+
+    def _refresh(self, folder: Path) -> None:
+        now = self._clock()
+        folder_time = folder.stat().st_mtime_ns
+        if folder_time == self._folder_time and now < self._look_at:
+            return
+        self._look_at = now + REFRESH_SECONDS
+        self._folder_time = folder_time
+        files = client_key_files(folder)
+        seen = [(file.name, (status := file.stat()).st_mtime_ns, status.st_size, status.st_ino) for file in files]
+        if seen != self._seen:
+            self._names = _by_text(self._read(files))
+            self._seen = seen
+
+    def _read(self, files: list[Path]) -> dict[bytes, str]:
+        clients: dict[bytes, str] = {}
+        for file in files:
+            try:
+                clients[read_key(file, "")] = file.stem
+            except SettingsError as error:
+                self._log.warn(f"key file {file.name}"[:64], f"{error}; this client is not let in")
+        return clients
+
+
+class _Gate(ThreadAuthenticator):
+    """Lets known keys in and counts the others. ZeroMQ asks it, over an in-process socket, at every handshake with a server here."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], authorised: AuthorisedClients, refusals: Refusals) -> None:
+        super().__init__(context, log=logging.getLogger("herd.wire.zap"))
+        self._authorised = authorised
+        self._refusals = refusals
+        self._address = ""
+        self.configure_curve_callback(_DOMAIN, self)
+
+    def start(self) -> None:
+        """Start the thread; it is stopped before the interpreter ends, when a thread could not be joined any more."""
+        super().start()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Stop the thread and close its sockets."""
+        atexit.unregister(self.stop)
+        super().stop()
+
+    async def handle_zap_message(self, msg: list[bytes]) -> None:
+        """Note who asks: the callback is told the key only."""
+        self._address = msg[3].decode("ascii", "replace") if len(msg) > 3 else ""
+        await super().handle_zap_message(msg)
+
+    def callback(self, _domain: str, key: bytes) -> bool:
+        """Tell whether the client with this public key (Z85) gets in. Must not raise: that would end the thread."""
+        self._authorised.refresh()
+        if self._authorised.admits(key.decode("ascii")):
+            return True
+        shown = z85.decode(key).hex()[:_SHOWN_CHARACTERS]
+        self._refusals.add(
+            "unknown_key",
+            f"refused a client with an unknown key, public key {shown}..., from {self._address}: if it is one of yours, copy its "
+            "client-NAME.public into the folder of keys here",
+        )
+        return False
+
+
+def _by_text(clients: Mapping[bytes, str]) -> dict[str, str]:
+    return {z85.encode(key).decode("ascii"): name for key, name in clients.items()}

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+import zmq
+from zmq.utils import z85
+
+from herd.cli.errors import CommandError
+from herd.cli.keys import make_keys
+from herd.cli.main import main
+from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
+from herd.config.settings import SecuritySettings
+
+FILES = ["client-default.public", "client-default.secret", "server.public", "server.secret"]
+
+
+def herd(*words: str | Path) -> int:
+    return main([str(word) for word in words])
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def open_umask() -> object:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_keys_are_made_that_every_role_can_use(tmp_path: Path, capsys: pytest.CaptureFixture[str], open_umask: object) -> None:
+    folder = tmp_path / "deep" / "keys"
+    assert herd("keys", folder) == 0
+    made = contents(folder)
+    assert sorted(made) == FILES
+    assert {name: oct(mode(folder / name)) for name in made} == {name: "0o600" if name.endswith(".secret") else "0o644" for name in made}
+    assert mode(folder) == 0o700
+    for pair in ("server", "client-default"):
+        secret = z85.encode(bytes.fromhex(made[f"{pair}.secret"]))
+        assert z85.decode(zmq.curve_public(secret)).hex() == made[f"{pair}.public"].strip()
+    check_curve_keys(SecuritySettings(curve_keys=folder), {}, EVERY_ROLE)
+    output = capsys.readouterr().out
+    for name in made:
+        assert str(folder / name) in output
+    assert f"--security.curve_keys {folder}" in output
+    assert re.search(r"[0-9a-f]{64}", output) is None
+
+
+def test_nothing_is_replaced_unless_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert herd("keys", tmp_path) == 0
+    before = contents(tmp_path)
+    capsys.readouterr()
+    assert herd("keys", tmp_path) == 2
+    assert "server.secret, server.public, client-default.secret, client-default.public exist already; --force" in capsys.readouterr().err
+    (tmp_path / "server.secret").unlink()
+    assert herd("keys", tmp_path) == 2  # a public key alone is kept too
+    assert contents(tmp_path) == {name: text for name, text in before.items() if name != "server.secret"}
+    assert herd("keys", tmp_path, "--force") == 0
+    after = contents(tmp_path)
+    assert sorted(after) == FILES
+    assert not set(after.values()) & set(before.values())
+    assert mode(tmp_path / "server.secret") == 0o600
+
+
+def test_another_client_joins_without_touching_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_keys(tmp_path)
+    before = contents(tmp_path)
+    assert herd("keys", tmp_path, "--client", "gpu-7") == 0
+    assert "--security.curve_client gpu-7" in capsys.readouterr().out
+    after = contents(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert sorted(set(after) - set(before)) == ["client-gpu-7.public", "client-gpu-7.secret"]
+    assert herd("keys", tmp_path, "--client", "gpu-7") == 2
+    check_curve_keys(SecuritySettings(curve_keys=tmp_path, curve_client="gpu-7"), {}, EVERY_ROLE)
+
+
+def test_a_client_alone_is_told_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert herd("keys", tmp_path, "--client", "a") == 0
+    assert "server.public of the servers, copied here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["", "../a", "a b", ".a", "x" * 65])
+def test_names_that_are_no_names(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert herd("keys", tmp_path / "keys", f"--client={name}") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "keys").exists()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CommandError, match=r"file.*: cannot be written: "):
+        make_keys(tmp_path / "file")
+    with pytest.raises(CommandError, match="cannot be written: "):
+        make_keys(tmp_path / "file" / "below")
+
+
+def test_a_link_in_the_folder_is_not_written_through(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    (folder / "server.secret").symlink_to(outside)
+    with pytest.raises(CommandError, match=r"server\.secret"):
+        make_keys(folder)
+    make_keys(folder, force=True)
+    assert not outside.exists()
+    assert not (folder / "server.secret").is_symlink()

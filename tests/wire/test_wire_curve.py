@@ -1,0 +1,396 @@
+"""Real sockets over loopback, with and without CURVE, with right and wrong keys."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from zmq.utils import z85
+
+from herd.cli.keys import make_keys
+from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABLE, SERVER_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE
+from herd.config.layers import SettingsError
+from herd.config.settings import SecuritySettings
+from herd.telemetry import metric_names
+from herd.wire import sockets
+from herd.wire.curve import AuthorisedClients, new_key_pair
+from herd.wire.refusals import REASONS, OncePerMinute, Refusals
+from herd.wire.sockets import Context, Dealer, EndpointInUse, Poller, Router, new_context
+
+DEADLINE_SECONDS = 60.0
+MEBIBYTE = 1 << 20
+NO_COMMON_MECHANISM = ("mechanism", "incomplete")
+"""Both sides see that they do not match; the second to look finds the connection closed."""
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    folder = tmp_path / "keys"
+    make_keys(folder)
+    return folder
+
+
+@pytest.fixture
+def contexts() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+class Server(NamedTuple):
+    context: Context
+    router: Router
+
+    def count(self, reason: str) -> int:
+        return self.context.refusals.count(reason)
+
+
+def with_keys(folder: Path, client: str = "default") -> SecuritySettings:
+    return SecuritySettings(curve_keys=folder, curve_client=client)
+
+
+def serve(contexts: ExitStack, security: SecuritySettings | None, environ: dict[str, str] | None = None) -> Server:
+    context = contexts.enter_context(new_context(security, environ or {}))
+    return Server(context, contexts.enter_context(Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE)))
+
+
+def dial(
+    contexts: ExitStack, server: Server, security: SecuritySettings | None, environ: dict[str, str] | None = None, name: str = "peer"
+) -> Dealer:
+    context = contexts.enter_context(new_context(security, environ or {}))
+    return contexts.enter_context(Dealer(context, server.router.endpoint, routing_id=name, max_frame_bytes=MEBIBYTE))
+
+
+def until(condition: Callable[[], bool], server: Server, *dealers: Dealer) -> list[bytes]:
+    """Turn both sides until ``condition`` holds; the headers that the server took meanwhile."""
+    poller = Poller(server.router, *dealers)
+    taken: list[bytes] = []
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        poller.poll(0.02)
+        for dealer in dealers:
+            dealer.receive()
+        while (received := server.router.receive()) is not None:
+            taken.append(bytes(received[1][0]))
+    return taken
+
+
+def ask(server: Server, dealer: Dealer, header: bytes = b"header") -> None:
+    """Get one message through, there and back."""
+    poller = Poller(server.router, dealer)
+    until(lambda: dealer.send([header]), server, dealer)
+    while (received := server.router.receive()) is None:
+        assert server.router in poller.poll(DEADLINE_SECONDS)
+    peer, frames = received
+    assert [bytes(frame) for frame in frames] == [header]
+    assert server.router.send(peer, [b"answer"])
+    assert dealer.wait(DEADLINE_SECONDS)
+    answer = dealer.receive()
+    assert answer is not None
+    assert bytes(answer[0]) == b"answer"
+
+
+def gets_nowhere(server: Server, dealer: Dealer, *reasons: str, times: int = 2) -> None:
+    """Refused again and again, and nothing of it reaches the server's owner."""
+
+    def failures() -> int:
+        return sum(server.count(reason) for reason in reasons)
+
+    before = failures()
+    taken = until(lambda: failures() >= before + times, server, dealer)
+    assert taken == []
+    assert not dealer.connected
+    assert not dealer.send([b"header"])
+
+
+def test_both_roles_of_one_process_and_two_clients(contexts: ExitStack, keys: Path) -> None:
+    make_keys(keys, client="other")
+    server = serve(contexts, with_keys(keys))
+    first = dial(contexts, server, with_keys(keys), name="first")
+    other = dial(contexts, server, with_keys(keys, "other"), name="other")
+    ask(server, first)
+    ask(server, other)
+    # A learner is a server and a client of another server, out of one context.
+    root = serve(contexts, with_keys(keys))
+    with Dealer(server.context, root.router.endpoint, routing_id="publisher", max_frame_bytes=0) as publisher:
+        ask(root, publisher)
+    assert first.trouble is None
+    assert [server.count(reason) + root.count(reason) for reason in REASONS] == [0] * len(REASONS)
+
+
+class Tap:
+    """Forwards one connection and keeps what it sees."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._target = ("127.0.0.1", int(endpoint.rpartition(":")[2]))
+        self.endpoint = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
+        self.seen = bytearray()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.close()
+        self._thread.join(DEADLINE_SECONDS)
+
+    def _run(self) -> None:
+        client, _ = self._server.accept()
+        with client, socket.create_connection(self._target) as target, selectors.DefaultSelector() as selector:
+            selector.register(client, selectors.EVENT_READ, target)
+            selector.register(target, selectors.EVENT_READ, client)
+            while True:
+                for key, _ in selector.select(DEADLINE_SECONDS):
+                    assert isinstance(key.fileobj, socket.socket)
+                    data = key.fileobj.recv(65536)
+                    if not data:
+                        return
+                    self.seen += data
+                    key.data.sendall(data)
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_what_a_listener_on_the_network_sees(contexts: ExitStack, keys: Path, encrypted: bool) -> None:
+    security = with_keys(keys) if encrypted else None
+    server = serve(contexts, security)
+    tap = Tap(server.router.endpoint)
+    with new_context(security) as context, Dealer(context, tap.endpoint, routing_id="actor/3", max_frame_bytes=MEBIBYTE) as dealer:
+        ask(server, dealer, b"something worth hiding")
+        dealer.close()
+    tap.close()
+    hidden = [word not in tap.seen for word in (b"something worth hiding", b"answer", b"actor/3")]
+    assert hidden == [encrypted] * 3
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_the_limit_of_a_frame_is_that_of_its_contents(contexts: ExitStack, keys: Path, encrypted: bool) -> None:
+    security = with_keys(keys) if encrypted else None
+    server = serve(contexts, security)
+    dealer = dial(contexts, server, security)
+    largest = os.urandom(MEBIBYTE)
+    until(lambda: dealer.send([b"header", largest]), server, dealer)
+    poller = Poller(server.router, dealer)
+    while (received := server.router.receive()) is None:
+        assert server.router in poller.poll(DEADLINE_SECONDS)
+    assert bytes(received[1][1]) == largest
+
+
+def test_an_unknown_key_gets_nowhere_until_it_is_added(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:
+    make_keys(tmp_path / "stranger")
+    stranger = tmp_path / "stranger"
+    (stranger / "server.public").write_text((keys / "server.public").read_text())
+    server = serve(contexts, with_keys(keys))
+    dealer = dial(contexts, server, with_keys(stranger))
+    gets_nowhere(server, dealer, "unknown_key")
+    assert "does not know this client's key (client-default)" in (dealer.trouble or "")
+    (keys / "client-stranger.public").write_text((stranger / "client-default.public").read_text())
+    ask(server, dealer)  # without a restart of either side
+    until(lambda: dealer.connected and dealer.trouble is None, server, dealer)
+
+
+def test_a_key_is_revoked_by_deleting_its_file(contexts: ExitStack, keys: Path) -> None:
+    make_keys(keys, client="kept")
+    server = serve(contexts, with_keys(keys))
+    kept = dial(contexts, server, with_keys(keys, "kept"), name="kept")
+    revoked = dial(contexts, server, with_keys(keys), name="revoked")
+    ask(server, kept)
+    ask(server, revoked)
+    (keys / "client-default.public").unlink()
+    # The connection that is open is not heard any more,
+    until(lambda: revoked.send([b"late"]) and server.count("revoked") > 0, server, revoked)
+    assert until(lambda: revoked.send([b"late"]) and server.count("revoked") > 20, server, revoked) == []
+    # a new one is refused,
+    revoked.restart_connection()
+    gets_nowhere(server, revoked, "unknown_key")
+    # and nobody else notices.
+    ask(server, kept)
+
+
+def test_a_client_that_trusts_another_server_gets_nowhere(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:
+    make_keys(tmp_path / "elsewhere")
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    (mixed / "client-default.secret").write_text((keys / "client-default.secret").read_text())
+    (mixed / "server.public").write_text((tmp_path / "elsewhere" / "server.public").read_text())
+    server = serve(contexts, with_keys(keys))
+    dealer = dial(contexts, server, with_keys(mixed))
+    gets_nowhere(server, dealer, "wrong_server_key", times=4)
+    until(lambda: dealer.trouble is not None, server, dealer)
+    assert "server.public" in (dealer.trouble or "")
+
+
+def test_a_client_without_curve_gets_nowhere(contexts: ExitStack, keys: Path) -> None:
+    server = serve(contexts, with_keys(keys))
+    dealer = dial(contexts, server, None)
+    gets_nowhere(server, dealer, *NO_COMMON_MECHANISM)
+    until(lambda: dealer.trouble is not None, server, dealer)
+    assert "security.curve_keys" in (dealer.trouble or "")
+
+
+def test_a_client_with_curve_does_not_talk_in_the_clear(contexts: ExitStack, keys: Path) -> None:
+    server = serve(contexts, None)
+    dealer = dial(contexts, server, with_keys(keys))
+    gets_nowhere(server, dealer, *NO_COMMON_MECHANISM)
+    until(lambda: dealer.trouble is not None, server, dealer)
+    assert "CURVE" in (dealer.trouble or "")
+
+
+def test_a_server_that_forged_its_key_is_not_trusted(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:
+    make_keys(tmp_path / "forged")
+    (tmp_path / "forged" / "client-default.public").write_text((keys / "client-default.public").read_text())
+    forged = serve(contexts, with_keys(tmp_path / "forged"))
+    dealer = dial(contexts, forged, with_keys(keys))
+    gets_nowhere(forged, dealer, "wrong_server_key")
+
+
+def test_without_its_authenticator_a_server_lets_nobody_in(contexts: ExitStack, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "HANDSHAKE_MILLISECONDS", 200)
+    server = serve(contexts, with_keys(keys))
+    curve = server.context._curve
+    assert curve is not None
+    curve.close()
+    dealer = dial(contexts, server, with_keys(keys))
+    gets_nowhere(server, dealer, "incomplete")
+
+
+def test_keys_from_the_environment(contexts: ExitStack) -> None:
+    security = SecuritySettings(curve_keys_from_environment=True)
+    (server_public, server_secret), (public, secret), (other_public, _) = (new_key_pair() for _ in range(3))
+    of_server = {SERVER_SECRET_VARIABLE: server_secret.hex(), CLIENT_PUBLIC_VARIABLE: f"{other_public.hex()}, {public.hex()}"}
+    of_client = {SERVER_PUBLIC_VARIABLE: server_public.hex(), CLIENT_SECRET_VARIABLE: secret.hex()}
+    server = serve(contexts, security, of_server)
+    ask(server, dial(contexts, server, security, of_client))
+    with pytest.raises(SettingsError, match=SERVER_SECRET_VARIABLE):
+        serve(contexts, security, of_client)
+    stranger = dial(contexts, server, security, of_client | {CLIENT_SECRET_VARIABLE: new_key_pair()[1].hex()}, name="stranger")
+    gets_nowhere(server, stranger, "unknown_key")
+
+
+def test_a_client_in_the_clear_finds_its_way_back_to_a_server(contexts: ExitStack, keys: Path) -> None:
+    """libzmq gives a connection up for good after some failed handshakes: the client connects again by itself."""
+    server = serve(contexts, with_keys(keys))
+    endpoint = server.router.endpoint
+    dealer = dial(contexts, server, None)
+    gets_nowhere(server, dealer, *NO_COMMON_MECHANISM)
+    server.router.close()
+    context = contexts.enter_context(new_context())
+
+    def bound() -> Router | None:
+        try:
+            return Router(context, endpoint, max_frame_bytes=MEBIBYTE)
+        except EndpointInUse:  # libzmq closes in the background
+            time.sleep(0.01)
+            return None
+
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (router := bound()) is None:
+        assert time.monotonic() < deadline
+    with router:
+        ask(Server(context, router), dealer)
+
+
+def test_strangers_are_logged_once_a_minute_with_what_to_do(
+    contexts: ExitStack, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_keys(tmp_path / "stranger")
+    (tmp_path / "stranger" / "server.public").write_text((keys / "server.public").read_text())
+    server = serve(contexts, with_keys(keys))
+    dealer = dial(contexts, server, with_keys(tmp_path / "stranger"))
+    with caplog.at_level(logging.DEBUG):
+        gets_nowhere(server, dealer, "unknown_key", times=3)
+    public = (tmp_path / "stranger" / "client-default.public").read_text().strip()
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    (refused,) = [line for line in lines if line.startswith("refused")]
+    assert "from 127.0.0.1" in refused
+    assert public[:16] in refused
+    assert len([line for line in lines if "does not know this client's key" in line]) == 1
+    for folder in (keys, tmp_path / "stranger"):
+        for file in folder.glob("*.secret"):
+            assert file.read_text().strip() not in caplog.text
+
+
+def test_a_context_ends_with_everything_open(keys: Path) -> None:
+    context = new_context(with_keys(keys))
+    routers = [Router(context, "tcp://127.0.0.1:*", max_frame_bytes=0) for _ in range(2)]
+    dealer = Dealer(context, routers[0].endpoint, routing_id="peer", max_frame_bytes=0)
+    context.destroy()
+    context.term()
+    for closed in (*routers, dealer):
+        closed.close()
+
+
+def test_a_missing_key_leaves_nothing_open(contexts: ExitStack, keys: Path) -> None:
+    (keys / "server.secret").unlink()
+    with pytest.raises(SettingsError, match=r"server\.secret"):
+        serve(contexts, with_keys(keys))
+    (keys / "client-default.secret").unlink()
+    context = contexts.enter_context(new_context(with_keys(keys)))
+    with pytest.raises(SettingsError, match=r"client-default\.secret"):
+        Dealer(context, "tcp://127.0.0.1:1", routing_id="peer", max_frame_bytes=0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def as_zeromq_writes(public: bytes) -> str:
+    return z85.encode(public).decode()
+
+
+def test_a_key_rewritten_in_place_counts_within_a_second(keys: Path) -> None:
+    clock = Clock()
+    old = bytes.fromhex((keys / "client-default.public").read_text())
+    clients = AuthorisedClients({old: "client-default"}, keys, OncePerMinute(), clock)
+    clients.refresh()
+    new, _ = new_key_pair()
+    folder_time = keys.stat()
+    (keys / "client-default.public").write_text(new.hex())
+    assert keys.stat().st_mtime_ns == folder_time.st_mtime_ns  # the folder itself does not show it
+    clients.refresh()
+    clock.now += 1.0
+    clients.refresh()
+    assert (clients.admits(as_zeromq_writes(old)), clients.admits(as_zeromq_writes(new))) == (False, True)
+
+
+def test_a_damaged_key_shuts_out_its_client_and_a_lost_folder_nobody(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    make_keys(keys, client="other")
+    public = {name: bytes.fromhex((keys / f"client-{name}.public").read_text()) for name in ("default", "other")}
+    clients = AuthorisedClients({key: name for name, key in public.items()}, keys, OncePerMinute(), clock)
+    (keys / "client-default.public").write_text("torn")
+    clients.refresh()
+    assert [clients.admits(as_zeromq_writes(public[name])) for name in ("default", "other")] == [False, True]
+    keys.rename(keys.with_name("moved"))
+    clock.now += 10.0
+    clients.refresh()
+    assert [clients.admits(as_zeromq_writes(public[name])) for name in ("default", "other")] == [False, True]
+    assert "client-default.public: not a key" in caplog.text
+    assert "who was let in still is" in caplog.text
+
+
+def test_refusals_are_counted_one_by_one_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    refusals = Refusals(OncePerMinute(clock))
+    for _ in range(5):
+        refusals.add("mechanism", "no keys")
+    refusals.add("incomplete")
+    clock.now += 60.0
+    refusals.add("mechanism", "no keys")
+    assert (refusals.count("mechanism"), refusals.count("incomplete"), refusals.count("revoked")) == (6, 1, 0)
+    assert [record.getMessage() for record in caplog.records] == ["no keys", "no keys (4 more since the last such line)"]
+
+
+def test_every_reason_has_its_series() -> None:
+    assert metric_names.AUTHENTICATION_FAILURES.values == REASONS

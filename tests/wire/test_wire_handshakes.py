@@ -1,0 +1,108 @@
+"""What a client makes of failed handshakes; no sockets, a clock that the test turns."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from herd.wire.handshakes import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, PATIENCE_SECONDS, ClientConnection, Handshake
+
+ENDPOINT = "tcp://learner-0:7100"
+FAILURES = (Handshake.REFUSED, Handshake.MECHANISM, Handshake.CRYPTOGRAPHIC, Handshake.PROTOCOL, Handshake.CLOSED)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def connection(clock: Clock) -> ClientConnection:
+    return ClientConnection(ENDPOINT, key_name="client-a", clock=clock, jitter=Random(1))
+
+
+def seconds_until_it_connects(connection: ClientConnection, clock: Clock) -> float:
+    started = clock.now
+    while not connection.must_connect():
+        clock.now += 0.001
+        assert clock.now < started + 2 * LONGEST_DELAY_SECONDS, "it never connects again"
+    assert not connection.must_connect()  # once
+    return clock.now - started
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_after_every_failure_it_lets_go_and_comes_back_later_each_time(
+    connection: ClientConnection, clock: Clock, failure: Handshake
+) -> None:
+    assert not connection.must_connect()  # the first attempt is the socket's own
+    delay = FIRST_DELAY_SECONDS
+    for _ in range(10):
+        assert connection.on_handshake(failure)
+        assert not connection.on_handshake(Handshake.DISCONNECTED)
+        assert 0.5 * delay <= seconds_until_it_connects(connection, clock) <= 1.5 * delay + 0.002
+        delay = min(2 * delay, LONGEST_DELAY_SECONDS)
+    assert not connection.on_handshake(Handshake.SUCCEEDED)
+    assert connection.connected
+    assert connection.trouble is None
+    connection.on_handshake(failure)
+    assert seconds_until_it_connects(connection, clock) <= 1.5 * FIRST_DELAY_SECONDS + 0.002
+
+
+def test_clients_that_are_refused_together_come_back_apart(clock: Clock) -> None:
+    connections = [ClientConnection(ENDPOINT, key_name=None, clock=clock) for _ in range(20)]
+    for connection in connections:
+        connection.on_handshake(Handshake.REFUSED)
+    clock.now += FIRST_DELAY_SECONDS
+    assert 0 < sum(connection.must_connect() for connection in connections) < 20
+
+
+@pytest.mark.parametrize(
+    ("failure", "key_name", "words"),
+    [
+        (Handshake.REFUSED, "client-a", ["does not know this client's key (client-a)", "security.curve_client"]),
+        (Handshake.MECHANISM, "client-a", ["this client has CURVE", "has not"]),
+        (Handshake.MECHANISM, None, ["this client has no CURVE", "demands it", "security.curve_keys"]),
+        (Handshake.CRYPTOGRAPHIC, "client-a", ["server.public"]),
+        (Handshake.PROTOCOL, None, ["security.curve_keys", "address"]),
+    ],
+)
+def test_it_says_at_once_what_to_look_at(clock: Clock, failure: Handshake, key_name: str | None, words: list[str]) -> None:
+    connection = ClientConnection(ENDPOINT, key_name=key_name, clock=clock)
+    connection.on_handshake(failure)
+    trouble = connection.trouble
+    assert trouble is not None
+    assert "\n" not in trouble
+    for word in (ENDPOINT, *words):
+        assert word in trouble
+
+
+def test_a_server_that_died_in_a_handshake_is_no_reason_for_a_line(connection: ClientConnection) -> None:
+    connection.on_handshake(Handshake.CLOSED)
+    connection.on_handshake(Handshake.CLOSED)
+    assert connection.trouble is None
+    connection.on_handshake(Handshake.CLOSED)
+    assert "server.public" in (connection.trouble or "")
+
+
+def test_silence_is_worth_a_line_after_some_time(connection: ClientConnection, clock: Clock) -> None:
+    clock.now += PATIENCE_SECONDS - 0.1
+    assert connection.trouble is None
+    clock.now += 0.1
+    assert "is it running" in (connection.trouble or "")
+    connection.on_handshake(Handshake.SUCCEEDED)
+    clock.now += 1000.0
+    assert connection.trouble is None
+    connection.on_handshake(Handshake.DISCONNECTED)
+    assert not connection.connected
+    assert connection.trouble is None
+    clock.now += PATIENCE_SECONDS
+    assert "is it running" in (connection.trouble or "")
