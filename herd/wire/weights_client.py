@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Version: TypeAlias = tuple[int, int]
 """(lineage, learner_updates), ordered lexicographically."""
 
+MAX_LINEAGE = 2**53
+"""That a publisher goes beyond. Lineages are counted from 1, or are milliseconds since 1970 (2**41): a greater one is somebody's lie,
+and who followed it would run out of numbers."""
 MAX_SLICE_BYTES = 1 << 30
 """Of one slice: 268 M parameters in float32, 150 times the largest network here."""
 PAUSE_SECONDS = 0.01
@@ -50,6 +53,8 @@ class WeightsFrame:
     updates: int
     slices: tuple[memoryview, ...]
     """In slice order; read-only views of received memory."""
+    digests: tuple[str, ...]
+    """Hex SHA-256 of each slice; checked."""
 
     @property
     def version(self) -> Version:
@@ -80,15 +85,17 @@ class WeightsClient:
         self.held: Version | None = None
         """The newest version the server was heard to hold."""
         self.num_malformed = 0
-        """Answers that broke the protocol or failed their digest."""
+        """Answers that broke the protocol, failed their digest, or would have taken us back."""
+        self.num_refused = 0
+        """Refusals heard."""
+        self.routing_id = f"weights/{secrets.token_hex(8)}"
+        """How the server knows this client."""
         self._run_id = run_id
         self._contract = contract
         self._clock = clock
         self._timer = RetryTimer(clock, random or Random())
         # Two answers in the queue at most: one to a request that was given up, one to the present one.
-        self._dealer = Dealer(
-            context, endpoint, routing_id=f"weights/{secrets.token_hex(8)}", max_frame_bytes=max_slice_bytes, high_water_mark=2
-        )
+        self._dealer = Dealer(context, endpoint, routing_id=self.routing_id, max_frame_bytes=max_slice_bytes, high_water_mark=2)
         self._request_id = 0
         self._have: Version | None = None
         self._pending = False
@@ -104,6 +111,11 @@ class WeightsClient:
     def socket(self) -> Dealer:
         """For a ``Poller`` and its byte counts."""
         return self._dealer
+
+    @property
+    def rest_seconds(self) -> float:
+        """Until there is something to do that no answer announces: how long the owner of a poll loop may sleep."""
+        return HEARTBEAT_SECONDS if self._sent else max(0.0, self._not_before - self._clock())
 
     def request(self, have: Version | None) -> None:
         """Ask for anything newer than ``have`` (None: anything) without waiting; does nothing while a request is under way."""
@@ -142,6 +154,8 @@ class WeightsClient:
         self._request_id += 1
         request = GetWeights(request_id=self._request_id, run_id=self._run_id, contract=self._contract, have=self._have)
         self._sent = self._dealer.send(encode(request))
+        if not self._sent:
+            self._not_before = self._clock() + PAUSE_SECONDS  # no connection yet
         if due:
             self._timer.restart()
         elif self._sent:
@@ -156,18 +170,20 @@ class WeightsClient:
         match message:
             case Weights() if message.request_id == self._request_id and self._pending:
                 slices = tuple(frame.toreadonly() for frame in frames[1:])
-                if tuple(map(payload_digest, slices)) != message.digests:
+                went_back = self._have is not None and (message.lineage, message.updates) <= self._have
+                if went_back or tuple(map(payload_digest, slices)) != message.digests:
                     self.num_malformed += 1  # the timer asks again
                     return None
                 self._answered()
                 self.held = (message.lineage, message.updates)
-                return WeightsFrame(message.lineage, message.updates, slices)
+                return WeightsFrame(message.lineage, message.updates, slices, message.digests)
             case NotModified() if message.request_id == self._request_id and self._pending:
                 self._answered()
                 self.held = message.held
                 self._not_before = self._clock() + (EMPTY_PAUSE_SECONDS if message.held is None else PAUSE_SECONDS)
             case Refused() if message.request_id in {None, self._request_id}:
                 self.refused = message.reason  # the timer runs on: the next server may take us
+                self.num_refused += 1
         return None
 
     def _answered(self) -> None:
@@ -323,7 +339,9 @@ class WeightsPublisher:
             case StalePublish() if current is not None:
                 # An answer about a version that ours has overtaken needs nothing but the next slice.
                 self._landed()
-                if (message.lineage, message.updates) >= (current.lineage, current.updates):
+                if message.lineage > MAX_LINEAGE:
+                    self.refused = f"it holds lineage {message.lineage}, which no learner opened: restart it, and let nobody else publish"
+                elif (message.lineage, message.updates) >= (current.lineage, current.updates):
                     self.newer_lineage = message.lineage
             case Refused():
                 self.refused = message.reason  # the timer runs on: the next server may take us

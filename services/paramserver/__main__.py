@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from herd.process.startup import StopRequest, fail, parse_settings
+from herd.process.signals import StopRequest
+
+if TYPE_CHECKING:
+    from herd.config.settings import RunSettings
 
 
 def main() -> int:
-    """Serve until SIGTERM; the exit code is 0, or 2 with one line where settings or addresses cannot work."""
-    settings = parse_settings("paramserver", sys.argv[1:])
+    """Serve until SIGTERM. See ``run_service`` for the exit code."""
     stop = StopRequest()
-    from services.paramserver.server import BadInputError, run  # noqa: PLC0415  bad settings are answered before sockets are loaded
+    from herd.process.startup import run_service  # noqa: PLC0415  after the signals: reading settings takes part of a second
 
-    try:
-        run(settings, stop)
-    except BadInputError as error:
-        fail("paramserver", str(error))
-    return 0
+    return run_service("paramserver", _run, stop)
+
+
+def _run(settings: RunSettings, stop: StopRequest) -> None:
+    from services.paramserver.server import run  # noqa: PLC0415  bad settings are answered before sockets are loaded
+
+    run(settings, stop)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ An index seeds environments and deals tasks round-robin, so two living holders n
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from dataclasses import dataclass
 
-# 25 times the 4,000 actors the system is meant for; bounds memory against a client that invents holders.
+# 25 times the 4,000 actors the system is meant for; bounds memory against a client that invents holders (0.5 kB each, 50 MB).
 MAX_LEASES = 100_000
 
 
@@ -34,7 +35,11 @@ class IndexLeases:
         # Oldest request first: every lease runs equally long, so the ones to expire are at the front.
         self._leases: OrderedDict[str, _Lease] = OrderedDict()
         self._taken: set[int] = set()
-        self._no_free_below = 0  # where the search for the lowest free index starts
+        # The lowest free index is the least of those that came back, or else the first that nobody ever had. A stranger who leases
+        # and releases must not make anybody search.
+        self._returned: list[int] = []  # a heap; may hold some that were taken by name since
+        self._in_returned: set[int] = set()
+        self._first_unused = 0
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -70,7 +75,9 @@ class IndexLeases:
         if lease is None:
             return False
         self._taken.remove(lease.index)
-        self._no_free_below = min(self._no_free_below, lease.index)
+        if lease.index < self._first_unused and lease.index not in self._in_returned:
+            heapq.heappush(self._returned, lease.index)
+            self._in_returned.add(lease.index)
         return True
 
     def expire(self, now: float) -> int:
@@ -85,11 +92,18 @@ class IndexLeases:
         return expired
 
     def _take(self, wanted: int | None) -> int:
-        if wanted is not None and 0 <= wanted < self._max_leases and wanted not in self._taken:
-            index = wanted
-        else:
-            while self._no_free_below in self._taken:
-                self._no_free_below += 1
-            index = self._no_free_below
+        is_free = wanted is not None and 0 <= wanted < self._max_leases and wanted not in self._taken
+        index = wanted if wanted is not None and is_free else self._lowest_free()
         self._taken.add(index)
         return index
+
+    def _lowest_free(self) -> int:
+        while self._returned:
+            index = heapq.heappop(self._returned)
+            self._in_returned.remove(index)
+            if index not in self._taken:
+                return index
+        while self._first_unused in self._taken:
+            self._first_unused += 1
+        self._first_unused += 1
+        return self._first_unused - 1

@@ -1,36 +1,23 @@
-"""What the server answers to each request. No I/O: a message and its payload frames in, a reply out; the clock is passed in.
+"""What a parameter server answers to each request. No I/O: a message and its payload frames in, what to send out; the clock is passed in.
 
-Requests are idempotent: a client that hears nothing asks again, so an answer may be lost at no cost but time.
+Requests are idempotent: a client that hears nothing asks again, so an answer may be lost at no cost but time. Root and replicas
+give weights alike; they differ in what they do with publications and leases (root.py, replica.py).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from herd.wire.codec import MalformedMessage
-from herd.wire.messages import (
-    GetWeights,
-    IndexLeased,
-    LeaseIndex,
-    NotModified,
-    Published,
-    PublishHeartbeat,
-    PublishSlice,
-    Refused,
-    ReleaseIndex,
-    SliceWanted,
-    StalePublish,
-    Weights,
-)
-from services.paramserver.leases import NoIndexFreeError
-from services.paramserver.store import InvalidSliceError, Outcome, Version
+from herd.wire.codec import MalformedMessage, printable
+from herd.wire.messages import GetWeights, LeaseIndex, NotModified, PublishHeartbeat, PublishSlice, Refused, ReleaseIndex, Weights
+from services.paramserver.store import Version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.wire.messages import Message
-    from services.paramserver.leases import IndexLeases
     from services.paramserver.store import WeightsStore
 
 Payloads = tuple[memoryview, ...]
@@ -52,19 +39,30 @@ class Reply:
     """Behind the header; of weights, the very buffers that the store holds."""
     new_version: Version | None = None
     """The version that this request made visible, if it did."""
+    refusal: str = "other"
+    """Of a ``Refused``: the label of the refused-messages counter."""
 
 
-class RequestHandler:
+@dataclass(frozen=True, slots=True)
+class ToParent:
+    """One message to the parent: the root decides."""
+
+    message: Message
+
+
+Action = Reply | ToParent
+
+
+class RequestHandler(ABC):
     """Serves one run: requests of another run or contract are refused with a reason."""
 
-    def __init__(self, *, run_id: str, contract: str, store: WeightsStore[memoryview], leases: IndexLeases) -> None:
+    def __init__(self, *, run_id: str, contract: str, store: WeightsStore[memoryview]) -> None:
         self._run_id = run_id
         self._contract = contract
         self._store = store
-        self._leases = leases
 
-    def answer(self, message: Message, payloads: Sequence[memoryview], *, now: float) -> Reply | None:
-        """Answer one request; None where none is due.
+    def answer(self, message: Message, payloads: Sequence[memoryview], *, peer: bytes, now: float) -> Action | None:
+        """Answer one request of the client ``peer``; None where nothing is due.
 
         Raises:
             UnfitMessage: not a request, or damaged; nothing changed.
@@ -80,25 +78,43 @@ class RequestHandler:
             case PublishHeartbeat():
                 return self._mismatch(message.run_id, message.contract) or self._publish_heartbeat(message)
             case LeaseIndex():
-                return self._mismatch(message.run_id, None, message.request_id) or self._lease(message, now)
+                return self._mismatch(message.run_id, None, message.request_id) or self._lease(message, peer, now)
             case ReleaseIndex():
-                if message.run_id == self._run_id:
-                    self._leases.release(message.holder)
-                return None
+                return self._release(message, peer, now) if message.run_id == self._run_id else None
             case _:
                 raise UnfitMessage("unexpected", f"{message.type} is no request to a parameter server")
 
+    @abstractmethod
+    def tick(self, now: float) -> None:
+        """Let go of what has run out; call it a few times a second."""
+
+    @abstractmethod
+    def _publish(self, request: PublishSlice, payload: memoryview) -> Reply: ...
+
+    @abstractmethod
+    def _publish_heartbeat(self, request: PublishHeartbeat) -> Reply: ...
+
+    @abstractmethod
+    def _lease(self, request: LeaseIndex, peer: bytes, now: float) -> Action: ...
+
+    @abstractmethod
+    def _release(self, request: ReleaseIndex, peer: bytes, now: float) -> Action | None: ...
+
     def _mismatch(self, run_id: str, contract: str | None, request_id: int | None = None) -> Reply | None:
+        # A stranger's words go into answers and logs: shortened, and nothing that steers a terminal.
+        theirs = printable(run_id, 64)
         if run_id != self._run_id:
-            reason = f"this parameter server belongs to run {self._run_id}, not {run_id}: check the paramserver address of run {run_id}"
+            label = "run"
+            reason = f"this parameter server belongs to run {self._run_id}, not {theirs}: check the paramserver address of run {theirs}"
         elif contract not in (None, self._contract):
+            label = "contract"
             reason = (
-                f"run {run_id}: contract {(contract or '')[:12]} does not match the parameter server's {self._contract[:12]}: "
+                f"run {theirs}: contract {printable(contract or '', 12)} does not match the parameter server's {self._contract[:12]}: "
                 "start every process of the run with the same env, network, unroll_length and reward_shaping settings"
             )
         else:
             return None
-        return Reply(Refused(request_id=request_id, reason=reason))
+        return Reply(Refused(request_id=request_id, reason=reason), refusal=label)
 
     def _get_weights(self, request: GetWeights) -> Reply:
         weights = self._store.newer_than(Version(*request.have) if request.have is not None else None)
@@ -108,35 +124,3 @@ class RequestHandler:
         lineage, updates = weights.version
         message = Weights(request_id=request.request_id, lineage=lineage, updates=updates, digests=weights.digests)
         return Reply(message, weights.payloads)
-
-    def _publish(self, request: PublishSlice, payload: memoryview) -> Reply:
-        version = Version(request.lineage, request.updates)
-        try:
-            outcome = self._store.publish(version, index=request.index, count=request.count, digest=request.digest, payload=payload)
-        except InvalidSliceError as error:
-            if error.reason == "unexpected":
-                # Intact, so the publisher would send it for ever: tell it that this version is taken.
-                return Reply(StalePublish(lineage=version.lineage, updates=version.updates))
-            raise UnfitMessage(error.reason, str(error)) from error
-        return self._answer_publisher(version, request.index, outcome)
-
-    def _publish_heartbeat(self, request: PublishHeartbeat) -> Reply:
-        version = Version(request.lineage, request.updates)
-        return self._answer_publisher(version, request.index, self._store.status(version, index=request.index, count=request.count))
-
-    def _answer_publisher(self, version: Version, index: int, outcome: Outcome) -> Reply:
-        if outcome is Outcome.STALE:
-            newest = self._store.newest
-            assert newest is not None
-            return Reply(StalePublish(lineage=newest.lineage, updates=newest.updates))
-        if outcome is Outcome.WANTED:
-            return Reply(SliceWanted(lineage=version.lineage, updates=version.updates, index=index))
-        published = Published(lineage=version.lineage, updates=version.updates, index=index)
-        return Reply(published, new_version=version if outcome is Outcome.VISIBLE else None)
-
-    def _lease(self, request: LeaseIndex, now: float) -> Reply:
-        try:
-            index = self._leases.lease(request.holder, now=now, wanted=request.index)
-        except NoIndexFreeError as error:
-            return Reply(Refused(request_id=request.request_id, reason=str(error)))
-        return Reply(IndexLeased(request_id=request.request_id, index=index, lease_seconds=self._leases.lease_seconds))

@@ -1,8 +1,9 @@
-"""The newest complete weights, assembled from slices. No I/O: the shell hands in what arrived and sends what is held.
+"""The newest complete weights: assembled from slices at the root, taken whole from the parent at a replica.
 
-Shapes: a version has ``count`` slices, numbered 0..count-1, each published by one learner shard. Versions are ordered
-lexicographically by (lineage, learner_updates). A version becomes visible when its last slice arrives, and what is visible
-never goes back. At most two versions are in memory: the visible one, and the newest one that still lacks slices.
+No I/O: the shell hands in what arrived and sends what is held. Shapes: a version has ``count`` slices, numbered 0..count-1, each
+published by one learner shard. Versions are ordered lexicographically by (lineage, learner_updates). A version becomes visible when
+its last slice arrives, and what is visible never goes back. At most two versions are in memory: the visible one, and the newest one
+that still lacks slices.
 """
 
 from __future__ import annotations
@@ -153,6 +154,22 @@ class WeightsStore(Generic[P]):
         if hashlib.sha256(payload).hexdigest() != digest:
             raise InvalidSliceError("digest", f"slice {index} of version {tuple(version)} does not match its digest")
         return self._hold(assembly, index=index, digest=digest, payload=payload)
+
+    def adopt(self, weights: Weights[P]) -> bool:
+        """Take a whole version, its digests checked already; False, with nothing changed, unless it is newer than the visible one.
+
+        Raises:
+            InvalidSliceError: it is larger than allowed.
+
+        """
+        if self._visible is not None and weights.version <= self._visible.version:
+            return False
+        if weights.num_bytes > self._max_version_bytes:
+            raise InvalidSliceError("size", f"version {tuple(weights.version)} exceeds {self._max_version_bytes} bytes")
+        self._visible = weights
+        if self._assembly is not None and self._assembly.version <= weights.version:
+            self._assembly = None
+        return True
 
     def status(self, version: Version, *, index: int, count: int) -> Outcome:
         """Tell a publisher what publishing this slice again would bring; reads no contents and changes nothing."""

@@ -21,7 +21,8 @@ from herd.wire.messages import (
     Weights,
 )
 from services.paramserver.leases import IndexLeases
-from services.paramserver.requests import Reply, RequestHandler, UnfitMessage
+from services.paramserver.requests import Reply, UnfitMessage
+from services.paramserver.root import RootHandler
 from services.paramserver.store import Version, WeightsStore
 
 RUN, CONTRACT = "pong", "c" * 64
@@ -33,11 +34,11 @@ class Server:
     def __init__(self) -> None:
         self.store: WeightsStore[memoryview] = WeightsStore()
         self.leases = IndexLeases(lease_seconds=30.0, max_leases=2)
-        self.handler = RequestHandler(run_id=RUN, contract=CONTRACT, store=self.store, leases=self.leases)
+        self.handler = RootHandler(run_id=RUN, contract=CONTRACT, store=self.store, leases=self.leases)
 
     def ask(self, message: Message, *payloads: bytes, now: float = 0.0) -> Reply:
-        reply = self.handler.answer(message, [memoryview(payload) for payload in payloads], now=now)
-        assert reply is not None
+        reply = self.handler.answer(message, [memoryview(payload) for payload in payloads], peer=b"client", now=now)
+        assert isinstance(reply, Reply)
         return reply
 
     def publish(self, lineage: int, updates: int, *, index: int = 0, count: int = 1, payload: bytes = b"weights") -> Message:
@@ -77,7 +78,7 @@ def test_every_client_gets_the_same_buffer() -> None:
     server = Server()
     payload = memoryview(bytes(1000))
     message = publish_slice(1, 1, payload=bytes(1000))
-    server.handler.answer(message, [payload], now=0.0)
+    server.handler.answer(message, [payload], peer=b"client", now=0.0)
     first, second = server.get(None).payloads[0], server.get((0, 5)).payloads[0]
     assert first is payload
     assert second is payload
@@ -131,7 +132,7 @@ def test_another_run_is_refused_by_name_and_changes_nothing() -> None:
     assert isinstance(server.ask(publish_slice(9, 9, run_id="breakout"), b"weights").message, Refused)
     assert isinstance(server.ask(LeaseIndex(request_id=1, run_id="breakout", holder="h", index=None)).message, Refused)
     server.ask(LeaseIndex(request_id=1, run_id=RUN, holder="h", index=None))
-    server.handler.answer(ReleaseIndex(run_id="breakout", holder="h"), [], now=0.0)
+    server.handler.answer(ReleaseIndex(run_id="breakout", holder="h"), [], peer=b"client", now=0.0)
     assert len(server.leases) == 1
     assert server.store.newest == Version(1, 1)
 
@@ -155,7 +156,7 @@ def test_indices_are_leased_released_and_run_out() -> None:
     refused = lease("c")
     assert isinstance(refused, Refused)
     assert "all 2 actor indices are leased" in refused.reason
-    assert server.handler.answer(ReleaseIndex(run_id=RUN, holder="a"), [], now=1.0) is None
+    assert server.handler.answer(ReleaseIndex(run_id=RUN, holder="a"), [], peer=b"client", now=1.0) is None
     assert lease("c", now=1.0) == IndexLeased(request_id=3, index=0, lease_seconds=30.0)
     assert lease("d", now=31.0) == IndexLeased(request_id=3, index=0, lease_seconds=30.0)
 
@@ -174,7 +175,7 @@ def test_indices_are_leased_released_and_run_out() -> None:
 def test_unfit_messages_change_nothing(message: Message, payloads: list[bytes], label: str) -> None:
     server = Server()
     with pytest.raises(UnfitMessage) as caught:
-        server.handler.answer(message, [memoryview(payload) for payload in payloads], now=0.0)
+        server.handler.answer(message, [memoryview(payload) for payload in payloads], peer=b"client", now=0.0)
     assert caught.value.label == label
     assert server.store.newest is None
     assert server.store.num_bytes == 0

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.paramserver.store import InvalidSliceError, Outcome, Version, WeightsStore
+from services.paramserver.store import InvalidSliceError, Outcome, Version, Weights, WeightsStore
 
 
 def _payload(version: Version, index: int) -> bytes:
@@ -26,6 +26,11 @@ def _publish(store: WeightsStore[bytes], version: Version, index: int, count: in
 def _slices(version: Version) -> int:
     """Every version has its own fixed number of slices, as if shards came and went between lineages."""
     return 1 + (version.lineage + version.updates) % 3
+
+
+def _whole(version: Version) -> Weights[bytes]:
+    payloads = tuple(_payload(version, index) for index in range(_slices(version)))
+    return Weights(version, tuple(map(_digest, payloads)), payloads)
 
 
 versions = st.builds(Version, st.integers(0, 3), st.integers(0, 5))
@@ -79,6 +84,17 @@ class StoreMachine(RuleBasedStateMachine):
         elif Outcome.VISIBLE in outcomes:
             assert self.visible is None or version > self.visible
             self.visible = version
+
+    @rule(version=versions)
+    def adopt_the_whole_of(self, version: Version) -> None:
+        before = self._before()
+        if self.store.adopt(_whole(version)):
+            assert self.visible is None or version > self.visible
+            self.visible = version
+        else:
+            assert self.visible is not None
+            assert version <= self.visible
+            assert self._before() == before
 
     @rule(version=versions, damage=st.sampled_from(["contents", "index", "count", "negative"]))
     def damaged_slices_change_nothing(self, version: Version, damage: str) -> None:
@@ -216,3 +232,11 @@ def test_a_version_is_bounded_in_bytes() -> None:
         store.publish(Version(1, 1), index=1, count=2, digest=_digest(b"y" * 3), payload=b"y" * 3)
     assert caught.value.reason == "size"
     assert store.num_bytes == 8
+
+
+def test_an_adopted_version_is_bounded_in_bytes() -> None:
+    store: WeightsStore[bytes] = WeightsStore(max_version_bytes=10)
+    with pytest.raises(InvalidSliceError) as caught:
+        store.adopt(Weights(Version(1, 1), ("", ""), (b"x" * 8, b"y" * 3)))
+    assert caught.value.reason == "size"
+    assert store.visible is None

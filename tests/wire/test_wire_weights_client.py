@@ -22,7 +22,7 @@ from herd.wire.messages import (
     Weights,
 )
 from herd.wire.sockets import Context, Poller, Router, new_context
-from herd.wire.weights_client import Version, WeightsClient, WeightsFrame, WeightsPublisher
+from herd.wire.weights_client import PAUSE_SECONDS, Version, WeightsClient, WeightsFrame, WeightsPublisher
 
 DEADLINE_SECONDS = 20.0
 
@@ -191,6 +191,21 @@ def test_damaged_weights_are_dropped_and_asked_for_again(server: Server, client:
     assert bytes(frame.slices[0]) == b"w"
 
 
+@pytest.mark.parametrize("sent", [(1, 4), (1, 5), (0, 9)])
+def test_a_server_that_sends_what_is_not_newer_is_not_followed(server: Server, client: WeightsClient, sent: Version) -> None:
+    client.request((1, 5))
+    server.answers = False
+    until(lambda: bool(server.seen), server, client.poll)
+    asked = server.seen[-1]
+    assert isinstance(asked, GetWeights)
+    back = Weights(request_id=asked.request_id, lineage=sent[0], updates=sent[1], digests=(payload_digest(b"old"),))
+    assert server.router.send(client.routing_id.encode(), [*encode(back), b"old"])
+    found: list[WeightsFrame | None] = []
+    until(lambda: client.num_malformed == 1, server, lambda: found.append(client.poll()))
+    assert client.pending
+    assert not any(found)
+
+
 def test_an_unanswered_request_is_repeated_and_late_answers_are_ignored(server: Server, client: WeightsClient) -> None:
     server.answers = False
     client.request(None)
@@ -227,6 +242,7 @@ def test_a_refused_client_knows_why(server: Server, client: WeightsClient) -> No
     server.held = ((1, 1), [b"w"])
     assert pull(client, server, None) is not None
     assert client.refused is None
+    assert client.num_refused >= 1
 
 
 def test_no_server_no_wait(context: Context) -> None:
@@ -238,6 +254,36 @@ def test_no_server_no_wait(context: Context) -> None:
     assert client.poll(0.1) is None
     assert 0.05 < time.monotonic() - start < 5.0
     assert client.pending
+    client.close()
+
+
+def test_without_a_connection_the_owner_of_a_loop_need_not_spin(context: Context) -> None:
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1) as router:
+        endpoint = router.endpoint
+    client = WeightsClient(context, endpoint, run_id="run", contract="contract", clock=lambda: 100.0)
+    client.request(None)
+    assert client.rest_seconds == pytest.approx(PAUSE_SECONDS)
+    client.close()
+
+
+def test_the_owner_of_a_loop_may_sleep_until_there_is_something_to_ask(server: Server, context: Context) -> None:
+    now = [100.0]
+    client = WeightsClient(context, server.endpoint, run_id="run", contract="contract", clock=lambda: now[0])
+
+    def ask() -> None:
+        now[0] += client.rest_seconds
+        client.request((1, 5))
+
+    server.held = ((1, 5), [b"w"])
+    until(lambda: bool(server.seen), server, ask)
+    assert client.rest_seconds > 0.1  # an answer wakes the loop
+    until(lambda: not client.pending, server, client.poll)
+    assert client.rest_seconds == pytest.approx(PAUSE_SECONDS)  # nothing newer: no sooner than this
+    now[0] += client.rest_seconds
+    assert client.rest_seconds == 0.0
+    server.held = ((1, 6), [b"w"])
+    assert pull(client, server, (1, 5)) is not None
+    assert client.rest_seconds == 0.0  # newer weights may have come meanwhile
     client.close()
 
 

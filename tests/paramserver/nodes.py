@@ -1,0 +1,203 @@
+"""Parameter servers of a tree inside the test's own process: each has its own context and sockets, and moves only when pumped."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from herd.config.contract import contract_digest
+from herd.config.settings import ParamserverSettings, RunSettings
+from herd.envs.make import environment_spec
+from herd.telemetry import Telemetry
+from herd.wire.codec import decode_header, encode
+from herd.wire.messages import GetWeights, IndexLeased, LeaseIndex, Message, Refused
+from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+from herd.wire.weights_client import WeightsPublisher
+from services.paramserver.server import ParameterServer, assemble
+from services.paramserver.store import Version
+
+RUN = "pong"
+SECONDS = 30.0
+"""For whatever takes part of a second on a free machine."""
+ASK_AGAIN_SECONDS = 2.0
+"""Sooner than any test gives up. What is sent before all connections of a tree are made is lost, as anywhere."""
+CONTRACT = contract_digest(RunSettings(), environment_spec(RunSettings().env))
+
+
+class Node:
+    """One parameter server. Killed, it is gone as a process is: nothing it had queued leaves any more."""
+
+    def __init__(self, *, upstream: str | None = None, port: int = 0, contract: str = CONTRACT) -> None:
+        own = ParamserverSettings(port=port, upstream=upstream)
+        self.settings = RunSettings(name=RUN, run_dir=Path("unused"), paramserver=own)
+        self.telemetry = Telemetry("paramserver", RUN)
+        self.context = new_context()
+        self._sockets = ExitStack()
+        self.server: ParameterServer = assemble(self.settings, contract, self.context, self.telemetry, self._sockets)
+        self.endpoint = self.server.endpoint
+        self.is_alive = True
+        self.seen: list[Version] = []
+
+    @property
+    def port(self) -> int:
+        return int(self.endpoint.rpartition(":")[2])
+
+    @property
+    def version(self) -> Version | None:
+        visible = self.server._store.visible
+        return None if visible is None else visible.version
+
+    @property
+    def readiness(self) -> str:
+        """What /readyz answers."""
+        return self.telemetry._readyz().body.decode()
+
+    def metric(self, name: str) -> float:
+        lines = self.telemetry.exposition().decode().splitlines()
+        return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
+
+    def turn(self) -> None:
+        self.server.turn()
+        if self.version is not None and self.version not in self.seen[-1:]:
+            assert not self.seen or self.version > self.seen[-1], "versions went back"
+            self.seen.append(self.version)
+
+    def kill(self) -> None:
+        self.is_alive = False
+        self._sockets.close()
+        self.context.destroy(linger=0)
+
+    def close(self) -> None:
+        if self.is_alive:
+            self.kill()
+
+
+class Asker:
+    """A client by hand; it names what it has in every question."""
+
+    def __init__(self, tree: Tree, node: Node) -> None:
+        self._tree = tree
+        self._request_id = 10
+        self.dealer = Dealer(tree.context, node.endpoint, routing_id=f"test/{secrets.token_hex(4)}", max_frame_bytes=1 << 26)
+
+    def send(self, message: Message, *payloads: bytes) -> None:
+        self._tree.until(lambda: self.dealer.send([*encode(message), *payloads]), "a connection")
+
+    def receive(self) -> tuple[Message, list[memoryview]]:
+        found: list[list[memoryview]] = []
+
+        def received() -> bool:
+            if (frames := self.dealer.receive()) is not None:
+                found.append(frames)
+            return bool(found)
+
+        self._tree.until(received, "an answer")
+        return decode_header(found[0][0]), found[0][1:]
+
+    def ask(self, message: Message) -> Message:
+        self.send(message)
+        return self.receive()[0]
+
+    def lease(self, holder: str, index: int | None = None) -> tuple[Message, int]:
+        """Ask for an index as clients do, by another number each time, until it is answered; returns how often that was too."""
+        first, ask_at = self._request_id + 1, 0.0
+        answers: list[Message] = []
+
+        def answered() -> bool:
+            nonlocal ask_at
+            while (frames := self.dealer.receive()) is not None:
+                answers.append(decode_header(frames[0]))
+            if not answers and time.monotonic() >= ask_at:
+                request = LeaseIndex(request_id=self._request_id + 1, run_id=RUN, holder=holder, index=index)
+                if self.dealer.send(encode(request)):
+                    self._request_id += 1
+                    ask_at = time.monotonic() + ASK_AGAIN_SECONDS
+            return bool(answers)
+
+        self._tree.until(answered, "an answer about the index")
+        assert isinstance(answers[0], IndexLeased | Refused)
+        assert answers[0].request_id is not None
+        assert first <= answers[0].request_id <= self._request_id
+        return answers[0], self._request_id - first + 1
+
+    def get(self, have: tuple[int, int] | None = None) -> tuple[Message, bytes]:
+        self.send(GetWeights(request_id=1, run_id=RUN, contract=CONTRACT, have=have))
+        message, frames = self.receive()
+        return message, b"".join(frames)
+
+
+class Tree:
+    """All nodes and clients of one test. A node that is taken out of ``nodes`` stands still, as a stopped process does."""
+
+    def __init__(self) -> None:
+        self.context: Context = new_context()
+        self.nodes: list[Node] = []
+        self._clients = ExitStack()
+
+    def node(self, parent: Node | str | None = None, *, port: int = 0, contract: str = CONTRACT) -> Node:
+        upstream = parent.endpoint if isinstance(parent, Node) else parent
+        self.nodes.append(Node(upstream=upstream, port=port, contract=contract))
+        self._clients.callback(self.nodes[-1].close)
+        return self.nodes[-1]
+
+    def chain(self, length: int) -> list[Node]:
+        """A root and a line of replicas below it."""
+        nodes = [self.node()]
+        while len(nodes) < length:
+            nodes.append(self.node(nodes[-1]))
+        return nodes
+
+    def kill(self, node: Node) -> None:
+        self.nodes.remove(node)
+        node.kill()
+
+    def restart(self, node: Node) -> Node:
+        """Kill it; another comes to its place with nothing in its hands."""
+        self.kill(node)
+        return self.node(node.settings.paramserver.upstream, port=node.port)
+
+    def asker(self, node: Node) -> Asker:
+        made = Asker(self, node)
+        self._clients.callback(made.dealer.close)
+        return made
+
+    def publisher(self, node: Node) -> WeightsPublisher:
+        made = WeightsPublisher(self.context, node.endpoint, run_id=RUN, contract=CONTRACT)
+        self._clients.callback(made.close)
+        return made
+
+    def parent_by_hand(self) -> Router:
+        """A socket where a parent would listen: the test answers."""
+        made = Router(self.context, "tcp://127.0.0.1:*", max_frame_bytes=1 << 20)
+        self._clients.callback(made.close)
+        return made
+
+    def publish(self, publisher: WeightsPublisher, lineage: int, updates: int, payload: bytes, *, index: int = 0, count: int = 1) -> None:
+        publisher.publish(lineage, updates, index, count, payload)
+        self.until(lambda: publisher.confirmed, f"({lineage}, {updates}) at the root", publisher.poll)
+
+    def until(self, condition: Callable[[], bool], what: str, *pumps: Callable[[], object]) -> None:
+        """Drive every node until the condition holds."""
+        deadline = time.monotonic() + SECONDS
+        poller = Poller(*(socket for node in self.nodes for socket in node.server.sockets))
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {SECONDS:g} s: {what}"
+            for pump in pumps:
+                pump()
+            poller.poll(0.005)
+            for node in self.nodes:
+                node.turn()
+
+    def close(self) -> None:
+        self._clients.close()
+        self.context.destroy(linger=0)
+
+
+def made_tree() -> Iterator[Tree]:
+    """For a fixture."""
+    tree = Tree()
+    yield tree
+    tree.close()

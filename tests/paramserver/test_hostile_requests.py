@@ -1,0 +1,316 @@
+"""What a stranger can and cannot do to a parameter server: nothing refused changes anything, memory and work are bounded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from herd.telemetry import metric_names as names
+from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.wire.messages import (
+    Ack,
+    GetWeights,
+    LeaseIndex,
+    Message,
+    NotModified,
+    Published,
+    PublishHeartbeat,
+    PublishSlice,
+    Refused,
+    ReleaseIndex,
+    StalePublish,
+    Weights,
+)
+from herd.wire.weights_client import MAX_LINEAGE, WeightsPublisher
+from services.paramserver.leases import IndexLeases
+from services.paramserver.requests import Reply
+from services.paramserver.root import RootHandler
+from services.paramserver.store import Version, WeightsStore
+from tests.wire.hostile_bytes import mutated_frames
+
+RUN, CONTRACT = "pong", "c" * 64
+MAX_LEASES = 3
+MAX_VERSION_BYTES = 64
+
+
+class Server:
+    """A root with its state."""
+
+    def __init__(self) -> None:
+        self.store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=MAX_VERSION_BYTES)
+        self.leases = IndexLeases(lease_seconds=30.0, max_leases=MAX_LEASES)
+        self.handler = RootHandler(run_id=RUN, contract=CONTRACT, store=self.store, leases=self.leases)
+
+    def receive(self, frames: list[bytes], now: float = 0.0) -> Reply | None:
+        """One message as it arrives; the answer must be sendable."""
+        message = decode_header(frames[0])
+        reply = self.handler.answer(message, [memoryview(frame) for frame in frames[1:]], peer=b"stranger", now=now)
+        assert reply is None or isinstance(reply, Reply)
+        if reply is not None:
+            assert decode_header(encode(reply.message)[0]) == reply.message
+            assert reply.refusal in names.REFUSAL_REASONS
+        return reply
+
+    def state(self) -> tuple[Any, ...]:
+        """What a message that is refused must leave alone."""
+        visible = self.store.visible
+        return (visible, self.store.assembling, self.store.newest, self.store.num_bytes, self.leases.holders())
+
+
+def publication(lineage: int, updates: int, payload: bytes, *, index: int = 0, count: int = 1) -> list[bytes]:
+    digest = hashlib.sha256(payload).hexdigest()
+    where = {"lineage": lineage, "updates": updates, "index": index, "count": count}
+    return framed(PublishSlice(run_id=RUN, contract=CONTRACT, digest=digest, **where), payload)
+
+
+def framed(message: Message, *payloads: bytes) -> list[bytes]:
+    return [bytes(encode(message)[0]), *payloads]
+
+
+# -- work and memory
+
+
+class Counting(set[int]):
+    """Counts how often it was asked."""
+
+    num_asked = 0
+
+    def __contains__(self, index: object) -> bool:
+        self.num_asked += 1
+        return super().__contains__(index)
+
+
+def test_nobody_is_made_to_search_for_a_free_index() -> None:
+    """The lowest and the highest index come and go in turn: a search from the lowest would pass over all between."""
+    leases = IndexLeases(lease_seconds=1e9)
+    for number in range(5000):
+        leases.lease(str(number), now=0.0)
+    leases._taken = asked = Counting(leases._taken)
+    for _ in range(100):
+        for holder in ("0", "4999"):
+            leases.release(holder)
+            assert leases.lease(holder, now=0.0) == int(holder)
+    assert asked.num_asked < 1000
+
+
+def test_indices_asked_for_by_number_leave_nothing_behind() -> None:
+    leases = IndexLeases(lease_seconds=1e9)
+    for number in range(20):
+        leases.lease(str(number), now=0.0)
+    for turn in range(1000):
+        leases.release(str(turn % 20))
+        leases.lease(str(turn % 20), now=0.0, wanted=turn % 20)
+    assert len(leases._returned) <= 20
+    assert sorted(leases.holders().values()) == list(range(20))
+    assert leases.lease("another", now=0.0) == 20
+
+
+def test_invented_holders_are_bounded_and_told() -> None:
+    server = Server()
+    for number in range(50):
+        reply = server.receive(framed(LeaseIndex(request_id=1, run_id=RUN, holder=f"stranger {number}", index=None)))
+        assert reply is not None
+        assert len(server.leases) <= MAX_LEASES
+    assert isinstance(reply.message, Refused)
+    assert reply.refusal == "full"
+
+
+@pytest.mark.parametrize(
+    ("message", "label"),
+    [
+        (GetWeights(request_id=1, run_id="\x1b[2J\n" * 25, contract=CONTRACT, have=None), "run"),
+        (GetWeights(request_id=1, run_id="\U000e0001" * 128, contract=CONTRACT, have=None), "run"),
+        (GetWeights(request_id=1, run_id=RUN, contract="\n\x1b]0;owned\x07", have=None), "contract"),
+    ],
+)
+def test_a_strangers_words_steer_no_terminal_and_are_counted_by_a_closed_label(message: Message, label: str) -> None:
+    reply = Server().receive(framed(message))
+    assert reply is not None
+    assert isinstance(reply.message, Refused)
+    assert reply.refusal == label
+    assert reply.message.reason.isprintable()
+    assert reply.message.reason.isascii()
+
+
+class Wire:
+    """Stands for the publisher's DEALER: the server answers at once."""
+
+    def __init__(self, server: Server, _endpoint: str, **_: object) -> None:
+        self.server = server
+        self.answers: deque[list[bytes]] = deque()
+
+    def send(self, frames: list[bytes]) -> bool:
+        reply = self.server.receive([bytes(frame) for frame in frames])
+        if reply is not None:
+            self.answers.append(framed(reply.message))
+        return True
+
+    def receive(self) -> list[bytes] | None:
+        return self.answers.popleft() if self.answers else None
+
+
+def test_a_lineage_that_nobody_can_exceed_does_not_take_the_learner_with_it() -> None:
+    """Only who is let in and knows run and contract can do this; the learner says so and goes on, instead of running out of numbers."""
+    server = Server()
+    server.receive(publication(2**63 - 1, 2**63 - 1, b"lies"))
+    now = 0.0
+    with mock.patch("herd.wire.weights_client.Dealer", Wire):
+        publisher = WeightsPublisher(server, "tcp://root", run_id=RUN, contract=CONTRACT, clock=lambda: now)  # type: ignore[arg-type]
+        for updates in range(20):
+            publisher.publish(1, updates, 0, 1, b"weights")
+            now += 20.0
+            publisher.poll()
+    assert publisher.newer_lineage is None
+    assert publisher.refused is not None
+    assert str(2**63 - 1) in publisher.refused
+    server = Server()
+    server.receive(publication(MAX_LINEAGE, 7, b"lies"))
+    with mock.patch("herd.wire.weights_client.Dealer", Wire):
+        publisher = WeightsPublisher(server, "tcp://root", run_id=RUN, contract=CONTRACT)  # type: ignore[arg-type]
+        publisher.publish(1, 0, 0, 1, b"weights")
+        publisher.poll()
+        assert publisher.newer_lineage == MAX_LINEAGE
+        publisher.publish(MAX_LINEAGE + 1, 0, 0, 1, b"weights")
+        publisher.poll()
+        assert publisher.confirmed
+
+
+# -- any bytes
+
+
+VALID = [
+    publication(1, 1, b"weights"),
+    publication(1, 2, b"first", count=2),
+    publication(1, 2, b"second", index=1, count=2),
+    publication(2, 0, b"x" * (MAX_VERSION_BYTES + 1)),
+    framed(GetWeights(request_id=5, run_id=RUN, contract=CONTRACT, have=(1, 0))),
+    framed(GetWeights(request_id=5, run_id="another", contract=CONTRACT, have=None)),
+    framed(PublishHeartbeat(run_id=RUN, contract=CONTRACT, lineage=1, updates=1, index=0, count=1)),
+    framed(LeaseIndex(request_id=7, run_id=RUN, holder="f00d", index=2)),
+    framed(ReleaseIndex(run_id=RUN, holder="f00d")),
+    framed(Ack(sequence=1, granted_unrolls=1)),
+    framed(Weights(request_id=1, lineage=9, updates=9, digests=("ab" * 32,)), b"weights"),
+]
+
+
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(messages=st.lists(mutated_frames(VALID), min_size=1, max_size=6), has_weights=st.booleans())
+def test_whatever_is_refused_changes_nothing(messages: list[list[bytes]], has_weights: bool) -> None:
+    server = Server()
+    if has_weights:
+        server.receive(publication(1, 1, b"weights"))
+    for frames in messages:
+        before = server.state()
+        reply: Reply | None = None
+        try:
+            reply = server.receive(frames)
+        except MalformedMessage as malformed:
+            reason: str | None = malformed.reason
+        else:
+            reason = None
+        if reason is not None:
+            assert reason.isprintable()
+        if reason is not None or (reply is not None and isinstance(reply.message, Refused | StalePublish)):
+            assert server.state() == before
+        assert server.store.num_bytes <= 2 * MAX_VERSION_BYTES
+        assert len(server.leases) <= MAX_LEASES
+
+
+class Attacked(RuleBasedStateMachine):
+    """A learner publishes, an actor reads and leases; a stranger says anything, with what it overheard of both."""
+
+    @initialize()
+    def start(self) -> None:
+        self.server = Server()
+        self.now = 0.0
+        self.version = Version(1, 0)
+        self.overheard = [list(frames) for frames in VALID]
+        self.seen: Version | None = None
+        self.newest: Version | None = None
+
+    @rule(event=st.sampled_from(["publish", "read", "lease", "wait", "attack", "attack", "attack"]), data=st.data())
+    def happens(self, event: str, data: st.DataObject) -> None:
+        getattr(self, f"_{event}")(data.draw)
+
+    def _honest(self, frames: list[bytes]) -> Message:
+        self.overheard.append(frames)
+        reply = self.server.receive(frames, self.now)
+        assert reply is not None
+        return reply.message
+
+    def _publish(self, _draw: Any) -> None:
+        """As the learner does: the next version, in a greater lineage if somebody was ahead."""
+        version = Version(self.version.lineage, self.version.updates + 1)
+        payload = b"version %d" % version.updates
+        answer = self._honest(publication(*version, payload))
+        if isinstance(answer, StalePublish):
+            if answer.lineage > MAX_LINEAGE:
+                return  # nothing helps but a restart of the server
+            version = Version(answer.lineage + 1, version.updates)
+            answer = self._honest(publication(*version, payload))
+        assert answer == Published(lineage=version.lineage, updates=version.updates, index=0)
+        self.version = version
+
+    def _read(self, draw: Any) -> None:
+        have = draw(st.sampled_from([None, self.seen]))
+        self.overheard.append(framed(GetWeights(request_id=1, run_id=RUN, contract=CONTRACT, have=have)))
+        reply = self.server.receive(self.overheard[-1], self.now)
+        assert reply is not None
+        if isinstance(reply.message, Weights):
+            version = Version(reply.message.lineage, reply.message.updates)
+            assert self.seen is None or version > self.seen or have is None
+            assert self.seen is None or version >= self.seen
+            assert tuple(hashlib.sha256(payload).hexdigest() for payload in reply.payloads) == reply.message.digests
+            self.seen = version
+        else:
+            assert isinstance(reply.message, NotModified)
+
+    def _lease(self, _draw: Any) -> None:
+        self._honest(framed(LeaseIndex(request_id=1, run_id=RUN, holder="honest", index=None)))
+        held = self.server.leases.holders()
+        assert len(set(held.values())) == len(held)
+
+    def _wait(self, draw: Any) -> None:
+        self.now += draw(st.sampled_from([1.0, 29.0]))
+        self.server.handler.tick(self.now)
+
+    def _attack(self, draw: Any) -> None:
+        frames = draw(mutated_frames(self.overheard))
+        before = self.server.state()
+        self.server.leases.expire(self.now)
+        try:
+            reply = self.server.receive(frames, self.now)
+        except MalformedMessage:
+            assert self.server.state() == before
+            return
+        if reply is not None and isinstance(reply.message, Refused | StalePublish):
+            assert self.server.state() == before
+
+    @invariant()
+    def versions_never_go_back(self) -> None:
+        if not hasattr(self, "server"):
+            return
+        visible = self.server.store.visible
+        if visible is not None:
+            assert self.newest is None or visible.version >= self.newest
+            self.newest = visible.version
+        assert self.server.store.num_bytes <= 2 * MAX_VERSION_BYTES
+        assert len(self.server.leases) <= MAX_LEASES
+
+
+Attacked.TestCase.settings = settings(
+    max_examples=100,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    # Shrinking a failure of so many steps takes longer than a test may.
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+TestAttacked = Attacked.TestCase

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from herd.wire.weights_client import WeightsFrame
+from services.paramserver.following import Following
+from services.paramserver.store import InvalidSliceError, Version, WeightsStore
+
+PARENT = "tcp://root:7200"
+
+
+def frame(lineage: int, updates: int, payload: bytes = b"weights") -> WeightsFrame:
+    return WeightsFrame(lineage, updates, (memoryview(payload),), (hashlib.sha256(payload).hexdigest(),))
+
+
+@pytest.fixture
+def store() -> WeightsStore[memoryview]:
+    return WeightsStore(max_version_bytes=100)
+
+
+@pytest.fixture
+def following(store: WeightsStore[memoryview]) -> Following:
+    return Following(store, PARENT, now=100.0)
+
+
+def test_versions_only_go_forward(following: Following, store: WeightsStore[memoryview]) -> None:
+    assert following.take(frame(1, 500), now=101.0) == Version(1, 500)
+    # A parent that restarted with less, or with the same again, takes nothing away.
+    for lineage, updates in ((1, 400), (1, 500), (0, 900)):
+        assert following.take(frame(lineage, updates, b"other"), now=102.0) is None
+        assert following.version == Version(1, 500)
+    assert store.visible is not None
+    assert bytes(store.visible.payloads[0]) == b"weights"
+    assert following.take(frame(2, 400), now=103.0) == Version(2, 400)  # a new lineage, at once
+    assert following.take(frame(2, 401), now=103.0) == Version(2, 401)
+
+
+def test_an_empty_parent_takes_nothing_away(following: Following) -> None:
+    following.take(frame(1, 5), now=101.0)
+    following.not_modified(None, now=104.0)
+    assert following.version == Version(1, 5)
+    ready, text = following.readiness(105.5)
+    assert ready
+    assert text == "serves version (1, 5), which came 4.5 s ago; the parent tcp://root:7200 answered 1.5 s ago and holds none"
+
+
+def test_an_absurd_size_is_not_taken(following: Following) -> None:
+    with pytest.raises(InvalidSliceError):
+        following.take(frame(1, 5, bytes(101)), now=101.0)
+    assert following.version is None
+
+
+def test_silence_counts_from_the_last_answer(following: Following) -> None:
+    assert following.silent_seconds(103.0) == 3.0
+    following.not_modified(None, now=104.0)
+    assert following.silent_seconds(104.5) == 0.5
+    following.refused("another run", now=110.0)
+    assert following.silent_seconds(110.0) == 0.0
+
+
+def test_without_weights_it_is_not_ready_and_says_why(following: Following) -> None:
+    assert following.readiness(103.0) == (False, "no weights yet; the parent tcp://root:7200 has not answered for 3.0 s")
+    following.not_modified(None, now=104.0)
+    assert following.readiness(104.0) == (False, "no weights yet; the parent tcp://root:7200 answered 0.0 s ago and holds none")
+    following.refused("another run", now=104.0)
+    assert following.readiness(104.0) == (False, "no weights yet; the parent tcp://root:7200 refuses this replica: another run")
+
+
+def test_with_weights_it_is_ready_whatever_the_parent_does(following: Following) -> None:
+    following.take(frame(3, 7), now=101.0)
+    assert following.readiness(3701.0) == (
+        True,
+        "serves version (3, 7), which came 3600.0 s ago; the parent tcp://root:7200 answered 3600.0 s ago",
+    )
+    following.refused("another contract", now=3702.0)
+    assert following.readiness(3702.0)[0]
+    assert "refuses this replica: another contract" in following.readiness(3702.0)[1]
+    following.not_modified((3, 6), now=3703.0)
+    assert "holds (3, 6), which is older and not followed" in following.readiness(3703.0)[1]
+    following.take(frame(4, 0), now=3704.0)
+    assert following.readiness(3704.0) == (
+        True,
+        "serves version (4, 0), which came 0.0 s ago; the parent tcp://root:7200 answered 0.0 s ago",
+    )

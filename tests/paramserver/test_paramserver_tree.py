@@ -1,0 +1,281 @@
+"""Roots and replicas with real sockets over loopback; killing and stopping real processes is in test_paramserver_tree_processes.py."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from herd.process.startup import BadInputError
+from herd.wire.codec import decode_header, encode, payload_digest
+from herd.wire.messages import GetWeights, IndexLeased, LeaseIndex, NotModified, Refused, ReleaseIndex, Weights
+from herd.wire.weights_client import PAUSE_SECONDS
+from services.paramserver import relay
+from tests.paramserver.nodes import RUN, Asker, Node, Tree, made_tree
+
+REQUESTS = 'herd_paramserver_requests_total{kind="%s"}'
+UPSTREAM_ANSWERS = 'herd_paramserver_upstream_answers_total{answer="%s"}'
+
+
+@pytest.fixture
+def tree() -> Iterator[Tree]:
+    yield from made_tree()
+
+
+def all_serve(nodes: list[Node], version: tuple[int, int]) -> bool:
+    return all(node.version == version for node in nodes)
+
+
+def test_weights_reach_the_bottom_of_a_deep_tree_unchanged(tree: Tree) -> None:
+    nodes = tree.chain(4)
+    publisher = tree.publisher(nodes[0])
+    for updates in (1, 2, 7):
+        payload = secrets.token_bytes(200_000)
+        tree.publish(publisher, 1, updates, payload)
+        tree.until(lambda updates=updates: all_serve(nodes, (1, updates)), "the version at every node")
+        for node in nodes:
+            message, got = tree.asker(node).get((1, updates - 1))
+            assert message == Weights(request_id=1, lineage=1, updates=updates, digests=(payload_digest(payload),))
+            assert got == payload
+    for node in nodes:
+        assert node.seen == [(1, 1), (1, 2), (1, 7)]
+        assert node.metric("herd_paramserver_versions_total") == 3
+        assert node.metric("herd_weights_updates") == 7
+        assert node.metric("herd_paramserver_weights_bytes") == 200_000
+        assert node.readiness.startswith("ok")
+    # Everybody is handed the memory that came from the parent.
+    held = nodes[3].server._store.visible
+    again = nodes[3].server._store.newer_than(None)
+    assert held is again
+    assert nodes[3].metric(UPSTREAM_ANSWERS % "weights") == 3
+
+
+def test_a_parent_is_asked_a_bounded_number_of_times_however_many_ask_its_child(tree: Tree) -> None:
+    root, replica = tree.chain(2)
+    tree.publish(tree.publisher(root), 1, 1, b"weights")
+    tree.until(lambda: replica.version == (1, 1), "the version")
+    began, asked = time.monotonic(), root.metric(REQUESTS % "get_weights")
+    clients = [tree.asker(replica) for _ in range(20)]
+    for _ in range(20):
+        for client in clients:
+            assert client.get((1, 1))[0] == NotModified(request_id=1, held=(1, 1))
+    assert replica.metric(REQUESTS % "get_weights") == 400
+    assert root.metric(REQUESTS % "get_weights") - asked <= (time.monotonic() - began) / PAUSE_SECONDS + 1
+
+
+def test_a_version_is_never_visible_in_part(tree: Tree) -> None:
+    nodes = tree.chain(3)
+    first, second = tree.publisher(nodes[0]), tree.publisher(nodes[0])
+    halves = {updates: [secrets.token_bytes(1000) for _ in range(2)] for updates in (1, 2)}
+    for updates in (1, 2):
+        tree.publish(first, 1, updates, halves[updates][0], index=0, count=2)
+        heard = [node.metric(UPSTREAM_ANSWERS % "not_modified") for node in nodes[1:]]
+        tree.until(
+            lambda heard=heard: all(
+                node.metric(UPSTREAM_ANSWERS % "not_modified") > before + 1 for node, before in zip(nodes[1:], heard, strict=True)
+            ),
+            "questions that came after the slice",
+        )
+        for node in nodes:
+            held = None if updates == 1 else (1, 1)
+            assert tree.asker(node).get(held)[0] == NotModified(request_id=1, held=held)
+        tree.publish(second, 1, updates, halves[updates][1], index=1, count=2)
+        tree.until(lambda updates=updates: all_serve(nodes, (1, updates)), "the whole version")
+        for node in nodes:
+            message, got = tree.asker(node).get()
+            assert isinstance(message, Weights)
+            assert message.digests == tuple(map(payload_digest, halves[updates]))
+            assert got == b"".join(halves[updates])
+
+
+def test_a_killed_parent_is_waited_for_and_its_empty_successor_takes_nothing_away(tree: Tree) -> None:
+    root, middle, leaf = tree.chain(3)
+    publisher = tree.publisher(root)
+    tree.publish(publisher, 1, 500, b"old")
+    tree.until(lambda: all_serve([root, middle, leaf], (1, 500)), "the version everywhere")
+    tree.kill(root)
+    tree.until(lambda: re.search(r"answered [1-9]\d*\.\d s ago", middle.readiness) is not None, "the age of the last answer")
+    assert middle.readiness.startswith("ok: serves version (1, 500), which came ")
+    assert middle.metric("herd_paramserver_upstream_silence_seconds") > 0.9
+    assert middle.metric("herd_weights_age_seconds") > 0.9
+    assert tree.asker(middle).get()[1] == b"old"
+
+    root = tree.node(port=root.port)
+    tree.until(lambda: middle.readiness.endswith("and holds none\n"), "the empty root's answer")
+    for node in (middle, leaf):
+        assert tree.asker(node).get()[1] == b"old"
+    # The learner publishes again what it has, and then what is newer.
+    tree.publish(publisher, 1, 501, b"new")
+    tree.until(lambda: all_serve([root, middle, leaf], (1, 501)), "the next version", publisher.poll)
+    assert middle.seen == leaf.seen == [(1, 500), (1, 501)]
+
+
+def test_a_parent_that_went_back_is_not_followed_and_a_new_lineage_is(tree: Tree) -> None:
+    root, middle, leaf = tree.chain(3)
+    tree.publish(tree.publisher(root), 1, 500, b"trained")
+    tree.until(lambda: all_serve([middle, leaf], (1, 500)), "the version everywhere")
+    root = tree.restart(root)
+    restored = tree.publisher(root)
+    tree.publish(restored, 1, 400, b"older")
+    tree.until(lambda: "holds (1, 400), which is older and not followed" in middle.readiness, "word of the older version")
+    assert tree.asker(root).get()[1] == b"older"
+    for node in (middle, leaf):
+        assert node.version == (1, 500)
+        assert tree.asker(node).get()[1] == b"trained"
+    tree.publish(restored, 2, 400, b"a new lineage")
+    tree.until(lambda: all_serve([root, middle, leaf], (2, 400)), "the new lineage")
+    assert middle.seen == leaf.seen == [(1, 500), (2, 400)]
+    assert middle.metric("herd_weights_lineage") == 2
+
+
+def test_a_restarted_middle_fetches_and_the_leaf_below_it_never_goes_without(tree: Tree) -> None:
+    root, middle, leaf = tree.chain(3)
+    publisher = tree.publisher(root)
+    tree.publish(publisher, 3, 3, b"weights")
+    tree.until(lambda: all_serve([middle, leaf], (3, 3)), "the version everywhere")
+    middle = tree.restart(middle)
+    assert middle.readiness.startswith("not ready")
+    assert tree.asker(leaf).get()[1] == b"weights"
+    tree.until(lambda: middle.version == (3, 3), "the restarted replica's weights")
+    assert middle.readiness.startswith("ok")
+    tree.publish(publisher, 3, 4, b"next")
+    tree.until(lambda: leaf.version == (3, 4), "the next version")
+
+
+def test_publishing_to_a_replica_is_refused(tree: Tree) -> None:
+    _, replica = tree.chain(2)
+    publisher = tree.publisher(replica)
+    publisher.publish(1, 1, 0, 1, b"weights")
+    tree.until(lambda: publisher.refused is not None, "the refusal", publisher.poll)
+    assert publisher.refused is not None
+    assert "replica" in publisher.refused
+    assert "learner.paramserver" in publisher.refused
+    assert not publisher.confirmed
+    assert replica.version is None
+    assert replica.metric(REQUESTS % "publish_slice") >= 1
+    assert replica.metric('herd_paramserver_answers_total{answer="refused"}') == 0  # that counts requests for weights
+
+
+def leased(asker: Asker, holder: str, index: int | None = None) -> int:
+    answer, _ = asker.lease(holder, index)
+    assert isinstance(answer, IndexLeased)
+    assert answer.lease_seconds == 30.0  # the root's
+    return answer.index
+
+
+def test_indices_are_leased_by_the_root_through_every_level(tree: Tree) -> None:
+    root, middle, leaf = tree.chain(3)
+    below, between, above = (tree.asker(node) for node in (leaf, middle, root))
+    assert leased(below, "a") == 0
+    assert leased(between, "b") == 1
+    assert leased(above, "c") == 2
+    assert leased(below, "a", 0) == 0  # renewed
+    assert root.metric("herd_paramserver_leased_indices") == 3
+    assert leaf.metric("herd_paramserver_relayed_requests") == middle.metric("herd_paramserver_relayed_requests") == 0
+    below.send(ReleaseIndex(run_id=RUN, holder="a"))
+    tree.until(lambda: root.metric("herd_paramserver_leased_indices") == 2, "the released index")
+    assert leased(between, "d") == 0
+    assert root.metric(REQUESTS % "lease_index") >= 5
+    assert root.metric(REQUESTS % "release_index") == 1
+
+
+def test_a_lease_lives_through_a_killed_middle(tree: Tree) -> None:
+    root, middle, leaf = tree.chain(3)
+    client = tree.asker(leaf)
+    assert leased(client, "first") == 0
+    assert leased(client, "second") == 1
+    middle = tree.restart(middle)
+    assert leased(client, "second", 1) == 1
+    assert root.metric("herd_paramserver_leased_indices") == 2
+    assert middle.metric(REQUESTS % "lease_index") >= 1
+
+
+def test_a_restarted_root_gives_each_holder_its_index_back_through_the_tree(tree: Tree) -> None:
+    root, _, leaf = tree.chain(3)
+    client = tree.asker(leaf)
+    assert [leased(client, holder) for holder in ("first", "second")] == [0, 1]
+    root = tree.restart(root)
+    assert leased(client, "second", 1) == 1
+    assert leased(client, "third") == 0
+
+
+def test_an_answer_that_the_parent_never_gives_costs_a_bounded_table_and_nothing_else(tree: Tree) -> None:
+    silent = tree.parent_by_hand()
+    replica = tree.node(silent.endpoint)
+    client = tree.asker(replica)
+    for number in range(50):
+        client.send(LeaseIndex(request_id=number, run_id=RUN, holder="one holder", index=None))
+    tree.until(lambda: replica.metric(REQUESTS % "lease_index") == 50, "the requests")
+    assert replica.metric("herd_paramserver_relayed_requests") == 1
+
+
+def test_another_run_as_parent_refuses_and_the_operator_is_told(tree: Tree) -> None:
+    other = tree.node(contract="d" * 64)
+    replica = tree.node(other)
+    tree.until(lambda: "refuses this replica" in replica.readiness, "the refusal")
+    assert replica.readiness.startswith("not ready: no weights yet; the parent ")
+    assert "env, network, unroll_length and reward_shaping" in replica.readiness
+    assert replica.metric(UPSTREAM_ANSWERS % "refused") >= 1
+
+
+def test_damaged_weights_of_a_parent_are_never_served(tree: Tree) -> None:
+    parent = tree.parent_by_hand()
+    replica = tree.node(parent.endpoint)
+    questions: list[tuple[bytes, GetWeights]] = []
+
+    def asked() -> bool:
+        if (received := parent.receive()) is not None:
+            message = decode_header(received[1][0])
+            assert isinstance(message, GetWeights)
+            questions.append((received[0], message))
+        return bool(questions)
+
+    def answer(digest: str, *payloads: bytes) -> None:
+        tree.until(asked, "a question")
+        peer, question = questions.pop()
+        weights = Weights(request_id=question.request_id, lineage=1, updates=1, digests=(digest,))
+        assert parent.send(peer, [*encode(weights), *payloads])
+
+    malformed = 'herd_wire_malformed_messages_total{reason="other"}'
+    answer(payload_digest(b"weights"), b"damaged")
+    tree.until(lambda: replica.metric(malformed) == 1, "the damaged answer")
+    answer(payload_digest(b"weights"), b"weights", b"surplus")
+    tree.until(lambda: replica.metric(malformed) == 2, "the answer with a slice too many")
+    assert replica.version is None
+    answer(payload_digest(b"weights"), b"weights")
+    tree.until(lambda: replica.version == (1, 1), "sound weights")
+
+
+def test_a_replica_of_itself_is_a_clear_error(tree: Tree) -> None:
+    probe = tree.node()
+    tree.kill(probe)
+    replica = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)  # by another name, so that the settings cannot see it
+    with pytest.raises(BadInputError, match=r"paramserver\.upstream: tcp://localhost:\d+ leads back to this parameter server"):
+        tree.until(lambda: replica.version is not None, "weights that cannot come")
+
+
+def test_a_ring_of_replicas_refuses_leases_and_goes_quiet(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "RING_SECONDS", 1000.0)  # however slow this machine is
+    probe = tree.node()
+    tree.kill(probe)
+    first = tree.node(f"tcp://127.0.0.1:{probe.port}")
+    second = tree.node(first, port=probe.port)
+    tree.until(lambda: all(node.readiness.endswith("and holds none\n") for node in (first, second)), "answers both ways")
+    client = tree.asker(first)
+    refused, num_asked = client.lease("holder")
+    assert isinstance(refused, Refused)
+    assert "ring" in refused.reason
+    client.send(ReleaseIndex(run_id=RUN, holder="another"))
+
+    def quiet() -> bool:
+        """Everything that the second passed on came round, and the first passed it on no further."""
+        leases, releases = ([node.metric(REQUESTS % kind) for node in (first, second)] for kind in ("lease_index", "release_index"))
+        return 0 < leases[1] <= num_asked and leases[0] == num_asked + leases[1] and releases == [2, 1]
+
+    tree.until(quiet, "all messages to come round")
+    asked = first.metric(REQUESTS % "get_weights")
+    tree.until(lambda: first.metric(REQUESTS % "get_weights") > asked + 5, "more of the usual questions")
+    assert quiet()
