@@ -18,6 +18,7 @@ from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per
 from herd.bench.stages import STAGES, StageError, run_stage
 from herd.bench.system import measure_system
 from herd.config.arguments import split_arguments
+from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.settings import NetworkSettings
 from herd.process.hardware import usable_cpus
@@ -105,7 +106,9 @@ def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
         raise SettingsError("bench needs a run file, such as experiments/breakout.yaml (see herd bench --help)")
     if torso is not None:
         overrides += ["--network.torso", torso]
-    return load_settings(files, overrides, os.environ)
+    settings = load_settings(files, overrides, os.environ)
+    check_curve_keys(settings.security, os.environ, EVERY_ROLE)
+    return settings
 
 
 class _Parser(argparse.ArgumentParser):

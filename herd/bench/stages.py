@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from herd.bench.measurement import Measurement
+from herd.config.curve_keys import CURVE_VARIABLES
 from herd.config.keys import ENVIRONMENT_PREFIX
 from herd.process.allocator import ALLOCATOR_ENVIRONMENT
 
@@ -36,8 +37,8 @@ class StageError(RuntimeError):
 
 
 def stage_environment() -> dict[str, str]:
-    """This process's environment as a service would have it: allocator tuned, settings only from the given file."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
+    """This process's environment as a service would have it: allocator tuned, settings only from the given file, keys as they are."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX) or name in CURVE_VARIABLES}
     return {**ALLOCATOR_ENVIRONMENT, **kept}
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.config.contract import NO_ACTION
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -36,7 +38,7 @@ def synthetic_unrolls(layout: UnrollLayout, num_unrolls: int, *, seed: int) -> d
     arrays["behaviour_logits"][...] = random.standard_normal(arrays["behaviour_logits"].shape)
     arrays["inverse_temperature"][...] = 1.0
     arrays["environment_slot"][...] = np.arange(num_unrolls)
-    arrays["last_action"][...] = random.integers(-1, layout.num_actions, num_unrolls)
+    arrays["last_action"][...] = random.integers(NO_ACTION, layout.num_actions, num_unrolls)
     return arrays
 
 

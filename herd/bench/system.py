@@ -45,7 +45,8 @@ def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_second
     command = [*TRAIN, str(config), "--run_dir", str(run_dir), "--resume", "false", "--learner.log_interval_seconds", "1"]
     command += ["--stop.env_frames", "null", "--stop.wall_seconds", "null"]
     # Free ports: the file's may belong to a run that is going on.
-    for port in ("learner.port", "paramserver.port", "learner.metrics_port", "paramserver.metrics_port", "actor.metrics_port"):
+    servers = ("learner", "paramserver", "bandit")
+    for port in (*(f"{name}.port" for name in servers), *(f"{name}.metrics_port" for name in (*servers, "actor"))):
         command += [f"--{port}", "0"]
     with log_file.open("wb") as log, _started(command, log.fileno()) as process:
         points = _points(process, run_dir / "metrics.jsonl", log_file)

@@ -7,3 +7,7 @@ class CheckpointError(Exception):
 
 class TornCheckpointError(CheckpointError):
     """A checkpoint that is incomplete or damaged, where an older one may still be whole."""
+
+
+class ForeignCheckpointError(CheckpointError):
+    """A whole checkpoint that is not this run's: of another run, network or environment; an older one may be this run's."""

@@ -8,6 +8,7 @@ disk, and renamed. One process writes a directory at a time. Random states are u
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -15,20 +16,29 @@ import os
 import re
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from herd.checkpoints.errors import CheckpointError, TornCheckpointError
+from herd.checkpoints.errors import CheckpointError, ForeignCheckpointError, TornCheckpointError
 from herd.checkpoints.weights import decode_weights, encode_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from torch import Tensor
 
-__all__ = ["Checkpoint", "CheckpointError", "TornCheckpointError", "load_checkpoint", "newest_checkpoint", "save_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "ForeignCheckpointError",
+    "TornCheckpointError",
+    "load_checkpoint",
+    "load_newest",
+    "newest_checkpoint",
+    "save_checkpoint",
+]
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -38,6 +48,7 @@ WRITING, REPLACED, REMOVING = ".writing", ".replaced", ".removing"
 """Endings of folders on their way in and out. Readers look at ``.replaced`` only where the folder without it is gone or torn."""
 _NAME = re.compile(rf"(\d{{12}})({re.escape(REPLACED)})?")
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -85,7 +96,7 @@ def save_checkpoint(
     manifest = {"format": "herd-checkpoint", "version": FORMAT_VERSION, "learner_updates": learner_updates, "files": files}
     contents[MANIFEST] = json.dumps(manifest, indent=1).encode()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make_durably(directory)
         _remove_leftovers(directory)
         writing.mkdir()
         for name, data in contents.items():
@@ -104,21 +115,26 @@ def save_checkpoint(
 def newest_checkpoint(directory: Path) -> Path | None:
     """Return the folder of the newest whole checkpoint; None where there is no checkpoint at all.
 
-    Torn ones are skipped with a line in the log. Raises ``CheckpointError`` when every one is torn, or when one cannot be read (no
-    permission, another format version): starting anew or going back without a word would lose the run.
+    Torn ones are passed over with a line in the log that names them and the one taken. Raises ``CheckpointError``, one line that says
+    what is wrong with each, when every one is torn, and at once when one cannot be read (no permission, another format version):
+    starting anew or going back without a word would lose the run.
     """
-    torn: list[TornCheckpointError] = []
-    for path in _checkpoints(directory):
-        try:
-            _verified_contents(path)
-        except TornCheckpointError as error:
-            _log.warning("skipped a torn checkpoint: %s", error)
-            torn.append(error)
-        else:
-            return path
-    if torn:
-        raise torn[0]
-    return None
+    return _newest(directory, lambda path: (_verified_contents(path), path)[1])
+
+
+def load_newest(directory: Path, accept: Callable[[Checkpoint], None]) -> Checkpoint | None:
+    """Read the newest checkpoint that is whole and that ``accept`` takes; None where there is no checkpoint at all.
+
+    ``accept`` raises ``ForeignCheckpointError`` for one that is not this run's; it is then passed over like a torn one.
+    Otherwise as `newest_checkpoint`.
+    """
+
+    def load(path: Path) -> Checkpoint:
+        checkpoint = load_checkpoint(path)
+        accept(checkpoint)
+        return checkpoint
+
+    return _newest(directory, load)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -131,8 +147,29 @@ def load_checkpoint(path: Path) -> Checkpoint:
         state = json.loads(contents.pop(STATE))
         tensors = {name.removesuffix(SUFFIX): decode_weights(data) for name, data in contents.items()}
     except (CheckpointError, KeyError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: is whole, but not a checkpoint of this program: {error}") from error
+        raise ForeignCheckpointError(f"{path}: is whole, but not a checkpoint of this program: {error}") from error
+    if not isinstance(state, dict):
+        raise ForeignCheckpointError(f"{path}: is whole, but not a checkpoint of this program: {STATE} holds no mapping")
     return Checkpoint(path=path, learner_updates=manifest.learner_updates, tensors=tensors, state=state)
+
+
+def _newest(directory: Path, take: Callable[[Path], _T]) -> _T | None:
+    """Return what ``take`` makes of the newest checkpoint that it does not refuse."""
+    refused: list[CheckpointError] = []
+    for path in _checkpoints(directory):
+        try:
+            taken = take(path)
+        except (TornCheckpointError, ForeignCheckpointError) as error:
+            refused.append(error)
+            continue
+        if refused:
+            _log.warning("checkpoint passed over: %s; going on from %s", "; ".join(map(str, refused)), path)
+        return taken
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise CheckpointError(f"{directory}: none of {len(refused)} checkpoints can be used: {'; '.join(map(str, refused))}")
+    return None
 
 
 def _verified_contents(path: Path) -> tuple[_Manifest, dict[str, bytearray]]:
@@ -177,7 +214,9 @@ def _read(path: Path) -> bytearray:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TornCheckpointError(f"{path.parent}: {path.name} is missing") from error
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+        # A bad block stays bad; a missing permission comes back, and nothing is lost until then.
+        kind = TornCheckpointError if error.errno == errno.EIO else CheckpointError
+        raise kind(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _checkpoints(directory: Path) -> list[Path]:
@@ -189,6 +228,13 @@ def _checkpoints(directory: Path) -> list[Path]:
     except OSError as error:
         raise CheckpointError(f"{directory}: cannot be read: {error.strerror or error}") from error
     return [directory / match[0] for match in sorted(names, key=lambda match: (-int(match[1]), match[2] is not None))]
+
+
+def _make_durably(directory: Path) -> None:
+    """Make a folder, and its name in the one above survive a power cut."""
+    if not directory.is_dir():
+        directory.mkdir(parents=True, exist_ok=True)
+        _flush_directory(directory.parent)
 
 
 def _write_durably(path: Path, data: bytes) -> None:
@@ -224,17 +270,18 @@ def _move_into_place(writing: Path, final: Path) -> None:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Remove what a killed process was writing or removing."""
+    """Remove what a killed process was writing or removing. What cannot be removed is in nobody's way, and is tried again."""
     for entry in directory.iterdir():
         if entry.name.endswith((WRITING, REMOVING)):
-            shutil.rmtree(entry)
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _remove_old(directory: Path, newest: Path, keep: int) -> None:
     others = [path for path in _checkpoints(directory) if path != newest]
     # Torn ones do not count: they must not push out the last one that is whole. What cannot be judged is left alone.
     judged = {path: _looks_whole(path) for path in others}
-    whole = [path for path in others if judged[path] and not _was_replaced(path, judged)]
+    # Nor do those above the newest, which came from elsewhere: they were passed over, and are not ours to remove.
+    whole = [path for path in others if judged[path] and path.name < newest.name and not _was_replaced(path, judged)]
     kept = [newest, *whole][: max(keep, 1)]
     for path in others:
         torn_and_of_no_use = judged[path] is False and len(kept) >= keep

@@ -1,4 +1,4 @@
-"""``herd plot``: learning curves of one or several runs."""
+"""``herd plot``: learning curves of one or several runs, or what a run's bandits learned about temperatures."""
 
 from __future__ import annotations
 
@@ -16,11 +16,20 @@ if TYPE_CHECKING:
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="herd plot", description="Draws return and throughput of runs; repeats of one experiment become a mean with its interval."
+        prog="herd plot",
+        description="Draws return and throughput of runs; repeats of one experiment become a mean with its interval. "
+        "With --bandit: the values of one run's temperatures over time, and which were handed out.",
     )
     parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="of herd train; running ones too")
-    parser.add_argument("--output", type=Path, metavar="FILE", help=".png, .pdf or .svg; default: RUN_DIR/curve.png, or curves.png")
-    parser.add_argument("--x", choices=("env_frames", "wall_seconds"), default="env_frames", help="horizontal axis")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help=".png, .pdf or .svg; default: RUN_DIR/curve.png, curves.png, or RUN_DIR/bandit.png"
+    )
+    parser.add_argument("--bandit", action="store_true", help="draw the bandits of one run")
+    parser.add_argument("--task", metavar="NAME", help="with --bandit: of a run with several tasks")
+    parser.add_argument("--agent", type=int, default=0, metavar="N", help="with --bandit: of a population")
+    parser.add_argument(
+        "--x", choices=("env_frames", "wall_seconds", "episodes"), default="env_frames", help="horizontal axis; episodes with --bandit only"
+    )
     parser.add_argument("--smooth", type=int, default=1, metavar="N", help="trailing mean over N points of the log")
     parser.add_argument("--group", choices=("experiment", "none"), default="experiment", help="average repeats, or draw every run")
     parser.add_argument("--data", type=Path, metavar="FILE", help="also write the numbers drawn as .csv")
@@ -32,6 +41,10 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     for directory in options.run_dirs:
         existing_run(directory)
+    if options.bandit:
+        return _plot_bandit(options)
+    if options.x == "episodes" or options.task is not None:
+        raise CommandError("--x episodes and --task go with --bandit")
     require("matplotlib")
     from herd.envs.scores import reference_scores  # noqa: PLC0415  numpy loads; --help does without
     from herd.plots.curves import plot_runs  # noqa: PLC0415
@@ -54,6 +67,25 @@ def run(argv: Sequence[str]) -> int:
             reference_scores=reference,
             data=options.data,
         )
+    except PlotError as error:
+        raise CommandError(str(error)) from error
+    print(output)
+    return 0
+
+
+def _plot_bandit(options: argparse.Namespace) -> int:
+    if len(options.run_dirs) > 1:
+        raise CommandError("--bandit draws one run; its task and agent are chosen with --task and --agent")
+    if options.x == "wall_seconds":
+        raise CommandError("--bandit is drawn over --x env_frames or episodes")
+    require("matplotlib")
+    from herd.plots.bandit import plot_bandit  # noqa: PLC0415  numpy loads; --help does without
+    from herd.plots.history import PlotError  # noqa: PLC0415
+
+    [run_dir] = options.run_dirs
+    output = options.output or run_dir / ("bandit.png" if options.task is None else f"bandit-{options.task}.png")
+    try:
+        plot_bandit(run_dir, output, task=options.task, agent=options.agent, x=options.x, data=options.data)
     except PlotError as error:
         raise CommandError(str(error)) from error
     print(output)

@@ -45,26 +45,26 @@ def run_with_checkpoint(directory: Path) -> Path:
 
 
 def check_resumable(settings: RunSettings) -> None:
-    """Check that the newest checkpoint of ``settings.directory`` is of this network and environment, before config.yaml is replaced.
+    """Check that ``settings.directory`` may be gone on with under these settings, before its config.yaml is replaced.
 
     The learner checks again, and more; a checkpoint that cannot be read is left to it.
 
     Raises:
-        CommandError: made under another contract.
+        CommandError: every checkpoint is of another network, environment or run.
 
     """
-    from herd.config.contract import contract_digest  # noqa: PLC0415  numpy loads with the spec; --help does without
+    from herd.config.origin import Origin  # noqa: PLC0415  numpy loads with the spec; --help does without
     from herd.envs.make import environment_spec  # noqa: PLC0415  as above
 
-    newest = max((settings.directory / CHECKPOINTS).glob("[0-9]" * 12), default=None)
-    if newest is None:
-        return
-    try:
-        made_with = json.loads((newest / "state.json").read_text())["contract"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    if made_with != contract_digest(settings, environment_spec(settings.env)):
-        raise CommandError(
-            f"{newest}: made with other env, network, algorithm.unroll_length or algorithm.reward_shaping settings; "
-            f"resume with those of {settings.directory / CONFIG}"
-        )
+    origin = Origin.of(settings, environment_spec(settings.env))
+    refusal: str | None = None
+    for checkpoint in sorted((settings.directory / CHECKPOINTS).glob("[0-9]" * 12), reverse=True):
+        try:
+            objection = origin.objection(json.loads((checkpoint / "state.json").read_text()))
+        except (OSError, ValueError, AttributeError):
+            return
+        if objection is None:
+            return
+        refusal = refusal or f"{checkpoint}: {objection}; resume with the settings of {settings.directory / CONFIG}"
+    if refusal is not None:
+        raise CommandError(refusal)

@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from herd.cli.errors import CommandError
 from herd.cli.requirements import require
 from herd.cli.run_paths import check_resumable
 from herd.config.arguments import parse_overrides, split_arguments
+from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.keys import SettingKey, section_help, setting_keys
 from herd.config.layers import TRUE_WORDS
 from herd.config.loading import load_settings
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.config.settings import RunSettings
+    from herd.supervisor.signals import SignalInbox
+    from herd.supervisor.supervisor import Outcome
 
 _HEAD = """usage: herd train FILE [FILE ...] [--section.key value ...]
 
@@ -46,18 +50,22 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(help_text(shutil.get_terminal_size().columns))
         return 0
-    settings = read_settings(argv, os.environ)
-    if settings.resume:
-        check_resumable(settings)
-    check_installed(settings)
-    return _train(settings, started)
+    from herd.supervisor.signals import SignalInbox  # noqa: PLC0415  --help does without
+
+    # From here to the end: whoever asks to stop is answered with an end in order, and exit code 0.
+    with SignalInbox() as inbox:
+        settings = read_settings(argv, os.environ)
+        if settings.resume:
+            check_resumable(settings)
+        check_installed(settings)
+        return _train(settings, started, inbox)
 
 
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
     """Read the settings of ``herd train`` and check that what they name exists.
 
     Raises:
-        SettingsError: see ``load_settings``.
+        SettingsError: see ``load_settings`` and ``check_curve_keys``.
         CommandError: nothing to train, or a task that does not exist.
 
     """
@@ -71,6 +79,9 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
             if not files[0].is_file():
                 raise CommandError(f"{given['run_dir']}: no such run to resume")
     settings = load_settings(files, overrides, environ)
+    if settings.paramserver.upstream is not None:
+        raise CommandError("paramserver.upstream is for parameter servers started one by one; here paramserver.replicas makes the tree")
+    check_curve_keys(settings.security, environ, EVERY_ROLE)
     from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
 
     try:
@@ -92,36 +103,49 @@ def check_installed(settings: RunSettings) -> None:
     require("torch", "safetensors", *emulator, *compression)
 
 
-def _train(settings: RunSettings, started: float) -> int:
-    from rich.console import Console  # noqa: PLC0415  --help does without
-
-    from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415  as above
+def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
+    from herd.process.startup import let_go_of_output  # noqa: PLC0415  --help does without
     from herd.supervisor.ports import PortError  # noqa: PLC0415
-    from herd.supervisor.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory  # noqa: PLC0415
-    from herd.supervisor.summary import draw_curve, print_summary  # noqa: PLC0415
-    from herd.supervisor.supervisor import Supervisor  # noqa: PLC0415
-    from herd.supervisor.view import make_view  # noqa: PLC0415
+    from herd.supervisor.run_directory import RunDirectoryError  # noqa: PLC0415
 
-    console = Console()
     try:
-        ports = choose_run_ports(settings)  # before anything is created: a refusal leaves nothing behind
-        settings = claim_run_directory(settings)
-        with hold_run_directory(settings) as run_dir:
-            console.print(f"run directory: {run_dir}", markup=False, highlight=False, soft_wrap=True)
-            view = make_view(console, f"{settings.name}: {', '.join(settings.env.tasks)}")
-            try:
-                plans = plan_children(settings, run_dir, ports, os.environ)
-                outcome = Supervisor(plans, run_dir, settings.stop, view, started=started).run()
-            finally:
-                view.close()
-            print_summary(console, run_dir, draw_curve(run_dir))
+        outcome = _supervise(settings, started, inbox)
     except (PortError, RunDirectoryError) as error:
         raise CommandError(str(error)) from error
-    if outcome.message:
-        print(f"herd: {outcome.message}", file=sys.stderr)
-    if outcome.log_lines:
-        print(*(f"  {line}" for line in outcome.log_lines), f"  (from {outcome.log})", sep="\n", file=sys.stderr)
+    with suppress(OSError):  # the terminal may be gone
+        if outcome.message:
+            print(f"herd: {outcome.message}", file=sys.stderr)
+        if outcome.log_lines:
+            print(*(f"  {line}" for line in outcome.log_lines), f"  (from {outcome.log})", sep="\n", file=sys.stderr)
+    let_go_of_output(sys.stdout, sys.stderr)
     return outcome.exit_code
+
+
+def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Outcome:
+    from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415  --help does without
+    from herd.supervisor.run_directory import claim_run_directory, hold_run_directory  # noqa: PLC0415
+    from herd.supervisor.summary import draw_curve, print_summary  # noqa: PLC0415
+    from herd.supervisor.supervisor import Outcome, Supervisor  # noqa: PLC0415
+    from herd.supervisor.view import RunConsole, make_view  # noqa: PLC0415
+
+    console = RunConsole()
+    ports = choose_run_ports(settings)  # before anything is created: a refusal leaves nothing behind
+    if inbox.asked:
+        return Outcome(0, "")
+    settings = claim_run_directory(settings)
+    with hold_run_directory(settings) as run_dir:
+        console.print(f"run directory: {run_dir}", markup=False, highlight=False, soft_wrap=True)
+        view = make_view(console, f"{settings.name}: {', '.join(settings.env.tasks)}")
+        try:
+            plans = plan_children(settings, run_dir, ports, os.environ)
+            outcome = Supervisor(plans, run_dir, settings.stop, view, started=started).run(inbox)
+        finally:
+            with suppress(OSError):
+                view.close()
+        curve_problem = draw_curve(run_dir)
+        with suppress(OSError):
+            print_summary(console, run_dir, curve_problem)
+    return outcome
 
 
 def help_text(columns: int) -> str:

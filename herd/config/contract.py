@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
+NO_ACTION = -1
+"""In the place of the action before a game's first row."""
+
 
 @dataclass(frozen=True, slots=True)
 class EnvSpec:

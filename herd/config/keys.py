@@ -138,7 +138,8 @@ def _describe(annotation: Any) -> tuple[set[str], str]:
         return {"string"}, ", ".join(str(choice) for choice in get_args(annotation))
     if origin in (tuple, list):
         _, text = _describe(get_args(annotation)[0])
-        return {"list"}, f"list of {text}s"
+        noun, _, bounds = text.partition(" ")
+        return {"list"}, f"list of {noun}s {bounds}".strip() if noun in _SCALARS.values() else f"list of {text}"
     kind = _SCALARS.get(annotation)
     if kind is None:
         raise TypeError(f"no words for the setting type {annotation!r}: add it to herd/config/keys.py")

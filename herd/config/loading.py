@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from herd.config.arguments import parse_overrides
+from herd.config.curve_keys import CURVE_VARIABLES
 from herd.config.keys import ENVIRONMENT_PREFIX, find_key, is_section, setting_keys
 from herd.config.layers import Layer, SettingsError, close_match, parse_text
 from herd.config.settings import RunSettings
@@ -35,7 +36,7 @@ def load_settings(files: Sequence[Path], overrides: Sequence[str], environ: Mapp
     Args:
         files: YAML files, deep-merged in this order; a list replaces a list.
         overrides: command-line words such as ``["--learner.batch_size", "64", "--resume"]``.
-        environ: process environment; every name that starts with ``HERD_`` must be a setting.
+        environ: process environment; every name that starts with ``HERD_`` must be a setting, or hold a CURVE key.
 
     Raises:
         SettingsError: one line that names the key or file, where it came from, and a close match.
@@ -67,17 +68,17 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     """Read the settings named by environment variables: ``HERD_LEARNER__BATCH_SIZE`` is ``learner.batch_size``.
 
     Raises:
-        SettingsError: a ``HERD_`` name that is no setting.
+        SettingsError: a ``HERD_`` name that is neither a setting nor a key's.
 
     """
     names = {key.environment_name: key for key in setting_keys()}
     layer = Layer()
     for name in sorted(environ):
-        if not name.startswith(ENVIRONMENT_PREFIX):
-            continue
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in CURVE_VARIABLES:
+            continue  # keys are no settings: nothing that writes settings down can write them
         key = names.get(name)
         if key is None:
-            raise SettingsError(f"{name}: no such setting (environment){close_match(name, names)}")
+            raise SettingsError(f"{name}: no such setting (environment){close_match(name, [*names, *sorted(CURVE_VARIABLES)])}")
         layer.set(key.path, parse_text(key, [environ[name]]), f"environment {name}")
     return layer
 

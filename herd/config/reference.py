@@ -19,7 +19,8 @@ A setting is taken from the last of these that gives it:
 4. the command line: `--learner.batch_size 64` or `--learner.batch_size=64`; a list is JSON, comma-separated or repeated;
    `null` where the type says so; a boolean alone means true.
 
-A name that is no setting is an error wherever it stands, the environment included. `2e6` is accepted for integers.
+A name that is no setting is an error wherever it stands, the environment included; only `{ENVIRONMENT_PREFIX}CURVE_...` hold keys
+(`security`). `2e6` is accepted for integers.
 """
 
 

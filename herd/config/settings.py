@@ -6,6 +6,7 @@ All models are frozen and refuse unknown keys. The docstring under a field is it
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -17,6 +18,10 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65535)]
+CLIENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""Part of the name of a key file, and stays one in a Kubernetes Secret."""
+MAX_TILES = 400
+"""Of the bandit: ten times the default row, 1/tau told apart to 1 %."""
 
 
 class Section(BaseModel):
@@ -75,6 +80,8 @@ class NetworkSettings(Section):
     """Feed the last clipped reward and the one-hot last action beside the torso's output."""
     language: bool = False
     """Feed an LSTM over the level's instruction words (suites with instructions only)."""
+    head: Literal["policy_value", "dueling"] = "policy_value"
+    """``policy_value``: policy logits beside a value; ``dueling``: DiCE's advantages A(x, a) in their place, of Q = V + A."""
 
 
 class AlgorithmSettings(Section):
@@ -98,8 +105,9 @@ class AlgorithmSettings(Section):
     """Policy-gradient target: r + gamma * v_{s+1} (section 4.2), or r + gamma * V(x_{s+1}) (appendix E.3)."""
     log_epsilon: PositiveFloat = 1e-6
     """Added inside the logarithm by the ``epsilon`` correction."""
-    reward_shaping: Literal["clip", "soft_asymmetric", "soft_asymmetric_printed", "none"] = "clip"
-    """``clip``: to [-1, 1]; ``soft_asymmetric``: the authors' code for DMLab; ``soft_asymmetric_printed``: the formula of Fig. D.1."""
+    reward_shaping: Literal["clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none"] = "clip"
+    """``clip``: to [-1, 1]; ``soft_asymmetric``: the authors' code for DMLab; ``soft_asymmetric_printed``: the formula of Fig. D.1;
+    ``log_asymmetric``: DiCE's log(abs(r) + 1), times 2 from 0 on and -1 below."""
     baseline_cost: NonNegativeFloat = 0.5
     """Multiplies the value loss."""
     entropy_cost: NonNegativeFloat = 0.01
@@ -155,6 +163,9 @@ class ActorSettings(Section):
     """Threads that step them; two processes with one thread each beat one process with two."""
     inference_threads: PositiveInt = 1
     """Torch threads for the policy."""
+    pin_to_cpu: bool = False
+    """Keep each actor on one CPU, dealt round-robin by index. For a machine of its own with one actor per CPU: the thread that steps
+    the environments and the one that runs the policy take turns, and on one CPU they find each other's data in its cache."""
     inference_precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """``auto``: bfloat16 where the CPU has instructions for it. The learner corrects with the logits that were sampled from."""
     lockstep: bool = False
@@ -164,11 +175,17 @@ class ActorSettings(Section):
     compression: Literal["none", "lz4", "zstd"] = "none"
     """Of frames on the wire."""
     weights_timeout_seconds: PositiveFloat = 1.0
-    """Longest wait for the parameter server at an unroll's start; then the actor goes on with the weights it has."""
+    """Longest wait for the parameter server at an unroll's start; then the actor goes on with the weights it has, and the next
+    unrolls do not wait until the server answers again."""
     learner: str = "tcp://127.0.0.1:7100"
     """Address of the learner's unroll socket."""
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
+    bandit: str = "tcp://127.0.0.1:7300"
+    """Address of the bandit service; asked only where ``bandit.enabled``."""
+    bandit_timeout_seconds: PositiveFloat = 1.0
+    """Longest wait for a temperature at a game's start; then the game is played under the last one of its environment, and the next
+    games do not wait until the service answers again."""
     metrics_host: str = "127.0.0.1"
     """Interface of the metrics and health endpoint."""
     metrics_port: Port = 0
@@ -219,18 +236,108 @@ class LearnerSettings(Section):
 
 
 class ParamserverSettings(Section):
-    """The parameter server process."""
+    """One parameter server process: the root, or a replica below it."""
 
+    upstream: str | None = None
+    """Address of the parent, which makes this a replica: it follows the parent's weights, and passes index leases on. Null: the
+    root, where the learner publishes."""
+    replicas: NonNegativeInt = 0
+    """Replicas that ``herd train`` starts on this machine below the root; actors are dealt to them round-robin. 0: actors ask the root."""
+    index: NonNegativeInt = 0
+    """Number of this process in the run's directory; ``herd train`` gives 0 to the root and 1, 2, ... to its replicas."""
     host: str = "127.0.0.1"
     """Interface that the request socket binds."""
     port: Port = 7200
-    """Of the request socket; ``herd train`` replaces 0 by a free port."""
+    """Of the request socket; ``herd train`` replaces 0 by a free port, and gives free ones to replicas."""
     index_lease_seconds: PositiveFloat = 30.0
-    """A leased actor index returns to the pool when its holder is silent this long."""
+    """A leased actor index returns to the pool when its holder is silent this long. Read by the root."""
     metrics_host: str = "127.0.0.1"
     """Interface of the metrics and health endpoint."""
     metrics_port: Port = 0
     """0 takes a free port."""
+
+    @model_validator(mode="after")
+    def _is_not_its_own_parent(self) -> Self:
+        if self.port and self.upstream == f"tcp://{self.host}:{self.port}":
+            raise ValueError("upstream is the address of this parameter server itself; name its parent's, or null at the root")
+        return self
+
+
+class BanditSettings(Section):
+    """The bandit service: a temperature per episode by Bandits Vote (DiCE, appendix A; Table 5 for the defaults)."""
+
+    enabled: bool = False
+    """``herd train`` starts the service. Runs whose actors draw temperatures from it need it; the others leave it off."""
+    updates: bool = True
+    """Learn from returns. False is the ablation ``random`` of Table 4: temperatures keep their first distribution."""
+    bandits: Annotated[int, Field(ge=1, le=100)] = 7
+    """Bandits per agent and task (M)."""
+    modes: tuple[Literal["argmax", "random"], ...] = Field(default=("argmax", "random"), min_length=1)
+    """Each bandit draws one of these at its start: ``argmax`` proposes the tiles of highest score, ``random`` samples tiles by their
+    scores."""
+    learning_rates: tuple[Fraction, ...] = Field(default=(0.05, 0.1, 0.2), min_length=1)
+    """Each bandit draws one of these at its start."""
+    tile_widths: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 3), min_length=1)
+    """Each bandit draws one of these at its start: neighbours, on either side, that a tile's value is averaged over."""
+    candidates: PositiveInt = 7
+    """Proposed by each bandit at each draw (d); at most the number of tiles."""
+    ucb_scale: NonNegativeFloat = 1.0
+    """c: multiplies the bonus of tiles seldom tried."""
+    min_inverse_temperature: NonNegativeFloat = 0.0
+    """Left boundary of 1/tau; 0 is the uniform policy."""
+    max_inverse_temperature: PositiveFloat = 50.0
+    """Right boundary of 1/tau."""
+    tile_accuracy: PositiveFloat = 0.1
+    """Width of a tile in x = log(1 + 1/tau). The paper does not give it; 0.1 makes 39 tiles."""
+    agents: Annotated[int, Field(ge=1, le=256)] = 1
+    """Agents of a population that this service serves, numbered from 0; each has its own bandits for every task."""
+    snapshot_interval_seconds: PositiveFloat = 30.0
+    """Between writings of the state to RUN/bandit/state.json; one more at the end. A killed service goes on from the last."""
+    history_interval_seconds: PositiveFloat = 60.0
+    """Between records in RUN/bandit/history.jsonl, which ``herd plot --bandit`` draws; about 1.4 kB per record and task."""
+    host: str = "127.0.0.1"
+    """Interface that the request socket binds."""
+    port: Port = 7300
+    """Of the request socket; ``herd train`` replaces 0 by a free port."""
+    metrics_host: str = "127.0.0.1"
+    """Interface of the metrics and health endpoint."""
+    metrics_port: Port = 0
+    """0 takes a free port."""
+
+    @model_validator(mode="after")
+    def _every_bandit_has_enough_tiles(self) -> Self:
+        span = math.log1p(self.max_inverse_temperature) - math.log1p(self.min_inverse_temperature)
+        num_tiles = math.floor(span / self.tile_accuracy)
+        if num_tiles < self.candidates:
+            raise ValueError(
+                f"candidates {self.candidates} must not exceed the {max(num_tiles, 0)} tiles that tile_accuracy, min_inverse_temperature "
+                "and max_inverse_temperature make"
+            )
+        if num_tiles > MAX_TILES:
+            raise ValueError(f"tile_accuracy makes {num_tiles} tiles; at most {MAX_TILES}, each a series of metrics per task")
+        return self
+
+
+class SecuritySettings(Section):
+    """Encryption and authentication of every connection between processes (CURVE; docs/messaging.md). No key is a setting."""
+
+    curve_keys: Path | None = None
+    """Folder of keys, as ``herd keys`` makes it. Null, and no keys from the environment: connections are open and in the clear."""
+    curve_client: str = Field(default="default", pattern=CLIENT_NAME)
+    """Which client of the folder this process is: its key is ``client-<name>.secret``."""
+    curve_keys_from_environment: bool = False
+    """Keys come from the variables ``HERD_CURVE_...`` instead of a folder."""
+
+    @property
+    def curve(self) -> bool:
+        """Whether connections are encrypted and authenticated."""
+        return self.curve_keys is not None or self.curve_keys_from_environment
+
+    @model_validator(mode="after")
+    def _keys_come_from_one_place(self) -> Self:
+        if self.curve_keys is not None and self.curve_keys_from_environment:
+            raise ValueError("curve_keys and curve_keys_from_environment exclude each other: keys come from one place")
+        return self
 
 
 class StopSettings(Section):
@@ -261,6 +368,8 @@ class RunSettings(Section):
     actor: ActorSettings = ActorSettings()
     learner: LearnerSettings = LearnerSettings()
     paramserver: ParamserverSettings = ParamserverSettings()
+    bandit: BanditSettings = BanditSettings()
+    security: SecuritySettings = SecuritySettings()
     stop: StopSettings = StopSettings()
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.evaluation.policy import NO_ACTION, ActingPolicy, PolicyStep
+from herd.config.contract import NO_ACTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.envs.api import BatchedEnvironment, Observation, Transition
+    from herd.evaluation.policy import ActingPolicy, PolicyStep
 
 
 @dataclass(frozen=True, slots=True)

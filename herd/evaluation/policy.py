@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from herd.envs.api import Observation
     from herd.networks.agent import Agent
 
-NO_ACTION = -1
-
 
 @dataclass(frozen=True, slots=True)
 class PolicyStep:

@@ -1,1 +1,1 @@
-"""What every service process does around its work: settings from the command line, signals, memory and CPU facts."""
+"""What every service process does around its work: settings, signals, memory and CPU facts, files that are whole or not there."""

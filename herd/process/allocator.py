@@ -9,6 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
+
+from herd.process.signals import hold_signals
+
+if TYPE_CHECKING:
+    from herd.process.signals import StopRequest
 
 ALLOCATOR_ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",
@@ -18,9 +24,16 @@ ALLOCATOR_ENVIRONMENT = {
 }
 
 
-def ensure_tuned_allocator(module: str) -> None:
-    """Start ``python -m module`` again under the tuned environment, once, where a variable is missing. Call before importing torch."""
+def ensure_tuned_allocator(module: str, stop: StopRequest | None = None) -> None:
+    """Start ``python -m module`` again under the tuned environment, once, where a variable is missing. Call before importing torch.
+
+    ``stop``: of a process that makes a `StopRequest` first of all; no request is lost on the way.
+    """
     if all(name in os.environ for name in ALLOCATOR_ENVIRONMENT):
         return
+    if stop is not None:
+        hold_signals()
+        if stop:  # it came before they were held: the new program would not know
+            raise SystemExit(0)
     environment = {**ALLOCATOR_ENVIRONMENT, **os.environ}
     os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], environment)  # noqa: S606  our own module, no shell

@@ -8,11 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _TAIL_BYTES = 16_384
@@ -22,14 +22,16 @@ class Child:
     """A running child. Its group receives the signals, so that nothing it started stays behind."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, *, niceness: int = 0) -> None:
-        """Start it; ``niceness`` above 0 lets others go first where CPUs are short.
+        """Start it; ``niceness`` above 0 lets others go first where CPUs are short. Where its log cannot be opened it runs without.
 
         Raises:
-            OSError: the program or the log cannot be opened.
+            OSError: the process cannot be made.
 
         """
         self.log = log
-        with log.open("ab") as output:
+        self.log_problem: str | None = None
+        """Why its output is lost; None where it goes to the log."""
+        with self._open_log() as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -39,6 +41,13 @@ class Child:
                 process_group=0,  # a Ctrl-C at the terminal reaches the supervisor alone, which stops them in order
                 preexec_fn=_before_exec(os.getpid(), niceness),  # noqa: PLW1509  system calls only, which take no lock
             )
+
+    def _open_log(self) -> BinaryIO:
+        try:
+            return self.log.open("ab")
+        except OSError as error:  # a disk that fails must not keep the run from going on
+            self.log_problem = error.strerror or str(error)
+            return Path(os.devnull).open("ab")
 
     @property
     def pid(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.config.curve_keys import EVERY_ROLE, curve_environment, curve_roles
 from herd.config.keys import ENVIRONMENT_PREFIX
 from herd.process.allocator import ALLOCATOR_ENVIRONMENT
 from herd.process.hardware import usable_cpus
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from herd.config.curve_keys import Role
     from herd.config.settings import RunSettings
 
 _ACTOR_NICENESS = 5
@@ -59,33 +61,50 @@ class RunPorts:
 
     learner: int
     paramserver: int
+    """The root's."""
+    replicas: tuple[int, ...] = ()
+    """Of the parameter server's replicas."""
+    bandit: int | None = None
+    """None where the run has none."""
 
 
 def choose_run_ports(settings: RunSettings) -> RunPorts:
-    """Take the ports that the settings fix, and free ones for 0.
+    """Take the ports that the settings fix, and free ones for 0 and for replicas.
 
     Raises:
         PortError: a fixed port is in use, or an interface is not this machine's.
 
     """
     learner, paramserver = settings.learner, settings.paramserver
+    replicas = [f"paramserver.replicas {number}" for number in range(1, paramserver.replicas + 1)]
+    bandit = settings.bandit
+    bandit_ports = {"bandit.port": (bandit.host, bandit.port), "bandit.metrics_port": (bandit.metrics_host, bandit.metrics_port)}
     ports = choose_ports(
         {
             "learner.port": (learner.host, learner.port),
             "paramserver.port": (paramserver.host, paramserver.port),
             "learner.metrics_port": (learner.metrics_host, learner.metrics_port),
             "paramserver.metrics_port": (paramserver.metrics_host, paramserver.metrics_port),
+            **dict.fromkeys(replicas, (paramserver.host, 0)),
+            **(bandit_ports if bandit.enabled else {}),
         }
     )
-    return RunPorts(ports["learner.port"], ports["paramserver.port"])
+    return RunPorts(
+        ports["learner.port"], ports["paramserver.port"], tuple(ports[replica] for replica in replicas), ports.get("bandit.port")
+    )
 
 
 def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ: Mapping[str, str]) -> tuple[ChildPlan, ...]:
-    """Parameter server, learner and actors, in the order to start them; each reads ``run_dir``/config.yaml and is told the ports."""
+    """Parameter servers, bandit, learner, actors, in the order to start them; each reads ``run_dir``/config.yaml and is told the ports."""
     learner, paramserver, actor = settings.learner, settings.paramserver, settings.actor
     learner_address = local_address(learner.host, ports.learner)
     paramserver_address = local_address(paramserver.host, ports.paramserver)
-    base = _inherited(environ)
+    serving_actors = [local_address(paramserver.host, port) for port in ports.replicas] or [paramserver_address]
+    inherited = _inherited(environ)
+
+    def base(roles: tuple[Role, ...]) -> dict[str, str]:
+        # Keys are no settings, so config.yaml cannot hand them on; each process gets those of its roles and no other.
+        return {**inherited, **(curve_environment(environ, roles) if settings.security.curve_keys_from_environment else {})}
 
     def command(service: str, **overrides: object) -> list[str]:
         words = [sys.executable, "-m", f"services.{service}", "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
@@ -101,18 +120,36 @@ def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ
             words += ["--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.elapsed_seconds):.3f}"]
         return words
 
-    def paramserver_command(_start: Start) -> list[str]:
-        return command("paramserver", paramserver__port=ports.paramserver)
+    def root_command(_start: Start) -> list[str]:
+        return command("paramserver", paramserver__index=0, paramserver__port=ports.paramserver)
+
+    def replica_command(index: int, _start: Start) -> list[str]:
+        words = command("paramserver", paramserver__index=index, paramserver__port=ports.replicas[index - 1])
+        # The root has the fixed metrics port, where there is one.
+        return [*words, "--paramserver.upstream", paramserver_address, "--paramserver.metrics_port", "0"]
+
+    def bandit_command(_start: Start) -> list[str]:
+        return command("bandit", bandit__port=ports.bandit)
 
     def actor_command(index: int, _start: Start) -> list[str]:
-        words = command("actor", actor__index=index, actor__learner=learner_address, actor__paramserver=paramserver_address)
+        nearest = serving_actors[index % len(serving_actors)]
+        words = command("actor", actor__index=index, actor__learner=learner_address, actor__paramserver=nearest)
+        if ports.bandit is not None:
+            words += ["--actor.bandit", local_address(settings.bandit.host, ports.bandit)]
         # One fixed port cannot serve several processes.
         return words if actor.count == 1 else [*words, "--actor.metrics_port", "0"]
 
-    actor_environment = {**base, **_tuned(actor.inference_threads)}
+    root_environment, replica_environment = base(curve_roles("paramserver", settings)), base(EVERY_ROLE)
+    learner_environment = {**base(curve_roles("learner", settings)), **_tuned(learner.threads or usable_cpus())}
+    actor_environment = {**base(curve_roles("actor", settings)), **_tuned(actor.inference_threads)}
     return (
-        ChildPlan("paramserver", 0, paramserver_command, base),
-        ChildPlan("learner", 0, learner_command, {**base, **_tuned(learner.threads or usable_cpus())}),
+        ChildPlan("paramserver", 0, root_command, root_environment),
+        *(
+            ChildPlan("paramserver", index, partial(replica_command, index), replica_environment)
+            for index in range(1, len(ports.replicas) + 1)
+        ),
+        *([ChildPlan("bandit", 0, bandit_command, base(curve_roles("bandit", settings)))] if ports.bandit is not None else []),
+        ChildPlan("learner", 0, learner_command, learner_environment),
         *(ChildPlan("actor", index, partial(actor_command, index), actor_environment, _ACTOR_NICENESS) for index in range(actor.count)),
     )
 

@@ -28,6 +28,7 @@ _WORK = {
     "learner": metric_names.WEIGHTS_UPDATES.name,  # counts over the whole run: repeating lost updates is no progress
     "actor": metric_names.ACTOR_ENV_FRAMES.name,
     "paramserver": metric_names.PARAMSERVER_ANSWERS.name,
+    "bandit": metric_names.BANDIT_REQUESTS.name,
 }
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from herd.config.loading import dump_settings
+from herd.process.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,15 +64,22 @@ def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise RunDirectoryError(f"{directory}: another herd train is running here") from None
-        for name in (LOGS, PROCESSES):
-            (directory / name).mkdir(exist_ok=True)
-        for announcement in (directory / PROCESSES).glob("*.json"):
-            announcement.unlink()
-        # Later readers (evaluate, watch) take the run as it is: `resume` is about this start only.
-        (directory / CONFIG).write_text(dump_settings(settings.model_copy(update={"resume": False})), encoding="utf-8")
+        try:
+            _prepare(directory, settings)
+        except OSError as error:
+            raise RunDirectoryError(f"{directory}: cannot be written: {error.strerror or error}") from None
         yield directory
     finally:
         os.close(lock)
+
+
+def _prepare(directory: Path, settings: RunSettings) -> None:
+    for name in (LOGS, PROCESSES):
+        (directory / name).mkdir(exist_ok=True)
+    # Later readers (evaluate, watch) take the run as it is: `resume` is about this start only.
+    replace_file(directory / CONFIG, dump_settings(settings.model_copy(update={"resume": False})))
+    for announcement in (directory / PROCESSES).glob("*.json"):
+        announcement.unlink()
 
 
 def _resumed(settings: RunSettings) -> Path:

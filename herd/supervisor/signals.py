@@ -7,22 +7,28 @@ import select
 import signal
 from typing import TYPE_CHECKING
 
+from herd.process.signals import STOPPING
+
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 class SignalInbox:
-    """While entered: counts requests to stop, and wakes ``wait`` at once on them and when a child ends. Main thread only."""
+    """While entered: remembers requests to stop, and wakes ``wait`` at once on them and when a child ends. Main thread only.
+
+    SIGHUP stays ignored where the command was started so (nohup).
+    """
 
     def __init__(self) -> None:
-        self.stop_requests = 0
-        """SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal was closed) so far."""
+        self.asked = False
+        """To stop: by Ctrl-C, by the platform, or because the terminal was closed."""
+        self.insisted = False
+        """By Ctrl-C after that. Only a person insists: a closing terminal alone sends SIGHUP twice, from the shell and from the kernel."""
 
     def __enter__(self) -> SignalInbox:
         self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._previous = {number: signal.signal(number, self._on_signal) for number in (*_STOPPING, signal.SIGCHLD)}
+        numbers = [number for number in STOPPING if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._on_signal) for number in (*numbers, signal.SIGCHLD)}
         # A full pipe means a wake-up is already waiting.
         self._previous_wakeup = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
         return self
@@ -41,5 +47,6 @@ class SignalInbox:
             os.read(self._readable, 4096)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the signature is Python's
-        if number in _STOPPING:
-            self.stop_requests += 1
+        if number in STOPPING:
+            self.insisted = self.insisted or (self.asked and number == signal.SIGINT)
+            self.asked = True

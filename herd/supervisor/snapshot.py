@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from herd.config.settings import StopSettings
     from herd.supervisor.readings import Readings
 
+_FAILED_WRITES = (names.CHECKPOINT_FAILURES, names.WRITE_FAILURES)
 RATE_WINDOW_SECONDS = 10.0
 """Long enough to smooth over single updates of the deep network (about one a second on two cores)."""
 
@@ -41,6 +42,8 @@ class ChildRow:
     resident_bytes: float | None
     cpu_cores: float | None
     """Cores kept busy."""
+    weights_updates: float | None = None
+    """Learner updates behind the weights held (learner: last published)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ class RunSnapshot:
     eta_seconds: float | None
     tasks: tuple[TaskRow, ...]
     children: tuple[ChildRow, ...]
+    failed_writes: float = 0.0
+    """Checkpoints and other files that the learner, since it started, could not write."""
 
     @property
     def bottleneck(self) -> str:
@@ -148,6 +153,7 @@ class SnapshotMaker:
             eta_seconds=eta,
             tasks=_tasks(readings, learner),
             children=tuple(self._row(readings, child) for child in children),
+            failed_writes=sum(total(readings.samples.get(learner, {}), metric.name) for metric in _FAILED_WRITES),
         )
 
     def _env_frames(self, readings: Readings, learner: str) -> float:
@@ -170,6 +176,7 @@ class SnapshotMaker:
             restarts=child.restarts,
             resident_bytes=_gauge(readings, child.name, names.PROCESS_RESIDENT_MEMORY.name),
             cpu_cores=self._rate(readings, child.name, names.PROCESS_CPU.name),
+            weights_updates=_gauge(readings, child.name, names.WEIGHTS_UPDATES.name),
         )
 
     def _mean_rate(self, readings: Readings, children: Sequence[str], metric: str) -> float | None:

@@ -67,7 +67,7 @@ def _paths(run_dir: Path, curve_problem: str | None) -> list[tuple[str, str]]:
     report, curve = run_dir / REPORT, run_dir / CURVE
     checkpoints = sorted(path for path in (run_dir / CHECKPOINTS).glob("[0-9]*") if path.is_dir())
     return [
-        ("report", str(report) if report.is_file() else "none: the learner did not reach its end"),
+        ("report", str(report) if report.is_file() else "none: the learner did not reach its end, or could not write it"),
         ("curve", str(curve) if curve_problem is None else f"none: {curve_problem}"),
         ("checkpoint", str(checkpoints[-1]) if checkpoints else "none"),
     ]

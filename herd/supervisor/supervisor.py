@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from herd.supervisor.run_directory import LOGS
 from herd.supervisor.shutdown import Grace, Phase, Shutdown, Signals
 from herd.supervisor.signals import SignalInbox
 from herd.supervisor.snapshot import ChildState, SnapshotMaker
+from herd.supervisor.view import SteadyView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +84,7 @@ class Supervisor:
         """
         self._run_dir = run_dir
         self._stop = stop
-        self._view = view
+        self._view = SteadyView(view)
         self._started = time.monotonic() if started is None else started
         self._policy = policy or RestartPolicy()
         self._slots = {plan.name: _Slot(plan, run_dir / LOGS / f"{plan.name}.log") for plan in plans}
@@ -91,24 +93,29 @@ class Supervisor:
         self._outcome = Outcome(0, "")
         self._snapshots = SnapshotMaker(stop)
 
-    def run(self) -> Outcome:
-        """Start everything and stay until nothing is left. Call from the main thread, which owns the signals."""
+    def run(self, inbox: SignalInbox | None = None) -> Outcome:
+        """Start everything and stay until nothing is left. Call from the main thread, which owns the signals.
+
+        Args:
+            inbox: entered already, where requests from before this call count too; None: one of its own.
+
+        """
+        if inbox is None:
+            with SignalInbox() as own:
+                return self.run(own)
         watcher = Watcher(self._run_dir)
         try:
-            with SignalInbox() as inbox:
-                answered = 0
-                while not self._is_over():
-                    if inbox.stop_requests > answered:
-                        answered += 1
-                        self._asked_to_stop(first=answered == 1)
-                    self._collect_exits(watcher)
-                    self._start_due()
-                    if self._stop.wall_seconds is not None and self._elapsed() >= self._stop.wall_seconds:
-                        self._request_stop()  # on time also where the learner took its time to start
-                    self._send(*self._shutdown.advance(time.monotonic(), self._alive()))
-                    self._look(watcher)
-                    if not self._is_over() and inbox.stop_requests == answered:
-                        inbox.wait(_TICK_SECONDS)
+            while not self._is_over():
+                if inbox.asked:
+                    self._asked_to_stop(insisted=inbox.insisted)
+                self._collect_exits(watcher)
+                self._start_due(watcher)
+                if self._stop.wall_seconds is not None and self._elapsed() >= self._stop.wall_seconds:
+                    self._request_stop()  # on time also where the learner took its time to start
+                self._send(*self._shutdown.advance(time.monotonic(), self._alive()))
+                self._look(watcher)
+                if not self._is_over():
+                    inbox.wait(_TICK_SECONDS)
         finally:
             # Also when the loop itself failed: nothing stays behind.
             self._send(*self._shutdown.hurry(self._alive()))
@@ -143,8 +150,11 @@ class Supervisor:
             self._view.note(f"{name} ended ({describe_exit(code)}); it starts again in {decision.delay_seconds:g} s (log: {slot.log})")
 
     def _ended_while_stopping(self, name: str, code: int) -> None:
-        """A learner that could not finish in order may have lost its last checkpoint: that is worth a word and an exit code."""
-        if name == self._learner and code != 0 and self._outcome.exit_code == 0:
+        """A learner that could not finish in order may have lost its last checkpoint: that is worth a word and an exit code.
+
+        SIGTERM itself ends only one that had not yet begun: the first thing that a service does is to listen for it.
+        """
+        if name == self._learner and code not in {0, -signal.SIGTERM} and self._outcome.exit_code == 0:
             self._fail(name, EXIT_BAD_INPUT if code == EXIT_BAD_INPUT else 1, f"{name} did not stop in order ({describe_exit(code)})")
 
     def _fail(self, name: str, exit_code: int, message: str) -> None:
@@ -156,21 +166,31 @@ class Supervisor:
         else:
             self._outcome = Outcome(exit_code, message, lines, slot.log)
 
-    def _start_due(self) -> None:
+    def _start_due(self, watcher: Watcher) -> None:
         if self._shutdown.phase is not Phase.RUNNING:
             return
         now = time.monotonic()
         for slot in self._slots.values():
             if slot.child is None and slot.start_at is not None and now >= slot.start_at:
                 slot.start_at = None
-                command = slot.plan.command(Start(slot.failures.restarts, self._elapsed()))
-                slot.child = Child(command, slot.plan.environment, slot.log, niceness=slot.plan.niceness)
+                self._start(slot, watcher)
 
-    def _asked_to_stop(self, *, first: bool) -> None:
-        if first and self._shutdown.phase is Phase.RUNNING:
-            self._view.note("stopping: the learner writes a checkpoint (once more to kill everything at once)")
+    def _start(self, slot: _Slot, watcher: Watcher) -> None:
+        command = slot.plan.command(Start(slot.failures.restarts, self._elapsed()))
+        try:
+            slot.child = Child(command, slot.plan.environment, slot.log, niceness=slot.plan.niceness)
+        except OSError as error:  # the machine is out of processes or memory: it may have some again
+            self._view.note(f"{slot.plan.name} cannot be started: {error.strerror or error}")
+            self._ended_unasked(slot, 1, watcher)
+            return
+        if slot.child.log_problem is not None:
+            self._view.note(f"{slot.plan.name} runs without a log: {slot.log}: {slot.child.log_problem}")
+
+    def _asked_to_stop(self, *, insisted: bool) -> None:
+        if self._shutdown.phase is Phase.RUNNING:
+            self._view.note("stopping: the learner writes a checkpoint (Ctrl-C once more to kill everything at once)")
             self._request_stop()
-        elif not first:
+        elif insisted and self._shutdown.phase not in {Phase.KILLING, Phase.DONE}:
             if self._outcome.exit_code == 0:
                 self._outcome = Outcome(1, "killed: the newest checkpoint is an older one")
             self._send(*self._shutdown.hurry(self._alive()))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
 
@@ -42,6 +44,43 @@ class View(Protocol):
 def make_view(console: Console, title: str) -> View:
     """Return the live view on a terminal, plain lines elsewhere."""
     return LiveView(console, title) if console.is_terminal else PlainView(console)
+
+
+class RunConsole(Console):
+    """Raises what happened when its reader went away, where rich would end the program: the run is worth more than its output."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich; nobody reads any more."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+class SteadyView:
+    """Another view for as long as it can be seen: the run goes on when its terminal is closed, its reader gone or its disk full."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._gone = False
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Show it, if somebody looks."""
+        self._try(lambda: self._view.show(snapshot))
+
+    def note(self, message: str) -> None:
+        """Say it, if somebody looks."""
+        self._try(lambda: self._view.note(message))
+
+    def close(self) -> None:
+        """Leave the terminal as it was, if there is one."""
+        self._try(self._view.close)
+
+    def _try(self, look: Callable[[], None]) -> None:
+        # Tried once only: rich keeps what it could not write, and would keep ever more.
+        if self._gone:
+            return
+        try:
+            look()
+        except OSError:
+            self._gone = True
 
 
 class PlainView:
@@ -99,6 +138,8 @@ def one_line(snapshot: RunSnapshot) -> str:
     restarts = sum(child.restarts for child in snapshot.children)
     if restarts:
         parts.append(f"restarts {restarts}")
+    if snapshot.failed_writes:
+        parts.append(_failed_writes(snapshot))
     return "  ".join(parts)
 
 
@@ -127,6 +168,8 @@ def panel(snapshot: RunSnapshot, title: str) -> RenderableType:
         f"waiting for weights {_percent(snapshot.weights_wait_share)}",
     )
     body: list[RenderableType] = [head, facts, waits]
+    if snapshot.failed_writes:
+        body.append(Text(_failed_writes(snapshot), style="bold red"))
     if snapshot.tasks:
         body.append(_task_table(snapshot.tasks))
     body.append(_process_table(snapshot.children))
@@ -143,13 +186,14 @@ def _task_table(tasks: Sequence[TaskRow]) -> Table:
 
 
 def _process_table(children: Sequence[ChildRow]) -> Table:
-    table = _table("process", "state", "cores", "memory", "restarts")
+    table = _table("process", "state", "weights", "cores", "memory", "restarts")
     for child in children[:_MOST_ROWS]:
         memory = "-" if child.resident_bytes is None else f"{child.resident_bytes / 2**20:,.0f} MiB"
         style = "" if child.state == "running" else "yellow"
-        table.add_row(child.name, Text(child.state, style=style), _number(child.cpu_cores, 2), memory, str(child.restarts))
+        weights, cores = _number(child.weights_updates), _number(child.cpu_cores, 2)
+        table.add_row(child.name, Text(child.state, style=style), weights, cores, memory, str(child.restarts))
     if len(children) > _MOST_ROWS:
-        table.add_row(f"and {len(children) - _MOST_ROWS} more", "", "", "", "")
+        table.add_row(f"and {len(children) - _MOST_ROWS} more", "", "", "", "", "")
     return table
 
 
@@ -174,6 +218,10 @@ def count(number: float) -> str:
         if number >= size:
             return f"{number / (1e3 if letter == 'k' else size):.{digits}f} {letter}"
     return f"{number:.0f}"
+
+
+def _failed_writes(snapshot: RunSnapshot) -> str:
+    return f"{snapshot.failed_writes:.0f} writes failed: is the disk full? (the learner's log says which)"
 
 
 def _progress_text(snapshot: RunSnapshot) -> str:

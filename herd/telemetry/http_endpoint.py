@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -11,6 +13,9 @@ from typing import NamedTuple, Self
 
 CLIENT_TIMEOUT_SECONDS = 5.0
 """A client that stays silent this long loses its connection: a thread waits for it meanwhile."""
+MAX_CLIENTS = 256
+"""Connections at once, a thread each. One more costs the oldest its own, so that who only holds on keeps nobody out: a scrape takes
+milliseconds."""
 
 
 class MetricsEndpointError(OSError):
@@ -31,6 +36,8 @@ class Reply(NamedTuple):
 
 
 Page = Callable[[], Reply]
+Request = socket.socket | tuple[bytes, socket.socket]
+"""As socketserver has it; a stream's is a socket."""
 
 
 class HttpEndpoint:
@@ -67,6 +74,8 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
         self.pages = pages
+        self._clients: OrderedDict[int, socket.socket] = OrderedDict()
+        self._lock = threading.Lock()
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         self.address_family = family
         super().__init__((str(address[0]), port), _Handler)
@@ -75,6 +84,23 @@ class _Server(ThreadingHTTPServer):
         # HTTPServer's own asks the name service who we are, which takes seconds where there is none.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def process_request(self, request: Request, client_address: object) -> None:
+        """Answer in a thread of its own; the oldest client makes room."""
+        assert isinstance(request, socket.socket)
+        with self._lock:
+            if len(self._clients) >= MAX_CLIENTS:
+                _, oldest = self._clients.popitem(last=False)
+                with contextlib.suppress(OSError):  # it has just ended by itself
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._clients[id(request)] = request
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Request) -> None:
+        """Close a connection that was answered, or not."""
+        with self._lock:
+            self._clients.pop(id(request), None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Stay silent: a client that went away in the middle of an answer is no event worth a traceback."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -41,7 +42,7 @@ def configure_logging(service: str, level: str = "info", json: bool = False, *, 
         if json
         else [structlog.dev.ConsoleRenderer(colors=target.isatty())]
     )
-    handler = logging.StreamHandler(target)
+    handler = LineHandler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering]
@@ -62,6 +63,50 @@ def configure_logging(service: str, level: str = "info", json: bool = False, *, 
 def get_logger(name: str = "herd") -> structlog.stdlib.BoundLogger:
     """Return a logger: ``log.info("listening", port=7100)``. May be called before ``configure_logging``."""
     return structlog.stdlib.get_logger(name)
+
+
+class LineHandler(logging.Handler):
+    """Writes each record as one line; never raises, never waits for more than the write itself.
+
+    Loses lines: what cannot be written (a full disk, a terminal that went away) is dropped, and the next line that can says how many
+    were. Nothing is kept back in a buffer, which would fail once more when the process ends.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._num_lost = 0
+        self._torn = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record's line; called by ``logging`` under the handler's lock."""
+        try:
+            line = self.format(record)
+        except Exception:  # as every handler of the standard library: a record that cannot be shown must not end the process
+            self.handleError(record)
+            return
+        try:
+            self._write(line)
+        except (OSError, ValueError):  # ValueError: the stream was closed
+            self._num_lost += 1
+            return
+        if self._num_lost:
+            num_lost, self._num_lost = self._num_lost, 0
+            get_logger().warning("log lines were lost", num_lost=num_lost)
+
+    def _write(self, line: str) -> None:
+        try:
+            descriptor = self._stream.fileno()
+        except (OSError, ValueError):  # no file behind it, or closed
+            self._stream.write(line + "\n")
+            self._stream.flush()
+            return
+        data = f"{chr(10) * self._torn}{line}\n".encode(errors="backslashreplace")
+        while data:
+            # A disk that becomes full takes the part that fits, and complains at the next call.
+            written = os.write(descriptor, data)
+            self._torn = data[written - 1 : written] != b"\n"
+            data = data[written:]
 
 
 class LimitedWarnings:

@@ -1,8 +1,12 @@
 """The catalogue: every metric that any process exports, defined once. ``docs/metrics.md`` is generated from it.
 
 Prometheus adds ``job`` and ``instance`` to what it scrapes, so no metric here is labelled by pod, actor or host: thousands of
-actors stay scrapeable at about 30 series each, and series per task come from the learner alone. Every label but ``task`` (bounded
-by ``env.tasks``) and those of ``herd_process_info`` takes its values from a closed set, kept here.
+actors stay scrapeable at about 30 series each, and series per task come from the learner and the bandit alone. Every label but ``task``
+(bounded by ``env.tasks``), ``agent`` (by ``bandit.agents``), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info``
+takes its values from a closed set, kept here.
+
+The bandit has three series per agent, task and tile, and 17 more per agent and task: 57 games x (3 x 39 + 17) = 7,638 series, about
+0.5 MB and 35 ms of processor time a scrape of that one process.
 """
 
 from __future__ import annotations
@@ -10,19 +14,37 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Service = Literal["actor", "learner", "paramserver"]
-EVERY_SERVICE: tuple[Service, ...] = ("actor", "learner", "paramserver")
+Service = Literal["actor", "learner", "paramserver", "bandit"]
+EVERY_SERVICE: tuple[Service, ...] = ("actor", "learner", "paramserver", "bandit")
+HANDLE_WEIGHTS: tuple[Service, ...] = ("actor", "learner", "paramserver")
+"""Make, move or use the network's weights."""
 
-DROP_REASONS = ("stale", "malformed", "inconsistent", "duplicate", "old_incarnation", "learner_restart", "shutdown", "other")
+DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
 """Why the learner never trained on an unroll."""
 MALFORMED_REASONS = ("header", "protocol", "array", "size", "compression", "digest", "unexpected", "other")
 """What was wrong with a message that was dropped unread."""
+REFUSAL_REASONS = ("protocol", "run", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "other")
+"""Why a message that could be read was not taken."""
+CONNECTIONS_CUT_BY = ("crowd", "unread")
+"""Why a server ended a connection."""
 PHASES = ("wait", "host_to_device", "forward_backward", "optimizer", "publish")
 """Where the learner's time goes; the phases of one update do not overlap."""
 STREAMS = ("unrolls", "weights")
 """The two conversations on the wire."""
+FILES = ("metrics.jsonl", "report.json", "lineage.json")
+"""What the learner leaves in the run directory beside its checkpoints."""
 ANSWERS = ("weights", "not_modified", "refused")
 """What the parameter server said to a request for weights."""
+REQUEST_KINDS = ("get_weights", "publish_slice", "publish_heartbeat", "lease_index", "release_index")
+"""What the parameter server is asked."""
+REQUEST_OUTCOMES = ("new", "repeated", "late", "evaluation", "refused")
+"""What the bandit made of a request: answered, answered again, older than one answered since, best temperatures, of no run of ours."""
+REPORT_OUTCOMES = ("accepted", "duplicate", "late", "unknown", "non_finite", "out_of_range")
+"""What the bandit made of a finished game."""
+
+
+AUTHENTICATION_FAILURES_BY = ("unknown_key", "revoked", "wrong_server_key", "mechanism", "incomplete", "protocol")
+"""Why somebody could not connect; docs/messaging.md, Security, says what each means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +107,7 @@ BYTES_IN = CounterMetric(
     name="herd_wire_received_bytes_total",
     help="Received, headers included, ZeroMQ's own framing excluded.",
     unit="bytes",
-    services=EVERY_SERVICE,
+    services=HANDLE_WEIGHTS,
     labels=("stream",),
     values=STREAMS,
 )
@@ -93,7 +115,7 @@ BYTES_OUT = CounterMetric(
     name="herd_wire_sent_bytes_total",
     help="Sent, headers included, ZeroMQ's own framing excluded.",
     unit="bytes",
-    services=EVERY_SERVICE,
+    services=HANDLE_WEIGHTS,
     labels=("stream",),
     values=STREAMS,
 )
@@ -105,23 +127,59 @@ MALFORMED_MESSAGES = CounterMetric(
     labels=("reason",),
     values=MALFORMED_REASONS,
 )
+REFUSED_MESSAGES = CounterMetric(
+    name="herd_wire_refused_messages_total",
+    help="Messages that were understood and not taken, by why; docs/messaging.md, What is refused, lists the reasons.",
+    unit="messages",
+    services=("learner", "paramserver"),
+    labels=("reason",),
+    values=REFUSAL_REASONS,
+)
+CONNECTIONS = GaugeMetric(
+    name="herd_wire_connections",
+    help="Connections to this server's socket, half-open ones among them.",
+    unit="connections",
+    services=("learner", "paramserver", "bandit"),
+)
+CONNECTIONS_CUT = CounterMetric(
+    name="herd_wire_connections_cut_total",
+    help="Connections that this server ended: one too many, or more bytes sent than can have been read.",
+    unit="connections",
+    services=("learner", "paramserver", "bandit"),
+    labels=("cause",),
+    values=CONNECTIONS_CUT_BY,
+)
+UNREAD_BYTES = GaugeMetric(
+    name="herd_wire_unread_bytes",
+    help="Received on this server's connections and not read as messages yet.",
+    unit="bytes",
+    services=("learner", "paramserver", "bandit"),
+)
+AUTHENTICATION_FAILURES = CounterMetric(
+    name="herd_wire_authentication_failures_total",
+    help="Handshakes with this server that failed, and messages of clients whose key was revoked, by reason.",
+    unit="failures",
+    services=("learner", "paramserver", "bandit"),
+    labels=("reason",),
+    values=AUTHENTICATION_FAILURES_BY,
+)
 WEIGHTS_LINEAGE = GaugeMetric(
     name="herd_weights_lineage",
     help="Lineage of the weights held: a restored checkpoint opens a new one.",
     unit="lineage",
-    services=EVERY_SERVICE,
+    services=HANDLE_WEIGHTS,
 )
 WEIGHTS_UPDATES = GaugeMetric(
     name="herd_weights_updates",
     help="Learner updates behind the weights held (learner: last published).",
     unit="updates",
-    services=EVERY_SERVICE,
+    services=HANDLE_WEIGHTS,
 )
 WEIGHTS_AGE = GaugeMetric(
     name="herd_weights_age_seconds",
     help="Since the weights held arrived (learner: since they were published); NaN before the first.",
     unit="seconds",
-    services=EVERY_SERVICE,
+    services=HANDLE_WEIGHTS,
 )
 
 # --- actor -------------------------------------------------------------------------------------------------------------------------
@@ -312,7 +370,7 @@ LEARNER_STARVED = CounterMetric(
 )
 LOSS = GaugeMetric(
     name="herd_learner_loss",
-    help="Of the last update, by term, as reduced by algorithm.loss_reduction.",
+    help="Of the last update, per valid agent step, by term, each with its cost: policy, value and entropy add up to total.",
     unit="nats or squared return",
     services=("learner",),
     labels=("term",),
@@ -359,6 +417,14 @@ CHECKPOINT_UPDATES = GaugeMetric(
     help="Learner updates behind the newest checkpoint.",
     unit="updates",
     services=("learner",),
+)
+WRITE_FAILURES = CounterMetric(
+    name="herd_learner_write_failures_total",
+    help="Times that a file of the run directory, other than a checkpoint, could not be written; the run goes on without.",
+    unit="writes",
+    services=("learner",),
+    labels=("file",),
+    values=FILES,
 )
 
 # --- learner: per task -------------------------------------------------------------------------------------------------------------
@@ -407,9 +473,17 @@ PARAMSERVER_ANSWERS = CounterMetric(
     labels=("answer",),
     values=ANSWERS,
 )
+PARAMSERVER_REQUESTS = CounterMetric(
+    name="herd_paramserver_requests_total",
+    help="Requests taken in, by kind; malformed ones are not among them.",
+    unit="messages",
+    services=("paramserver",),
+    labels=("kind",),
+    values=REQUEST_KINDS,
+)
 PARAMSERVER_VERSIONS = CounterMetric(
     name="herd_paramserver_versions_total",
-    help="Complete versions taken from learners.",
+    help="Complete versions taken, from learners (root) or from the parent (replica).",
     unit="versions",
     services=("paramserver",),
 )
@@ -427,9 +501,126 @@ PARAMSERVER_WEIGHTS_SIZE = GaugeMetric(
 )
 PARAMSERVER_LEASES = GaugeMetric(
     name="herd_paramserver_leased_indices",
-    help="Actor indices held by living actors.",
+    help="Actor indices held by living actors (root).",
     unit="indices",
     services=("paramserver",),
+)
+PARAMSERVER_UPSTREAM_ANSWERS = CounterMetric(
+    name="herd_paramserver_upstream_answers_total",
+    help="The parent's answers to this replica's questions for newer weights, by kind (replica).",
+    unit="messages",
+    services=("paramserver",),
+    labels=("answer",),
+    values=ANSWERS,
+)
+PARAMSERVER_UPSTREAM_SILENCE = GaugeMetric(
+    name="herd_paramserver_upstream_silence_seconds",
+    help="Since the parent last answered, or since the start where it never did (replica). Part of a second while it lives.",
+    unit="seconds",
+    services=("paramserver",),
+)
+PARAMSERVER_RELAYED = GaugeMetric(
+    name="herd_paramserver_relayed_requests",
+    help="Index requests passed on to the parent and not answered yet (replica).",
+    unit="messages",
+    services=("paramserver",),
+)
+
+# --- bandit ------------------------------------------------------------------------------------------------------------------------
+BANDIT_REQUESTS = CounterMetric(
+    name="herd_bandit_requests_total",
+    help="Requests for temperatures, by what became of them; malformed ones are not among them.",
+    unit="messages",
+    services=("bandit",),
+    labels=("outcome",),
+    values=REQUEST_OUTCOMES,
+)
+BANDIT_REPORTS = CounterMetric(
+    name="herd_bandit_reports_total",
+    help="Finished games that actors reported, by what became of the report; only accepted ones change anything.",
+    unit="episodes",
+    services=("bandit",),
+    labels=("outcome",),
+    values=REPORT_OUTCOMES,
+)
+BANDIT_REUSED = CounterMetric(
+    name="herd_bandit_reused_temperatures_total",
+    help="Accepted games that an actor played under its last temperature, because no answer came in time.",
+    unit="episodes",
+    services=("bandit",),
+)
+BANDIT_TEMPERATURE = HistogramMetric(
+    name="herd_bandit_inverse_temperature",
+    help="1/tau handed out for training since this process started.",
+    unit="1",
+    services=("bandit",),
+    labels=("agent", "task"),
+    buckets=(0, 0.25, 0.5, 1, 1.5, 2, 3, 5, 8, 12, 18, 25, 35, 50),  # about two tiles each, in the middle of the row
+)
+BANDIT_TILE_VALUE = GaugeMetric(
+    name="herd_bandit_tile_value",
+    help="Mean over the bandits of a tile's value. Tile i holds log(1 + 1/tau) from i x tile_accuracy on, counted from the left boundary.",
+    unit="return",
+    services=("bandit",),
+    labels=("agent", "task", "tile"),
+)
+BANDIT_TILE_REPORTS = CounterMetric(
+    name="herd_bandit_tile_reports_total",
+    help="Games counted, by the tile of their temperature, since the run began.",
+    unit="episodes",
+    services=("bandit",),
+    labels=("agent", "task", "tile"),
+)
+BANDIT_TILE_VOTES = CounterMetric(
+    name="herd_bandit_votes_total",
+    help="Candidates that bandits proposed, by tile, since the run began: one of them is drawn for each temperature.",
+    unit="candidates",
+    services=("bandit",),
+    labels=("agent", "task", "tile"),
+)
+BANDIT_RESTORED = GaugeMetric(
+    name="herd_bandit_restored_episodes",
+    help="Games counted in the state that this process started from; 0 for a fresh one.",
+    unit="episodes",
+    services=("bandit",),
+)
+BANDIT_SNAPSHOTS = CounterMetric(
+    name="herd_bandit_snapshots_written_total",
+    help="States complete on disk.",
+    unit="snapshots",
+    services=("bandit",),
+)
+BANDIT_FILE_FAILURES = CounterMetric(
+    name="herd_bandit_file_failures_total",
+    help="Times that the state or the history could not be written; the service goes on.",
+    unit="failures",
+    services=("bandit",),
+    labels=("file",),
+    values=("state.json", "history.jsonl"),
+)
+BANDIT_SNAPSHOT_AGE = GaugeMetric(
+    name="herd_bandit_snapshot_age_seconds",
+    help="Since the state was last written, or restored: what a kill now would cost. NaN before either.",
+    unit="seconds",
+    services=("bandit",),
+)
+BANDIT_CLIENTS = GaugeMetric(
+    name="herd_bandit_remembered_clients",
+    help="Clients whose last request is remembered, so that it counts once.",
+    unit="clients",
+    services=("bandit",),
+)
+BANDIT_BYTES_IN = CounterMetric(
+    name="herd_bandit_received_bytes_total",
+    help="Received, headers included, ZeroMQ's own framing excluded.",
+    unit="bytes",
+    services=("bandit",),
+)
+BANDIT_BYTES_OUT = CounterMetric(
+    name="herd_bandit_sent_bytes_total",
+    help="Sent, headers included, ZeroMQ's own framing excluded.",
+    unit="bytes",
+    services=("bandit",),
 )
 
 CATALOGUE: tuple[Metric, ...] = tuple(entry for entry in list(globals().values()) if isinstance(entry, Metric))

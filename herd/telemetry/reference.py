@@ -15,13 +15,15 @@ Generated from `herd/telemetry/metric_names.py` by `python -m herd.telemetry.ref
 
 Every process serves `/metrics` (Prometheus text), `/healthz` (200 while its main loop goes round) and `/readyz` (200 once it does
 its work) on `<service>.metrics_port`. Prometheus' own `job` and `instance` labels tell processes apart: no metric is labelled by
-pod, actor or host. An actor exports at most 30 series; series per task come from the learner only.
+pod, actor or host. An actor exports at most 30 series; series per task come from the learner and the bandit only.
 """
 
 
 def render_reference() -> str:
-    """Return ``docs/metrics.md`` as Markdown: one table for all processes, one per service."""
+    """Return ``docs/metrics.md`` as Markdown: one table for all processes, one for what some share, one per service."""
     sections = [("Every process", names.EVERY_SERVICE)]
+    shared = dict.fromkeys(metric.services for metric in names.CATALOGUE if 1 < len(metric.services) < len(names.EVERY_SERVICE))
+    sections += [(" and ".join(services).capitalize(), services) for services in shared]
     sections += [(service.capitalize(), (service,)) for service in names.EVERY_SERVICE]
     return "\n".join([_HEAD, *(_section(title, services) for title, services in sections)])
 

@@ -57,7 +57,7 @@ class Telemetry:
         self._endpoint: HttpEndpoint | None = None
         self._last_beat = clock()
         self._ready = False
-        self._unready_reason = "starting"
+        self._readiness = "starting"
         self._weights_at: float | None = None
         self._export_process(run)
 
@@ -104,8 +104,8 @@ class Telemetry:
         return self.heartbeat_age_seconds <= self._alive_seconds
 
     def set_ready(self, ready: bool, reason: str = "") -> None:
-        """Set what ``/readyz`` answers from now on; ``reason`` tells the operator what is still missing."""
-        self._unready_reason = reason
+        """Set what ``/readyz`` answers from now on; ``reason`` tells the operator what is still missing, or what to know all the same."""
+        self._readiness = reason
         self._ready = ready
 
     def exposition(self) -> bytes:
@@ -138,7 +138,10 @@ class Telemetry:
         return Reply.line(503, f"the main loop has been silent for {age:.1f} s; the limit is {self._alive_seconds:g} s")
 
     def _readyz(self) -> Reply:
-        return Reply.line(200, "ok") if self._ready else Reply.line(503, f"not ready: {self._unready_reason or 'no reason given'}")
+        reason = self._readiness
+        if self._ready:
+            return Reply.line(200, f"ok: {reason}" if reason else "ok")
+        return Reply.line(503, f"not ready: {reason or 'no reason given'}")
 
     def _export_process(self, run: str) -> None:
         process = psutil.Process()
@@ -147,7 +150,8 @@ class Telemetry:
         self.read(names.PROCESS_RESIDENT_MEMORY, lambda: float(process.memory_info().rss))
         self.read(names.PROCESS_CPU, lambda: sum(process.cpu_times()[:2]))
         self.read(names.HEARTBEAT_AGE, lambda: self.heartbeat_age_seconds)
-        self.read(names.WEIGHTS_AGE, lambda: float("nan") if self._weights_at is None else self._clock() - self._weights_at)
+        if self.service in names.HANDLE_WEIGHTS:
+            self.read(names.WEIGHTS_AGE, lambda: float("nan") if self._weights_at is None else self._clock() - self._weights_at)
 
     def _instrument(self, kind: type[Instrument], metric: names.Metric, labels: Mapping[str, str]) -> Instrument:
         values = self._label_values(metric, labels)

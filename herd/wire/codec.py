@@ -27,15 +27,26 @@ MIN_COMPRESSED_BYTES = 4096
 """Smaller arrays travel raw: 32 unrolls of every field but frames, logits and core state take less, and a call costs about 2 us."""
 
 
+MAX_REASON_CHARACTERS = 200
+"""Of what is said about a malformed message: a reason may quote it."""
+
+
+def printable(text: str, max_characters: int) -> str:
+    """Return the beginning of ``text`` in printable ASCII: a stranger's words must not steer a terminal or forge a line of the log."""
+    text = text[:max_characters]
+    return (text if text.isascii() and text.isprintable() else ascii(text)[1:-1])[:max_characters]
+
+
 class MalformedMessage(Exception):  # noqa: N818  it names the thing that was received
     """A message breaks the protocol.
 
-    ``reason`` is one short line for the log; ``label`` is its kind, of the few that telemetry counts by.
+    ``reason`` is one short line for the log, printable whatever the message held; ``label`` is its kind, of the few that telemetry
+    counts by.
     """
 
     def __init__(self, reason: str, label: str = "header") -> None:
-        super().__init__(reason)
-        self.reason = reason
+        self.reason = printable(reason, MAX_REASON_CHARACTERS)
+        super().__init__(self.reason)
         self.label = label
 
 
@@ -94,7 +105,7 @@ def decode_header(frame: Frame) -> Message:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part)[:64] for part in first["loc"][:4])
-        raise MalformedMessage(f"header {where or 'map'}: {first['msg']}"[:200]) from error
+        raise MalformedMessage(f"header {where or 'map'}: {first['msg']}") from error
 
 
 def read_arrays(message: Unrolls, frames: Sequence[Frame], layout: UnrollLayout, out: Mapping[str, Array]) -> None:

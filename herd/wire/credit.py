@@ -9,6 +9,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
+MAX_SESSIONS = 16_384
+"""Four times the 4,000 actors that the system is meant for; bounds memory against a client that invents actors (1 kB each)."""
+
 
 class Grant(NamedTuple):
     """Tell ``peer`` that its cumulative grant is now ``granted_unrolls``."""
@@ -35,19 +38,23 @@ class _Peer:
 class CreditPool:
     """Grants a fixed number of unrolls among peers: first come, first served, one message's worth at a time."""
 
-    def __init__(self, capacity: int, *, expires_seconds: float) -> None:
+    def __init__(self, capacity: int, *, expires_seconds: float, max_sessions: int = MAX_SESSIONS) -> None:
         """Start with nobody.
 
         Args:
             capacity: unrolls that may be granted, queued or in flight.
             expires_seconds: a peer silent this long is forgotten and its credit returns.
+            max_sessions: peers that may be known at once, see ``place_for``.
 
         """
         self._capacity = capacity
         self._expires_seconds = expires_seconds
+        self._max_sessions = max_sessions
         # Ordered by last_heard, oldest first, so that expiry looks only at who is due.
         self._peers: OrderedDict[bytes, _Peer] = OrderedDict()
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
+        # Peers that have sent no unrolls yet, oldest session first: only these make room for others.
+        self._newcomers: OrderedDict[bytes, None] = OrderedDict()
         self._granted_unused = 0
         self._held = 0
 
@@ -80,10 +87,25 @@ class CreditPool:
         """Tell whether ``peer`` has a session; without one its messages are answered ``HelloRequired``."""
         return peer in self._peers
 
+    def is_silent_since(self, peer: bytes, moment: float) -> bool:
+        """Tell whether ``peer`` has a session and was not heard after ``moment``."""
+        known = self._peers.get(peer)
+        return known is not None and known.last_heard <= moment
+
     def granted(self, peer: bytes) -> int:
         """Return the cumulative grant of ``peer`` in its session, 0 without one."""
         known = self._peers.get(peer)
         return known.granted if known is not None else 0
+
+    def place_for(self, peer: bytes) -> bytes | None:
+        """Return whom to say goodbye to before ``peer`` says hello: None for nobody, ``peer`` itself if it must be turned away.
+
+        Where all places are taken, the session that has waited longest without sending an unroll makes room. Strangers can crowd
+        each other out, and actors that begin, but no actor that has begun.
+        """
+        if peer in self._peers or len(self._peers) < self._max_sessions:
+            return None
+        return next(iter(self._newcomers), peer)
 
     def on_hello(self, peer: bytes, max_unrolls: int, now: float) -> list[Grant]:
         """Open a session for ``peer``, counters at 0, and take back what an earlier session had not used.
@@ -99,6 +121,7 @@ class CreditPool:
             raise ValueError(f"messages of {max_unrolls} unrolls never fit the learner's queue of {self._capacity}")
         self._forget(peer)
         self._peers[peer] = _Peer(max_unrolls, now)
+        self._newcomers[peer] = None
         return self._grant()
 
     def on_credit_request(self, peer: bytes, wanted_unrolls: int, now: float) -> list[Grant]:
@@ -127,6 +150,7 @@ class CreditPool:
         if known is None or num_unrolls > known.unused:
             return False
         known.received += num_unrolls
+        self._newcomers.pop(peer, None)
         self._granted_unused -= num_unrolls
         self._held += num_unrolls
         return True
@@ -169,6 +193,7 @@ class CreditPool:
         if known is not None:
             self._granted_unused -= known.unused
             self._waiting.pop(peer, None)
+            self._newcomers.pop(peer, None)
 
     def _grant(self) -> list[Grant]:
         """Grant whole requests from the front of the queue; the first that does not fit makes the others wait, so nobody starves."""

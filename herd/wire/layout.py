@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from herd.config.contract import NO_ACTION
+
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 
@@ -84,7 +86,7 @@ class UnrollLayout:
             FieldSpec("inverse_temperature", f4, (steps,)),
             FieldSpec("policy_version", i8, (2, 2), minimum=0),
             FieldSpec("initial_core_state", f4, (2, self.core_size)),
-            FieldSpec("last_action", i4, (), minimum=-1, maximum=last_action),
+            FieldSpec("last_action", i4, (), minimum=NO_ACTION, maximum=last_action),
             FieldSpec("last_reward", f4, ()),
             FieldSpec("instructions", i2, (rows, self.instruction_length), minimum=0, maximum=last_word),
             FieldSpec("environment_slot", i4, (), minimum=0),

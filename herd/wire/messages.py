@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter
+from pydantic import AllowInfNan, BaseModel, ConfigDict, FailFast, Field, TypeAdapter
 
 PROTOCOL_VERSION = 1
 
@@ -27,7 +27,14 @@ SliceCount = Annotated[int, Field(ge=1, le=MAX_SLICES)]
 Version = tuple[Count, Count]
 """(lineage, learner_updates), ordered lexicographically."""
 Compression = Literal["none", "lz4", "zstd"]
+AnyFloat = Annotated[float, AllowInfNan(True)]
+"""May be NaN or infinite: one game gone wrong must not make a message unreadable that tells of others too."""
 DtypeCode = Literal["|u1", "|b1", "<i2", "<i4", "<i8", "<f4"]
+
+
+def actor_identity(actor_index: int, incarnation: int) -> str:
+    """Return the routing identity under which this incarnation of an actor speaks to the learner."""
+    return f"actor/{actor_index}/{incarnation:x}"
 
 
 class _Header(BaseModel):
@@ -138,7 +145,7 @@ class Rejected(_Header):
 
 
 class Refused(_Header):
-    """Learner or parameter server to anybody: we do not fit together."""
+    """Learner, parameter server or bandit to anybody: we do not fit together."""
 
     type: Literal["refused"] = "refused"
     request_id: Count | None = None
@@ -251,6 +258,60 @@ class ReleaseIndex(_Header):
     holder: Identifier
 
 
+class FinishedEpisode(_Header):
+    """One finished game, as the bandit wants to know it."""
+
+    task_id: Count
+    environment_slot: Count
+    episode_id: Count
+    inverse_temperature: AnyFloat
+    """1/tau that the whole game was played under."""
+    episode_return: AnyFloat
+    """Raw undiscounted sum of rewards."""
+    agent_steps: Count
+    reused: bool
+    """Played under the last temperature of its slot, for want of an answer in time."""
+
+
+class StartingEpisode(_Header):
+    """One game that needs a temperature."""
+
+    task_id: Count
+    environment_slot: Count
+    episode_id: Count
+
+
+class HandedTemperature(_Header):
+    """The temperature of one game."""
+
+    environment_slot: Count
+    episode_id: Count
+    inverse_temperature: Annotated[float, Field(ge=0.0)]
+
+
+class ExchangeTemperatures(_Header):
+    """Actor or evaluator to bandit: these games ended, these need temperatures."""
+
+    type: Literal["exchange_temperatures"] = "exchange_temperatures"
+    request_id: Number
+    """1, 2, ... within the incarnation; a request sent again keeps its number."""
+    run_id: Identifier
+    contract: Identifier
+    agent: Count
+    incarnation: Count
+    purpose: Literal["training", "evaluation"]
+    finished: Annotated[tuple[FinishedEpisode, ...], Field(max_length=MAX_EPISODES), FailFast()]
+    starting: Annotated[tuple[StartingEpisode, ...], Field(max_length=MAX_EPISODES), FailFast()]
+
+
+class Temperatures(_Header):
+    """Bandit to actor or evaluator."""
+
+    type: Literal["temperatures"] = "temperatures"
+    request_id: Number
+    handed: Annotated[tuple[HandedTemperature, ...], Field(max_length=MAX_EPISODES), FailFast()]
+
+
 Message = (
     Hello
     | Unrolls
@@ -273,6 +334,8 @@ Message = (
     | LeaseIndex
     | IndexLeased
     | ReleaseIndex
+    | ExchangeTemperatures
+    | Temperatures
 )
 
 MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])

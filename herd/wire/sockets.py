@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Self
 import zmq
 
 from herd.config.layers import SettingsError
-from herd.wire.connections import UNREAD_SLACK_BYTES, Connections, most_connections
+from herd.wire.connections import UNREAD_SLACK_BYTES, Connections, kernel_tells, most_connections
 from herd.wire.curve import MESSAGE_OVERHEAD_BYTES, Curve
 from herd.wire.handshakes import ClientConnection, Handshake, HandshakeMonitor
 from herd.wire.messages import MAX_HEADER_BYTES, MAX_SLICES
 from herd.wire.refusals import OncePerMinute, Refusals
+from herd.wire.routes import NAME_PROPERTY, Routes, peer_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,7 +135,10 @@ class _Socket:
         self._socket: zmq.Socket[bytes] = context.open(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, high_water_mark)
-        self._socket.setsockopt(zmq.RCVHWM, high_water_mark)
+        # A full queue stops libzmq from reading; if that peer then hangs up, its next heartbeat aborts our process ("!_io_error",
+        # libzmq 4.3.5, issues 3937 and 4767). So no queue is ever full: servers cut off who sends more than can be read, and a client
+        # has no more answers waiting than it asked for.
+        self._socket.setsockopt(zmq.RCVHWM, 0 if connections is None or kernel_tells() else high_water_mark)
         overhead = MESSAGE_OVERHEAD_BYTES if context.curve else 0
         self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_frame_bytes, MAX_HEADER_BYTES) + overhead)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MILLISECONDS)
@@ -204,9 +208,9 @@ class Router(_Socket):
     Loses data: messages that peers sent and this process had not received when it ends or a connection breaks;
     messages to a peer whose connection breaks. ``send`` to an unknown peer, or to one whose queue of
     ``high_water_mark`` messages is full, returns False and drops nothing that was queued before. Never blocks.
-    A reconnecting peer takes over its identity (ROUTER_HANDOVER). Memory is bounded by ``max_unread_bytes`` of messages that came and
-    were not read yet, whoever sent them, and by peers x ``high_water_mark`` answers that were not sent yet. With CURVE, what comes
-    from a client whose key was revoked since it connected is dropped and counted.
+    Of a peer that reconnects, the newest connection counts: answers go there, and what an older one still brings is dropped. Memory is
+    bounded by ``max_unread_bytes`` of messages that came and were not read yet, whoever sent them, and by peers x ``high_water_mark``
+    answers that were not sent yet. With CURVE, what comes from a client whose key was revoked since it connected is dropped and counted.
     """
 
     def __init__(
@@ -225,7 +229,7 @@ class Router(_Socket):
             context: the process's.
             bind_endpoint: such as ``tcp://127.0.0.1:7100``; port ``*`` takes a free one, see ``endpoint``.
             max_frame_bytes: a peer that announces a larger frame is disconnected.
-            high_water_mark: messages queued per peer and direction.
+            high_water_mark: answers queued per peer.
             max_unread_bytes: of all peers together, beyond which the one with most is disconnected; None for two of the largest frames
                 and what the kernel keeps.
             max_connections: at once; None for what the process's limit of descriptors allows.
@@ -240,11 +244,12 @@ class Router(_Socket):
             max_unread_bytes=max_unread_bytes or 2 * max(max_frame_bytes, MAX_HEADER_BYTES) + UNREAD_SLACK_BYTES,
         )
         """Who is connected, and how many were cut off."""
+        self._routes = Routes()
         super().__init__(context, zmq.ROUTER, max_frame_bytes, high_water_mark, self.connections)
         # A peer that sends and does not read keeps its connection alive, and the answers to it in memory.
         self._socket.setsockopt(zmq.TCP_MAXRT, HEARTBEAT_TIMEOUT_MILLISECONDS)
+        # Without ROUTER_HANDOVER: it leaves the older connection without a queue, which is as deadly as a full one.
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         try:
             self._authorised = context.secure_server(self._socket)
         except SettingsError:
@@ -263,14 +268,21 @@ class Router(_Socket):
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
         """Queue a message for ``peer``; False if it is unknown or its queue is full."""
-        return self._send([peer, *frames])
+        route = self._routes.route_to(peer)
+        if not self._send([route, *frames]):
+            return False
+        self.bytes_out -= len(route)  # it stays here
+        return True
 
     def receive(self) -> tuple[bytes, list[memoryview]] | None:
         """Return the next (peer, frames), at least one frame; None if none is waiting."""
         while (frames := self._receive()) is not None:
+            self.bytes_in -= len(frames[0])  # the route, which nobody sent
             self._account_for(frames)
             if len(frames) > 1 and self._may_speak(frames[1]):
-                return frames[0].bytes, [frame.buffer for frame in frames[1:]]
+                peer = self._routes.heard(frames[0].bytes, peer_name(frames[1]))
+                if peer is not None:
+                    return peer, [frame.buffer for frame in frames[1:]]
         return None
 
     def _account_for(self, frames: list[zmq.Frame]) -> None:
@@ -354,7 +366,8 @@ class Dealer(_Socket):
 
     def _open(self) -> None:
         super().__init__(self._context, zmq.DEALER, *self._limits)
-        self._socket.setsockopt(zmq.ROUTING_ID, self._routing_id)
+        # Not as ZeroMQ's own identity: two connections of one identity cannot be told apart, and may not be (see Router).
+        self._socket.setsockopt(zmq.METADATA, NAME_PROPERTY.encode() + b":" + self._routing_id)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MILLISECONDS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MILLISECONDS)

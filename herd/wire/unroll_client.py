@@ -23,6 +23,7 @@ from herd.wire.messages import (
     Rejected,
     Unrolls,
     Welcome,
+    actor_identity,
 )
 from herd.wire.outbox import UnrollOutbox
 from herd.wire.sockets import Context, Dealer
@@ -103,7 +104,7 @@ class UnrollClient:
         self._outbox: UnrollOutbox[list[Frame]] = UnrollOutbox()
         self._timer = RetryTimer(clock, random or Random())
         self._dealer = Dealer(
-            context, endpoint, routing_id=f"actor/{actor_index}/{self.incarnation:x}", max_frame_bytes=layout.max_frame_bytes(max_unrolls)
+            context, endpoint, routing_id=actor_identity(actor_index, self.incarnation), max_frame_bytes=layout.max_frame_bytes(max_unrolls)
         )
         self._generated_frames = 0
         self._request_id = 0

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from herd.process.allocator import ensure_tuned_allocator
-from herd.process.startup import StopRequest, fail, parse_settings
+from herd.process.signals import StopRequest
+
+if TYPE_CHECKING:
+    from herd.config.settings import RunSettings
 
 
 def main() -> int:
-    """Run one actor until SIGTERM; the exit code is 0, or 2 with one line where the settings cannot work."""
-    settings = parse_settings("actor", sys.argv[1:])
-    ensure_tuned_allocator("services.actor")
+    """Run one actor until SIGTERM. See ``run_service`` for the exit code."""
     stop = StopRequest()
-    from services.actor.actor import BadInputError, run  # noqa: PLC0415  torch loads only once the settings are known to be good
+    from herd.process.startup import run_service  # noqa: PLC0415  after the signals: reading settings takes part of a second
 
-    try:
-        run(settings, stop)
-    except BadInputError as error:
-        fail("actor", str(error))
-    return 0
+    return run_service("actor", _run, stop, tuned_allocator=True)
+
+
+def _run(settings: RunSettings, stop: StopRequest) -> None:
+    from services.actor.actor import run  # noqa: PLC0415  torch loads only once the settings are known to be good
+
+    run(settings, stop)
 
 
 if __name__ == "__main__":

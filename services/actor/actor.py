@@ -13,8 +13,9 @@ from herd.checkpoints.weights import decode_weights
 from herd.config.contract import contract_digest
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec, make_environments
-from herd.process.hardware import choose_precision, cpu_has_bfloat16
-from herd.process.startup import announce_process
+from herd.process.hardware import choose_precision, cpu_has_bfloat16, pin_to_cpu
+from herd.process.startup import BadInputError, announce_process
+from herd.telemetry import MetricsEndpointError
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
 from herd.telemetry.telemetry import Telemetry
 from herd.wire.index_client import IndexLease
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame, Observation
-    from herd.process.startup import StopRequest
+    from herd.process.signals import StopRequest
     from herd.wire.weights_client import WeightsFrame
 
     Arrays = dict[str, NDArray[np.generic]]
@@ -46,10 +47,6 @@ POLL_ROWS = 5
 DRAIN_SECONDS = 2.0
 """At a stop, for the acknowledgement of what was sent."""
 Version = tuple[int, int]
-
-
-class BadInputError(Exception):
-    """What the operator gave cannot work; one line."""
 
 
 class IndexLostError(Exception):
@@ -68,12 +65,14 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """Act until the signal.
 
     Raises:
-        BadInputError: unknown task.
+        BadInputError: unknown task, or the metrics port in use.
     """
+    if stop:
+        return  # asked while torch was imported: nothing was begun
     configure_logging("actor")
     try:
         actor = Actor(settings, stop)
-    except UnknownTaskError as error:
+    except (UnknownTaskError, MetricsEndpointError) as error:
         raise BadInputError(str(error)) from error
     try:
         if actor.wait_for_weights():
@@ -101,15 +100,19 @@ class Actor:
         self._num_environments = settings.actor.environments
         self._telemetry = Telemetry("actor", settings.name)
         self._meters = Meters(self._telemetry)
-        self._context = new_context()
+        self._context = new_context(settings.security)
         contract = contract_digest(settings, self._spec)
         self._lease: IndexLease | None = None
         index = settings.actor.index
         if index is None:
             self._lease = IndexLease(self._context, settings.actor.paramserver, run_id=settings.name)
-            index = self._lease.acquire(lambda: not stop)
+            index = self._lease.acquire(self._waits_for_index)
             if index is None:
+                self._lease.close()
+                self._context.term()
                 raise SystemExit(0)  # told to stop before there was an index: nothing was begun
+        if settings.actor.pin_to_cpu:
+            pin_to_cpu(index)
         self._client = UnrollClient(
             self._context,
             settings.actor.learner,
@@ -123,6 +126,7 @@ class Actor:
         self._meters.watch(self._client, self._num_environments)
         self._weights = WeightsClient(self._context, settings.actor.paramserver, run_id=settings.name, contract=contract)
         self._version: Version | None = None
+        self._weights_overdue = False
 
         first_slot = index * self._num_environments
         # A restarted actor must not play the games of the one before it again.
@@ -149,6 +153,11 @@ class Actor:
         announce_process(settings.directory, "actor", index, metrics_port=port)
         self._log.info("actor started", index=index, incarnation=self._client.incarnation)
 
+    def _waits_for_index(self) -> bool:
+        if self._lease is not None and self._lease.refused is not None:
+            warn_limited("index refused", "the parameter server gives this actor no index", reason=self._lease.refused)
+        return not self._stop
+
     def wait_for_weights(self) -> bool:
         """Wait for the first weights; False if told to stop before they came."""
         while not self._stop and self._version is None:
@@ -173,11 +182,13 @@ class Actor:
                     self._pull_weights(WAIT_SECONDS)
                     self._client.poll()
             else:
-                self._pull_weights(self._settings.actor.weights_timeout_seconds)
+                # Once an answer is overdue, unrolls go on without waiting for it: a server that is away costs fresh weights, not frames.
+                self._pull_weights(0.0 if self._weights_overdue else self._settings.actor.weights_timeout_seconds)
+                self._weights_overdue = self._weights.pending
             sent_version = self._version
             observation, unrolls = self._unroll(observation)
             asked_at = time.monotonic()
-            if not self._wait_for_credit():
+            if unrolls is None or not self._wait_for_credit():
                 break
             if time.monotonic() - asked_at > FRESH_SECONDS:
                 # The answer under way is of before the wait: take it, and ask again.
@@ -196,14 +207,16 @@ class Actor:
         self._telemetry.close()
         self._context.term()
 
-    def _unroll(self, observation: Observation) -> tuple[Observation, FinishedUnrolls]:
-        """T steps from ``observation`` under the policy held; returns the next observation too."""
+    def _unroll(self, observation: Observation) -> tuple[Observation, FinishedUnrolls | None]:
+        """T steps from ``observation`` under the policy held, None if told to stop on the way; returns the next observation too."""
         meters, builder, policy = self._meters, self._builder, self._policy
         assert self._version is not None
         builder.begin(self._arrays(), observation, policy.core_state, self._version)
         episodes: list[EpisodeReport] = []
         num_valid = 0
         for row in range(self._layout.unroll_length):
+            if self._stop:
+                return observation, None  # it could not be sent any more, and the rest of it may take longer than the grace period
             self._telemetry.beat()
             if row == self._layout.unroll_length - 1:
                 # Both answers arrive while the last step is taken, so that neither round trip costs time.
@@ -260,9 +273,14 @@ class Actor:
 
     def _pull_weights(self, timeout_seconds: float) -> None:
         """Take what is newer than the weights held; wait for the answer at most ``timeout_seconds``."""
+        deadline = time.monotonic() + timeout_seconds
         with self._meters.timed(self._meters.weights_wait_seconds):
             self._weights.request(self._version)
-            frame = self._weights.poll(timeout_seconds)
+            frame = self._weights.poll(min(timeout_seconds, WAIT_SECONDS))
+            while frame is None and self._weights.pending and not self._stop and time.monotonic() < deadline:
+                self._telemetry.beat()
+                self._client.poll()
+                frame = self._weights.poll(min(deadline - time.monotonic(), WAIT_SECONDS))
         if self._weights.refused is not None:
             warn_limited("weights refused", "the parameter server refuses this actor", reason=self._weights.refused)
         if frame is not None:

@@ -33,10 +33,10 @@ class Meters:
         """Export what the client counts."""
         read = self._telemetry.read
         read(names.ACTOR_BLOCKED, lambda: client.blocked_seconds)
-        read(names.ACTOR_UNACKNOWLEDGED, lambda: float(client.num_unacked))
         read(names.ACTOR_CREDIT, lambda: float(client.credit_unrolls))
         read(names.ACTOR_UNROLLS_RESENT, lambda: float(client.num_unrolls_resent))
         # An actor sends all its environments' unrolls in every message.
+        read(names.ACTOR_UNACKNOWLEDGED, lambda: float(client.num_unacked * num_environments))
         read(names.ACTOR_UNROLLS_REJECTED, lambda: float(client.num_rejected * num_environments))
         read(names.BYTES_IN, lambda: float(client.bytes_in), stream="unrolls")
         read(names.BYTES_OUT, lambda: float(client.bytes_out), stream="unrolls")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.config.contract import NO_ACTION
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.envs.api import Observation, Transition
     from herd.wire.layout import UnrollLayout
-
-NO_ACTION = -1
 
 
 class UnrollBuilder:

@@ -12,7 +12,7 @@ from herd.wire.codec import MalformedMessage, encode
 from herd.wire.credit import CreditPool
 from herd.wire.sockets import Poller, Router, Waker, new_context
 from herd.wire.weights_client import WeightsPublisher
-from services.learner.ingest import Ingest, Reply
+from services.learner.ingest import Ingest, Refusal, Reply
 
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
@@ -27,6 +27,8 @@ TICK_SECONDS = 0.25
 """Longest sleep: bounds how late silence is noticed and a heartbeat goes out."""
 MESSAGES_PER_TURN = 64
 """Read at most this many before weights and credit get their turn."""
+OPERATORS_REASONS = ("protocol", "run", "contract", "size", "full")
+"""Refusals that do not pass by themselves; the others are part of every reconnection."""
 
 
 class IoThread:
@@ -49,7 +51,7 @@ class IoThread:
             EndpointInUse: another process has the port.
         """
         learner = settings.learner
-        self._context = new_context()
+        self._context = new_context(settings.security)
         capacity = settings.credit_capacity
         self._router = Router(self._context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
         self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, contract=contract)
@@ -57,6 +59,8 @@ class IoThread:
         self._meters = meters
         self._credit = CreditPool(capacity, expires_seconds=learner.credit_expires_seconds)
         meters.watch_credit(self._credit)
+        meters.watch_refusals(self._context.refusals)
+        meters.watch_connections(self._router.connections)
         self.episodes: deque[EpisodeReport] = deque()
         """Finished games, for the training thread to take from the left."""
         self._ingest = Ingest(
@@ -69,6 +73,7 @@ class IoThread:
             credit=self._credit,
             on_episode=self.episodes.append,
             on_unrolls=meters.received,
+            on_refused=self._on_refused,
         )
         self._mailbox = threading.Lock()
         self._num_consumed = 0
@@ -128,6 +133,8 @@ class IoThread:
             self._empty_mailbox()
             self._receive()
             self._publisher.poll()
+            if self._publisher.refused is not None:
+                warn_limited("publication refused", "the parameter server takes no weights from here", reason=self._publisher.refused)
             now = time.monotonic()
             if now >= meter_at:
                 meter_at = now + 1.0
@@ -157,6 +164,11 @@ class IoThread:
                 warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason)
                 continue
             self._send(replies)
+
+    def _on_refused(self, reason: Refusal) -> None:
+        self._meters.refused(reason)
+        if reason in OPERATORS_REASONS:
+            warn_limited(f"refused {reason}", "refused an actor: its log says why", reason=reason)
 
     def _send(self, replies: list[Reply]) -> None:
         for reply in replies:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,12 @@ import torch
 from herd.algorithms.schedules import learning_rate_at
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import encode_weights
-from herd.config.contract import contract_digest
+from herd.config.origin import Origin
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec
 from herd.process.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
-from herd.process.startup import announce_process
+from herd.process.startup import BadInputError, announce_process
+from herd.telemetry import MetricsEndpointError
 from herd.telemetry.logs import configure_logging, get_logger
 from herd.telemetry.telemetry import Telemetry
 from herd.wire.run_layout import run_layout
@@ -23,37 +23,35 @@ from herd.wire.sockets import EndpointInUse
 from services.learner import snapshot
 from services.learner.batching import BatchAssembler
 from services.learner.io_thread import IoThread
-from services.learner.ledger import STALE, Ledger, LedgerSnapshot
-from services.learner.lineage import LineageError, open_lineage
+from services.learner.ledger import STALE
+from services.learner.lineage import LINEAGE_FILE, LineageError, open_lineage
 from services.learner.meters import Meters
 from services.learner.queue import QueuedUnroll, UnrollQueue
-from services.learner.statistics import RunStatistics
+from services.learner.run_files import RunFiles
 from services.learner.update import Update
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.config.settings import RunSettings
-    from herd.process.startup import StopRequest
+    from herd.process.signals import StopRequest
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it looks at signals and clocks again."""
-
-
-class BadInputError(Exception):
-    """What the operator gave cannot work; one line."""
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
     """Learn until ``settings.stop`` or the signal; leaves a checkpoint and report.json.
 
     Raises:
-        BadInputError: unknown task, port in use, or a checkpoint of another network.
+        BadInputError: unknown task, port in use, a run directory that cannot be used, or no checkpoint that can.
     """
+    if stop:
+        return  # asked while torch was imported: nothing was begun
     configure_logging("learner")
     try:
         learner = Learner(settings)
-    except (UnknownTaskError, EndpointInUse, CheckpointError, LineageError) as error:
+    except (UnknownTaskError, EndpointInUse, MetricsEndpointError, CheckpointError, LineageError) as error:
         raise BadInputError(str(error)) from error
     with learner:
         learner.train(stop)
@@ -74,40 +72,53 @@ class Learner:
     def __init__(self, settings: RunSettings) -> None:
         self._settings = settings
         self._run_dir: Path = settings.directory
-        self._run_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self._run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInputError(f"{self._run_dir}: cannot be made: {error.strerror or error}") from error
         torch.set_num_threads(settings.learner.threads or usable_cpus())
         self._log = get_logger()
         spec = environment_spec(settings.env)
-        self._contract = contract_digest(settings, spec)
+        self._origin = Origin.of(settings, spec)
         layout = run_layout(settings, spec)
         device, precision = choose_device(settings)
         self._device = device
 
         self._update = Update(settings, spec, device, precision)
         self._batches = BatchAssembler(layout, settings, device)
-        checkpoint = snapshot.load_newest(self._run_dir) if settings.resume else None
+        checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume else None
+        self._statistics, self._ledger, least_lineage = snapshot.restore_counters(checkpoint, spec)
         if checkpoint is not None:
-            snapshot.restore(checkpoint, self._update, contract=self._contract, replay=self._batches.replay)
+            snapshot.restore(checkpoint, self._update, replay=self._batches.replay)
             self._log.info("resumed", checkpoint=str(checkpoint.path))
-        state = checkpoint.state if checkpoint is not None else None
-        self._statistics = RunStatistics(spec, state["statistics"] if state else None)
-        self._ledger = Ledger(LedgerSnapshot.from_json(state["ledger"]) if state else None)
-        self._lineage = open_lineage(self._run_dir, at_least=state["lineage"] + 1 if state else 0)
 
         self._credit_bounds_lag = settings.actor.credit == "before_unroll"
         self._telemetry = Telemetry("learner", settings.name)
         self._queue = UnrollQueue(layout)
-        self._meters = Meters(self._telemetry, spec, self._ledger, self._queue, self._statistics)
+        self._meters = Meters(
+            self._telemetry,
+            spec=spec,
+            algorithm=settings.algorithm,
+            ledger=self._ledger,
+            queue=self._queue,
+            statistics=self._statistics,
+        )
+        self._files = RunFiles(self._run_dir, self._meters.write_failed)
+        self._lineage = self._open_lineage(least_lineage)
         self._io = IoThread(
             settings,
-            contract=self._contract,
+            contract=self._origin.contract,
             layout=layout,
             spec=spec,
             ledger=self._ledger,
             queue=self._queue,
             meters=self._meters,
         )
-        port = self._telemetry.serve(settings.learner.metrics_host, settings.learner.metrics_port)
+        try:
+            port = self._telemetry.serve(settings.learner.metrics_host, settings.learner.metrics_port)
+        except MetricsEndpointError:
+            self._io.close()
+            raise
         announce_process(self._run_dir, "learner", 0, metrics_port=port)
 
     def __enter__(self) -> Learner:
@@ -232,11 +243,14 @@ class Learner:
         newer = self._io.newer_lineage
         if newer is not None and newer >= self._lineage:
             # The parameter server outlived this run directory: go beyond what it holds, so that actors follow.
-            self._lineage = open_lineage(self._run_dir, at_least=newer + 1)
+            self._lineage = self._open_lineage(newer + 1)
         dtype = torch.bfloat16 if self._settings.learner.weights_dtype == "bfloat16" else torch.float32
         payload = encode_weights(self._update.agent.state_dict(), dtype)
         self._io.publish(self._lineage, self._statistics.learner_updates, payload)
         self._telemetry.set_weights_version(self._lineage, self._statistics.learner_updates)
+
+    def _open_lineage(self, at_least: int) -> int:
+        return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE_FILE, error))
 
     def _log_point(self, session_seconds: float) -> None:
         point = self._statistics.point(
@@ -244,15 +258,15 @@ class Learner:
             frames_per_second=self._meters.frames_per_second(),
             learning_rate=self._learning_rate(),
         )
-        with (self._run_dir / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(point) + "\n")
+        self._files.add_point(point)
+        self._files.keep_lineage(self._lineage)
 
     def _checkpoint(self, session_seconds: float) -> None:
         try:
             path = snapshot.save(
                 self._run_dir,
                 self._update,
-                contract=self._contract,
+                origin=self._origin,
                 learner_updates=self._statistics.learner_updates,
                 lineage=self._lineage,
                 ledger=self._ledger.snapshot().as_json(),
@@ -270,6 +284,4 @@ class Learner:
 
     def _write_report(self, session_seconds: float, training_seconds: float) -> None:
         report = self._statistics.report(self._ledger.snapshot(), session_seconds=session_seconds, training_seconds=training_seconds)
-        temporary = self._run_dir / "report.json.tmp"
-        temporary.write_text(json.dumps(report, indent=2) + "\n")
-        temporary.replace(self._run_dir / "report.json")
+        self._files.write_report(report)

@@ -22,7 +22,8 @@ STALE = "stale"
 
 
 MAX_ACCOUNTS = 65_536
-"""Incarnations remembered, least recently heard ones forgotten first: 16 restarts of each of 4,000 actors, 8 MB."""
+"""Incarnations remembered: 16 restarts of each of 4,000 actors, 16 MB. Those without a session are forgotten first, the longest silent
+of them before the others; there are at most 16,384 sessions (``herd.wire.credit.MAX_SESSIONS``)."""
 
 ActorKey = tuple[int, int]
 """(actor_index, incarnation)."""
@@ -38,7 +39,7 @@ class Verdict(Enum):
     OUT_OF_SEQUENCE = auto()
     """Something before it is missing: the actor must say hello."""
     INCONSISTENT = auto()
-    """Its cumulative count is lower than what the actor reported before."""
+    """Its cumulative count cannot be: lower than what the actor reported before, or higher than all it can have sent since."""
 
 
 @dataclass(slots=True)
@@ -97,25 +98,41 @@ class Ledger:
         self._in_flight = 0
         self._dropped: Counter[str] = Counter(restored.dropped)
         self._accounts = OrderedDict((key, Account(*account)) for key, account in restored.accounts.items())
+        # Who is in a session, and the sequence before the oldest that it can still send. Kept apart from the accounts, which only
+        # a message that was taken may make or change: a hello costs nothing.
+        self._sessions: dict[ActorKey, int] = {}
         if restored.in_flight:
             self._dropped[LEARNER_RESTART] += restored.in_flight
 
     def on_hello(self, actor: ActorKey, oldest_sequence: int) -> int:
-        """The last sequence taken from ``actor``, moved up to just before the oldest message that it can still send."""
+        """The last sequence taken from ``actor``, moved up to just before the oldest message that it can still send. Opens its session."""
         with self._lock:
-            account = self._heard(actor)
-            account.sequence = max(account.sequence, oldest_sequence - 1)
-            return account.sequence
+            known = self._accounts.get(actor)
+            accepted = max(known.sequence if known is not None else 0, oldest_sequence - 1)
+            self._sessions[actor] = accepted
+            return accepted
 
-    def judge(self, actor: ActorKey, *, sequence: int, generated: int, num_frames: int) -> Verdict:
-        """Whether a message with this header is to be taken; changes nothing."""
+    def on_session_end(self, actor: ActorKey) -> None:
+        """``actor`` is no longer in a session; its account stays while there is room."""
+        with self._lock:
+            self._sessions.pop(actor, None)
+            if actor in self._accounts:
+                self._accounts.move_to_end(actor)
+
+    def judge(self, actor: ActorKey, *, sequence: int, generated: int, num_frames: int, most_frames: int = 2**63 - 1) -> Verdict:
+        """Whether a message with this header is to be taken; changes nothing.
+
+        ``most_frames`` is what one message of this actor can hold: it bounds what the skipped ones can have held.
+        """
         with self._lock:
             account = self._accounts.get(actor, Account())
-            if sequence <= account.sequence:
+            accepted = max(account.sequence, self._sessions.get(actor, 0))
+            if sequence <= accepted:
                 return Verdict.DUPLICATE
-            if sequence > account.sequence + 1:
+            if sequence > accepted + 1:
                 return Verdict.OUT_OF_SEQUENCE
-            if generated < account.generated + num_frames:
+            num_missing = generated - account.generated - num_frames
+            if not 0 <= num_missing <= (accepted - account.sequence) * most_frames:
                 return Verdict.INCONSISTENT
             return Verdict.NEXT
 
@@ -125,7 +142,7 @@ class Ledger:
         Frames that its cumulative count holds beyond what is known were acknowledged by a learner that then died.
         """
         with self._lock:
-            account = self._heard(actor)
+            account = self._account(actor)
             num_missing = generated - account.generated - num_frames
             account.sequence, account.generated = sequence, generated
             self._generated += num_frames + num_missing
@@ -154,9 +171,19 @@ class Ledger:
             accounts = {key: (account.sequence, account.generated) for key, account in self._accounts.items()}
             return LedgerSnapshot(self._generated, self._consumed, self._in_flight, dict(self._dropped), accounts)
 
-    def _heard(self, actor: ActorKey) -> Account:
+    def totals(self) -> LedgerSnapshot:
+        """A snapshot without accounts: cheap, however many there are."""
+        with self._lock:
+            return LedgerSnapshot(self._generated, self._consumed, self._in_flight, dict(self._dropped))
+
+    def _account(self, actor: ActorKey) -> Account:
         account = self._accounts.setdefault(actor, Account())
         self._accounts.move_to_end(actor)
-        if len(self._accounts) > MAX_ACCOUNTS:
-            self._accounts.popitem(last=False)
+        # Ends: there are fewer sessions than accounts may be. One in a session goes to the back, so that each is passed over once a round.
+        while len(self._accounts) > MAX_ACCOUNTS:
+            oldest = next(iter(self._accounts))
+            if oldest in self._sessions:
+                self._accounts.move_to_end(oldest)
+            else:
+                del self._accounts[oldest]
         return account

@@ -8,38 +8,76 @@ first checkpoint.
 from __future__ import annotations
 
 import json
-import os
+import time
 from typing import TYPE_CHECKING
 
+from herd.process.files import replace_file
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 LINEAGE_FILE = "lineage.json"
 
 
 class LineageError(Exception):
-    """The file that remembers lineages is damaged; one line."""
+    """The file that remembers lineages is damaged, or cannot be made; one line."""
 
 
-def open_lineage(run_dir: Path, at_least: int = 0) -> int:
+def open_lineage(
+    run_dir: Path,
+    at_least: int = 0,
+    *,
+    on_failure: Callable[[OSError], None] | None = None,
+    now: Callable[[], float] = time.time,
+) -> int:
     """Take the next lineage (from 1 on, and not below ``at_least``) and put it on disk before anyone sees it.
 
+    Where the disk cannot take it, the next number would be given again at the next start. The clock's milliseconds are taken instead:
+    far beyond every number counted, and others at every start. ``on_failure`` is told; ``keep_lineage`` puts it on disk later.
+
     Raises:
-        LineageError: the file is there and damaged: going on without it could give one number two meanings.
-        OSError: the directory cannot be written.
+        LineageError: the file is there and damaged: going on without it could give one number two meanings; or this run has none
+            yet and it cannot be written: a run that cannot leave anything should not begin.
     """
+    last = _read(run_dir)
+    lineage = max((last or 0) + 1, at_least)
+    try:
+        _write(run_dir, lineage)
+    except OSError as error:
+        if last is None:
+            raise LineageError(f"{run_dir / LINEAGE_FILE}: cannot be written: {error.strerror or error}") from error
+        lineage = max(lineage, round(now() * 1000))
+        if on_failure is not None:
+            on_failure(error)
+    return lineage
+
+
+def keep_lineage(run_dir: Path, lineage: int) -> None:
+    """Put an open lineage on disk where it is not there yet, or was damaged since; costs one look at a small file.
+
+    Raises:
+        OSError: it still cannot be written.
+    """
+    try:
+        last = _read(run_dir) or 0
+    except LineageError:
+        last = 0
+    if last < lineage:
+        _write(run_dir, lineage)
+
+
+def _read(run_dir: Path) -> int | None:
     path = run_dir / LINEAGE_FILE
     try:
-        last = int(json.loads(path.read_text())["lineage"])
+        return int(json.loads(path.read_text())["lineage"])
     except FileNotFoundError:
-        last = 0
+        return None
+    except OSError as error:
+        raise LineageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise LineageError(f"{path}: does not hold a lineage; remove it, and the learner goes beyond its checkpoint's") from error
-    lineage = max(last + 1, at_least)
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        json.dump({"lineage": lineage}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    return lineage
+
+
+def _write(run_dir: Path, lineage: int) -> None:
+    replace_file(run_dir / LINEAGE_FILE, json.dumps({"lineage": lineage}))

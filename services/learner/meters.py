@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
+    from herd.config.settings import AlgorithmSettings
     from herd.telemetry.telemetry import Telemetry
+    from herd.wire.connections import Connections
     from herd.wire.credit import CreditPool
     from herd.wire.messages import EpisodeReport
+    from herd.wire.refusals import Refusals
     from services.learner.ledger import Ledger
     from services.learner.queue import QueuedUnroll, UnrollQueue
     from services.learner.statistics import RunStatistics
@@ -26,7 +30,16 @@ RATE_SECONDS = 5.0
 class Meters:
     """Called from the training thread, but for the first three methods, which the I/O thread calls."""
 
-    def __init__(self, telemetry: Telemetry, spec: EnvSpec, ledger: Ledger, queue: UnrollQueue, statistics: RunStatistics) -> None:
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        *,
+        spec: EnvSpec,
+        algorithm: AlgorithmSettings,
+        ledger: Ledger,
+        queue: UnrollQueue,
+        statistics: RunStatistics,
+    ) -> None:
         self._telemetry = telemetry
         self._statistics = statistics
         counter, gauge = telemetry.counter, telemetry.gauge
@@ -37,7 +50,8 @@ class Meters:
         self._updates = counter(names.LEARNER_UPDATES)
         self._phases = {phase: counter(names.UPDATE_PHASE, phase=phase) for phase in names.PHASES}
         self._starved = counter(names.LEARNER_STARVED)
-        self._losses = {term: gauge(names.LOSS, term=term) for term in ("total", "policy", "value", "entropy")}
+        costs = {"total": 1.0, "policy": 1.0, "value": algorithm.baseline_cost, "entropy": -algorithm.entropy_cost}
+        self._losses = {term: (gauge(names.LOSS, term=term), cost) for term, cost in costs.items()}
         self._entropy = gauge(names.ENTROPY)
         self._gradient_norm = gauge(names.GRADIENT_NORM)
         self._learning_rate = gauge(names.LEARNING_RATE)
@@ -53,10 +67,10 @@ class Meters:
         self._window: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
         self._frames_consumed = 0
         self._bytes: dict[str, tuple[int, int]] = {}
-        telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.snapshot().generated))
-        telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.snapshot().in_flight))
+        telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.totals().generated))
+        telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.totals().in_flight))
         for reason in names.DROP_REASONS:
-            telemetry.read(names.FRAMES_DROPPED, lambda reason=reason: float(ledger.snapshot().dropped.get(reason, 0)), reason=reason)  # type: ignore[misc]
+            telemetry.read(names.FRAMES_DROPPED, lambda reason=reason: float(ledger.totals().dropped.get(reason, 0)), reason=reason)  # type: ignore[misc]
         telemetry.read(names.QUEUE_DEPTH, lambda: float(len(queue)))
         self._replayed = counter(names.UNROLLS_REPLAYED)
         self._replay_unrolls = gauge(names.REPLAY_UNROLLS)
@@ -66,6 +80,18 @@ class Meters:
         self._telemetry.gauge(names.QUEUE_CAPACITY).set(credit.capacity)
         self._telemetry.read(names.CREDIT_OUTSTANDING, lambda: float(credit.granted_unused))
         self._telemetry.read(names.CONNECTED_ACTORS, lambda: float(credit.num_peers))
+
+    def watch_connections(self, connections: Connections) -> None:
+        """Export who is connected, and who was cut off."""
+        self._telemetry.read(names.CONNECTIONS, lambda: float(len(connections)))
+        self._telemetry.read(names.UNREAD_BYTES, lambda: float(connections.unread_bytes))
+        for cause in names.CONNECTIONS_CUT_BY:
+            self._telemetry.read(names.CONNECTIONS_CUT, partial(connections.count_cut, cause), cause=cause)
+
+    def watch_refusals(self, refusals: Refusals) -> None:
+        """Export who could not connect."""
+        for reason in names.AUTHENTICATION_FAILURES_BY:
+            self._telemetry.read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
 
     # -- I/O thread
 
@@ -79,6 +105,10 @@ class Meters:
     def malformed(self, reason: str) -> None:
         """A message was dropped unread."""
         self._telemetry.counter(names.MALFORMED_MESSAGES, reason=reason).inc()
+
+    def refused(self, reason: str) -> None:
+        """A message was understood and not taken."""
+        self._telemetry.counter(names.REFUSED_MESSAGES, reason=reason).inc()
 
     def wire_bytes(self, stream: str, bytes_in: int, bytes_out: int) -> None:
         """Totals of a socket so far."""
@@ -128,8 +158,8 @@ class Meters:
         self._updates.inc()
         for phase, seconds in phase_seconds.items():
             self._phases[phase].inc(seconds)
-        for term, gauge in self._losses.items():
-            gauge.set(getattr(update.losses, term))
+        for term, (gauge, cost) in self._losses.items():
+            gauge.set(cost * getattr(update.losses, term))
         self._entropy.set(update.losses.entropy)
         self._gradient_norm.set(update.gradient_norm)
         self._learning_rate.set(learning_rate)
@@ -153,3 +183,7 @@ class Meters:
     def checkpoint_failed(self) -> None:
         """A checkpoint could not be written."""
         self._telemetry.counter(names.CHECKPOINT_FAILURES).inc()
+
+    def write_failed(self, file: str) -> None:
+        """A file of the run directory could not be written."""
+        self._telemetry.counter(names.WRITE_FAILURES, file=file).inc()

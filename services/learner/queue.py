@@ -2,14 +2,15 @@
 
 Messages are decoded straight into a `Block`: preallocated arrays for all unrolls of one message. The training thread
 takes unrolls first-in-first-out, one by one, so that a policy-lag bound holds at the moment of consumption. A block's
-memory is used again once all of its unrolls are taken. What may wait is bounded by the credit that was granted.
+memory is used again once all of its unrolls are taken. What may wait is bounded by the credit that was granted, and memory by
+twice that: blocks of one size are kept for messages of that size, but never more than were once in use.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,20 +57,25 @@ class UnrollQueue:
         self._layout = layout
         self._changed = threading.Condition()
         self._unrolls: deque[QueuedUnroll] = deque()
-        self._free_blocks: dict[int, list[Block]] = defaultdict(list)
+        # Longest unused first. Few: as many as messages fit the credit.
+        self._free_blocks: list[Block] = []
+        self._num_lent = 0
+        self._most_lent = 0
 
     def new_block(self, num_unrolls: int) -> Block:
         """Memory for a message; allocated once per message size and number in flight."""
         with self._changed:
-            free = self._free_blocks[num_unrolls]
-            if free:
-                return free.pop()
+            self._num_lent += num_unrolls
+            self._most_lent = max(self._most_lent, self._num_lent)
+            for position in range(len(self._free_blocks) - 1, -1, -1):
+                if self._free_blocks[position].num_unrolls == num_unrolls:
+                    return self._free_blocks.pop(position)
         return Block(self._layout.allocate(num_unrolls), num_unrolls)
 
     def give_back(self, block: Block) -> None:
         """Return a block whose message was refused."""
         with self._changed:
-            self._free_blocks[block.num_unrolls].append(block)
+            self._keep(block)
 
     def put(self, unrolls: list[QueuedUnroll]) -> None:
         """Append all unrolls of one block."""
@@ -108,7 +114,20 @@ class UnrollQueue:
                 block = unroll.block
                 block.num_pending -= 1
                 if block.num_pending == 0:
-                    self._free_blocks[block.num_unrolls].append(block)
+                    self._keep(block)
+
+    @property
+    def num_allocated(self) -> int:
+        """Unrolls that there is memory for, in use or free."""
+        return self._num_lent + sum(block.num_unrolls for block in self._free_blocks)
+
+    def _keep(self, block: Block) -> None:
+        self._num_lent -= block.num_unrolls
+        self._free_blocks.append(block)
+        # Messages of ever other sizes must not pile up blocks of each.
+        surplus = sum(free.num_unrolls for free in self._free_blocks) - self._most_lent
+        while surplus > 0:
+            surplus -= self._free_blocks.pop(0).num_unrolls
 
     def __len__(self) -> int:
         """Unrolls waiting."""

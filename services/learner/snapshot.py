@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from herd.checkpoints.store import Checkpoint, CheckpointError, load_checkpoint, newest_checkpoint, save_checkpoint
+from herd.checkpoints import store
+from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
 from herd.checkpoints.weights import load_into
+from services.learner.ledger import Ledger, LedgerSnapshot
+from services.learner.statistics import RunStatistics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from herd.config.contract import EnvSpec
+    from herd.config.origin import Origin
     from services.learner.replay import UnrollReplay
     from services.learner.update import Update
 
 CHECKPOINTS = "checkpoints"
 
 
+class Restored(NamedTuple):
+    """The counters that a learner begins with."""
+
+    statistics: RunStatistics
+    ledger: Ledger
+    least_lineage: int
+    """The lowest lineage that was not published yet, as far as the checkpoint knows."""
+
+
 def save(
     run_dir: Path,
     update: Update,
     *,
-    contract: str,
+    origin: Origin,
     learner_updates: int,
     lineage: int,
     ledger: dict[str, Any],
@@ -38,7 +52,7 @@ def save(
         CheckpointError: it could not be written; the one before stays.
     """
     state = {
-        "contract": contract,
+        **origin.as_json(),
         "learner_updates": learner_updates,
         "lineage": lineage,
         "ledger": ledger,
@@ -53,25 +67,55 @@ def save(
     return save_checkpoint(run_dir / CHECKPOINTS, learner_updates, tensors, state, keep)
 
 
-def load_newest(run_dir: Path) -> Checkpoint | None:
-    """The newest complete checkpoint of a run, None where there is none."""
-    path = newest_checkpoint(run_dir / CHECKPOINTS)
-    return None if path is None else load_checkpoint(path)
+def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
+    """The newest checkpoint of a run that is whole and its own, None where it has none at all.
+
+    Raises:
+        CheckpointError: there are some, and none can be used; one line that says why.
+    """
+
+    def accept(checkpoint: Checkpoint) -> None:
+        objection = origin.objection(checkpoint.state)
+        if objection is not None:
+            raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")
+
+    return store.load_newest(run_dir / CHECKPOINTS, accept)
 
 
-def restore(checkpoint: Checkpoint, update: Update, *, contract: str, replay: UnrollReplay | None) -> None:
+def restore_counters(checkpoint: Checkpoint | None, spec: EnvSpec) -> Restored:
+    """Counters and accounts of a checkpoint, or of a run that begins.
+
+    Raises:
+        CheckpointError: its state is not a learner's.
+    """
+    if checkpoint is None:
+        return Restored(RunStatistics(spec), Ledger(), 1)
+    state = checkpoint.state
+    try:
+        ledger = Ledger(LedgerSnapshot.from_json(state["ledger"]))
+        return Restored(RunStatistics(spec, state["statistics"]), ledger, int(state["lineage"]) + 1)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _not_a_learners(checkpoint, error) from error
+
+
+def restore(checkpoint: Checkpoint, update: Update, *, replay: UnrollReplay | None) -> None:
     """Set parameters, optimizer and random states.
 
     Raises:
-        CheckpointError: the checkpoint belongs to another network or environment.
+        CheckpointError: a tensor does not fit, or one is missing.
     """
-    if checkpoint.state["contract"] != contract:
-        raise CheckpointError(
-            f"{checkpoint.path}: made by another network or environment (contract {checkpoint.state['contract'][:12]}, "
-            f"this run has {contract[:12]}); resume with the configuration it was made with"
-        )
-    load_into(update.agent, checkpoint.tensors["model"])
-    update.load_optimizer_tensors(checkpoint.tensors["optimizer"])
-    torch.set_rng_state(checkpoint.tensors["random"]["torch"])
-    if replay is not None and checkpoint.state["replay_random"] is not None:
-        replay.random.bit_generator.state = checkpoint.state["replay_random"]
+    try:
+        load_into(update.agent, checkpoint.tensors["model"])
+        update.load_optimizer_tensors(checkpoint.tensors["optimizer"])
+        torch.set_rng_state(checkpoint.tensors["random"]["torch"])
+        if replay is not None and checkpoint.state.get("replay_random") is not None:
+            replay.random.bit_generator.state = checkpoint.state["replay_random"]
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from error
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise _not_a_learners(checkpoint, error) from error
+
+
+def _not_a_learners(checkpoint: Checkpoint, error: Exception) -> CheckpointError:
+    cause = " ".join(f"{type(error).__name__}: {error}".split())
+    return CheckpointError(f"{checkpoint.path}: is whole, but does not hold what a learner's checkpoint holds ({cause[:200]})")

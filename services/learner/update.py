@@ -15,6 +15,7 @@ from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
 from herd.algorithms.rewards import shape_rewards
 from herd.algorithms.rmsprop import RMSProp
 from herd.checkpoints.store import CheckpointError
+from herd.config.contract import NO_ACTION
 from herd.networks.agent import Agent
 from herd.networks.frame_stack import restack
 from herd.networks.torsos import recommended_micro_batch
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
 
-NO_ACTION = -1
 Batch = dict[str, Tensor]
 """Fields of docs/messaging.md, [B, ...] or [b, ...]."""
 

@@ -12,6 +12,7 @@ from herd.process.startup import BadInputError, announce_process
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
 from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.wire.connections import UNREAD_SLACK_BYTES
 from herd.wire.messages import Refused
 from herd.wire.sockets import Poller, Router, new_context
 from herd.wire.weights_client import MAX_SLICE_BYTES
@@ -166,6 +167,8 @@ class ParameterServer:
     def _serves(self, version: Version) -> None:
         """Tell everybody but the clients, who ask, that this version is visible."""
         self._meters.visible(version, self._store.num_bytes)
+        # A network does not grow: from its first version on it is known how much a publication can hold.
+        self._router.connections.allow(4 * self._store.num_bytes + 2 * UNREAD_SLACK_BYTES)
         if version.lineage != self._lineage:
             self._lineage = version.lineage
             self._log.info("serving a lineage", lineage=version.lineage, updates=version.updates)

@@ -11,7 +11,16 @@ import pytest
 import torch
 
 from herd.checkpoints import store
-from herd.checkpoints.store import CheckpointError, TornCheckpointError, load_checkpoint, newest_checkpoint, save_checkpoint
+from herd.checkpoints.store import (
+    CheckpointError,
+    ForeignCheckpointError,
+    TornCheckpointError,
+    load_checkpoint,
+    load_newest,
+    newest_checkpoint,
+    save_checkpoint,
+)
+from tests.failing_disks import fill, no_space_beyond, read_only, small_disk
 
 FILES = ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"]
 
@@ -97,7 +106,8 @@ def test_a_missing_file_makes_it_torn_and_the_one_before_is_taken(tmp_path, name
     assert one_line(refused)
     with caplog.at_level(logging.WARNING):
         assert newest_checkpoint(tmp_path) == first
-    assert f"{name} is missing" in caplog.text
+    (record,) = caplog.records
+    assert record.getMessage() == f"checkpoint passed over: {second}: {name} is missing; going on from {first}"
 
 
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
@@ -154,7 +164,13 @@ def test_a_folder_renamed_to_another_number_is_torn(tmp_path):
 def test_when_every_checkpoint_is_torn_the_run_does_not_silently_start_anew(tmp_path):
     for updates in (1, 2):
         (save(tmp_path, updates) / "state.json").unlink()
-    with pytest.raises(TornCheckpointError, match=r"000000000002: state\.json is missing"):
+    with pytest.raises(CheckpointError, match="none of 2 checkpoints can be used") as refused:
+        newest_checkpoint(tmp_path)
+    for updates in (1, 2):
+        assert f"{tmp_path / f'{updates:012d}'}: state.json is missing" in str(refused.value)
+    assert one_line(refused)
+    shutil.rmtree(tmp_path / f"{2:012d}")
+    with pytest.raises(TornCheckpointError, match=r"000000000001: state\.json is missing"):
         newest_checkpoint(tmp_path)
 
 
@@ -333,6 +349,139 @@ def test_an_unreadable_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, 
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read: Permission denied"):
         newest_checkpoint(tmp_path)
+
+
+def test_a_bad_block_is_like_a_torn_file(tmp_path, monkeypatch, caplog):
+    first = save(tmp_path, 1)
+    unreadable = save(tmp_path, 2) / "model.safetensors"
+    original = Path.open
+
+    def fail(path, *arguments):
+        if path == unreadable:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return original(path, *arguments)
+
+    monkeypatch.setattr(Path, "open", fail)
+    assert newest_checkpoint(tmp_path) == first
+    assert f"{unreadable}: cannot be read: Input/output error; going on from {first}" in caplog.text
+
+
+def refuse_number(*numbers):
+    def accept(checkpoint):
+        if checkpoint.learner_updates in numbers:
+            raise ForeignCheckpointError(f"{checkpoint.path}: made by another run")
+
+    return accept
+
+
+def test_the_newest_that_is_accepted_is_loaded(tmp_path, caplog):
+    assert load_newest(tmp_path, refuse_number()) is None
+    paths = [save(tmp_path, updates, keep=9) for updates in (1, 2, 3, 4)]
+    assert load_newest(tmp_path, refuse_number()).path == paths[3]
+    assert caplog.records == []
+    (paths[2] / "state.json").unlink()
+    loaded = load_newest(tmp_path, refuse_number(4))
+    assert (loaded.path, loaded.learner_updates) == (paths[1], 2)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"checkpoint passed over: {paths[3]}: made by another run; {paths[2]}: state.json is missing; going on from {paths[1]}"
+    )
+
+
+def test_when_none_is_accepted_the_line_says_what_is_wrong_with_each(tmp_path):
+    paths = [save(tmp_path, updates, keep=9) for updates in (1, 2)]
+    (paths[1] / "state.json").unlink()
+    with pytest.raises(CheckpointError, match="none of 2 checkpoints can be used") as refused:
+        load_newest(tmp_path, refuse_number(1))
+    assert f"{paths[0]}: made by another run" in str(refused.value)
+    assert f"{paths[1]}: state.json is missing" in str(refused.value)
+    assert one_line(refused)
+
+
+def test_a_state_that_is_no_mapping_is_foreign(tmp_path):
+    path = save_checkpoint(tmp_path, 1, tensors_of(1), ["no", "mapping"], 1)
+    with pytest.raises(ForeignCheckpointError, match="holds no mapping"):
+        load_checkpoint(path)
+
+
+def test_those_above_the_newest_written_are_left_alone_and_push_out_nothing(tmp_path):
+    """They were passed over: another run's, perhaps. Torn ones go as ever."""
+    for updates in (8, 9):
+        save(tmp_path, updates, keep=9)
+    (save(tmp_path, 7, keep=9) / "state.json").unlink()
+    for updates in (1, 2, 3):
+        save(tmp_path, updates, keep=2)
+    assert names_in(tmp_path) == [f"{updates:012d}" for updates in (2, 3, 8, 9)]
+
+
+def test_the_name_of_a_new_folder_is_flushed_as_well(tmp_path, monkeypatch):
+    flushed = []
+    fsync = os.fsync
+
+    def record_fsync(descriptor):
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    save(tmp_path / "checkpoints", 1)
+    assert tmp_path in flushed
+    flushed.clear()
+    save(tmp_path / "checkpoints", 2)
+    assert tmp_path not in flushed
+
+
+def test_a_leftover_that_cannot_be_removed_is_in_nobodys_way(tmp_path, monkeypatch):
+    (tmp_path / f"{5:012d}.writing").mkdir()
+    rmdir = os.rmdir
+
+    def busy(path, *arguments, **keywords):
+        if str(path).endswith(".writing"):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        rmdir(path, *arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", busy)
+        path = save(tmp_path, 6)
+    assert newest_checkpoint(tmp_path) == path
+    save(tmp_path, 7)
+    assert names_in(tmp_path) == [f"{updates:012d}" for updates in (6, 7)]
+
+
+def test_a_really_full_disk_and_space_again(tmp_path):
+    with small_disk(tmp_path / "disk", 1 << 19) as disk:
+        first = save(disk / "checkpoints", 1)
+        before = snapshot(first)
+        ballast = fill(disk)
+        for updates in (2, 3):
+            with pytest.raises(CheckpointError, match=f"{updates:012d}: cannot be written: No space left on device") as refused:
+                save(disk / "checkpoints", updates, keep=1)
+            assert one_line(refused)
+            assert names_in(disk / "checkpoints") == [first.name]
+        assert snapshot(first) == before
+        ballast.unlink()
+        fourth = save(disk / "checkpoints", 4, keep=1)
+        assert names_in(disk / "checkpoints") == [fourth.name]
+        assert load_checkpoint(fourth).learner_updates == 4
+
+
+def test_a_file_that_may_not_grow_is_like_a_full_disk(tmp_path):
+    """The same without a file system of its own: what the kernel refuses is refused in the middle of a file."""
+    first = save(tmp_path, 1)
+    with no_space_beyond(100), pytest.raises(CheckpointError, match="000000000002: cannot be written: File too large"):
+        save(tmp_path, 2, keep=1)
+    assert names_in(tmp_path) == [first.name]
+    assert load_checkpoint(first).learner_updates == 1
+
+
+def test_a_read_only_disk_for_root_as_well(tmp_path):
+    first = save(tmp_path / "checkpoints", 1)
+    with read_only(tmp_path / "checkpoints"):
+        with pytest.raises(CheckpointError, match="cannot be written: Read-only file system") as refused:
+            save(tmp_path / "checkpoints", 2, keep=1)
+        assert one_line(refused)
+        assert newest_checkpoint(tmp_path / "checkpoints") == first
+    save(tmp_path / "checkpoints", 2, keep=1)
+    assert names_in(tmp_path / "checkpoints") == [f"{2:012d}"]
 
 
 def edit_manifest(path, **changes):

@@ -9,7 +9,13 @@ SPEC = EnvSpec(task_names=("pong",), frame_shape=(84, 84, 1), frame_stack=4, num
 
 
 @pytest.mark.parametrize(
-    "words", [["--algorithm.unroll_length", "21"], ["--network.torso", "deep"], ["--algorithm.reward_shaping", "none"]]
+    "words",
+    [
+        ["--algorithm.unroll_length", "21"],
+        ["--network.torso", "deep"],
+        ["--algorithm.reward_shaping", "log_asymmetric"],
+        ["--network.head", "dueling"],
+    ],
 )
 def test_what_both_sides_must_agree_on_changes_the_digest(words: list[str]) -> None:
     assert contract_digest(load_settings([], words, {}), SPEC) != contract_digest(load_settings([], [], {}), SPEC)

@@ -22,7 +22,7 @@ from herd.wire.messages import (
     Rejected,
     Welcome,
 )
-from services.learner.ingest import Ingest, Reply
+from services.learner.ingest import TAKEOVER_SECONDS, Ingest, Reply
 from services.learner.ledger import LEARNER_RESTART, MALFORMED, Ledger, LedgerSnapshot
 from services.learner.queue import UnrollQueue
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
@@ -271,15 +271,21 @@ def test_a_silent_actor_loses_its_credit_and_comes_back(learner: Learner) -> Non
     assert reply.message == Welcome(request_id=3, accepted_sequence=0, granted_unrolls=0)
 
 
-def test_a_restarted_actor_takes_over_the_credit_of_its_predecessor(learner: Learner) -> None:
+def test_a_restarted_actor_gets_the_credit_of_its_predecessor_soon(learner: Learner) -> None:
     successor = b"actor/0/9"
     learner.hello(OTHER, max_unrolls=8)
     learner.grant(8, OTHER)
-    replies = learner.hello(successor)
-    assert replies == [
-        Reply(successor, Welcome(request_id=3, accepted_sequence=0, granted_unrolls=0)),
-        Reply(OTHER, Credit(granted_unrolls=8)),
-    ]
+    learner.hello(successor, now=1.0)
+    assert learner.ingest.expire(1.0 + TAKEOVER_SECONDS - 0.1) == []
+    assert learner.ingest.expire(1.0 + TAKEOVER_SECONDS) == [Reply(OTHER, Credit(granted_unrolls=8))]
     assert learner.credit.num_peers == 2
     (reply,) = learner.receive(unrolls_message(1, generated=8), PEER)
     assert isinstance(reply.message, HelloRequired)
+
+
+def test_who_claims_the_index_of_a_living_actor_takes_nothing(learner: Learner) -> None:
+    for second in range(0, 60, 5):
+        assert len(learner.hello(b"actor/0/9", now=float(second))) == 1
+        assert learner.grant(4, now=second + 4.9) == [Reply(PEER, Credit(granted_unrolls=4))]
+        assert learner.ingest.expire(second + 4.9) == []
+    assert learner.receive(unrolls_message(1, generated=8)) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]

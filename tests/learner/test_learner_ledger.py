@@ -181,11 +181,60 @@ def test_a_fresh_learner_takes_an_old_actor_where_it_stands() -> None:
 def test_accounts_are_bounded_and_the_least_recently_heard_goes(monkeypatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 3)
     ledger = Ledger()
-    for index in range(3):
-        ledger.on_hello((index, 1), 1)
-    ledger.on_hello((0, 1), 1)
-    ledger.on_hello((3, 1), 1)
+    for actor, sequence in (((0, 1), 1), ((1, 1), 1), ((2, 1), 1), ((0, 1), 2), ((3, 1), 1)):
+        ledger.receive(actor, sequence=sequence, generated=sequence, num_frames=1)
     assert list(ledger.snapshot().accounts) == [(2, 1), (0, 1), (3, 1)]
+
+
+def test_who_is_in_a_session_is_not_forgotten(monkeypatch) -> None:
+    monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 3)
+    ledger = Ledger()
+    ledger.on_hello((0, 1), 1)
+    for index in range(9):
+        ledger.receive((index, 1), sequence=1, generated=1, num_frames=1)
+    assert (0, 1) in ledger.snapshot().accounts
+    assert len(ledger.snapshot().accounts) == 3
+    ledger.on_session_end((0, 1))
+    for index in range(10, 13):
+        ledger.receive((index, 1), sequence=1, generated=1, num_frames=1)
+    assert (0, 1) not in ledger.snapshot().accounts
+
+
+def test_a_hello_makes_no_account() -> None:
+    ledger = Ledger()
+    assert ledger.on_hello(ACTOR, oldest_sequence=9) == 8
+    assert ledger.snapshot() == LedgerSnapshot()
+
+
+@pytest.mark.parametrize(("generated", "verdict"), [(8, Verdict.NEXT), (8 + 3 * 40, Verdict.NEXT), (9 + 3 * 40, Verdict.INCONSISTENT)])
+def test_what_was_skipped_held_no_more_than_messages_can(generated: int, verdict: Verdict) -> None:
+    ledger = Ledger()
+    ledger.on_hello(ACTOR, oldest_sequence=4)
+    assert ledger.judge(ACTOR, sequence=4, generated=generated, num_frames=8, most_frames=40) is verdict
+
+
+def test_nothing_is_missing_where_nothing_was_skipped() -> None:
+    ledger = Ledger()
+    ledger.on_hello(ACTOR, oldest_sequence=1)
+    assert ledger.judge(ACTOR, sequence=1, generated=9, num_frames=8) is Verdict.INCONSISTENT
+
+
+def test_what_was_skipped_is_remembered_by_who_was_skipped() -> None:
+    """A checkpoint between the hello that skipped and the message behind it: the next learner allows for the same frames."""
+    ledger = Ledger()
+    _take(ledger, 1, 8, 8)
+    ledger.on_hello(ACTOR, oldest_sequence=5)
+    restored = Ledger(LedgerSnapshot.from_json(json.loads(json.dumps(ledger.snapshot().as_json()))))
+    assert restored.on_hello(ACTOR, oldest_sequence=5) == 4
+    _take(restored, 5, 40, 8)
+    assert restored.snapshot().dropped == {LEARNER_RESTART: 32}
+
+
+def test_totals_are_the_snapshot_without_accounts() -> None:
+    ledger = Ledger()
+    _take(ledger, 1, 8, 8)
+    assert ledger.totals().report() == ledger.snapshot().report()
+    assert ledger.totals().accounts == {}
 
 
 @pytest.fixture

@@ -5,7 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from services.learner.lineage import LINEAGE_FILE, LineageError, open_lineage
+from services.learner.lineage import LINEAGE_FILE, LineageError, keep_lineage, open_lineage
+from tests.failing_disks import no_space_beyond, read_only
+
+NOW = 1_790_000_000.25
+
+
+def clock() -> float:
+    return NOW
+
+
+def on_disk(run_dir: Path) -> int:
+    return int(json.loads((run_dir / LINEAGE_FILE).read_text())["lineage"])
 
 
 def test_every_start_goes_beyond_all_before_it(tmp_path: Path) -> None:
@@ -15,17 +26,61 @@ def test_every_start_goes_beyond_all_before_it(tmp_path: Path) -> None:
 
 def test_it_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
     lineage = open_lineage(tmp_path, at_least=5)
-    assert json.loads((tmp_path / LINEAGE_FILE).read_text()) == {"lineage": lineage}
+    assert on_disk(tmp_path) == lineage
     assert [path.name for path in tmp_path.iterdir()] == [LINEAGE_FILE]
 
 
-def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="missing"):
+def test_a_run_that_cannot_leave_anything_does_not_begin(tmp_path: Path) -> None:
+    with pytest.raises(LineageError, match=r"missing/lineage\.json: cannot be written: No such file or directory"):
         open_lineage(tmp_path / "missing")
+    with no_space_beyond(0), pytest.raises(LineageError, match="cannot be written: File too large"):
+        open_lineage(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_cannot_be_put_on_disk_is_not_one_that_could_be_given_again(tmp_path: Path) -> None:
+    failures: list[OSError] = []
+    assert open_lineage(tmp_path) == 1
+    with no_space_beyond(0):
+        lineage = open_lineage(tmp_path, on_failure=failures.append, now=clock)
+    assert lineage == 1_790_000_000_250
+    assert on_disk(tmp_path) == 1
+    assert [type(failure) for failure in failures] == [OSError]
+    # The next start counts on from what is on disk; whoever restored that learner's checkpoint goes beyond it.
+    assert open_lineage(tmp_path, at_least=lineage + 1) == lineage + 1
+
+
+def test_it_never_goes_back_to_the_clock(tmp_path: Path) -> None:
+    open_lineage(tmp_path)
+    with no_space_beyond(0):
+        assert open_lineage(tmp_path, at_least=2 * 10**12, now=clock) == 2 * 10**12
+        assert open_lineage(tmp_path, now=lambda: 0.001) == 2
+
+
+def test_on_a_read_only_disk_as_well(tmp_path: Path) -> None:
+    assert open_lineage(tmp_path) == 1
+    with read_only(tmp_path):
+        assert open_lineage(tmp_path, now=clock) == 1_790_000_000_250
+    assert open_lineage(tmp_path) == 2
+
+
+def test_it_is_put_on_disk_once_there_is_space(tmp_path: Path) -> None:
+    open_lineage(tmp_path)
+    with no_space_beyond(0):
+        lineage = open_lineage(tmp_path, now=clock)
+        with pytest.raises(OSError, match="too large"):
+            keep_lineage(tmp_path, lineage)
+    keep_lineage(tmp_path, lineage)
+    assert on_disk(tmp_path) == lineage
+    with no_space_beyond(0):
+        keep_lineage(tmp_path, lineage)  # nothing to write
+    assert open_lineage(tmp_path) == lineage + 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lineage": "many"}', '{"lineage": null}'])
-def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_is_named_and_mended_by_who_knows_better(tmp_path: Path, text: str) -> None:
     (tmp_path / LINEAGE_FILE).write_text(text)
     with pytest.raises(LineageError, match=LINEAGE_FILE):
         open_lineage(tmp_path)
+    keep_lineage(tmp_path, 7)
+    assert on_disk(tmp_path) == 7

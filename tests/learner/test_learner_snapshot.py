@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,15 @@ import pytest
 import torch
 
 from herd.bench.synthetic import synthetic_unrolls
-from herd.checkpoints.store import CheckpointError
-from herd.config.contract import contract_digest
+from herd.checkpoints.store import CheckpointError, load_checkpoint, save_checkpoint
+from herd.config.origin import Origin
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
 from services.learner import snapshot
-from services.learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
+from services.learner.ledger import LEARNER_RESTART, Ledger
 from services.learner.replay import UnrollReplay
+from services.learner.statistics import RunStatistics
 from services.learner.update import Update
 from tests.learner.small_unrolls import LAYOUT, small_arrays
 
@@ -51,6 +53,10 @@ def _settings(run: dict[str, Any]) -> RunSettings:
     )
 
 
+def _origin(settings: RunSettings) -> Origin:
+    return Origin.of(settings, environment_spec(settings.env))
+
+
 def _update(settings: RunSettings) -> Update:
     return Update(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
 
@@ -64,11 +70,11 @@ def _batches(settings: RunSettings, num_batches: int) -> list[dict[str, torch.Te
 
 def _save(run_dir: Path, update: Update, settings: RunSettings, **changes: Any) -> Path:
     fields = {
-        "contract": contract_digest(settings, environment_spec(settings.env)),
+        "origin": _origin(settings),
         "learner_updates": 3,
         "lineage": 1,
         "ledger": Ledger().snapshot().as_json(),
-        "statistics": {},
+        "statistics": RunStatistics(environment_spec(settings.env)).as_json(1.5),
         "replay": None,
         "keep": 2,
     }
@@ -92,9 +98,9 @@ def test_resuming_gives_the_parameters_of_the_uninterrupted_run_bit_for_bit(tmp_
         first(batch, 0.1)  # what came after the checkpoint is forgotten
 
     second = _update(_settings({**run, "seed": 99}))
-    checkpoint = snapshot.load_newest(tmp_path)
+    checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
-    snapshot.restore(checkpoint, second, contract=contract_digest(settings, environment_spec(settings.env)), replay=None)
+    snapshot.restore(checkpoint, second, replay=None)
     assert torch.equal(torch.rand(4), expected_draw)
     for batch in batches[3:]:
         second(batch, 1e-3)
@@ -111,10 +117,10 @@ def test_loaded_state_does_not_share_memory_with_the_checkpoint(tmp_path: Path) 
     update = _update(settings)
     update(_batches(settings, 1)[0], 1e-2)
     _save(tmp_path, update, settings)
-    checkpoint = snapshot.load_newest(tmp_path)
+    checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
     before = {name: tensor.clone() for name, tensor in checkpoint.tensors["optimizer"].items()}
-    snapshot.restore(checkpoint, update, contract=checkpoint.state["contract"], replay=None)
+    snapshot.restore(checkpoint, update, replay=None)
     update(_batches(settings, 2)[1], 1e-2)
     assert all(torch.equal(before[name], tensor) for name, tensor in checkpoint.tensors["optimizer"].items())
 
@@ -130,28 +136,93 @@ def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
     expected = replay.random.integers(0, 2**60, 3)
     json.loads((path / "state.json").read_text())
 
-    checkpoint = snapshot.load_newest(tmp_path)
+    checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
     assert (checkpoint.learner_updates, checkpoint.state["learner_updates"], checkpoint.state["lineage"]) == (3, 3, 7)
-    restored = Ledger(LedgerSnapshot.from_json(checkpoint.state["ledger"]))
+    _, restored, least_lineage = snapshot.restore_counters(checkpoint, environment_spec(settings.env))
+    assert least_lineage == 8
     assert restored.snapshot().report() == {"generated": 80, "consumed": 30, "dropped": {LEARNER_RESTART: 50}, "in_flight": 0}
     assert restored.snapshot().accounts == {(3, 2**62 + 1): (5, 80)}
     other = UnrollReplay(LAYOUT, 4, seed=9)
-    snapshot.restore(checkpoint, _update(settings), contract=checkpoint.state["contract"], replay=other)
+    snapshot.restore(checkpoint, _update(settings), replay=other)
     np.testing.assert_array_equal(other.random.integers(0, 2**60, 3), expected)
 
 
-def test_a_checkpoint_of_another_contract_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_network_is_refused_with_the_settings_that_differ(tmp_path: Path) -> None:
+    made_with = _settings(MLP)
+    path = _save(tmp_path, _update(made_with), made_with)
+    other = _settings({**MLP, "env": {**MLP["env"], "frame_stack": 2}, "network": {"torso": "mlp", "core": "lstm"}})
+    with pytest.raises(CheckpointError) as refused:
+        snapshot.load_newest(tmp_path, _origin(other))
+    assert str(refused.value) == (
+        f"{path}: made by another network or environment (env.frame_stack 4, here 2; network.core none, here lstm)"
+    )
+
+
+def test_a_checkpoint_of_another_run_is_refused_with_both_names(tmp_path: Path) -> None:
     settings = _settings(MLP)
-    _save(tmp_path, _update(settings), settings)
-    checkpoint = snapshot.load_newest(tmp_path)
+    path = _save(tmp_path, _update(settings), settings)
+    with pytest.raises(CheckpointError) as refused:
+        snapshot.load_newest(tmp_path, _origin(_settings({**MLP, "name": "other"})))
+    assert str(refused.value) == f"{path}: made by another run (name run, here other)"
+
+
+def test_one_from_before_names_were_kept_is_judged_by_its_contract(tmp_path: Path) -> None:
+    settings = _settings(MLP)
+    path = _save(tmp_path, _update(settings), settings)
+    tensors, state = load_checkpoint(path).tensors, load_checkpoint(path).state
+    for key in ("run", "contract_settings"):
+        del state[key]
+    save_checkpoint(path.parent, 3, tensors, state, 1)
+    assert snapshot.load_newest(tmp_path, _origin(_settings({**MLP, "name": "other"}))) is not None
+    with pytest.raises(CheckpointError, match=r"another network or environment \(contract [0-9a-f]{12}, here [0-9a-f]{12}\)"):
+        snapshot.load_newest(tmp_path, _origin(_settings(SHALLOW)))
+
+
+def test_a_foreign_checkpoint_among_its_own_is_passed_over_and_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings, foreign_settings = _settings(MLP), _settings(SHALLOW)
+    own = _save(tmp_path, _update(settings), settings, learner_updates=3)
+    foreign = _save(tmp_path, _update(foreign_settings), foreign_settings, learner_updates=9)
+    with caplog.at_level(logging.WARNING):
+        checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
-    other = _settings({**MLP, "env": {**MLP["env"], "frame_stack": 2}})
-    update = _update(other)
-    before = {name: tensor.clone() for name, tensor in update.agent.state_dict().items()}
-    with pytest.raises(CheckpointError, match="another network or environment"):
-        snapshot.restore(checkpoint, update, contract=contract_digest(other, environment_spec(other.env)), replay=None)
-    assert all(torch.equal(before[name], tensor) for name, tensor in update.agent.state_dict().items())
+    assert checkpoint.path == own
+    (record,) = caplog.records
+    assert f"{foreign}: made by another network" in record.getMessage()
+    assert record.getMessage().endswith(f"going on from {own}")
+    for updates in (4, 5):
+        _save(tmp_path, _update(settings), settings, learner_updates=updates, keep=1)
+    assert sorted(path.name for path in own.parent.iterdir()) == [f"{5:012d}", f"{9:012d}"]
+
+
+@pytest.mark.parametrize("damage", [{"ledger": None}, {"ledger": {"accounts": [[1]]}}, {"statistics": {}}, {"lineage": "x"}])
+def test_a_state_that_is_not_a_learners_is_one_line(tmp_path: Path, damage: dict[str, Any]) -> None:
+    settings = _settings(MLP)
+    path = _save(tmp_path, _update(settings), settings)
+    checkpoint = load_checkpoint(path)
+    checkpoint.state.update(damage)
+    with pytest.raises(CheckpointError, match="does not hold what a learner's checkpoint holds") as refused:
+        snapshot.restore_counters(checkpoint, environment_spec(settings.env))
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("group", ["model", "optimizer", "random"])
+def test_a_checkpoint_without_a_file_that_it_should_have_is_one_line(tmp_path: Path, group: str) -> None:
+    settings = _settings(MLP)
+    checkpoint = load_checkpoint(_save(tmp_path, _update(settings), settings))
+    del checkpoint.tensors[group]
+    with pytest.raises(CheckpointError, match=group):
+        snapshot.restore(checkpoint, _update(settings), replay=None)
+
+
+def test_weights_of_another_network_under_the_right_contract_name_the_checkpoint(tmp_path: Path) -> None:
+    settings = _settings(MLP)
+    checkpoint = load_checkpoint(_save(tmp_path, _update(settings), settings))
+    checkpoint.tensors["model"].popitem()
+    with pytest.raises(CheckpointError) as refused:
+        snapshot.restore(checkpoint, _update(settings), replay=None)
+    assert str(refused.value).startswith(f"{checkpoint.path}: ")
 
 
 @pytest.mark.parametrize("tensors", [{"foreign.weight/second_moment": torch.ones(3)}, {"value_head.weight/second_moment": torch.ones(3)}])
@@ -161,4 +232,4 @@ def test_optimizer_state_of_another_network_is_refused(tensors: dict[str, torch.
 
 
 def test_a_run_without_checkpoints_starts_anew(tmp_path: Path) -> None:
-    assert snapshot.load_newest(tmp_path) is None
+    assert snapshot.load_newest(tmp_path, _origin(_settings(MLP))) is None

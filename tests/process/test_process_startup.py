@@ -1,37 +1,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from herd.process import allocator
-from herd.process.startup import StopRequest, announce_process, parse_settings
-
-
-@pytest.fixture
-def _signals() -> Iterator[None]:
-    """Leave the handlers of the test runner as they were."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("_signals")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_sets_the_stop_request(number: signal.Signals) -> None:
-    stop = StopRequest()
-    assert not stop
-    os.kill(os.getpid(), number)
-    assert stop
-    os.kill(os.getpid(), number)  # again, without harm
-    assert stop
+from herd.process.startup import announce_process, let_go_of_output, parse_settings
+from tests.failing_disks import read_only
 
 
 def test_settings_come_from_files_environment_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +63,51 @@ def test_a_process_announces_itself(tmp_path: Path) -> None:
     (path,) = (tmp_path / "run" / "processes").iterdir()
     assert path.name == "actor-3.json"
     assert json.loads(path.read_text()) == {"pid": os.getpid(), "metrics_port": 9_200}
+
+
+def test_a_process_that_cannot_announce_itself_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "processes").write_text("a file in the way of the folder")
+    with caplog.at_level(logging.WARNING):
+        announce_process(tmp_path, "actor", 3, metrics_port=9_100)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"cannot announce this process: {tmp_path / 'processes' / 'actor-3.json'}: ")
+
+
+def test_on_a_read_only_disk_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    announce_process(tmp_path, "actor", 3, metrics_port=9_100)
+    with read_only(tmp_path):
+        announce_process(tmp_path, "actor", 3, metrics_port=9_200)
+    assert "Read-only file system" in caplog.text
+    assert json.loads((tmp_path / "processes" / "actor-3.json").read_text())["metrics_port"] == 9_100
+
+
+FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full, where every write finds a full disk")
+
+
+@FULL
+@pytest.mark.parametrize(("words", "code"), [("", 0), ("raise BadInputError('no such thing')", 2)])
+def test_a_full_disk_under_the_log_does_not_change_the_exit_code(words: str, code: int) -> None:
+    """Python itself would end with 120: its last flush of standard output fails."""
+    program = (
+        "import sys\n"
+        "from herd.process.signals import StopRequest\n"
+        "from herd.process.startup import BadInputError, run_service\n"
+        f"def run(settings, stop):\n    print('lost')\n    {words or 'pass'}\n"
+        "sys.exit(run_service('learner', run, StopRequest()))\n"
+    )
+    with open("/dev/full", "w") as full:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, stdout=full, stderr=full, timeout=60, check=False)
+    assert done.returncode == code
+
+
+@FULL
+def test_output_that_can_be_written_is(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log, open("/dev/full", "w") as full:
+        log.write("kept")
+        full.write("lost")
+        let_go_of_output(full, log)
+        assert (tmp_path / "log").read_text() == "kept"
 
 
 @pytest.fixture

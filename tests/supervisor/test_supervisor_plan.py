@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from herd.config.arguments import split_arguments
+from herd.config.curve_keys import CURVE_VARIABLES, VARIABLES_OF_ROLE
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
 from herd.supervisor.plan import ChildPlan, Start, choose_run_ports, plan_children
@@ -43,6 +44,45 @@ def test_every_process_is_told_the_same_addresses() -> None:
         assert actor.index == index
         assert actor.learner == f"tcp://127.0.0.1:{learner.learner.port}"
         assert actor.paramserver == learner.learner.paramserver
+
+
+def test_actors_are_dealt_to_replicas_and_everybody_else_knows_the_root() -> None:
+    plans = planned("--paramserver.replicas", "2", "--actor.count", "5", "--paramserver.metrics_port", "0")
+    assert list(plans)[:4] == ["paramserver-0", "paramserver-1", "paramserver-2", "learner-0"]
+    servers = [parsed(plans[f"paramserver-{index}"]).paramserver for index in range(3)]
+    assert [server.index for server in servers] == [0, 1, 2]
+    addresses = [f"tcp://127.0.0.1:{server.port}" for server in servers]
+    assert len(set(addresses)) == 3
+    assert [server.upstream for server in servers] == [None, addresses[0], addresses[0]]
+    assert parsed(plans["learner-0"]).learner.paramserver == addresses[0]
+    asked = [parsed(plans[f"actor-{index}"]).actor.paramserver for index in range(5)]
+    assert asked == [addresses[1], addresses[2], addresses[1], addresses[2], addresses[1]]
+
+
+def test_replicas_leave_the_fixed_ports_to_the_root() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe, socket.create_server(("127.0.0.1", 0)) as other:
+        port, metrics_port = probe.getsockname()[1], other.getsockname()[1]
+    fixed = ("--paramserver.port", str(port), "--paramserver.metrics_port", str(metrics_port))
+    plans = planned("--paramserver.replicas", "1", *fixed)
+    root, replica = (parsed(plans[f"paramserver-{index}"]).paramserver for index in range(2))
+    assert root.port == port
+    assert "--paramserver.metrics_port" not in plans["paramserver-0"].command(FIRST)  # it reads the fixed one in config.yaml
+    assert (replica.upstream, replica.metrics_port) == (f"tcp://127.0.0.1:{port}", 0)
+    assert replica.port not in (0, port)
+
+
+def test_a_bandit_is_started_where_the_run_asks_for_one() -> None:
+    assert "bandit-0" not in planned()
+    plans = planned("--bandit.enabled", "--bandit.port", "0", "--actor.count", "2")
+    assert list(plans) == ["paramserver-0", "bandit-0", "learner-0", "actor-0", "actor-1"]
+    port = parsed(plans["bandit-0"]).bandit.port
+    assert port not in (0, parsed(plans["learner-0"]).learner.port, parsed(plans["paramserver-0"]).paramserver.port)
+    assert [parsed(plans[f"actor-{index}"]).actor.bandit for index in range(2)] == [f"tcp://127.0.0.1:{port}"] * 2
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = str(taken.getsockname()[1])
+        with pytest.raises(PortError, match=r"^bandit\.port"):
+            planned("--bandit.enabled", "--bandit.port", number)
+        planned("--bandit.port", number)  # nobody will bind it
 
 
 def test_a_restarted_learner_resumes_and_gets_the_time_that_is_left() -> None:
@@ -100,3 +140,20 @@ def test_actors_give_way_to_the_learner() -> None:
     plans = planned("--actor.count", "2")
     assert plans["learner-0"].niceness == plans["paramserver-0"].niceness == 0
     assert plans["actor-0"].niceness == plans["actor-1"].niceness > 0
+
+
+def test_each_process_gets_the_keys_of_its_roles_and_no_other() -> None:
+    keys = dict.fromkeys(CURVE_VARIABLES, "00" * 32)
+    plans = planned("--security.curve_keys_from_environment", "--paramserver.replicas", "1", environ=keys)
+    given = {name: set(plan.environment) & set(keys) for name, plan in plans.items()}
+    client, server = set(VARIABLES_OF_ROLE["client"]), set(VARIABLES_OF_ROLE["server"])
+    assert given == {
+        "paramserver-0": server,
+        "paramserver-1": client | server,
+        "learner-0": client | server,
+        "actor-0": client,
+        "actor-1": client,
+    }
+    assert not any("00" * 32 in word for plan in plans.values() for word in plan.command(FIRST))
+    # With keys from a folder, keys in the environment are an error that each process would find.
+    assert not set(planned(environ=keys)["learner-0"].environment) & set(keys)

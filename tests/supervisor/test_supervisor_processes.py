@@ -205,3 +205,71 @@ def test_a_child_runs_at_its_niceness(tmp_path: Path) -> None:
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert child.exit_code() == 0
     assert child.last_lines(1) == [str(os.getpriority(os.PRIO_PROCESS, 0) + 3)]
+
+
+@pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGHUP])
+def test_only_a_person_insists(supervised: Supervised, again: int) -> None:
+    """A closing terminal sends SIGHUP twice, and a platform may repeat itself: the checkpoint is written all the same."""
+    supervised.start("learner-0:slow", "actor-0:serve")
+    children = supervised.accept_all(2)
+    supervised.signal(signal.SIGHUP)
+    assert children["learner-0"].line() == "term"
+    supervised.signal(again)
+    children["learner-0"].connection.settimeout(0.7)  # longer than the supervisor's tick
+    with pytest.raises(TimeoutError):
+        children["learner-0"].connection.recv(1)
+    children["learner-0"].close()
+    code, output = supervised.finish()
+    assert code == 0, output
+
+
+def test_ctrl_c_after_the_platform_asked_kills(supervised: Supervised) -> None:
+    supervised.start("learner-0:stubborn", "actor-0:stubborn")
+    children = supervised.accept_all(2)
+    supervised.signal(signal.SIGTERM)
+    assert children["learner-0"].line() == "term"
+    supervised.signal(signal.SIGINT)
+    assert supervised.finish()[0] == 1
+
+
+def test_a_run_under_nohup_outlives_its_terminal(supervised: Supervised) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # children inherit that a signal is ignored
+    try:
+        supervised.start("learner-0:serve", "actor-0:serve")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    children = supervised.accept_all(2)
+    supervised.signal(signal.SIGHUP)
+    children["learner-0"].connection.settimeout(0.7)
+    with pytest.raises(TimeoutError):
+        children["learner-0"].connection.recv(1)
+    supervised.signal(signal.SIGTERM)
+    assert supervised.finish()[0] == 0
+
+
+def test_a_learner_that_was_asked_before_it_listened_stopped_in_order(supervised: Supervised) -> None:
+    supervised.start("learner-0:early", "actor-0:serve")
+    supervised.accept_all(2)
+    supervised.signal(signal.SIGTERM)
+    code, output = supervised.finish()
+    assert code == 0, output
+
+
+def test_a_log_that_cannot_be_opened_is_said_and_costs_the_log_alone(supervised: Supervised) -> None:
+    (supervised.run_dir / "logs" / "actor-0.log").mkdir(parents=True)  # a folder in the way
+    supervised.start("learner-0:serve", "actor-0:serve")
+    supervised.accept_all(2)
+    supervised.signal(signal.SIGTERM)
+    code, output = supervised.finish()
+    assert code == 0, output
+    assert f"actor-0 runs without a log: {supervised.run_dir / 'logs' / 'actor-0.log'}: Is a directory" in output
+    assert "learner-0 says hello" in (supervised.run_dir / "logs" / "learner-0.log").read_text()
+
+
+def test_a_child_that_cannot_be_started_is_tried_again_and_then_ends_the_run(supervised: Supervised) -> None:
+    supervised.start("learner-0:serve", "actor-0:missing")
+    children = supervised.accept_all(1)
+    code, output = supervised.finish()
+    assert code == 1
+    assert output.count("actor-0 cannot be started: No such file or directory") == 3
+    assert children["learner-0"].line() == "term"

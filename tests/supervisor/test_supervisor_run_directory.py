@@ -7,6 +7,7 @@ import pytest
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
 from herd.supervisor.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory
+from tests.failing_disks import no_space_beyond, read_only
 
 
 def test_fresh_names_count_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,4 +54,30 @@ def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
     with hold_run_directory(settings), pytest.raises(RunDirectoryError, match="another herd train"), hold_run_directory(settings):
         pass
     with hold_run_directory(settings):
+        pass
+
+
+def test_a_full_disk_refuses_the_start_and_leaves_the_runs_settings(tmp_path: Path) -> None:
+    """A config.yaml cut off at nothing would cost the run: every later command reads it."""
+    settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run"))
+    with hold_run_directory(settings) as directory:
+        before = (directory / "config.yaml").read_text()
+    (directory / "processes" / "actor-9.json").write_text("{}")
+    again = settings.model_copy(update={"seed": 8})
+    with no_space_beyond(100), pytest.raises(RunDirectoryError, match="cannot be written: File too large"), hold_run_directory(again):
+        pass
+    assert (directory / "config.yaml").read_text() == before
+    assert sorted(path.name for path in directory.iterdir()) == [".lock", "config.yaml", "logs", "processes"]
+    assert (directory / "processes" / "actor-9.json").exists()
+
+
+def test_a_read_only_disk_refuses_the_start(tmp_path: Path) -> None:
+    settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run"))
+    with hold_run_directory(settings):
+        pass
+    with (
+        read_only(tmp_path / "run"),
+        pytest.raises(RunDirectoryError, match="cannot be written: Read-only file system"),
+        hold_run_directory(settings),
+    ):
         pass

@@ -31,7 +31,9 @@ def readings(at: float, frames: float, point: Mapping[str, object] | None = None
         samples={
             "learner-0": {**samples(herd_learner_env_frames_total=frames, **learner), **tasks},
             "actor-0": samples(herd_actor_blocked_seconds_total=at * 0.5, herd_process_cpu_seconds_total=at * 0.9),
-            "actor-1": samples(herd_actor_blocked_seconds_total=at * 0.3, herd_process_resident_memory_bytes=2.0**20),
+            "actor-1": samples(
+                herd_actor_blocked_seconds_total=at * 0.3, herd_process_resident_memory_bytes=2.0**20, herd_weights_updates=at * 10
+            ),
         },
         point=point or {},
     )
@@ -74,6 +76,7 @@ def test_the_picture_of_a_run() -> None:
     assert (learner.resident_bytes, learner.cpu_cores) == (None, None) or learner.cpu_cores == 0.0
     assert actor.cpu_cores == pytest.approx(0.9)
     assert (actor.restarts, other.resident_bytes) == (1, 2.0**20)
+    assert (actor.weights_updates, other.weights_updates) == (None, 30.0)
 
 
 def test_the_wall_clock_is_the_nearest_condition() -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
@@ -9,7 +12,7 @@ from rich.console import Console
 
 from herd.supervisor.snapshot import ChildRow, RunSnapshot, TaskRow
 from herd.supervisor.summary import print_summary
-from herd.supervisor.view import LiveView, PlainView, clock, count, make_view, one_line, panel
+from herd.supervisor.view import LiveView, PlainView, RunConsole, SteadyView, clock, count, make_view, one_line, panel
 
 
 def snapshot(**changes: object) -> RunSnapshot:
@@ -27,7 +30,7 @@ def snapshot(**changes: object) -> RunSnapshot:
         "progress": 0.24,
         "eta_seconds": 95.0,
         "tasks": (TaskRow("breakout", 12, 3.2), TaskRow("pong", 0, None)),
-        "children": (ChildRow("learner-0", "running", 0, 400e6, 1.5), ChildRow("actor-0", "restarting", 3, None, None)),
+        "children": (ChildRow("learner-0", "running", 0, 400e6, 1.5, 4321.0), ChildRow("actor-0", "restarting", 3, None, None)),
     }
     return RunSnapshot(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -48,7 +51,7 @@ def test_panel_shows_tasks_processes_and_who_waits() -> None:
     console = Console(file=StringIO(), width=100)
     console.print(panel(snapshot(), "pong"))
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    for part in ("15,432", "actors wait for the learner", "breakout", "3.20", "actor-0", "restarting", "381 MiB", "01:35 left"):
+    for part in ("15,432", "actors wait for the learner", "breakout", "3.20", "actor-0", "restarting", "381 MiB", "4,321", "01:35 left"):
         assert part in text
 
 
@@ -131,3 +134,59 @@ def test_summary_of_a_run_that_left_nothing(tmp_path: Path) -> None:
     print_summary(Console(file=output, width=100), tmp_path, "nothing to plot")
     assert "none: the learner did not reach its end" in output.getvalue()
     assert "none: nothing to plot" in output.getvalue()
+
+
+@dataclass
+class ClosedTerminal:
+    """Where every write fails, as on a terminal that was closed."""
+
+    tries: int = 0
+
+    def show(self, _picture: RunSnapshot) -> None:
+        self.tries += 1
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def note(self, _message: str) -> None:
+        self.show(snapshot())
+
+    def close(self) -> None:
+        self.show(snapshot())
+
+
+def test_a_closed_terminal_is_tried_once_and_then_left_alone() -> None:
+    terminal = ClosedTerminal()
+    view = SteadyView(terminal)
+    view.note("said")
+    view.show(snapshot())
+    view.close()
+    assert terminal.tries == 1
+
+
+def test_a_steady_view_shows_what_the_other_would() -> None:
+    output = StringIO()
+    view = SteadyView(make_view(Console(file=output), "x"))
+    view.show(snapshot())
+    view.note("said")
+    view.close()
+    assert "frames/s" in output.getvalue()
+    assert output.getvalue().endswith("said\n")
+
+
+def test_a_reader_that_went_away_does_not_end_the_program() -> None:
+    readable, writable = os.pipe()
+    os.close(readable)
+    with os.fdopen(writable, "w", closefd=True) as pipe:
+        console = RunConsole(file=pipe)
+        with pytest.raises(BrokenPipeError):
+            console.print("nobody reads this")
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, pipe.fileno())
+        os.close(nowhere)
+
+
+def test_writes_that_failed_are_shown() -> None:
+    assert "failed" not in one_line(snapshot())
+    assert "3 writes failed: is the disk full?" in one_line(snapshot(failed_writes=3.0))
+    console = Console(file=StringIO(), width=100)
+    console.print(panel(snapshot(failed_writes=3.0), "x"))
+    assert "3 writes failed" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -58,6 +58,7 @@ def light_herd(folder: Path, *words: str) -> tuple[int, list[str]]:
     [
         (["train", BREAKOUT, "--env.tasks", "brakout"], "brakout"),
         (["train", BREAKOUT, "--lerner.batch_size", "3"], "--lerner.batch_size"),
+        (["train", BREAKOUT, "--paramserver.upstream", "tcp://127.0.0.1:7100"], "paramserver.replicas"),
         (["train", BREAKOUT, "--learner.batch_size", "many"], "learner.batch_size"),
         (["train", "unknown_key.yaml"], "batch_sise"),
         (["train", "wrong_type.yaml"], "learner.batch_size"),

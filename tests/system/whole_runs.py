@@ -111,6 +111,11 @@ class Process:
         self._process.wait()
 
     @property
+    def pid(self) -> int:
+        """Of the command itself."""
+        return self._process.pid
+
+    @property
     def output(self) -> str:
         """What it said so far."""
         return self._output.read_text()

@@ -3,11 +3,14 @@
 import io
 import json
 import logging
+import os
+import tempfile
 
 import pytest
 import structlog
 
 from herd.telemetry.logs import MAX_LIMITED_KEYS, LimitedWarnings, configure_logging, get_logger
+from tests.failing_disks import no_space_beyond
 
 
 @pytest.fixture(autouse=True)
@@ -93,3 +96,51 @@ def test_keys_of_strangers_do_not_fill_the_memory():
     limited = LimitedWarnings(get_logger(), clock=lambda: 0.0)
     warned = sum(limited.warn(f"stranger {n}", "malformed message") for n in range(3 * MAX_LIMITED_KEYS))
     assert warned == MAX_LIMITED_KEYS + 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full, where every write finds a full disk")
+def test_a_full_disk_loses_lines_and_says_how_many():
+    class Disk:
+        """The descriptor of a file on a disk that can be full."""
+
+        def __init__(self, file):
+            self.now = file
+
+        def fileno(self):
+            return self.now.fileno()
+
+        def isatty(self):
+            return False
+
+    with tempfile.TemporaryFile("w+") as kept, open("/dev/full", "w") as full:
+        disk = Disk(kept)
+        configure_logging("learner", json=True, stream=disk)
+        get_logger().info("before")
+        disk.now = full
+        for _ in range(3):
+            get_logger().info("lost")
+        disk.now = kept
+        get_logger().info("after")
+        kept.seek(0)
+        lines = [json.loads(line) for line in kept]
+    assert [(line["event"], line.get("num_lost")) for line in lines] == [("before", None), ("after", None), ("log lines were lost", 3)]
+
+
+def test_a_line_that_fits_in_part_does_not_swallow_the_next(tmp_path):
+    with (tmp_path / "log").open("w") as stream:
+        configure_logging("learner", json=True, stream=stream)
+        get_logger().info("before")
+        size = (tmp_path / "log").stat().st_size
+        with no_space_beyond(size + 10):
+            get_logger().info("torn")
+        get_logger().info("after")
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in (lines[0], *lines[2:])] == ["before", "after", "log lines were lost"]
+    assert len(lines[1]) == 10
+
+
+def test_a_closed_stream_is_no_end():
+    stream = io.StringIO()
+    configure_logging("learner", stream=stream)
+    stream.close()
+    get_logger().info("nowhere")

@@ -88,8 +88,8 @@ def test_every_catalogue_entry_follows_the_conventions(metric):
     assert metric.unit
     assert metric.help.endswith(".")
     assert not set(metric.labels) & {"pod", "actor", "actor_index", "host", "instance"}
-    assert "task" not in metric.labels or metric.services == ("learner",)
-    assert metric.values or not metric.labels or metric.labels == ("task",) or metric is names.PROCESS_INFO
+    assert "task" not in metric.labels or metric.services in {("learner",), ("bandit",)}
+    assert metric.values or set(metric.labels) <= {"agent", "task", "tile"} or metric is names.PROCESS_INFO
     if metric.values:
         assert len(metric.labels) == 1
     if metric.unit in {"seconds", "bytes"}:
@@ -207,6 +207,8 @@ def test_readyz_follows_set_ready_and_says_what_is_missing(learner):
     assert fetch(port, "/readyz") == (503, "not ready: waiting for the first batch\n")
     learner.set_ready(True)
     assert fetch(port, "/readyz") == (200, "ok\n")
+    learner.set_ready(True, "old weights")
+    assert fetch(port, "/readyz") == (200, "ok: old weights\n")
     assert probe(f"http://127.0.0.1:{port}/readyz")
 
 

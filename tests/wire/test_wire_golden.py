@@ -1,6 +1,7 @@
 """Frames of every message of protocol version 1, byte for byte. A change here is a new protocol version, with new files beside these.
 
-``python tests/wire/test_wire_golden.py`` writes the files of a new version; those of an old one never change.
+``python tests/wire/test_wire_golden.py`` writes the files that are missing: of a new version, or of a new message. What is there never
+changes.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from herd.wire.messages import (
     Credit,
     CreditRequest,
     EpisodeReport,
+    ExchangeTemperatures,
+    FinishedEpisode,
     GetWeights,
     Goodbye,
+    HandedTemperature,
     Hello,
     HelloRequired,
     IndexLeased,
@@ -35,6 +39,8 @@ from herd.wire.messages import (
     ReleaseIndex,
     SliceWanted,
     StalePublish,
+    StartingEpisode,
+    Temperatures,
     Unrolls,
     Weights,
     Welcome,
@@ -65,6 +71,27 @@ MESSAGES: tuple[Message, ...] = (
     LeaseIndex(request_id=7, run_id="pong", holder="f00d", index=None),
     IndexLeased(request_id=7, index=11, lease_seconds=30.0),
     ReleaseIndex(run_id="pong", holder="f00d"),
+    ExchangeTemperatures(
+        request_id=8,
+        run_id="pong",
+        contract=CONTRACT,
+        agent=2,
+        incarnation=2**63 - 1,
+        purpose="training",
+        finished=(
+            FinishedEpisode(
+                task_id=1,
+                environment_slot=40,
+                episode_id=9,
+                inverse_temperature=12.5,
+                episode_return=-20.5,
+                agent_steps=900,
+                reused=False,
+            ),
+        ),
+        starting=(StartingEpisode(task_id=1, environment_slot=40, episode_id=10),),
+    ),
+    Temperatures(request_id=8, handed=(HandedTemperature(environment_slot=40, episode_id=10, inverse_temperature=0.25),)),
 )
 UNROLLS = Unrolls(
     sequence=300,
@@ -123,13 +150,13 @@ def test_every_message_has_its_golden_file() -> None:
 
 
 def write() -> None:
-    DIRECTORY.mkdir(parents=True)
-    for message in MESSAGES:
-        (DIRECTORY / f"{message.type}.hex").write_text(bytes(encode(message)[0]).hex() + "\n")
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    files = {message.type: encode(message) for message in MESSAGES}
     variants: tuple[tuple[str, Compression], ...] = (("unrolls", "none"), ("unrolls_lz4", "lz4"), ("unrolls_zstd", "zstd"))
-    for name, compression in variants:
-        frames = encode(UNROLLS, arrays(), compression)
-        (DIRECTORY / f"{name}.hex").write_text("".join(bytes(frame).hex() + "\n" for frame in frames))
+    files |= {name: encode(UNROLLS, arrays(), compression) for name, compression in variants}
+    for name, frames in files.items():
+        if not (DIRECTORY / f"{name}.hex").exists():
+            (DIRECTORY / f"{name}.hex").write_text("".join(bytes(frame).hex() + "\n" for frame in frames))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 child.py PORT NAME BEHAVIOUR [words of the start...]: BEHAVIOUR is one of
   serve: SIGTERM ends it with code 0; stubborn: ignores SIGTERM; slow: SIGTERM, then ends when the test closes the connection;
-  exit=N: prints a line, ends with code N at once; until=N: ends with code N when the test closes the connection.
+  exit=N: prints a line, ends with code N at once; until=N: ends with code N when the test closes the connection;
+  early: SIGTERM kills it, as a service that does not listen yet.
 """
 
 import os
@@ -22,7 +23,8 @@ def on_term(number, frame):
 
 
 connection = socket.create_connection(("127.0.0.1", int(port)))
-signal.signal(signal.SIGTERM, on_term)
+if behaviour != "early":
+    signal.signal(signal.SIGTERM, on_term)
 connection.sendall(f"{name} {os.getpid()} {behaviour} {' '.join(words)}\n".encode())
 kind, _, code = behaviour.partition("=")
 print(f"{name} says hello and {behaviour}", flush=True)

@@ -22,13 +22,15 @@ class PrintingView:
 
 
 run_dir, port, wall_seconds, *children = sys.argv[1:]
-(Path(run_dir) / "logs").mkdir(parents=True)
+(Path(run_dir) / "logs").mkdir(parents=True, exist_ok=True)
 plans = []
 for child in children:
     name, _, behaviour = child.partition(":")
     service, _, number = name.partition("-")
 
     def command(start, name=name, behaviour=behaviour):
+        if behaviour == "missing":
+            return ["/no/such/program"]
         return [sys.executable, str(Path(__file__).with_name("child.py")), port, name, behaviour, f"restarts={start.restarts}"]
 
     plans.append(ChildPlan(service, int(number), command, {}))

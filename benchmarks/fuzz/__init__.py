@@ -1,0 +1,1 @@
+"""Fuzzing: the decoder guided by coverage (decoder.py), the listening sockets of real processes (sockets.py)."""

@@ -1,0 +1,318 @@
+"""Fuzzed messages by kind, and what must become of each: predicted by the decision code without sockets, counted by real processes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+import msgpack
+import numpy as np
+
+from benchmarks.fuzz.targets import golden, mutate_header
+from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.wire.credit import CreditPool
+from herd.wire.messages import (
+    CreditRequest,
+    ExchangeTemperatures,
+    GetWeights,
+    Goodbye,
+    Hello,
+    LeaseIndex,
+    PublishHeartbeat,
+    PublishSlice,
+    Refused,
+    ReleaseIndex,
+    StalePublish,
+    Unrolls,
+)
+from services.learner.ingest import Ingest
+from services.learner.ledger import Ledger
+from services.learner.queue import UnrollQueue
+from services.paramserver.leases import IndexLeases
+from services.paramserver.requests import Reply
+from services.paramserver.root import RootHandler
+from services.paramserver.store import Version, WeightsStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from herd.wire.layout import UnrollLayout
+    from herd.wire.messages import Message
+
+Outcome = tuple[str, str]
+"""(counter, label): ``malformed`` and ``refused`` as in /metrics, ``stale`` for a publication, ``answered`` for what does no harm."""
+CAPACITY = 64
+AHEAD = 2**52
+"""A lineage that no learner has: a slice of it is looked at, and then fails its digest."""
+OTHER_RUN = "another-run"
+
+
+class Oracle(Protocol):
+    """Tells what must become of a message."""
+
+    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:
+        """Of a message to a process in any state that it reaches in honest work."""
+
+
+class LearnerOracle:
+    """A learner that lets nobody in: what is predicted does not depend on anybody's session."""
+
+    def __init__(self, run_id: str, contract: str, layout: UnrollLayout, action_repeat: int) -> None:
+        self._reasons: list[str] = []
+        self._ingest = Ingest(
+            run_id=run_id,
+            contract=contract,
+            layout=layout,
+            action_repeat=action_repeat,
+            ledger=Ledger(),
+            queue=UnrollQueue(layout),
+            credit=CreditPool(CAPACITY, expires_seconds=60.0),
+            on_episode=lambda _: None,
+            on_unrolls=lambda *_: None,
+            on_refused=self._reasons.append,
+        )
+
+    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:
+        self._reasons.clear()
+        try:
+            self._ingest.on_message(peer, frames, 0.0)
+        except MalformedMessage as malformed:
+            return "malformed", malformed.label
+        (reason,) = self._reasons  # a message that was let in would be a mistake of this benchmark
+        return "refused", reason
+
+
+class ParameterServerOracle:
+    """A root that has weights of lineage 1; ``is_replica`` refuses every publication."""
+
+    def __init__(self, run_id: str, contract: str, *, is_replica: bool) -> None:
+        self._run_id = run_id
+        self._contract = contract
+        self._is_replica = is_replica
+        store: WeightsStore[memoryview] = WeightsStore()
+        digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of nothing
+        store.publish(Version(1, 0), index=0, count=1, digest=digest, payload=memoryview(b""))
+        self._root = RootHandler(run_id=run_id, contract=contract, store=store, leases=IndexLeases(lease_seconds=1.0))
+
+    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:
+        try:
+            message = decode_header(frames[0])
+            mine = getattr(message, "run_id", None) == self._run_id and getattr(message, "contract", None) == self._contract
+            if self._is_replica and isinstance(message, PublishSlice | PublishHeartbeat) and mine:
+                return ("refused", "other") if len(frames) - 1 == isinstance(message, PublishSlice) else ("malformed", "array")
+            action = self._root.answer(message, [memoryview(frame) for frame in frames[1:]], peer=peer, now=0.0)
+        except MalformedMessage as malformed:
+            return "malformed", malformed.label
+        if isinstance(action, Reply) and isinstance(action.message, Refused):
+            return "refused", action.refusal
+        if isinstance(action, Reply) and isinstance(action.message, StalePublish):
+            return "stale", ""
+        return "answered", ""
+
+
+class BanditOracle:
+    """A bandit of another run: every request is refused."""
+
+    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:  # noqa: ARG002  as the others have it
+        try:
+            message = decode_header(frames[0])
+        except MalformedMessage as malformed:
+            return "malformed", malformed.label
+        if len(frames) > 1:
+            return "malformed", "array"
+        return ("refused", "run") if isinstance(message, ExchangeTemperatures) else ("malformed", "unexpected")
+
+
+def header(message: Message) -> bytes:
+    """Its one frame."""
+    return bytes(encode(message)[0])
+
+
+class Hostility:
+    """Makes messages of many kinds for one server; ``next`` counts them by kind."""
+
+    def __init__(self, random: Random, bases: Sequence[Callable[[Random], list[bytes]]], oracle: Oracle, largest_frame_bytes: int) -> None:
+        self._random = random
+        self._largest_frame_bytes = largest_frame_bytes
+        self._bases = bases
+        self._oracle = oracle
+        self._golden = golden()
+        self.by_kind: Counter[str] = Counter()
+        self.expected: Counter[Outcome] = Counter()
+        # The rest is a share of the whole each; messages of many frames or bytes are rarer, for they cost the sender most.
+        self._kinds: list[tuple[str, Callable[[], list[bytes]], float]] = [
+            ("noise", self._noise, 10),
+            ("truncated", self._truncated, 12),
+            ("bits flipped", self._flipped, 12),
+            ("mistyped", self._mistyped, 20),
+            ("non-finite float", self._non_finite, 5),
+            ("absurd shapes", self._absurd_shapes, 8),
+            ("nested", self._nested, 3),
+            ("extension types", self._extension, 3),
+            ("meant for another process", self._foreign_message, 8),
+            ("surplus frames", self._surplus, 6),
+            ("very many frames", self._many_frames, 0.02),
+            ("frames reordered", self._reordered, 4),
+            ("wrong run, contract, protocol, order", self._as_it_is, 15),
+            ("a header of 1 MiB or more", self._largest, 0.003),
+        ]
+        self._names = [name for name, _, _ in self._kinds]
+        self._make = {name: make for name, make, _ in self._kinds}
+        self._weights = [weight for _, _, weight in self._kinds]
+
+    def batch(self, number: int) -> list[str]:
+        """Names of the kinds of the next messages."""
+        return self._random.choices(self._names, self._weights, k=number)
+
+    def make(self, kind: str, peer: bytes) -> list[bytes]:
+        """A message of this kind, counted, with what must become of it."""
+        frames = self._make[kind]()
+        outcome = self._oracle.predict(peer, frames)
+        self.by_kind[kind] += 1
+        self.expected[outcome] += 1
+        return frames
+
+    def _base(self) -> list[bytes]:
+        return self._random.choice(self._bases)(self._random)
+
+    def _noise(self) -> list[bytes]:
+        return [self._random.randbytes(self._random.randrange(200)) for _ in range(self._random.randrange(1, 4))]
+
+    def _truncated(self) -> list[bytes]:
+        frames = self._base()
+        return [frames[0][: self._random.randrange(len(frames[0]))], *frames[1:]]
+
+    def _flipped(self) -> list[bytes]:
+        frames = self._base()
+        data = bytearray(frames[0])
+        for _ in range(self._random.randrange(1, 4)):
+            data[self._random.randrange(len(data))] ^= 1 << self._random.randrange(8)
+        return [bytes(data), *frames[1:]]
+
+    def _mistyped(self) -> list[bytes]:
+        frames = self._base()
+        return [mutate_header(frames[0], self._random), *frames[1:]]
+
+    def _non_finite(self) -> list[bytes]:
+        episode = {"task_id": 0, "environment_slot": 0, "episode_id": 0, "agent_steps": 1}
+        episode["episode_return"] = self._random.choice([float("nan"), float("inf"), float("-inf")])
+        return [_unrolls(episodes=[episode])]
+
+    def _absurd_shapes(self) -> list[bytes]:
+        shape = [self._random.choice([0, 1, 2**31, 2**62, 2**63 - 1, -1]) for _ in range(self._random.randrange(12))]
+        arrays = [{"name": "frames", "dtype": self._random.choice(["|u1", "<f4", "|O", "<f8"]), "shape": shape, "compression": "none"}]
+        fields = {"num_unrolls": self._random.choice([1, 0, 65_536, 2**40]), "arrays": arrays * self._random.choice([1, 1, 40])}
+        return [_unrolls(**fields), self._random.randbytes(64)]
+
+    def _nested(self) -> list[bytes]:
+        depth = self._random.randrange(1, 3000)
+        return [self._random.choice([b"\x91", b"\x81\xa0", b"\xdc\x10\x00"]) * depth]
+
+    def _extension(self) -> list[bytes]:
+        odd = self._random.choice([msgpack.ExtType(5, b""), msgpack.ExtType(1, b"xx"), msgpack.Timestamp(1), b"bytes"])
+        return [msgpack.packb({"type": self._random.choice(["hello", "goodbye", "get_weights", odd]), "run_id": odd})]
+
+    def _foreign_message(self) -> list[bytes]:
+        return [frame for frame in self._random.choice(self._golden) if len(frame) < 5000]
+
+    def _surplus(self) -> list[bytes]:
+        return [*self._base(), *(self._random.randbytes(16) for _ in range(self._random.randrange(1, 4)))]
+
+    def _many_frames(self) -> list[bytes]:
+        return [self._base()[0], *[b"x"] * self._random.randrange(300, 3000)]
+
+    def _reordered(self) -> list[bytes]:
+        frames = [*self._base(), self._random.randbytes(8)]
+        return frames[::-1]
+
+    def _as_it_is(self) -> list[bytes]:
+        return self._base()
+
+    def _largest(self) -> list[bytes]:
+        return [b"\xdd" + self._random.randbytes(self._largest_frame_bytes - 1)]
+
+
+def _unrolls(**changes: object) -> bytes:
+    fields = {"type": "unrolls", "sequence": 1, "generated_frames": 1, "num_frames": 1, "num_unrolls": 1, "arrays": [], "episodes": []}
+    packed: bytes = msgpack.packb({**fields, **changes})
+    return packed
+
+
+def learner_bases(run_id: str, contract: str) -> list[Callable[[Random], list[bytes]]]:
+    """What a stranger may say to a learner in its own language; none of it opens a session."""
+
+    def hello(**changes: object) -> Callable[[Random], list[bytes]]:
+        fields = {"run_id": run_id, "contract": contract, "max_unrolls": 4, "oldest_sequence": 1, **changes}
+        # The identity that belongs to it: a connection of this name is among the strangers'.
+        return lambda random: [header(Hello(request_id=random.getrandbits(20), actor_index=900, incarnation=900, **fields))]
+
+    arrays = {"x": np.zeros(4, np.uint8)}
+
+    def unrolls(random: Random) -> list[bytes]:
+        sequence = random.choice([1, 2, 77, 2**63 - 1])
+        message = Unrolls(sequence=sequence, generated_frames=2**62, num_frames=8, num_unrolls=random.choice([1, 65_536]))
+        return [bytes(frame) for frame in encode(message, arrays)]
+
+    return [
+        hello(protocol=2),
+        hello(run_id=OTHER_RUN),
+        hello(contract="d" * 64),
+        hello(max_unrolls=60_000),
+        unrolls,
+        unrolls,
+        lambda random: [header(CreditRequest(wanted_unrolls=random.getrandbits(63)))],
+        lambda _: [header(Goodbye())],
+    ]
+
+
+def parameter_server_bases(run_id: str, contract: str) -> list[Callable[[Random], list[bytes]]]:
+    """What a stranger may say to a parameter server; none of it is taken."""
+
+    def slice_of(run: str, made_with: str) -> Callable[[Random], list[bytes]]:
+        def make(random: Random) -> list[bytes]:
+            lineage, count = random.choice([0, AHEAD, AHEAD + 1]), random.choice([1, 1, 2, 256])
+            index = random.choice([0, 0, 1, 255])
+            digest = f"{random.getrandbits(256):064x}"
+            where = {
+                "run_id": run,
+                "contract": made_with,
+                "lineage": lineage,
+                "updates": random.getrandbits(40),
+                "index": index,
+                "count": count,
+            }
+            return [header(PublishSlice(digest=digest, **where)), random.randbytes(random.randrange(400))]
+
+        return make
+
+    def heartbeat(random: Random) -> list[bytes]:
+        return [header(PublishHeartbeat(run_id=run_id, contract=contract, lineage=0, updates=random.getrandbits(40), index=0, count=1))]
+
+    def lease(random: Random) -> list[bytes]:
+        return [header(LeaseIndex(request_id=1, run_id=OTHER_RUN, holder=f"{random.getrandbits(64):x}", index=random.choice([None, 5])))]
+
+    def get(run: str, made_with: str) -> Callable[[Random], list[bytes]]:
+        return lambda random: [header(GetWeights(request_id=random.getrandbits(30), run_id=run, contract=made_with, have=None))]
+
+    return [
+        slice_of(run_id, contract),
+        slice_of(run_id, contract),
+        slice_of(OTHER_RUN, contract),
+        slice_of(run_id, "d" * 64),
+        heartbeat,
+        lease,
+        get(OTHER_RUN, contract),
+        get(run_id, "d" * 64),
+        lambda random: [header(ReleaseIndex(run_id=OTHER_RUN, holder=f"{random.getrandbits(64):x}"))],
+    ]
+
+
+def bandit_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
+    """What a stranger may say to a bandit."""
+
+    def exchange(random: Random) -> list[bytes]:
+        fields = {"agent": 0, "incarnation": random.getrandbits(40), "purpose": "training", "finished": (), "starting": ()}
+        return [header(ExchangeTemperatures(request_id=1 + random.getrandbits(20), run_id=OTHER_RUN, contract=contract, **fields))]
+
+    return [exchange]

@@ -1,0 +1,197 @@
+"""A small real run on Catch, each process started by hand: nobody restarts one that dies, so none dies unseen."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import psutil
+
+from herd.config.contract import contract_digest
+from herd.config.loading import load_settings
+from herd.envs.make import environment_spec
+from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
+from herd.wire.run_layout import run_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+ROOT = Path(__file__).parents[2]
+CATCH = ROOT / "experiments" / "catch.yaml"
+START_SECONDS = 300.0
+"""For what takes seconds on a free machine."""
+DESCRIPTORS = 2048
+"""Of each server: a usual limit, and few enough for strangers to exhaust."""
+
+
+class Process:
+    """One process of the run."""
+
+    def __init__(self, name: str, service: str, number: int, port: int | None, run_dir: Path, words: list[str]) -> None:
+        self.name = name
+        self.port = port
+        self._announcement = run_dir / "processes" / f"{service}-{number}.json"
+        self._output = run_dir / f"{name}.out"
+        with self._output.open("w") as output:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", f"services.{service}", "--config", str(CATCH), "--run_dir", str(run_dir), *words],
+                cwd=ROOT,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={name: value for name, value in os.environ.items() if not name.startswith("HERD_")},
+                preexec_fn=_limit_descriptors,  # noqa: PLW1509  there are no threads yet
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self.popen.poll() is None
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Where its metrics are; None before it said so."""
+        try:
+            said = json.loads(self._announcement.read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        return int(said["metrics_port"]) if said["pid"] == self.popen.pid else None
+
+    def metrics(self) -> Samples:
+        """Every sample; asks again where strangers are in the way."""
+        for attempt in range(20):
+            try:
+                return scrape(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10.0)
+            except ScrapeError:
+                if not self.is_alive:
+                    raise RuntimeError(f"{self.name} ended with {self.popen.poll()}: {self.last_words()}") from None
+                if attempt == 19:
+                    raise
+                time.sleep(0.5)
+        raise AssertionError
+
+    def resident_bytes(self) -> int:
+        """Resident memory (RSS)."""
+        return int(psutil.Process(self.popen.pid).memory_info().rss)
+
+    def anonymous_bytes(self) -> int:
+        """What the process has allocated, resident or swapped out: without pages of files, which the kernel drops as it likes."""
+        status = Path(f"/proc/{self.popen.pid}/status").read_text()
+        return sum(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith(("RssAnon:", "VmSwap:")))
+
+    def last_words(self) -> str:
+        """The end of what it printed."""
+        return self._output.read_text(errors="replace")[-2000:]
+
+    def end(self) -> int:
+        """SIGTERM; its exit code."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self.popen.wait(START_SECONDS)
+
+
+class CatchRun:
+    """Root and replica of the parameter server, bandit, learner, and one honest actor."""
+
+    def __init__(self, run_dir: Path) -> None:
+        """Start everything, and wait until the learner learns.
+
+        Raises:
+            RuntimeError: a process ended, or nothing was learned in time.
+
+        """
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self.run_dir = run_dir
+        learner, root, replica, bandit = _free_ports(4)
+        self.settings = load_settings([CATCH], [], {})
+        spec = environment_spec(self.settings.env)
+        self.run_id = self.settings.name
+        self.contract = contract_digest(self.settings, spec)
+        self.layout = run_layout(self.settings, spec)
+        self.action_repeat = spec.action_repeat
+        self._stack = ExitStack()
+        self.processes: dict[str, Process] = {}
+        parent, leaf = f"tcp://127.0.0.1:{root}", f"tcp://127.0.0.1:{replica}"
+        endless = ["--stop.env_frames", "null", "--optimizer.schedule", "constant"]
+        try:
+            self._start("paramserver", "paramserver", 0, root, ["--paramserver.port", str(root)])
+            upstream = ["--paramserver.upstream", parent, "--paramserver.index", "1"]
+            self._start("replica", "paramserver", 1, replica, ["--paramserver.port", str(replica), *upstream])
+            self._start("bandit", "bandit", 0, bandit, ["--bandit.port", str(bandit)])
+            words = ["--learner.port", str(learner), "--learner.paramserver", parent, "--learner.threads", "1", *endless]
+            self._start("learner", "learner", 0, learner, words)
+            to_learner = ["--actor.learner", f"tcp://127.0.0.1:{learner}", "--actor.paramserver", leaf, "--actor.index", "0"]
+            self._start("actor", "actor", 0, None, to_learner)
+            self.until(lambda: all(process.metrics_port for process in self.processes.values()), "every process serves metrics")
+            self.until(lambda: self.updates() >= 20, "twenty updates")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _start(self, name: str, service: str, number: int, port: int | None, words: list[str]) -> None:
+        process = Process(name, service, number, port, self.run_dir, words)
+        self.processes[name] = process
+        self._stack.callback(process.popen.wait)
+        self._stack.callback(process.popen.kill)
+
+    def __getitem__(self, name: str) -> Process:
+        return self.processes[name]
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
+        """Wait while everybody lives."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            for process in self.processes.values():
+                if not process.is_alive:
+                    raise RuntimeError(f"{process.name} ended: {process.last_words()}")
+            if time.monotonic() >= deadline:
+                raise RuntimeError(f"not within {seconds:g} s: {what}")
+            time.sleep(0.1)
+
+    def updates(self) -> float:
+        """Of the learner so far."""
+        return total(self["learner"].metrics(), "herd_learner_updates_total")
+
+    def close(self) -> None:
+        """Kill whatever still runs."""
+        self._stack.close()
+
+    def end(self) -> dict[str, int]:
+        """SIGTERM to all, actor first; exit codes by name."""
+        return {name: self.processes[name].end() for name in ("actor", "learner", "bandit", "replica", "paramserver")}
+
+    def report(self) -> dict[str, Any]:
+        """report.json, which the learner leaves at its end."""
+        report: dict[str, Any] = json.loads((self.run_dir / "report.json").read_text())
+        return report
+
+    def accounts(self) -> dict[tuple[int, int], int]:
+        """Env frames that each incarnation generated, from the learner's last checkpoint."""
+        newest = max((self.run_dir / "checkpoints").glob("[0-9]" * 12))
+        ledger = json.loads((newest / "state.json").read_text())["ledger"]
+        return {(index, incarnation): generated for index, incarnation, _, generated in ledger["accounts"]}
+
+
+def _limit_descriptors() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
+
+
+def _free_ports(number: int) -> list[int]:
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
+        return [one.getsockname()[1] for one in held]

@@ -1,0 +1,185 @@
+"""Strangers below the level of messages: bytes that are no ZMTP, connections that never say anything, messages that never end."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from herd.telemetry.scrape import ScrapeError, scrape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+PATIENCE_SECONDS = 20.0
+
+
+def connect(port: int) -> socket.socket | None:
+    """A connection over loopback; None if it is refused."""
+    try:
+        return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
+    except OSError:
+        return None
+
+
+def shake_hands(port: int, identity: bytes) -> socket.socket | None:
+    """A raw connection that has got through ZMTP's handshake; None if it did not."""
+    peer = connect(port)
+    if peer is None:
+        return None
+    ready = (
+        b"\x05READY" + b"\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER" + b"\x08Identity" + struct.pack(">I", len(identity)) + identity
+    )
+    received = b""
+    try:
+        peer.sendall(GREETING + b"\x04" + bytes([len(ready)]) + ready)
+        while b"READY" not in received:
+            more = peer.recv(1000)
+            if not more:
+                raise ConnectionResetError
+            received += more
+    except OSError:
+        peer.close()
+        return None
+    return peer
+
+
+def garbage(random: Random) -> bytes:
+    """What somebody sends who speaks another protocol, or ours badly."""
+    return random.choice(
+        [
+            b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + random.randbytes(200),  # TLS
+            b"SSH-2.0-OpenSSH_9.6\r\n",
+            b"*1\r\n$4\r\nPING\r\n",  # Redis
+            random.randbytes(random.randrange(1, 500)),
+            b"\xff" + random.randbytes(300),
+            GREETING[:-32] + b"\1" + bytes(31) + random.randbytes(100),
+            GREETING.replace(b"NULL", b"PLAI") + random.randbytes(20),
+            GREETING.replace(b"NULL\0", b"CURVE") + random.randbytes(200),
+            GREETING + b"\x04\xff" + random.randbytes(100),
+            GREETING[: random.randrange(1, 64)],
+            GREETING + b"\x02" + struct.pack(">Q", 2**63 - 1),  # a frame of 8 EiB
+            b"",
+        ]
+    )
+
+
+def talk_nonsense(port: int, random: Random, number: int) -> int:
+    """Open ``number`` connections one after the other, a few at a time, with garbage on each; how many were accepted."""
+    accepted, held = 0, []
+    for _ in range(number):
+        peer = connect(port)
+        if peer is None:
+            continue
+        accepted += 1
+        held.append(peer)
+        with contextlib.suppress(OSError):
+            peer.sendall(garbage(random))
+        if len(held) > 64:
+            held.pop(random.randrange(len(held))).close()
+    for peer in held:
+        peer.close()
+    return accepted
+
+
+def announce_too_much(port: int, number: int) -> int:
+    """Announce a frame of 4 GiB on ``number`` proper connections; how many were hung up on."""
+    hung_up = 0
+    for turn in range(number):
+        peer = shake_hands(port, b"oversized/%d" % turn)
+        if peer is None:
+            continue
+        with peer, contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            peer.sendall(b"\x02" + struct.pack(">Q", 2**32) + bytes(1000))
+            peer.settimeout(PATIENCE_SECONDS)
+            while peer.recv(4096):
+                pass
+        hung_up += 1
+    return hung_up
+
+
+def never_end(port: int, *, frame_bytes: int, most_bytes: int) -> int:
+    """Send one message frame by frame until the other side hangs up; how many bytes it let through, at most ``most_bytes``."""
+    peer = shake_hands(port, b"endless")
+    if peer is None:
+        return 0
+    frame = (
+        b"\x03" + struct.pack(">Q", frame_bytes) + bytes(frame_bytes)
+        if frame_bytes > 255
+        else b"\x01" + bytes([frame_bytes, *bytes(frame_bytes)])
+    )
+    block = frame * max(1, 65_536 // len(frame))
+    sent = 0
+    with peer, contextlib.suppress(OSError):
+        peer.settimeout(PATIENCE_SECONDS)
+        while sent < most_bytes:
+            peer.sendall(block)
+            sent += len(block)
+    return sent
+
+
+def flood_blindly(port: int, random: Random, most: int) -> int:
+    """Send small messages as fast as they go, reading nothing; how many went before the other side hung up, at most ``most``."""
+    peer = shake_hands(port, b"blind")
+    if peer is None:
+        return 0
+    block = b"".join(b"\0\x20" + random.randbytes(32) for _ in range(1000))
+    sent = 0
+    with peer, contextlib.suppress(OSError):
+        peer.settimeout(PATIENCE_SECONDS)
+        while sent < most:
+            peer.sendall(block)
+            sent += 1000
+    return sent
+
+
+def hold_half_open(port: int, number: int, seconds: float, meanwhile: Callable[[int], None], first_bytes: bytes = b"") -> int:
+    """Hold ``number`` connections that say nothing more for ``seconds``; calls ``meanwhile`` each second with how many live still."""
+    held = [peer for _ in range(number) if (peer := connect(port)) is not None]
+    until = time.monotonic() + seconds
+    if first_bytes:
+        for peer in held:
+            with contextlib.suppress(OSError):
+                peer.sendall(first_bytes)
+    try:
+        while time.monotonic() < until:
+            gone = _hung_up(held)
+            meanwhile(len(held) - gone)
+            time.sleep(1.0)
+        return len(held)
+    finally:
+        for peer in held:
+            peer.close()
+
+
+def _hung_up(held: list[socket.socket]) -> int:
+    poller = select.poll()
+    for peer in held:
+        poller.register(peer, select.POLLRDHUP | select.POLLHUP)
+    return len(poller.poll(0))
+
+
+def besiege_metrics(port: int, random: Random, number: int) -> tuple[int, int]:
+    """Half-open connections and garbage at an HTTP port; (scrapes that went through, scrapes tried) meanwhile."""
+    held, through, tried = [], 0, 0
+    for turn in range(number):
+        peer = connect(port)
+        if peer is None:
+            continue
+        held.append(peer)
+        with contextlib.suppress(OSError):
+            peer.sendall(random.choice([b"", b"GET /metrics HTTP/1.1\r\nX-Slow: ", random.randbytes(300), b"GET " + b"/" * 70_000]))
+        if turn % 100 == 99:
+            tried += 1
+            with contextlib.suppress(ScrapeError):
+                scrape(f"http://127.0.0.1:{port}/metrics", timeout=10.0)
+                through += 1
+    for peer in held:
+        peer.close()
+    return through, tried

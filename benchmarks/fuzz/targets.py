@@ -1,0 +1,207 @@
+"""What is fuzzed in one process: bytes in, nothing out; anything but MalformedMessage, or a change by what was refused, is a crash."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from herd.wire.codec import MalformedMessage, decode_header, encode, read_arrays
+from herd.wire.layout import UnrollLayout
+from herd.wire.messages import PROTOCOL_VERSION, GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, Refused, StalePublish, Unrolls
+from services.paramserver.leases import IndexLeases
+from services.paramserver.requests import Reply
+from services.paramserver.root import RootHandler
+from services.paramserver.store import WeightsStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+GOLDEN = Path(__file__).parents[2] / "tests" / "wire" / "golden" / f"v{PROTOCOL_VERSION}"
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
+"""Of the golden unrolls."""
+MAX_UNROLLS = 4
+"""More would be allocated for before the arrays are looked at; a learner allows no more than it granted."""
+RUN, CONTRACT = "pong", "c0" * 32
+
+
+def join(frames: Sequence[bytes]) -> bytes:
+    """Frames as one input: a length of 16 bits before each."""
+    return b"".join(struct.pack("<H", len(frame)) + frame for frame in frames)
+
+
+def split(data: bytes) -> list[bytes]:
+    """Inverse of `join`, and something for any other input."""
+    frames, position = [], 0
+    while position + 2 <= len(data) and len(frames) < 40:
+        (length,) = struct.unpack_from("<H", data, position)
+        frames.append(data[position + 2 : position + 2 + length])
+        position += 2 + length
+    return frames or [b""]
+
+
+def golden(prefix: str = "") -> list[list[bytes]]:
+    """The golden messages whose names begin so."""
+    return [[bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]] for path in sorted(GOLDEN.glob(f"{prefix}*.hex"))]
+
+
+def fuzz_header(data: bytes) -> None:
+    """Decode a header; what decodes must survive another round."""
+    try:
+        message = decode_header(data)
+    except MalformedMessage as malformed:
+        reason = malformed.reason
+    else:
+        reason = None
+    if reason is not None:
+        assert reason.isprintable()
+        return
+    again = encode(message)[0]
+    assert encode(decode_header(again))[0] == again
+
+
+def fuzz_unrolls(data: bytes) -> None:
+    """Decode unrolls; a message that is refused leaves the receiver's arrays alone."""
+    frames = split(data)
+    try:
+        message = decode_header(frames[0])
+    except MalformedMessage:
+        return
+    if not isinstance(message, Unrolls) or message.num_unrolls > MAX_UNROLLS:
+        return
+    out = LAYOUT.allocate(message.num_unrolls)
+    for array in out.values():
+        array.view("u1")[...] = 1
+    try:
+        read_arrays(message, frames[1:], LAYOUT, out)
+    except MalformedMessage:
+        assert all(bool((array.view("u1") == 1).all()) for array in out.values())
+
+
+def fuzz_weights(data: bytes) -> None:
+    """Hand two requests in a row to the root of the parameter servers; what is refused leaves weights and leases alone."""
+    store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
+    leases = IndexLeases(lease_seconds=30.0, max_leases=4)
+    handler = RootHandler(run_id=RUN, contract=CONTRACT, store=store, leases=leases)
+    frames = split(data)
+    for start in (0, 2):
+        if start >= len(frames):
+            return
+        before = (store.visible, store.newest, store.num_bytes, leases.holders())
+        payloads = [memoryview(frame) for frame in frames[start + 1 : start + 2]]
+        try:
+            message = decode_header(frames[start])
+            # A mutation hits no SHA-256: give half of the slices the digest that they lack.
+            if isinstance(message, PublishSlice) and payloads and message.updates % 2:
+                message = message.model_copy(update={"digest": hashlib.sha256(payloads[0]).hexdigest()})
+            action = handler.answer(message, payloads, peer=b"stranger", now=0.0)
+        except MalformedMessage:
+            refused = True
+        else:
+            refused = isinstance(action, Reply) and isinstance(action.message, Refused | StalePublish)
+            if isinstance(action, Reply):
+                encode(action.message)
+        if refused:
+            assert (store.visible, store.newest, store.num_bytes, leases.holders()) == before
+        assert store.num_bytes <= 2 * 4096
+
+
+ODD_VALUES = (
+    0,
+    1,
+    -1,
+    2**31,
+    2**53,
+    2**63 - 1,
+    2**63,
+    -(2**63),
+    0.5,
+    float("nan"),
+    float("inf"),
+    None,
+    True,
+    "",
+    "x" * 2000,
+    b"x",
+    [],
+    {},
+    [[]],
+)
+
+
+def mutate_header(header: bytes, random: Random) -> bytes:
+    """A header of which one field, perhaps of a map inside it, holds something odd or is gone; unchanged if it is no map."""
+    try:
+        fields = msgpack.unpackb(header)
+    except (ValueError, msgpack.UnpackException):
+        return header
+    inside = fields
+    while isinstance(inside, dict) and inside and random.random() < 0.6:
+        name = random.choice(sorted(map(str, inside)))
+        value = inside.get(name)
+        if isinstance(value, list) and value and isinstance(value[-1], dict) and random.random() < 0.8:
+            inside = value[-1]
+            continue
+        if random.random() < 0.15:
+            inside.pop(name, None)
+        elif isinstance(value, list) and value and random.random() < 0.5:
+            value.extend(value[:1] * random.randrange(40))
+        else:
+            inside[name] = random.choice(ODD_VALUES)
+        break
+    try:
+        packed: bytes = msgpack.packb(fields)
+    except (OverflowError, ValueError):
+        return header
+    return packed
+
+
+def mutate(data: bytes, max_bytes: int, random: Random, mutate_bytes: Callable[[bytes, int], bytes], *, framed: bool) -> bytes:
+    """One step from ``data``: with ``mutate_bytes`` somewhere, or in a header's meaning. Bytes alone rarely get past MessagePack."""
+    if random.random() < 0.3:
+        return mutate_bytes(data, max_bytes)
+    frames = split(data) if framed else [data]
+    position = random.choice([0, random.randrange(len(frames))])
+    if position == 0 and random.random() < 0.7:
+        frames[0] = mutate_header(frames[0], random)
+    elif frames[position]:
+        frames[position] = mutate_bytes(frames[position], min(len(frames[position]) + 64, 60_000))
+    mutated = join(frames) if framed else frames[0]
+    return mutated[:max_bytes]
+
+
+def header_seeds() -> list[bytes]:
+    """Every golden header."""
+    return [frames[0] for frames in golden()]
+
+
+def unrolls_seeds() -> list[bytes]:
+    """Golden unrolls, raw and compressed."""
+    return [join(frames) for frames in golden("unrolls")]
+
+
+def weights_seeds() -> list[bytes]:
+    """Every golden header with a slice behind it, and requests that fit together."""
+    payload = b"weights"
+    slice_of = {"run_id": RUN, "contract": CONTRACT, "lineage": 1, "updates": 1}
+    digest = hashlib.sha256(payload).hexdigest()
+    first = bytes(encode(PublishSlice(**slice_of, index=0, count=2, digest=digest))[0])
+    second = bytes(encode(PublishSlice(**slice_of, index=1, count=2, digest=digest))[0])
+    whole = bytes(encode(PublishSlice(**slice_of, index=0, count=1, digest=digest))[0])
+    get = bytes(encode(GetWeights(request_id=1, run_id=RUN, contract=CONTRACT, have=None))[0])
+    beat = bytes(encode(PublishHeartbeat(**slice_of, index=0, count=1))[0])
+    lease = bytes(encode(LeaseIndex(request_id=1, run_id=RUN, holder="h", index=1))[0])
+    pairs = [join([first, payload, second, payload]), join([whole, payload, beat]), join([whole, payload, get]), join([lease]), join([get])]
+    return pairs + [join([frames[0], payload]) for frames in golden() if len(frames[0]) < 2**16]
+
+
+TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], int]] = {
+    "header": (fuzz_header, header_seeds, 2048),
+    "unrolls": (fuzz_unrolls, unrolls_seeds, 32_768),
+    "weights": (fuzz_weights, weights_seeds, 4096),
+}
+"""Function, seeds, longest input in bytes."""

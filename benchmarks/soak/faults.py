@@ -1,0 +1,152 @@
+"""What can happen to a run, drawn at random, and how it is done to it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from random import Random
+
+    from benchmarks.soak.proxied_run import ProxiedRun
+
+KindName = Literal["kill", "stop", "stop_long", "cut", "stall", "slow", "move"]
+KINDS: tuple[KindName, ...] = get_args(KindName)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way to go wrong."""
+
+    on: Literal["process", "server", "link"]
+    """What it can be done to; a server is a process that others connect to."""
+    weight: float
+    """How often it is drawn, relative to the others."""
+    seconds: tuple[float, float] = (0.0, 0.0)
+    """Shortest and longest; 0: over at once, and recovery is up to the run."""
+    meaning: str = ""
+
+
+CATALOGUE: dict[KindName, Kind] = {
+    "kill": Kind("process", 25.0, meaning="SIGKILL; the supervisor starts it again"),
+    "stop": Kind("process", 15.0, (0.5, 4.0), "SIGSTOP, then SIGCONT"),
+    # 36 s each: few, so that an hour holds hundreds of others.
+    "stop_long": Kind("process", 2.5, meaning="SIGSTOP for longer than every time-out, then SIGCONT"),
+    "cut": Kind("link", 20.0, (0.2, 5.0), "connections reset, new ones refused"),
+    "stall": Kind("link", 15.0, (0.5, 6.0), "connections stay open, nothing passes"),
+    "slow": Kind("link", 12.5, (1.0, 6.0), "a few kB a second"),
+    "move": Kind("server", 10.0, meaning="SIGKILL; it starts again on another port"),
+}
+SLOW_BYTES_PER_SECOND = (2_000.0, 20_000.0, 200_000.0)
+"""A message of Catch has 60 kB, one of Atari 4.7 MB: from next to nothing to merely slow."""
+TOGETHER_PROBABILITY = 0.2
+"""That a second fault comes with the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing to do."""
+
+    kind: KindName
+    target: str
+    """A process or a link, by name."""
+    seconds: float = 0.0
+    """How long it lasts; 0 for what is over at once."""
+    bytes_per_second: float = 0.0
+    """Of a slow link."""
+
+    def __str__(self) -> str:
+        lasting = f" for {self.seconds:.1f} s" if self.seconds else ""
+        rate = f" at {self.bytes_per_second / 1000:g} kB/s" if self.bytes_per_second else ""
+        return f"{self.kind} {self.target}{lasting}{rate}"
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What a run offers."""
+
+    processes: tuple[str, ...]
+    servers: tuple[str, ...]
+    links: tuple[str, ...]
+
+    def of(self, kind: KindName) -> tuple[str, ...]:
+        """What this kind can be done to."""
+        return {"process": self.processes, "server": self.servers, "link": self.links}[CATALOGUE[kind].on]
+
+
+def targets_of(run: ProxiedRun) -> Targets:
+    """Every process, server and link of the run."""
+    return Targets(tuple(run.children), tuple(run.ports), tuple(run.links))
+
+
+def draw(random: Random, targets: Targets, *, long_seconds: float, kinds: Iterable[KindName] = KINDS) -> tuple[Fault, ...]:
+    """One fault, or two that come together, on different targets.
+
+    Args:
+        random: the seed decides everything.
+        targets: what there is.
+        long_seconds: longer than every time-out of the run.
+        kinds: to draw from.
+
+    """
+    first = _draw_one(random, targets, long_seconds, tuple(kinds))
+    if random.random() >= TOGETHER_PROBABILITY:
+        return (first,)
+    second = _draw_one(random, targets, long_seconds, tuple(kinds))
+    return (first,) if _named_in(first) & _named_in(second) else (first, second)
+
+
+def _draw_one(random: Random, targets: Targets, long_seconds: float, kinds: tuple[KindName, ...]) -> Fault:
+    kind = random.choices(kinds, [CATALOGUE[name].weight for name in kinds])[0]
+    target = random.choice(targets.of(kind))
+    if kind == "stop_long":
+        return Fault(kind, target, long_seconds)
+    seconds = random.uniform(*CATALOGUE[kind].seconds)
+    return Fault(kind, target, seconds, random.choice(SLOW_BYTES_PER_SECOND) if kind == "slow" else 0.0)
+
+
+def _named_in(fault: Fault) -> set[str]:
+    """The target, so that no process is killed and stopped at once."""
+    return {fault.target}
+
+
+def inject(run: ProxiedRun, fault: Fault) -> bool:
+    """Do it; False where nothing runs under that name."""
+    match fault.kind:
+        case "kill":
+            return run.signal(fault.target, signal.SIGKILL) is not None
+        case "stop" | "stop_long":
+            return run.signal(fault.target, signal.SIGSTOP) is not None
+        case "move":
+            run.move(fault.target)
+            return run.signal(fault.target, signal.SIGKILL) is not None
+        case "cut":
+            run.proxies[fault.target].cut()
+        case "stall":
+            run.proxies[fault.target].stall()
+        case "slow":
+            run.proxies[fault.target].slow(fault.bytes_per_second)
+    return True
+
+
+def lift(run: ProxiedRun, fault: Fault) -> None:
+    """Take it back; what was killed comes back by itself."""
+    match fault.kind:
+        case "stop" | "stop_long":
+            run.signal(fault.target, signal.SIGCONT)
+        case "cut" | "stall" | "slow":
+            run.proxies[fault.target].forward()
+        case _:
+            pass
+
+
+def is_over_at_once(fault: Fault) -> bool:
+    """Whether nothing remains to be lifted."""
+    return fault.kind in {"kill", "move"}
+
+
+def kills(fault: Fault) -> bool:
+    """Whether a process ends by it."""
+    return fault.kind in {"kill", "move"}

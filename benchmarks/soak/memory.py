@@ -1,0 +1,102 @@
+"""Whether processes grow, although faults replace them all the time. No I/O.
+
+A process that was just started is smaller than one that has worked for minutes, so the mean over whatever lived in a quarter of the run
+says more about when faults struck than about growth. Two figures compare like with like instead:
+
+Samples of a process younger than ``WARM_UP_SECONDS`` are left out: they measure how busy the machine was while it loaded its libraries.
+
+- *between quarters, at equal age*: samples of the second and of the last quarter are compared only with samples of the same age since
+  the process started, in bins of ``AGE_BIN_SECONDS``, each weighted by the smaller of its two counts. A process that no fault
+  struck has no equal ages in both quarters; it is compared with itself. This finds what grows from one incarnation to the next
+  and what grows in a survivor.
+- *within a process, per hour*: the slope of memory over age, with one intercept per incarnation.
+  This finds a leak that restarts keep small.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+AGE_BIN_SECONDS = 5.0
+WARM_UP_SECONDS = 20.0
+"""By then libraries are loaded, buffers filled and the first checkpoint written."""
+FEWEST_PAIRS = 5
+"""Below this many comparable samples no growth is stated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Resident memory at one moment."""
+
+    at: float
+    """Seconds since the soak began."""
+    pid: int
+    age_seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One process's memory over the run."""
+
+    most_bytes: int
+    incarnations: int
+    between_quarters: float | None
+    """Last quarter over second quarter at equal age, minus 1; None without enough to compare."""
+    compared_samples: int
+    """On the smaller side."""
+    slope_bytes_per_hour: float | None
+    """Within a process, after its warm-up."""
+
+
+def growth(samples: Sequence[Sample], seconds: float) -> Growth:
+    """Compare the quarters of a run of ``seconds``."""
+    warm = [sample for sample in samples if sample.age_seconds >= WARM_UP_SECONDS]
+    second = [sample for sample in warm if seconds / 4 <= sample.at < seconds / 2]
+    last = [sample for sample in warm if sample.at >= 3 * seconds / 4]
+    between, compared = _between(second, last)
+    return Growth(
+        most_bytes=max((sample.bytes for sample in samples), default=0),
+        incarnations=len({sample.pid for sample in samples}),
+        between_quarters=between,
+        compared_samples=compared,
+        slope_bytes_per_hour=_slope(warm),
+    )
+
+
+def _between(second: Sequence[Sample], last: Sequence[Sample]) -> tuple[float | None, int]:
+    survivors = {sample.pid for sample in second} & {sample.pid for sample in last}
+    # A survivor's own samples, whatever their age; the others by age, survivors' samples left out so that nothing counts twice.
+    before: dict[tuple[str, int], list[int]] = defaultdict(list)
+    after: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for group, samples in ((before, second), (after, last)):
+        for sample in samples:
+            key = ("pid", sample.pid) if sample.pid in survivors else ("age", int(sample.age_seconds / AGE_BIN_SECONDS))
+            group[key].append(sample.bytes)
+    weighted, pairs = 0.0, 0
+    for key in before.keys() & after.keys():
+        weight = min(len(before[key]), len(after[key]))
+        weighted += weight * (_mean(after[key]) / _mean(before[key]) - 1.0)
+        pairs += weight
+    return (weighted / pairs, pairs) if pairs >= FEWEST_PAIRS else (None, pairs)
+
+
+def _slope(samples: Iterable[Sample]) -> float | None:
+    by_pid = defaultdict(list)
+    for sample in samples:
+        by_pid[sample.pid].append(sample)
+    covariance = variance = 0.0
+    for own in by_pid.values():
+        mean_age, mean_bytes = _mean([sample.age_seconds for sample in own]), _mean([sample.bytes for sample in own])
+        covariance += sum((sample.age_seconds - mean_age) * (sample.bytes - mean_bytes) for sample in own)
+        variance += sum((sample.age_seconds - mean_age) ** 2 for sample in own)
+    return 3600.0 * covariance / variance if variance > 0.0 else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

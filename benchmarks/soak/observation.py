@@ -1,0 +1,183 @@
+"""Looking at a run from outside: metrics of every process, weights of every parameter server, checkpoints, memory, the curve."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from herd.config.contract import contract_digest
+from herd.config.loading import load_settings
+from herd.envs.make import environment_spec
+from herd.supervisor.readings import METRICS, metrics_url, newest_point
+from herd.telemetry import metric_names
+from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
+from herd.wire.sockets import new_context
+from herd.wire.weights_client import WeightsClient
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from benchmarks.soak.promises import Version
+    from benchmarks.soak.proxied_run import ProxiedRun
+
+SCRAPE_SECONDS = 0.5
+"""Localhost answers in milliseconds; a starting or busy process is looked at again a moment later."""
+ASK_SECONDS = 1.0
+"""Between questions to a parameter server: each answer is the whole of the weights."""
+
+_WORK = {
+    "learner": metric_names.LEARNER_UPDATES.name,
+    "actor": metric_names.ACTOR_UNROLLS_SENT.name,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One process at one moment."""
+
+    pid: int
+    version: Version
+    """Of the weights it holds, (0, 0) before any."""
+    work: float
+    """Of this process: the learner's updates, an actor's unrolls sent."""
+    unacknowledged: float = 0.0
+    """Unrolls that an actor keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything that answered at one moment."""
+
+    at: float
+    """time.monotonic() in seconds."""
+    processes: Mapping[str, Reading] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a parameter server gave to someone who holds nothing."""
+
+    server: str
+    version: Version
+    contents: str
+    """Digest of the weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Memory of one process at one moment."""
+
+    process: str
+    pid: int
+    age_seconds: float
+    """Since it started."""
+    bytes: int
+
+
+def observe(run: ProxiedRun, *, asleep: Collection[str] = ()) -> Observation:
+    """Scrape every process but those known not to answer."""
+    readings = {}
+    for name in run.children:
+        pid = None if name in asleep else run.pid(name)
+        url = None if pid is None else metrics_url(run.run_dir, name, pid)
+        if pid is None or url is None:
+            continue
+        try:
+            samples = scrape(url, SCRAPE_SECONDS)
+        except ScrapeError:
+            continue
+        readings[name] = _reading(name, pid, samples)
+    return Observation(time.monotonic(), readings)
+
+
+def _reading(name: str, pid: int, samples: Samples) -> Reading:
+    version = (
+        round(total(samples, metric_names.WEIGHTS_LINEAGE.name)),
+        round(total(samples, metric_names.WEIGHTS_UPDATES.name)),
+    )
+    work = total(samples, _WORK.get(name.rpartition("-")[0], ""))
+    return Reading(pid, version, work, total(samples, metric_names.ACTOR_UNACKNOWLEDGED.name))
+
+
+class Onlookers:
+    """A client of each parameter server that never says what it has: it sees what an actor that just started would."""
+
+    def __init__(self, run: ProxiedRun) -> None:
+        """Start to connect; call ``look`` and ``close`` from this thread."""
+        settings = load_settings([run.run_dir / "config.yaml"], [], {})
+        contract = contract_digest(settings, environment_spec(settings.env))
+        self._context = new_context(settings.security)
+        self._clients = {
+            server: WeightsClient(self._context, run.onlooker_address(server), run_id=settings.name, contract=contract)
+            for server in run.paramservers
+        }
+        self._ask_at = dict.fromkeys(self._clients, 0.0)
+
+    def look(self) -> list[Served]:
+        """Answers that came; asks again where it is time. Never blocks."""
+        now = time.monotonic()
+        found = []
+        for server, client in self._clients.items():
+            frame = client.poll()
+            if frame is not None:
+                contents = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in frame.slices)).hexdigest()
+                found.append(Served(server, frame.version, contents))
+            if now >= self._ask_at[server]:
+                self._ask_at[server] = now + ASK_SECONDS
+                client.request(None)
+        return found
+
+    def close(self) -> None:
+        """Close every connection."""
+        for client in self._clients.values():
+            client.close()
+        self._context.term()
+
+
+class Checkpoints:
+    """Reads each checkpoint's state once."""
+
+    def __init__(self, run: ProxiedRun) -> None:
+        self._directory = run.run_dir / "checkpoints"
+        self._seen: dict[str, int] = {}
+
+    def new_states(self) -> list[dict[str, Any]]:
+        """The state of every checkpoint that appeared since the last call, oldest first."""
+        found: list[tuple[int, dict[str, Any]]] = []
+        present: dict[str, int] = {}
+        for path in self._directory.glob("[0-9]" * 12):
+            try:
+                written = (path / "manifest.json").stat().st_mtime_ns
+                present[path.name] = written
+                # A restored learner may write under a number that was used before: the time tells them apart.
+                if self._seen.get(path.name) != written:
+                    found.append((written, json.loads((path / "state.json").read_text())))
+            except FileNotFoundError:
+                continue  # removed meanwhile
+        self._seen = present
+        return [state for _, state in sorted(found, key=lambda item: item[0])]
+
+
+def residents(run: ProxiedRun) -> list[Resident]:
+    """Resident memory of every process of the run that lives, the supervisor's included."""
+    pids = {"supervisor": run.supervisor_pid} | {name: pid for name in run.children if (pid := run.pid(name)) is not None}
+    found = []
+    for name, pid in pids.items():
+        try:
+            process = psutil.Process(pid)
+            with process.oneshot():
+                age = time.time() - process.create_time()
+                found.append(Resident(name, pid, age, process.memory_info().rss))
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def curve_point(run: ProxiedRun) -> dict[str, Any]:
+    """The newest point of the learning curve; empty before the first."""
+    return newest_point(run.run_dir / METRICS)

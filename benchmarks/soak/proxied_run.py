@@ -1,0 +1,178 @@
+"""A run whose connections all lead through proxies of this process, and what can be done to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.soak.proxy import HOST, Proxy
+from benchmarks.soak.supervised import LINKS, WIRING, write_json
+from benchmarks.soak.wiring import Link
+from herd.supervisor.child import Child, last_lines
+from herd.supervisor.run_directory import PROCESSES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+START_SECONDS = 60.0
+"""For the supervisor to have read its settings and chosen ports."""
+STOP_SECONDS = 120.0
+"""A checkpoint, the actors' farewell and the supervisor's own graces of 60 s and 10 s."""
+ONLOOKER = "onlooker"
+"""Client of the links that this process uses to look at parameter servers; no fault is put on them."""
+ROOT = Path(__file__).parents[2]
+
+
+class RunEndedError(RuntimeError):
+    """The run ended by itself; the end of its output."""
+
+
+class ProxiedRun:
+    """A supervised run in ``folder``. Use as a context manager, in the main thread: the run ends with it."""
+
+    def __init__(self, folder: Path, words: Sequence[str]) -> None:
+        """Start it; ``words`` are files and settings as for ``herd train``.
+
+        Raises:
+            RunEndedError: its settings cannot work.
+
+        """
+        self.folder = folder
+        self.run_dir = folder / "run"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._output = folder / "run.out"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | {"PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "benchmarks.soak.supervised", str(folder), *words, "--run_dir", str(self.run_dir)]
+        # In its own process group: a Ctrl-C at the terminal is for this process alone, which ends the run in order.
+        self._child = Child(command, environment, self._output)
+        self.proxies: dict[str, Proxy] = {}
+        try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self) -> None:
+        file = self.folder / LINKS
+        deadline = time.monotonic() + START_SECONDS
+        while not file.exists():
+            self.check_running()
+            if time.monotonic() > deadline:
+                raise RunEndedError(f"the run did not start within {START_SECONDS:g} s")
+            time.sleep(0.02)
+        contents = json.loads(file.read_text())
+        self.children: tuple[str, ...] = tuple(contents["children"])
+        """``actor-0`` and so on, as the supervisor names them."""
+        self.links: dict[str, Link] = {link.name: link for link in (Link(**fields) for fields in contents["links"])}
+        """By name; without the onlooker's."""
+        self.ports: dict[str, int] = dict(contents["ports"])
+        """Where each server listens now, or will after its next start."""
+        self._options: dict[str, str] = contents["options"]
+        self._onlooking = [Link(ONLOOKER, "", name) for name in self.paramservers]
+        for link in (*self.links.values(), *self._onlooking):
+            self.proxies[link.name] = Proxy(self.ports[link.server])
+        self._write_wiring()
+
+    def __enter__(self) -> ProxiedRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def supervisor_pid(self) -> int:
+        """Of the supervisor."""
+        return self._child.pid
+
+    @property
+    def output(self) -> str:
+        """What the supervisor said so far."""
+        return self._output.read_text(errors="replace")
+
+    @property
+    def paramservers(self) -> list[str]:
+        """Root and replicas."""
+        return [name for name in self.children if name.startswith("paramserver")]
+
+    def onlooker_address(self, server: str) -> str:
+        """Where this process reaches a parameter server, wherever that listens."""
+        return self.proxies[f"{ONLOOKER}>{server}"].address
+
+    def pid(self, process: str) -> int | None:
+        """The process that announced itself under this name last; None before any did."""
+        try:
+            return int(json.loads((self.run_dir / PROCESSES / f"{process}.json").read_text())["pid"])
+        except FileNotFoundError:
+            return None
+
+    def signal(self, process: str, number: signal.Signals) -> int | None:
+        """Signal what is running under this name; returns its pid, None where nothing is."""
+        pid = self.pid(process)
+        if pid is None:
+            return None
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return None
+        return pid
+
+    def move(self, server: str) -> None:
+        """Give ``server`` another port for its next start, and lead every client there."""
+        with socket.create_server((HOST, 0)) as probe:
+            self.ports[server] = probe.getsockname()[1]
+        self._write_wiring()
+        for link in (*self.links.values(), *self._onlooking):
+            if link.server == server:
+                self.proxies[link.name].move(self.ports[server])
+
+    def exit_counts(self) -> dict[str, int]:
+        """How often the supervisor saw each child end unasked."""
+        lines = [line.partition(" ended (") for line in self.output.splitlines()]
+        names = [before.rpartition(" ")[2] for before, found, _ in lines if found]
+        return {name: names.count(name) for name in self.children}
+
+    def check_running(self) -> None:
+        """Look whether the run goes on.
+
+        Raises:
+            RunEndedError: it does not.
+
+        """
+        code = self._child.exit_code()
+        if code is not None:
+            raise RunEndedError(f"the run ended by itself with exit code {code}:\n" + "\n".join(last_lines(self._output, 30)))
+
+    def stop(self) -> int | None:
+        """End the run in order; returns its exit code, None where it had to be killed."""
+        self._child.send(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        while (code := self._child.exit_code()) is None:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.05)
+        return code
+
+    def close(self) -> None:
+        """Kill what still runs; the children end with their supervisor."""
+        for process in getattr(self, "children", ()):
+            if self._child.exit_code() is None:
+                self.signal(process, signal.SIGCONT)
+        self._child.send(signal.SIGKILL)
+        while self._child.exit_code() is None:
+            time.sleep(0.02)
+        for proxy in self.proxies.values():
+            proxy.close()
+
+    def _write_wiring(self) -> None:
+        wiring: dict[str, dict[str, str]] = {name: {} for name in self.children}
+        for link in self.links.values():
+            wiring[link.client][link.option] = self.proxies[link.name].address
+        for server, port in self.ports.items():
+            wiring[server][self._options[server]] = str(port)
+        write_json(self.folder / WIRING, wiring)

@@ -1,0 +1,173 @@
+"""The command: a run in a folder, a soak of it, a report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from benchmarks.soak.monitor import Monitor
+from benchmarks.soak.picture import draw
+from benchmarks.soak.promises import GOES_ON, MEMORY, ORDER, Breach
+from benchmarks.soak.proxied_run import ProxiedRun, RunEndedError
+from benchmarks.soak.report import Circumstances, as_text, exit_code, make_report, write_report
+from benchmarks.soak.soak import Plan, Soak
+from herd.config.loading import load_settings
+from herd.wire.sockets import HEARTBEAT_TIMEOUT_MILLISECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from herd.config.settings import RunSettings
+
+OWN_SETTINGS = (
+    ("--actor.count", "2"),  # one is struck, the other must go on
+    ("--learner.checkpoint_interval_seconds", "5"),  # every fifth fault or so ends the learner: little is learned again
+    ("--learner.log_interval_seconds", "1"),
+    ("--learner.credit_expires_seconds", "15"),  # instead of 60: one stop of 36 s outlasts it, and dozens of them fit into an hour
+    ("--paramserver.index_lease_seconds", "15"),  # instead of 30, for the same reason
+    ("--optimizer.schedule", "constant"),  # so that the run still learns at its end
+    ("--stop.env_frames", "null"),
+    ("--stop.wall_seconds", "null"),
+)
+"""Beneath the settings given by hand. Connections' heartbeat time-out of 30 s is no setting: long stops outlast it as it is."""
+MEMORY_SAMPLES = 1800
+"""Per process over the whole soak: every 2 s in an hour."""
+MEMORY_LIMIT = 0.01
+"""Growth between second and last quarter at equal age."""
+MEMORY_MINUTES = 30.0
+"""Shorter soaks state growth and do not judge it: a quarter must hold several incarnations of each process."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Soak; 0 where every promise was kept, 1 otherwise, 2 where the arguments cannot work."""
+    arguments, words = _parse(argv)
+    words = [str(arguments.file), *(word for pair in OWN_SETTINGS for word in pair), *words]
+    folder: Path = arguments.output
+    if folder.exists() and any(folder.iterdir()):
+        print(f"soak: {folder}: not empty; choose another --output", file=sys.stderr)
+        return 2
+    settings = load_settings([arguments.file], words[1:], {})
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it in order, with the report so far
+    try:
+        with ProxiedRun(folder, words) as run:
+            report = _soak(run, settings, arguments, words)
+    except RunEndedError as error:
+        print(f"soak: {error}", file=sys.stderr)
+        return 1
+    write_report(folder, report)
+    draw(report, folder / "soak.png")
+    print(as_text(report))
+    if report["num_faults"] < arguments.faults:
+        print(f"soak: only {report['num_faults']} of {arguments.faults} faults fitted into the time", file=sys.stderr)
+    if report["promises_broken"]:
+        print(f"soak: broken: {', '.join(report['promises_broken'])}", file=sys.stderr)
+    return exit_code(report)
+
+
+def long_stop_seconds(settings: RunSettings) -> float:
+    """Longer than every time-out that a silent process can run into."""
+    timeouts = (
+        HEARTBEAT_TIMEOUT_MILLISECONDS / 1000,
+        settings.learner.credit_expires_seconds,
+        settings.paramserver.index_lease_seconds,
+    )
+    return 1.2 * max(timeouts)
+
+
+def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__, allow_abbrev=False)
+    parser.add_argument("file", type=Path, help="run file; settings after it go to the run, as with herd train")
+    parser.add_argument("--minutes", type=float, default=60.0, help="from the moment the run trains")
+    parser.add_argument("--faults", type=int, default=300, help="spread over that time; at most, where recovery is slow")
+    parser.add_argument("--all-faults", action="store_true", help="go on beyond the minutes until every fault came")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults and of the run")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the run and of the report; new or empty")
+    parser.add_argument("--recovery-limit", type=float, default=60.0, help="seconds after the end of a fault")
+    arguments, words = parser.parse_known_args(argv)
+    return arguments, [*words, "--seed", str(arguments.seed)]
+
+
+def _soak(run: ProxiedRun, settings: RunSettings, arguments: argparse.Namespace, words: list[str]) -> dict[str, Any]:
+    seconds = arguments.minutes * 60
+    plan = Plan(
+        seconds, arguments.faults, arguments.recovery_limit, long_stop_seconds(settings), settings.actor.environments, arguments.all_faults
+    )
+    say = _Speaker()
+    interrupted, code = False, None
+    monitor = Monitor(run, memory_interval_seconds=max(2.0, seconds / MEMORY_SAMPLES))
+    soak = Soak(run, monitor, plan, Random(arguments.seed), say)
+    try:
+        try:
+            soak.wait_until_it_trains()
+            soak.go()
+        except KeyboardInterrupt:
+            interrupted = True
+            say("interrupted: ending in order", True)
+        soak.lift_all()
+        lasted = monitor.seconds
+        code = run.stop()
+        if code != 0:
+            monitor.broken(Breach(ORDER, f"exit code {code}: {run.output[-500:]}" if code is not None else "it had to be killed"))
+    except (RunEndedError, TimeoutError) as error:
+        lasted = monitor.seconds
+        monitor.broken(Breach(GOES_ON, str(error)))
+    final = _final_report(run)
+    monitor.look_at_checkpoints()
+    if final is not None:
+        monitor.look_at_report(final)
+    monitor.look_at_exits()
+    monitor.close()
+    circumstances = Circumstances(
+        command=shlex.join(["python", "-m", "benchmarks.soak", *sys.argv[1:]]),
+        date=time.strftime("%Y-%m-%d"),
+        hardware={"machine": platform.machine(), "cpus": psutil.cpu_count(), "memory_bytes": psutil.virtual_memory().total},
+        seed=arguments.seed,
+        settings=words,
+        seconds=lasted,
+        exit_code=code,
+        interrupted=interrupted,
+    )
+    report = make_report(circumstances, soak.story, monitor.record, final, monitor.ledger.num_snapshots)
+    if arguments.minutes >= MEMORY_MINUTES:
+        _judge_memory(report)
+    return report
+
+
+def _final_report(run: ProxiedRun) -> dict[str, Any] | None:
+    try:
+        contents: dict[str, Any] = json.loads((run.run_dir / "report.json").read_text())
+    except FileNotFoundError:
+        return None
+    return contents
+
+
+def _judge_memory(report: dict[str, Any]) -> None:
+    for name, row in report["memory"].items():
+        if row["between_quarters"] is not None and row["between_quarters"] > MEMORY_LIMIT:
+            detail = f"{name} grew by {row['between_quarters']:.2%} between the second and the last quarter"
+            report["breaches"].append({"at": report["seconds"], "promise": MEMORY, "detail": detail})
+            report["promises_broken"] = sorted({*report["promises_broken"], MEMORY})
+            report["num_breaches"] += 1
+
+
+class _Speaker:
+    """One line that is written over on a terminal; elsewhere only what is worth keeping."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stdout.isatty()
+
+    def __call__(self, line: str, keep: bool) -> None:
+        if self._is_terminal:
+            print(f"\r\033[K{line}", end="\n" if keep else "", flush=True)
+        elif keep:
+            print(line, flush=True)

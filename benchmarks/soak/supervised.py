@@ -1,0 +1,84 @@
+"""``herd train`` with its connections led through proxies: ``python -m benchmarks.soak.supervised FOLDER FILE [--section.key value ...]``.
+
+The same plan, supervisor and shutdown as ``herd train``; only addresses and ports of the children's command lines differ. The two
+processes talk through files, because the children outlive many changes: this one writes FOLDER/links.json (who connects to whom),
+waits for FOLDER/wiring.json, and reads it again whenever it starts a child.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from benchmarks.soak.wiring import read_wiring, rewired
+from herd.cli.train import check_installed, read_settings
+from herd.supervisor.plan import choose_run_ports, plan_children
+from herd.supervisor.run_directory import claim_run_directory, hold_run_directory
+from herd.supervisor.supervisor import Supervisor
+from herd.supervisor.view import make_view
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LINKS = "links.json"
+WIRING = "wiring.json"
+WIRING_SECONDS = 60.0
+"""For the other process to open its proxies."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Train; returns the exit code of ``herd train``."""
+    started = time.monotonic()
+    folder, words = Path(argv[0]), argv[1:]
+    settings = read_settings(words, os.environ)
+    check_installed(settings)
+    ports = choose_run_ports(settings)
+    settings = claim_run_directory(settings)
+    console = Console()
+    with hold_run_directory(settings) as run_dir:
+        plans = plan_children(settings, run_dir, ports, os.environ)
+        wiring = read_wiring(plans)
+        links = {"links": [asdict(link) for link in wiring.links], "ports": wiring.ports, "options": wiring.options}
+        write_json(folder / LINKS, {"children": [plan.name for plan in plans], **links})
+        wait_for(folder / WIRING)
+        view = make_view(console, settings.name)
+        try:
+            led = [rewired(plan, lambda: json.loads((folder / WIRING).read_text())) for plan in plans]
+            outcome = Supervisor(led, run_dir, settings.stop, view, started=started).run()
+        finally:
+            view.close()
+    if outcome.message:
+        print(f"herd: {outcome.message}", *outcome.log_lines, sep="\n  ", file=sys.stderr, flush=True)
+    return outcome.exit_code
+
+
+def write_json(path: Path, contents: dict[str, Any]) -> None:
+    """Whole or not at all: somebody else reads it meanwhile."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(contents))
+    temporary.replace(path)
+
+
+def wait_for(path: Path) -> None:
+    """Wait until ``path`` is there.
+
+    Raises:
+        TimeoutError: it did not come.
+
+    """
+    deadline = time.monotonic() + WIRING_SECONDS
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} did not come within {WIRING_SECONDS:g} s")
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

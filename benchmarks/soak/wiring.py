@@ -1,0 +1,85 @@
+"""Which connections a run's processes make, read from their command lines, and command lines that lead them elsewhere. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from herd.supervisor.plan import ChildPlan, Start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    Words = dict[str, str]
+    """Option of a command line -> its value."""
+
+_SCHEME = "tcp://"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A connection that ``client`` makes to ``server``, both by their names in the run (``actor-0``)."""
+
+    client: str
+    option: str
+    """Of the client's command line, which holds the address: ``--actor.learner``."""
+    server: str
+
+    @property
+    def name(self) -> str:
+        """``actor-0>learner-0``."""
+        return f"{self.client}>{self.server}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Every connection of a run, and where its servers listen."""
+
+    links: tuple[Link, ...]
+    ports: Mapping[str, int]
+    """Server -> port."""
+    options: Mapping[str, str]
+    """Server -> the option of its command line that holds that port."""
+
+
+def read_wiring(plans: Iterable[ChildPlan]) -> Wiring:
+    """Read the wiring off the command lines of the run's first start.
+
+    Raises:
+        ValueError: an address that none of the processes listens on.
+
+    """
+    commands = {plan.name: (plan.service, options(plan.command(Start(0, 0.0)))) for plan in plans}
+    ports = {name: (f"--{service}.port", words.get(f"--{service}.port")) for name, (service, words) in commands.items()}
+    listening = {int(port): name for name, (_, port) in ports.items() if port is not None}
+    links = []
+    for name, (_, words) in commands.items():
+        for option, value in words.items():
+            if value.startswith(_SCHEME):
+                port = int(value.rpartition(":")[2])
+                if port not in listening:
+                    raise ValueError(f"{name} {option} {value}: no process of the run listens there")
+                links.append(Link(name, option, listening[port]))
+    return Wiring(
+        links=tuple(links),
+        ports={name: port for port, name in listening.items()},
+        options={name: option for name, (option, port) in ports.items() if port is not None},
+    )
+
+
+def rewired(plan: ChildPlan, changes: Callable[[], Mapping[str, Mapping[str, str]]]) -> ChildPlan:
+    """The same plan with other values for some options, asked for at each start: process -> option -> value."""
+
+    def command(start: Start) -> list[str]:
+        words = plan.command(start)
+        for option, value in changes().get(plan.name, {}).items():
+            words[words.index(option) + 1] = value
+        return words
+
+    return replace(plan, command=command)
+
+
+def options(words: list[str]) -> Words:
+    """``--option value`` pairs of a command line."""
+    return {word: value for word, value in pairwise(words) if word.startswith("--")}

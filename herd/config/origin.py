@@ -1,0 +1,60 @@
+"""Whose a checkpoint is: written into its state, compared before it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from herd.config.contract import contract_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import RunSettings
+
+_CONTRACT_ENV = ("suite", "tasks", "action_set", "action_repeat", "frame_stack", "frame_height", "frame_width", "grayscale")
+"""Settings of ``env`` that the spaces follow from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A run, as its checkpoints name it."""
+
+    run: str
+    """The run's name."""
+    contract: str
+    """Digest of spaces, network and unroll layout."""
+    settings: Mapping[str, Any]
+    """The settings behind the digest as JSON values, by dotted key: they say in words what two digests cannot."""
+
+    @classmethod
+    def of(cls, settings: RunSettings, spec: EnvSpec) -> Origin:
+        """Of this run."""
+        env, network = settings.env.model_dump(mode="json"), settings.network.model_dump(mode="json")
+        behind = {
+            **{f"env.{name}": env[name] for name in _CONTRACT_ENV},
+            **{f"network.{name}": value for name, value in network.items()},
+            "algorithm.unroll_length": settings.algorithm.unroll_length,
+            "algorithm.reward_shaping": settings.algorithm.reward_shaping,
+        }
+        return cls(settings.name, contract_digest(settings, spec), behind)
+
+    def as_json(self) -> dict[str, Any]:
+        """For the state of a checkpoint."""
+        return {"run": self.run, "contract": self.contract, "contract_settings": dict(self.settings)}
+
+    def objection(self, state: Mapping[str, Any]) -> str | None:
+        """Why a checkpoint with this state is not this run's, in half a line that names what differs; None if it is."""
+        contract = state.get("contract")
+        if contract != self.contract:
+            theirs = state.get("contract_settings")
+            differences = self._differences(theirs) if isinstance(theirs, dict) else ""
+            return f"made by another network or environment ({differences or f'contract {str(contract)[:12]}, here {self.contract[:12]}'})"
+        if state.get("run", self.run) != self.run:
+            return f"made by another run (name {state['run']}, here {self.run})"
+        return None
+
+    def _differences(self, theirs: Mapping[str, Any]) -> str:
+        differing = (key for key, here in self.settings.items() if key in theirs and theirs[key] != here)
+        return "; ".join(f"{key} {theirs[key]}, here {self.settings[key]}" for key in differing)

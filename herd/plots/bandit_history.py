@@ -1,0 +1,119 @@
+"""RUN/bandit/history.jsonl as arrays: what the bandits of one task thought of their tiles, and which temperatures they handed out.
+
+Reading is tolerant where a live or killed run leaves traces: a torn last line is skipped, and records that a restored service went
+back on are dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from herd.plots.history import PlotError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from herd.plots.averaging import FloatArray
+
+BanditAxis = Literal["env_frames", "episodes"]
+HISTORY = "bandit/history.jsonl"
+_PER_TILE = ("values", "reports", "handed_out")
+_LONGEST_LIST = 8
+"""Task names in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class BanditHistory:
+    """P records of K tiles in time order."""
+
+    task: str
+    edges: FloatArray
+    """[K + 1], in 1/tau."""
+    env_frames: FloatArray
+    """[P], of this task's games counted so far."""
+    episodes: FloatArray
+    """[P], games counted so far."""
+    values: FloatArray
+    """[P, K], mean over the bandits."""
+    reports: FloatArray
+    """[P, K], games counted so far."""
+    handed_out: FloatArray
+    """[P, K], temperatures handed out so far."""
+
+    def x(self, axis: BanditAxis) -> FloatArray:
+        """[P], never decreasing."""
+        return self.env_frames if axis == "env_frames" else self.episodes
+
+
+def read_bandit_history(run_dir: Path, *, task: str | None = None, agent: int = 0) -> BanditHistory:
+    """Read the records of one task; ``task`` may be left out where there is one.
+
+    Raises:
+        PlotError: one line: no history, no such task or agent, several to choose from, an unreadable file.
+
+    """
+    path = run_dir / HISTORY
+    records = [record for record in _read_records(path) if record["agent"] == agent]
+    tasks = list(dict.fromkeys(str(record["task"]) for record in records))
+    if not records:
+        raise PlotError(f"{path} holds no records of agent {agent} yet")
+    if task is None and len(tasks) > 1:
+        raise PlotError(f"{path} tells of {len(tasks)} tasks; choose one with --task: {_listed(tasks)}")
+    task = task or tasks[0]
+    if task not in tasks:
+        raise PlotError(f"{path} holds no records of {task}; it tells of {_listed(tasks)}")
+    kept = _without_abandoned_branches([record for record in records if record["task"] == task])
+    # A run resumed with other tiles has begun anew: what came before cannot stand in the same picture.
+    kept = [record for record in kept if record["edges"] == kept[-1]["edges"]]
+    return BanditHistory(
+        task,
+        np.array(kept[-1]["edges"], np.float64),
+        *(np.array([record[name] for record in kept], np.float64) for name in ("env_frames", "episodes", *_PER_TILE)),
+    )
+
+
+def _read_records(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        raise PlotError(f"no such file: {path} (a run with bandit.enabled writes it once games have ended)") from None
+    except OSError as error:
+        raise PlotError(f"cannot read {path}: {error.strerror}") from error
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            _check(record)
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                break  # the service is writing it, or was killed while it did
+            raise PlotError(f"{path}, line {number}, is no record of a bandit: {error}") from error
+        records.append(record)
+    return records
+
+
+def _check(record: dict[str, Any]) -> None:
+    num_tiles = len(record["edges"]) - 1
+    for name in _PER_TILE:
+        if len(record[name]) != num_tiles:
+            raise ValueError(f"{len(record[name])} {name} for {num_tiles} tiles")
+    for name in ("agent", "task", "env_frames", "episodes"):
+        _ = record[name]
+
+
+def _without_abandoned_branches(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    kept: list[dict[str, Any]] = []
+    for record in records:
+        while kept and kept[-1]["episodes"] >= record["episodes"]:
+            kept.pop()
+        kept.append(record)
+    return kept
+
+
+def _listed(tasks: list[str]) -> str:
+    shown = ", ".join(tasks[:_LONGEST_LIST])
+    return shown if len(tasks) <= _LONGEST_LIST else f"{shown}, and {len(tasks) - _LONGEST_LIST} more"

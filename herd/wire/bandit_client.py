@@ -1,0 +1,277 @@
+"""An actor's side of the bandit exchange: returns go out, temperatures come back, and the games do not wait for either for long."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from random import Random
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from herd.wire.backoff import RetryTimer
+from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
+from herd.wire.messages import (
+    MAX_EPISODES,
+    MAX_HEADER_BYTES,
+    ExchangeTemperatures,
+    FinishedEpisode,
+    Refused,
+    StartingEpisode,
+    Temperatures,
+)
+from herd.wire.sockets import Context, Dealer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+FIRST_INVERSE_TEMPERATURE = 1.0
+"""Of an environment whose first game begins without an answer: tau = 1, the paper's baseline."""
+WAIT_SECONDS = 0.05
+"""Longest wait in one piece: how late a new connection is used."""
+
+
+class BanditClient:
+    """One temperature per environment, changed only between games.
+
+    Call ``finish`` for each game that ended, ``poll`` once a step, and ``begin`` when the next games start. One message carries all that
+    has gathered; one is under way at a time. Only ``begin`` waits, at most ``timeout_seconds``, and not again until the service is
+    heard: an outage costs one such wait. E environments, numbered 0..E-1 here and from ``first_slot`` on in the run.
+
+    Loses data: a request or an answer when a connection breaks; it asks again under the same number, with doubling, jittered delays.
+    Reports beyond ``MAX_EPISODES`` that wait for the service are dropped, oldest first, and counted.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        *,
+        run_id: str,
+        contract: str,
+        task_ids: Sequence[int],
+        timeout_seconds: float,
+        first_slot: int = 0,
+        agent: int = 0,
+        purpose: Literal["training", "evaluation"] = "training",
+        clock: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
+        """Start to connect.
+
+        Args:
+            context: the process's.
+            endpoint: the bandit's.
+            run_id: name of the run.
+            contract: its digest.
+            task_ids: [E].
+            timeout_seconds: longest wait of ``begin``.
+            first_slot: the run's number of environment 0.
+            agent: of a population; 0 where there is one.
+            purpose: ``evaluation`` draws from the best-valued region and reports nothing.
+            clock: monotonic seconds.
+            random: source of jitter.
+
+        """
+        self.inverse_temperatures: NDArray[np.float32] = np.full(len(task_ids), FIRST_INVERSE_TEMPERATURE, np.float32)
+        """[E]: 1/tau of the game that each environment is in; changed by ``begin`` alone."""
+        self.refused: str | None = None
+        """Why the service refuses this client, until it answers."""
+        self.num_handed = 0
+        """Games begun under a temperature of their own."""
+        self.num_reused = 0
+        """Games begun under the last temperature of their environment, for want of an answer."""
+        self.num_late = 0
+        """Temperatures that came after their game had begun without them."""
+        self.num_resent = 0
+        """Requests sent again after silence."""
+        self.num_dropped = 0
+        """Reports that waited for the service too long."""
+        self.num_malformed = 0
+        """Answers that broke the protocol."""
+        self.waited_seconds = 0.0
+        """In ``begin``, all together."""
+        self._task_ids = [int(task_id) for task_id in task_ids]
+        self._first_slot = first_slot
+        self._identity = (run_id, contract, agent)
+        self._purpose = purpose
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._timer = RetryTimer(clock, random or Random())
+        self._incarnation = secrets.randbits(63)
+        # One request under way and its repetitions; answers to both.
+        self._dealer = Dealer(
+            context, endpoint, routing_id=f"bandit/{self._incarnation:016x}", max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=4
+        )
+        self._reused = [True] * len(task_ids)
+        self._reports: deque[FinishedEpisode] = deque()
+        self._unasked: dict[int, int] = {}  # environment -> game that needs a temperature and is in no request yet
+        self._awaited: dict[int, int] = {}  # environment -> game whose temperature is asked for or about to be
+        self._answered: dict[int, float] = {}  # environment -> 1/tau of its next game
+        self._request_id = 0
+        self._under_way: list[Frame] | None = None
+        self._is_sent = False
+        self._is_silent = False
+
+    @property
+    def socket(self) -> Dealer:
+        """For its byte counts."""
+        return self._dealer
+
+    @property
+    def num_waiting(self) -> int:
+        """Reports and questions that are in no request yet."""
+        return len(self._reports) + len(self._unasked)
+
+    @property
+    def is_idle(self) -> bool:
+        """Everything said so far has been answered."""
+        return self._under_way is None and not self.num_waiting
+
+    @property
+    def is_silent(self) -> bool:
+        """The service let a game begin without an answer, and has not been heard since."""
+        return self._is_silent
+
+    def ask(self, environment: int, episode_id: int) -> None:
+        """Ask for the temperature of a game that begins soon; it is sent by the next ``poll`` or ``begin``."""
+        self._unasked[environment] = self._awaited[environment] = episode_id
+        self._answered.pop(environment, None)
+
+    def finish(self, environment: int, *, episode_id: int, episode_return: float, agent_steps: int) -> None:
+        """Report a game played under the temperature in effect, and ask for that of the next one, ``episode_id`` + 1."""
+        if self._purpose == "training":
+            if len(self._reports) == MAX_EPISODES:
+                self._reports.popleft()
+                self.num_dropped += 1
+            self._reports.append(
+                FinishedEpisode(
+                    task_id=self._task_ids[environment],
+                    environment_slot=self._first_slot + environment,
+                    episode_id=int(episode_id),
+                    inverse_temperature=float(self.inverse_temperatures[environment]),
+                    episode_return=float(episode_return),
+                    agent_steps=int(agent_steps),
+                    reused=self._reused[environment],
+                )
+            )
+        self.ask(environment, int(episode_id) + 1)
+
+    def poll(self) -> None:
+        """Read answers, send what is due; never blocks."""
+        while (frames := self._dealer.receive()) is not None:
+            self._handle(frames)
+        if self._under_way is None and self.num_waiting:
+            self._under_way = encode(self._next_request())
+            self._is_sent = False
+        if self._under_way is not None and (not self._is_sent or self._timer.due):
+            self._send(self._under_way)
+
+    def begin(self, environments: Iterable[int]) -> None:
+        """Put the temperatures of games that start now into effect, waiting for those asked for and not answered yet."""
+        environments = [int(environment) for environment in environments]
+        self.poll()
+        if any(environment in self._awaited for environment in environments):
+            self._wait(environments)
+        for environment in environments:
+            answer = self._answered.pop(environment, None)
+            self._reused[environment] = answer is None
+            if answer is not None:
+                self.inverse_temperatures[environment] = answer
+                self.num_handed += 1
+            else:
+                # Nobody needs the answer any more.
+                self._awaited.pop(environment, None)
+                self._unasked.pop(environment, None)
+                self.num_reused += 1
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """Wait until the last reports are counted, at most this long; questions that wait are withdrawn. False if some are not."""
+        self._unasked.clear()
+        deadline = self._clock() + timeout_seconds
+        while not self.is_idle and (left := deadline - self._clock()) > 0:
+            self._dealer.wait(min(left, WAIT_SECONDS))
+            self.poll()
+        return self.is_idle
+
+    def close(self) -> None:
+        """Close at once."""
+        self._dealer.close()
+
+    def _wait(self, environments: Sequence[int]) -> None:
+        if self._is_silent:
+            return
+        began = self._clock()
+        deadline = began + self._timeout_seconds
+        while any(environment in self._awaited for environment in environments):
+            left = deadline - self._clock()
+            if left <= 0 or self.refused is not None:
+                self._is_silent = True
+                break
+            self._dealer.wait(min(left, WAIT_SECONDS))
+            self.poll()
+        self.waited_seconds += self._clock() - began
+
+    def _next_request(self) -> ExchangeTemperatures:
+        finished = tuple(self._reports.popleft() for _ in range(min(len(self._reports), MAX_EPISODES)))
+        starting = tuple(
+            StartingEpisode(
+                task_id=self._task_ids[environment], environment_slot=self._first_slot + environment, episode_id=self._unasked[environment]
+            )
+            for environment in list(self._unasked)[:MAX_EPISODES]
+        )
+        for episode in starting:
+            del self._unasked[episode.environment_slot - self._first_slot]
+        self._request_id += 1
+        run_id, contract, agent = self._identity
+        return ExchangeTemperatures(
+            request_id=self._request_id,
+            run_id=run_id,
+            contract=contract,
+            agent=agent,
+            incarnation=self._incarnation,
+            purpose=self._purpose,
+            finished=finished,
+            starting=starting,
+        )
+
+    def _send(self, frames: list[Frame]) -> None:
+        is_due = self._timer.due
+        if not self._dealer.send(frames):
+            self._is_sent = False  # no connection: at the next poll
+            return
+        self._is_sent = True
+        if is_due:
+            self.num_resent += 1
+            self._timer.restart()
+        else:
+            self._timer.start()
+
+    def _handle(self, frames: list[memoryview]) -> None:
+        try:
+            message = decode_header(frames[0])
+        except MalformedMessage:
+            self.num_malformed += 1
+            return
+        if isinstance(message, Refused) and message.request_id in {None, self._request_id}:
+            self.refused = message.reason  # the timer runs on: the next service may take us
+        elif isinstance(message, Temperatures) and message.request_id == self._request_id and self._under_way is not None:
+            self._under_way = None
+            self._timer.reset()
+            self.refused = None
+            self._is_silent = False
+            self._take(message)
+
+    def _take(self, message: Temperatures) -> None:
+        for handed in message.handed:
+            environment = handed.environment_slot - self._first_slot
+            if self._awaited.get(environment) == handed.episode_id:
+                self._answered[environment] = handed.inverse_temperature
+            else:
+                self.num_late += 1
+        # What was asked in this request and is not in the answer will not come: do not wait for it.
+        for environment in [environment for environment in self._awaited if environment not in self._unasked]:
+            del self._awaited[environment]

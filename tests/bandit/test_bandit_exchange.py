@@ -1,0 +1,267 @@
+"""Every rule of the bandit exchange, without a socket."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from herd.config.settings import BanditSettings
+from herd.wire.codec import MalformedMessage
+from herd.wire.messages import (
+    ExchangeTemperatures,
+    FinishedEpisode,
+    Goodbye,
+    Message,
+    Refused,
+    StartingEpisode,
+    Temperatures,
+)
+from services.bandit.exchange import Answer, ExchangeHandler
+from services.bandit.population import TaskBandits, draw_generator, new_bandits
+from services.bandit.window import RequestWindow
+
+TASKS = ("breakout", "pong")
+
+
+class Service:
+    """Handler and state of one bandit process."""
+
+    def __init__(self, settings: BanditSettings | None = None, window: RequestWindow | None = None) -> None:
+        self.settings = settings or BanditSettings()
+        self.bandits: TaskBandits = new_bandits(self.settings, TASKS, seed=1)
+        self.window = window or RequestWindow()
+        self.handler = ExchangeHandler(
+            self.settings,
+            run_id="run",
+            contract="contract",
+            action_repeat=4,
+            bandits=self.bandits,
+            window=self.window,
+            generator=draw_generator(self.bandits, seed=1),
+        )
+
+    def ask(self, message: Message, num_payloads: int = 0) -> Answer:
+        return self.handler.answer(message, num_payloads=num_payloads)
+
+    def counts(self, task_id: int = 0, agent: int = 0) -> int:
+        return int(self.bandits[agent, task_id].ensemble.counts.sum())
+
+
+def finished(
+    episode_id: int = 0, *, slot: int = 0, task_id: int = 0, inverse: float = 1.0, score: float = 5.0, reused: bool = False
+) -> FinishedEpisode:
+    return FinishedEpisode(
+        task_id=task_id,
+        environment_slot=slot,
+        episode_id=episode_id,
+        inverse_temperature=inverse,
+        episode_return=score,
+        agent_steps=100,
+        reused=reused,
+    )
+
+
+def starting(episode_id: int = 1, *, slot: int = 0, task_id: int = 0) -> StartingEpisode:
+    return StartingEpisode(task_id=task_id, environment_slot=slot, episode_id=episode_id)
+
+
+def request(
+    request_id: int = 1, *reports: FinishedEpisode, ask: tuple[StartingEpisode, ...] = (), **changes: object
+) -> ExchangeTemperatures:
+    fields = {
+        "request_id": request_id,
+        "run_id": "run",
+        "contract": "contract",
+        "agent": 0,
+        "incarnation": 77,
+        "purpose": "training",
+        "finished": reports,
+        "starting": ask,
+    }
+    return ExchangeTemperatures.model_validate({**fields, **changes})
+
+
+def handed(answer: Answer) -> dict[int, float]:
+    assert isinstance(answer.message, Temperatures)
+    return {one.environment_slot: one.inverse_temperature for one in answer.message.handed}
+
+
+def test_returns_go_in_and_temperatures_come_back() -> None:
+    service = Service()
+    answer = service.ask(request(1, finished(3, slot=9, task_id=1), ask=(starting(4, slot=9, task_id=1), starting(0, slot=2))))
+    assert (answer.outcome, dict(answer.reports)) == ("new", {"accepted": 1})
+    given = handed(answer)
+    assert set(given) == {9, 2}
+    assert all(0.0 <= value <= 50.0 and value == float(np.float32(value)) for value in given.values())
+    assert [(bandit.task, value) for bandit, value in answer.handed_out] == [("pong", given[9]), ("breakout", given[2])]
+    pong = service.bandits[0, 1]
+    assert service.counts(1) == 1
+    assert service.counts(0) == 0
+    assert pong.ensemble.weights.any()
+    assert (pong.tally.episodes, pong.tally.env_frames, pong.tally.return_sums.sum()) == (1, 400, 5.0)
+    assert pong.tally.votes.sum() == 49
+    assert pong.tally.handed_out[pong.ensemble.tiling.tile(math.log1p(given[9]))] == 1
+
+
+def test_a_request_sent_again_gets_the_same_answer_and_counts_once() -> None:
+    service = Service()
+    message = request(1, finished(0), finished(0, slot=1), ask=(starting(1), starting(1, slot=1)))
+    first = service.ask(message)
+    state = service.bandits[0, 0].ensemble
+    again = service.ask(message)
+    assert again.message == first.message
+    assert (again.outcome, dict(again.reports), again.handed_out) == ("repeated", {"duplicate": 2}, [])
+    assert service.bandits[0, 0].ensemble is state
+
+
+def test_an_older_request_changes_nothing_and_is_not_answered() -> None:
+    service = Service()
+    service.ask(request(1, finished(0)))
+    service.ask(request(2, finished(1)))
+    answer = service.ask(request(1, finished(0), ask=(starting(1),)))
+    assert (answer.outcome, answer.message, dict(answer.reports)) == ("late", None, {"late": 1})
+    assert service.counts() == 2
+
+
+def test_a_game_counts_once_whatever_request_it_comes_in() -> None:
+    service = Service()
+    service.ask(request(1, finished(4)))
+    answer = service.ask(request(2, finished(4), finished(3), finished(5), finished(5)))
+    assert dict(answer.reports) == {"duplicate": 2, "late": 1, "accepted": 1}
+    assert service.counts() == 2
+    # Another incarnation plays other games under the same numbers.
+    assert dict(service.ask(request(1, finished(4), incarnation=78)).reports) == {"accepted": 1}
+
+
+@pytest.mark.parametrize(
+    ("report", "outcome"),
+    [
+        (finished(score=math.nan), "non_finite"),
+        (finished(score=-math.inf), "non_finite"),
+        (finished(score=1e101), "non_finite"),
+        (finished(inverse=math.nan), "non_finite"),
+        (finished(inverse=math.inf), "non_finite"),
+        (finished(inverse=-0.1), "out_of_range"),
+        (finished(inverse=50.1), "out_of_range"),
+        (finished(task_id=2), "unknown"),
+    ],
+)
+def test_a_report_that_cannot_be_counted_spoils_no_other(report: FinishedEpisode, outcome: str) -> None:
+    service = Service()
+    answer = service.ask(request(1, report, finished(0, slot=5), ask=(starting(1),)))
+    assert dict(answer.reports) == {outcome: 1, "accepted": 1}
+    assert service.counts() == 1
+    assert np.isfinite(service.bandits[0, 0].ensemble.weights).all()
+    assert set(handed(answer)) == {0}
+    # The game may still come with numbers that make sense.
+    assert dict(service.ask(request(2, finished(0))).reports) == {"accepted": 1}
+
+
+def test_the_ends_of_the_range_are_in_it() -> None:
+    service = Service()
+    answer = service.ask(request(1, finished(0, inverse=0.0), finished(1, inverse=50.0), finished(2, inverse=float(np.float32(50.0)))))
+    assert dict(answer.reports) == {"accepted": 3}
+    assert np.flatnonzero(service.bandits[0, 0].ensemble.counts).tolist() == [0, 38]
+
+
+def test_a_game_of_no_known_task_is_given_no_temperature() -> None:
+    service = Service()
+    assert set(handed(service.ask(request(1, ask=(starting(slot=3, task_id=9), starting(slot=4)))))) == {4}
+
+
+def test_reused_temperatures_are_counted_with_their_games() -> None:
+    service = Service()
+    answer = service.ask(request(1, finished(0, reused=True), finished(1), finished(1, reused=True)))
+    assert (answer.num_reused, answer.reports["accepted"]) == (1, 2)
+
+
+def test_the_random_ablation_learns_nothing_and_keeps_the_account() -> None:
+    service = Service(BanditSettings(updates=False))
+    before = service.bandits[0, 0].ensemble
+    service.ask(request(1, *(finished(game, inverse=1.0) for game in range(50))))
+    assert service.bandits[0, 0].ensemble is before
+    assert service.bandits[0, 0].tally.episodes == 50
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"run_id": "other"}, "belongs to run run, not other"),
+        ({"contract": "c" * 64}, "does not match the bandit's contract"),
+        ({"agent": 1}, r"serves agents 0 to 0 \(bandit.agents\), not 1"),
+    ],
+)
+def test_strangers_are_refused_with_a_reason(changes: dict[str, object], reason: str) -> None:
+    service = Service()
+    answer = service.ask(request(4, finished(0), ask=(starting(),), **changes))
+    assert answer.outcome == "refused"
+    assert isinstance(answer.message, Refused)
+    assert answer.message.request_id == 4
+    assert re.search(reason, answer.message.reason)
+    assert service.counts() == 0
+    assert len(service.window) == 0
+
+
+def test_every_agent_has_bandits_of_its_own() -> None:
+    service = Service(BanditSettings(agents=2))
+    service.ask(request(1, finished(0), agent=1))
+    assert (service.counts(agent=0), service.counts(agent=1)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("message", "num_payloads", "label"),
+    [
+        (Goodbye(), 0, "unexpected"),
+        (request(1, finished(0)), 1, "array"),
+        (request(1, finished(0), purpose="evaluation"), 0, "unexpected"),
+    ],
+)
+def test_what_is_no_request_is_malformed(message: Message, num_payloads: int, label: str) -> None:
+    service = Service()
+    with pytest.raises(MalformedMessage) as caught:
+        service.ask(message, num_payloads)
+    assert caught.value.label == label
+    assert service.counts() == 0
+
+
+def test_an_evaluation_gets_the_best_region_and_leaves_no_trace() -> None:
+    service = Service()
+    for number in range(1, 200):
+        inverse = [0.5, 5.0, 20.0][number % 3]
+        service.ask(request(number, finished(number, inverse=inverse, score=10.0 if inverse == 5.0 else 1.0)))
+    bandit = service.bandits[0, 0]
+    before = (bandit.ensemble, bandit.tally.votes.sum(), bandit.tally.handed_out.sum(), len(service.window))
+    for number in range(1, 20):
+        answer = service.ask(request(1, ask=(starting(number),), purpose="evaluation", incarnation=5))
+        assert answer.outcome == "evaluation"
+        assert bandit.ensemble.tiling.tile(math.log1p(handed(answer)[0])) == bandit.ensemble.tiling.tile(math.log1p(5.0))
+    assert (bandit.ensemble, bandit.tally.votes.sum(), bandit.tally.handed_out.sum(), len(service.window)) == before
+
+
+def test_after_a_restart_a_repeated_request_counts_nothing_and_still_gets_temperatures() -> None:
+    service = Service()
+    message = request(3, finished(0), ask=(starting(1),))
+    service.ask(message)
+    window = RequestWindow()
+    for client in service.window.remembered():
+        window.restore(client)
+    restarted = Service(window=window)
+    answer = restarted.ask(message)
+    assert (answer.outcome, dict(answer.reports)) == ("repeated", {"duplicate": 1})
+    assert restarted.counts() == 0
+    assert set(handed(answer)) == {0}
+    assert restarted.ask(message).message == answer.message
+
+
+def test_draws_differ_from_those_before_a_restart() -> None:
+    def draws(service: Service) -> list[float]:
+        return [handed(service.ask(request(number, ask=(starting(number),))))[0] for number in range(1, 6)]
+
+    service = Service()
+    first = draws(service)
+    assert draws(Service()) == first  # the same seed, the same run
+    generator = draw_generator(service.bandits, seed=1)
+    assert service.bandits[0, 0].hand_out(service.settings, generator) != first[0]

@@ -1,0 +1,369 @@
+"""The process from outside: real sockets over loopback, real signals."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from herd.cli.keys import make_keys
+from herd.config.contract import contract_digest
+from herd.config.loading import dump_settings
+from herd.config.settings import BanditSettings, RunSettings, SecuritySettings
+from herd.envs.make import environment_spec
+from herd.telemetry.scrape import Samples, probe, scrape, total
+from herd.wire.bandit_client import BanditClient
+from herd.wire.codec import decode_header, encode
+from herd.wire.messages import Ack, ExchangeTemperatures, FinishedEpisode, Message, Refused, StartingEpisode, Temperatures
+from herd.wire.sockets import Context, Dealer, new_context
+
+ANSWER_SECONDS = 20.0
+SLOW_SECONDS = 60.0
+"""Between snapshots where none is wanted."""
+
+
+class Server:
+    """One bandit process."""
+
+    def __init__(self, run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, keys: Path | None = None) -> None:
+        bandit = BanditSettings(port=port, snapshot_interval_seconds=snapshots, history_interval_seconds=snapshots)
+        self.settings = RunSettings(name="pong", run_dir=run_dir, bandit=bandit, security=SecuritySettings(curve_keys=keys))
+        self.contract = contract_digest(self.settings, environment_spec(self.settings.env))
+        run_dir.mkdir(parents=True, exist_ok=True)
+        config = run_dir / "config.yaml"
+        config.write_text(dump_settings(self.settings))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "services.bandit", "--config", str(config)], stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stderr is not None
+        self.before: list[str] = []
+        for line in self.process.stderr:
+            if "listening" in line:
+                break
+            self.before.append(line)
+        else:
+            raise AssertionError("".join(self.before))
+        self.port = int(_found(r"endpoint=tcp://127\.0\.0\.1:(\d+)", line))
+        self.metrics_port = int(_found(r"metrics_port=(\d+)", line))
+
+    @property
+    def endpoint(self) -> str:
+        return f"tcp://127.0.0.1:{self.port}"
+
+    @property
+    def directory(self) -> Path:
+        return self.settings.directory / "bandit"
+
+    def metrics(self) -> Samples:
+        return scrape(f"http://127.0.0.1:{self.metrics_port}/metrics")
+
+    def total(self, name: str, **labels: str) -> float:
+        return total(self.metrics(), name, **labels)
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(ANSWER_SECONDS)
+
+
+class Client:
+    """Asks by hand, so that it can also say what no client of ours would."""
+
+    def __init__(self, context: Context, server: Server) -> None:
+        self.server = server
+        self.dealer = Dealer(context, server.endpoint, routing_id=f"test/{secrets.token_hex(4)}", max_frame_bytes=1 << 26)
+
+    def send(self, *frames: bytes | memoryview) -> None:
+        _until(lambda: self.dealer.send(frames))
+
+    def ask(self, message: Message) -> Message:
+        self.send(*encode(message))
+        assert self.dealer.wait(ANSWER_SECONDS)
+        frames = self.dealer.receive()
+        assert frames is not None
+        return decode_header(frames[0])
+
+    def exchange(self, request_id: int, games: int = 1, *, first: int = 0, run_id: str = "pong") -> ExchangeTemperatures:
+        """Games ``first`` and on of slot 0 ended with 2.0 at 1/tau = 5, the next one asks."""
+        return ExchangeTemperatures(
+            request_id=request_id,
+            run_id=run_id,
+            contract=self.server.contract,
+            agent=0,
+            incarnation=99,
+            purpose="training",
+            finished=tuple(
+                FinishedEpisode(
+                    task_id=0,
+                    environment_slot=0,
+                    episode_id=first + game,
+                    inverse_temperature=5.0,
+                    episode_return=2.0,
+                    agent_steps=10,
+                    reused=False,
+                )
+                for game in range(games)
+            ),
+            starting=(StartingEpisode(task_id=0, environment_slot=0, episode_id=first + games),),
+        )
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    assert match is not None, text
+    return match.group(1)
+
+
+def _until(condition: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
+    """For what has no event to wait for: a connection being made, another process's counter."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.01)
+
+
+@contextmanager
+def running(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, keys: Path | None = None) -> Iterator[Server]:
+    server = Server(run_dir, port=port, snapshots=snapshots, keys=keys)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+        assert server.process.stderr is not None
+        server.process.stderr.close()
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    with new_context() as made:
+        yield made
+
+
+Connect = Callable[[Server], Client]
+
+
+@pytest.fixture
+def connect(context: Context) -> Iterator[Connect]:
+    clients: list[Client] = []
+
+    def make(server: Server) -> Client:
+        clients.append(Client(context, server))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.dealer.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running(tmp_path / "run") as started:
+        yield started
+
+
+def test_it_says_what_it_knows(server: Server, connect: Connect) -> None:
+    client = connect(server)
+    answer = client.ask(client.exchange(1, games=3))
+    assert isinstance(answer, Temperatures)
+    [handed] = answer.handed
+    assert (handed.environment_slot, handed.episode_id) == (0, 3)
+    assert 0.0 <= handed.inverse_temperature <= 50.0
+    assert client.ask(client.exchange(1, games=3)) == answer
+    samples = server.metrics()
+    where = {"agent": "0", "task": "breakout"}
+    assert total(samples, "herd_bandit_reports_total", outcome="accepted") == 3
+    assert total(samples, "herd_bandit_reports_total", outcome="duplicate") == 3
+    assert total(samples, "herd_bandit_requests_total", outcome="new") == 1
+    assert total(samples, "herd_bandit_requests_total", outcome="repeated") == 1
+    assert total(samples, "herd_bandit_inverse_temperature_count", **where) == 1
+    assert total(samples, "herd_bandit_inverse_temperature_sum", **where) == pytest.approx(handed.inverse_temperature)
+    assert total(samples, "herd_bandit_votes_total", **where) == 49
+    tile = "17"  # log(1 + 5) = 1.79
+    assert total(samples, "herd_bandit_tile_reports_total", tile=tile, **where) == 3 == total(samples, "herd_bandit_tile_reports_total")
+    assert 0 < total(samples, "herd_bandit_tile_value", tile=tile, **where) < 2.0
+    assert total(samples, "herd_bandit_restored_episodes") == 0
+    assert total(samples, "herd_bandit_remembered_clients") == 1
+    assert total(samples, "herd_bandit_received_bytes_total") > total(samples, "herd_bandit_sent_bytes_total") > 100
+    assert not [name for name, _ in samples if name.startswith("herd_weights")]
+    for page in ("healthz", "readyz"):
+        assert probe(f"http://127.0.0.1:{server.metrics_port}/{page}")
+    announced = json.loads((server.settings.directory / "processes" / "bandit-0.json").read_text())
+    assert announced == {"pid": server.process.pid, "metrics_port": server.metrics_port}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_everything_on_disk(tmp_path: Path, connect: Connect, number: int) -> None:
+    with running(tmp_path / "run") as first:
+        client = connect(first)
+        client.ask(client.exchange(1, games=7))
+        assert first.end(number) == 0
+        [record] = [json.loads(line) for line in (first.directory / "history.jsonl").read_text().splitlines()]
+        assert (record["task"], record["episodes"], record["env_frames"]) == ("breakout", 7, 280)
+    with running(tmp_path / "run") as second:
+        assert second.total("herd_bandit_restored_episodes") == 7
+        assert second.total("herd_bandit_tile_reports_total", tile="17") == 7
+        assert second.before == []
+
+
+def test_after_kill_9_it_goes_on_from_its_last_snapshot_and_counts_nothing_twice(tmp_path: Path, connect: Connect) -> None:
+    with running(tmp_path / "run", snapshots=0.05) as first:
+        client = connect(first)
+        client.ask(client.exchange(1, games=5))
+        written = first.total("herd_bandit_snapshots_written_total")
+        # Two more: the first may have begun before the reports came.
+        _until(lambda: first.total("herd_bandit_snapshots_written_total") >= written + 2)
+        assert first.end(signal.SIGKILL) == -signal.SIGKILL
+    with running(tmp_path / "run", port=first.port) as second:
+        assert second.total("herd_bandit_restored_episodes") == 5
+        client = connect(second)
+        # Its answer was lost with the process, for all the client knows.
+        assert isinstance(client.ask(client.exchange(1, games=5)), Temperatures)
+        assert second.total("herd_bandit_reports_total", outcome="duplicate") == 5
+        client.ask(client.exchange(2, games=2, first=4))
+        assert second.total("herd_bandit_reports_total", outcome="duplicate") == 6
+        assert second.total("herd_bandit_reports_total", outcome="accepted") == 1
+        assert second.total("herd_bandit_tile_reports_total") == 6
+
+
+def test_a_torn_snapshot_gives_way_to_the_one_before(tmp_path: Path, connect: Connect) -> None:
+    for games in (2, 3):
+        with running(tmp_path / "run") as server:
+            client = connect(server)
+            client.ask(client.exchange(games, games=games, first=10 * games))
+            server.end(signal.SIGTERM)
+    state = server.directory / "state.json"
+    state.write_bytes(state.read_bytes()[:1000])
+    with running(tmp_path / "run") as last:
+        assert last.total("herd_bandit_restored_episodes") == 2
+        [line] = last.before
+        assert "passed over a snapshot" in line
+        assert str(state) in line
+        assert "state.previous.json" in line
+
+
+def test_an_actor_plays_on_while_the_bandit_is_away(tmp_path: Path, context: Context) -> None:
+    with running(tmp_path / "run") as first:
+        actor = BanditClient(context, first.endpoint, run_id="pong", contract=first.contract, task_ids=[0], timeout_seconds=0.2)
+        actor.ask(0, 0)
+        # A bounded wait each time, until it is connected.
+        _until(lambda: _played(actor) or actor.num_handed > 0)
+        last = actor.inverse_temperatures[0]
+        first.end(signal.SIGKILL)
+        waited, game = actor.waited_seconds, 1000
+        for game in range(1000, 1040):
+            actor.finish(0, episode_id=game, episode_return=1.0, agent_steps=10)
+            actor.begin([0])
+        assert actor.inverse_temperatures[0] == last
+        assert actor.num_reused >= 39  # an answer to the first may still have come
+        assert 0.2 <= actor.waited_seconds - waited < ANSWER_SECONDS
+    with running(tmp_path / "run", port=first.port) as second:
+        _until(lambda: actor.poll() or actor.is_idle)
+        assert second.total("herd_bandit_reports_total", outcome="accepted") >= 40
+        assert second.total("herd_bandit_reused_temperatures_total") >= 39
+        # Heard again: the next game waits for a temperature of its own.
+        reused = actor.num_reused
+        actor.finish(0, episode_id=game + 1, episode_return=1.0, agent_steps=10)
+        _until(lambda: actor.poll() or actor.is_idle)
+        actor.begin([0])
+        assert actor.num_reused == reused
+    actor.close()
+
+
+def _played(actor: BanditClient) -> bool:
+    actor.begin([0])
+    if not actor.num_handed:
+        actor.finish(0, episode_id=actor.num_reused, episode_return=0.0, agent_steps=1)
+    return False
+
+
+def test_garbage_changes_nothing_but_counters(server: Server, connect: Connect) -> None:
+    honest, stranger = connect(server), connect(server)
+    honest.ask(honest.exchange(1))
+    good = encode(honest.exchange(2, games=2, first=1))[0]
+    for length in range(200):
+        stranger.send(secrets.token_bytes(length))
+    stranger.send(good, b"payload")
+    stranger.send(good[: len(good) // 2])
+    stranger.send(*encode(Ack(sequence=1, granted_unrolls=1)))
+    stranger.send(b"\x81" * 2_000_000)  # longer than any header: the whole connection goes, or the message does
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(secrets.token_bytes(10_000))
+    _until(lambda: server.total("herd_wire_malformed_messages_total") >= 203)
+    assert server.total("herd_wire_malformed_messages_total", reason="array") == 1
+    assert server.total("herd_wire_malformed_messages_total", reason="unexpected") == 1
+    assert server.total("herd_bandit_tile_reports_total") == 1
+    assert isinstance(honest.ask(honest.exchange(2)), Temperatures)
+    assert server.process.poll() is None
+
+
+def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, connect: Connect) -> None:
+    keys = tmp_path / "keys"
+    make_keys(keys)
+    (keys / "client-default.secret").rename(tmp_path / "client-default.secret")  # a server needs no client's secret
+    with running(tmp_path / "run", keys=keys) as server:
+        (tmp_path / "client-default.secret").rename(keys / "client-default.secret")
+        stranger = connect(server)
+        with new_context(server.settings.security) as context:
+            actor = BanditClient(
+                context, server.endpoint, run_id="pong", contract=server.contract, task_ids=[0], timeout_seconds=ANSWER_SECONDS
+            )
+            actor.ask(0, 0)
+            actor.begin([0])
+            assert actor.num_handed == 1
+            actor.close()
+
+        def is_counted() -> bool:
+            stranger.dealer.receive()  # looks after the connection
+            assert not stranger.dealer.send(encode(stranger.exchange(1)))
+            return server.total("herd_wire_authentication_failures_total") > 0
+
+        _until(is_counted)
+        assert server.total("herd_bandit_requests_total") == 1
+
+
+def test_another_run_is_refused(server: Server, connect: Connect) -> None:
+    client = connect(server)
+    answer = client.ask(client.exchange(1, run_id="breakout"))
+    assert isinstance(answer, Refused)
+    assert "belongs to run pong" in answer.reason
+    assert server.total("herd_bandit_requests_total", outcome="refused") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--bandit.prt", "1"], "did you mean --bandit.port?"),
+        (["--env.tasks", "pongg"], "'pongg'"),
+        (["--bandit.candidates", "40"], "candidates 40 must not exceed the 39 tiles"),
+        (["--bandit.port", "PORT"], "cannot bind"),
+        (["--bandit.metrics_port", "PORT", "--bandit.port", "0"], "PORT"),
+        (["--run_dir", "RUN", "--bandit.port", "0", "--bandit.tile_accuracy", "0.2"], "made with other bandit.bandits"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(server: Server, tmp_path: Path, words: list[str], line: str) -> None:
+    if "RUN" in words:
+        server.end(signal.SIGTERM)  # leaves its state
+    replaced = {"PORT": str(server.port), "RUN": str(server.settings.directory)}
+    words = [replaced.get(word, word) for word in words]
+    command = [sys.executable, "-m", "services.bandit", "--run_dir", str(tmp_path / "other"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert line.replace("PORT", str(server.port)) in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_it_runs_where_torch_is_not_installed() -> None:
+    script = "import sys, services.bandit.server; print(sorted({'torch', 'ale_py', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

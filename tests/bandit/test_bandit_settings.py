@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from herd.config.keys import find_key
+from herd.config.loading import load_settings
+from herd.config.settings import BanditSettings
+from services.bandit.population import new_bandits, tiling_of
+
+
+def test_the_defaults_are_those_of_table_5() -> None:
+    settings = BanditSettings()
+    assert (settings.bandits, settings.candidates, settings.ucb_scale) == (7, 7, 1.0)
+    assert set(settings.learning_rates) == {0.05, 0.1, 0.2}
+    assert set(settings.tile_widths) == {1, 2, 3}
+    assert set(settings.modes) == {"argmax", "random"}
+    assert (settings.min_inverse_temperature, settings.max_inverse_temperature) == (0.0, 50.0)
+    assert tiling_of(settings).num_tiles == 39
+    assert settings.updates
+    assert not settings.enabled
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"candidates": 40}, "candidates 40 must not exceed the 39 tiles"),
+        ({"tile_accuracy": 1.0}, "candidates 7 must not exceed the 3 tiles"),
+        ({"min_inverse_temperature": 60.0}, "must not exceed the 0 tiles"),
+        ({"tile_accuracy": 0.001}, "makes 3931 tiles; at most 400"),
+        ({"learning_rates": ()}, "at least 1"),
+        ({"learning_rates": (1.5,)}, "less than or equal to 1"),
+        ({"tile_widths": (-1,)}, "greater than or equal to 0"),
+        ({"modes": ("greedy",)}, "argmax"),
+        ({"agents": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_what_makes_no_bandit_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        BanditSettings.model_validate(changes)
+
+
+def test_lists_are_given_on_the_command_line() -> None:
+    settings = load_settings(
+        [], ["--bandit.learning_rates", "0.3,0.4", "--bandit.tile_widths", "[0]", "--bandit.modes", "random"], {}
+    ).bandit
+    assert (settings.learning_rates, settings.tile_widths, settings.modes) == ((0.3, 0.4), (0,), ("random",))
+    types = {name: key.type_text for name in ("learning_rates", "tile_widths", "modes") if (key := find_key(("bandit", name)))}
+    assert types == {
+        "learning_rates": "list of numbers >= 0 and <= 1",
+        "tile_widths": "list of integers >= 0",
+        "modes": "list of argmax, random",
+    }
+
+
+def test_every_setting_reaches_the_bandits() -> None:
+    settings = BanditSettings(
+        bandits=3,
+        modes=("random",),
+        learning_rates=(0.5,),
+        tile_widths=(4,),
+        min_inverse_temperature=1.0,
+        max_inverse_temperature=9.0,
+        tile_accuracy=0.2,
+        candidates=2,
+        agents=2,
+    )
+    bandits = new_bandits(settings, ("pong", "qbert"), seed=1)
+    assert set(bandits) == {(agent, task) for agent in range(2) for task in range(2)}
+    ensemble = bandits[1, 0].ensemble
+    assert (ensemble.modes, ensemble.learning_rates, ensemble.widths) == (("random",) * 3, (0.5,) * 3, (4,) * 3)
+    assert ensemble.tiling.num_tiles == 8  # log(10 / 2) / 0.2
+    assert (bandits[1, 0].task, bandits[1, 1].task) == ("pong", "qbert")
+
+
+def test_one_seed_makes_one_population_and_its_members_differ() -> None:
+    tasks = tuple(f"task{number}" for number in range(20))
+    one, same, other = (new_bandits(BanditSettings(), tasks, seed=seed) for seed in (1, 1, 2))
+    assert all(one[key].ensemble == same[key].ensemble for key in one)
+    assert any(one[key].ensemble != other[key].ensemble for key in one)
+    assert len({one[key].ensemble.learning_rates for key in one}) > 10

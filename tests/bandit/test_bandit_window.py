@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import tracemalloc
+
+from services.bandit.window import MAX_ENTRIES, Handed, RememberedClient, RequestWindow
+
+
+def answer(num_handed: int = 1, first: int = 0) -> Handed:
+    return tuple((first + slot, 1000, 0.5 + slot) for slot in range(num_handed))
+
+
+def test_the_newest_request_of_a_client_is_known_again() -> None:
+    window = RequestWindow()
+    assert window.novelty(1, 5) == "new"
+    window.answered(1, 5, answer(2))
+    assert [window.novelty(1, number) for number in (4, 5, 6)] == ["late", "repeated", "new"]
+    assert window.answer(1) == answer(2)
+    assert window.novelty(2, 5) == "new"  # another incarnation
+    assert window.answer(2) is None
+    window.answered(1, 6, answer(0))
+    assert window.novelty(1, 5) == "late"
+    assert len(window) == 1
+
+
+def test_a_game_counts_once_in_its_slot() -> None:
+    window = RequestWindow()
+    assert [window.count_episode(1, 0, game) for game in (0, 0, 3, 2, 4)] == ["new", "repeated", "new", "late", "new"]
+    assert window.count_episode(1, 1, 0) == "new"
+    assert window.count_episode(2, 0, 0) == "new"
+
+
+def test_it_forgets_whoever_was_silent_the_longest() -> None:
+    window = RequestWindow(max_entries=9)
+    window.answered(1, 1, answer(0))
+    window.answered(2, 1, answer(0))
+    for slot in range(5):
+        window.count_episode(1, slot, 0)
+    assert (window.num_entries, len(window)) == (7, 2)
+    window.answered(1, 2, answer(0))  # heard again: client 2 is now the oldest
+    window.answered(3, 1, answer(1))
+    assert (window.num_entries, len(window)) == (9, 2)  # 6 + 3, and no room for client 2's
+    assert window.novelty(2, 1) == "new"
+    assert [window.novelty(1, 2), window.novelty(3, 1)] == ["repeated", "repeated"]
+
+
+def test_one_client_alone_may_exceed_the_bound_but_no_two() -> None:
+    window = RequestWindow(max_entries=10)
+    for slot in range(50):
+        window.count_episode(1, slot, 0)
+    assert window.count_episode(1, 7, 0) == "repeated"
+    window.answered(2, 1, answer())
+    assert len(window) == 1
+    assert window.num_entries == 3
+
+
+def test_what_it_remembers_survives_a_restart() -> None:
+    window = RequestWindow()
+    window.answered(7, 3, answer())
+    window.count_episode(7, 40, 9)
+    window.answered(8, 1, answer())
+    again = RequestWindow()
+    for client in window.remembered():
+        again.restore(client)
+    assert list(again.remembered()) == [RememberedClient(7, 3, {40: 9}), RememberedClient(8, 1, {})]
+    assert again.novelty(7, 3) == "repeated"
+    assert again.answer(7) is None  # numbers only
+    assert again.count_episode(7, 40, 9) == "repeated"
+    assert again.num_entries == 3
+
+
+def test_a_full_window_takes_the_memory_that_is_said() -> None:
+    tracemalloc.start()
+    window = RequestWindow()
+    for client in range(500):
+        for slot in range(99):
+            window.count_episode(2**62 + client, 100 * client + slot + 1000, 2000 + client)
+    of_slots = tracemalloc.get_traced_memory()[0]
+    assert window.num_entries == 500 * 100
+    assert of_slots / window.num_entries * MAX_ENTRIES < 65e6
+    for client in range(500):
+        window.answered(2**62 + client, 1000 + client, answer(32, first=1000 * client + 1000))
+    of_answers = tracemalloc.get_traced_memory()[0] - of_slots
+    assert of_answers / (window.num_entries - 500 * 100) * MAX_ENTRIES < 65e6
+    tracemalloc.stop()

@@ -1,0 +1,59 @@
+"""Whether a run may be gone on with is asked before anything of it is touched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from herd.cli.errors import CommandError
+from herd.cli.run_paths import check_resumable
+from herd.config.loading import load_settings
+from herd.config.origin import Origin
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+
+
+def settings_of(run_dir: Path, *words: str) -> RunSettings:
+    return load_settings([], ["--run_dir", str(run_dir), *words], {})
+
+
+def leave_checkpoint(settings: RunSettings, updates: int) -> Path:
+    path = settings.directory / "checkpoints" / f"{updates:012d}"
+    path.mkdir(parents=True)
+    (path / "state.json").write_text(json.dumps(Origin.of(settings, environment_spec(settings.env)).as_json()))
+    return path
+
+
+def test_a_run_without_checkpoints_and_one_of_its_own_may_go_on(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    check_resumable(settings)
+    leave_checkpoint(settings, 7)
+    check_resumable(settings)
+
+
+@pytest.mark.parametrize("words", [("--network.core", "lstm"), ("--name", "other")])
+def test_one_of_its_own_below_a_foreign_one_is_enough(tmp_path: Path, words: tuple[str, str]) -> None:
+    settings = settings_of(tmp_path)
+    leave_checkpoint(settings, 7)
+    leave_checkpoint(settings_of(tmp_path, *words), 9)
+    check_resumable(settings)
+
+
+def test_where_all_are_foreign_the_newest_is_named_with_what_differs(tmp_path: Path) -> None:
+    leave_checkpoint(settings_of(tmp_path, "--name", "other"), 7)
+    newest = leave_checkpoint(settings_of(tmp_path, "--network.core", "lstm"), 9)
+    with pytest.raises(CommandError) as refused:
+        check_resumable(settings_of(tmp_path))
+    assert str(refused.value) == (
+        f"{newest}: made by another network or environment (network.core lstm, here none); "
+        f"resume with the settings of {tmp_path / 'config.yaml'}"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null"])
+def test_what_cannot_be_read_is_left_to_the_learner(tmp_path: Path, text: str) -> None:
+    leave_checkpoint(settings_of(tmp_path, "--name", "other"), 7)
+    (leave_checkpoint(settings_of(tmp_path), 9) / "state.json").write_text(text)
+    check_resumable(settings_of(tmp_path))

@@ -1,0 +1,106 @@
+"""The runbook knows every warning that a process can log, every metric, and every reason that a metric counts by."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from herd.telemetry.metric_names import CATALOGUE, Metric
+
+ROOT = Path(__file__).parents[2]
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+LOGGING = frozenset({"warning", "error", "exception", "critical", "warn", "warn_limited"})
+"""Names of functions and methods that log at warning level or above; of the limited ones, the event comes after the key."""
+LIMITED = frozenset({"warn", "warn_limited"})
+PASSED_THROUGH = {
+    "herd/telemetry/logs.py": 2,  # the limited warnings themselves
+    "herd/wire/refusals.py": 2,  # lines by reason, which the runbook lists
+    "herd/wire/sockets.py": 2,  # what a client says of its connection: herd/wire/handshakes.py has the lines
+}
+"""Calls whose event is made elsewhere, by file. A new one needs a look: can the runbook know its lines?"""
+REASONS = ("reason", "cause")
+"""Labels that tell an operator why; each of their values needs an answer."""
+SHORTEST = 8
+"""Characters of an event that tell it from others, where it goes on with a value."""
+
+
+def sources() -> list[Path]:
+    return sorted(path for room in ("herd", "services") for path in (ROOT / room).rglob("*.py"))
+
+
+def events_of(path: Path) -> Iterator[str | None]:
+    """The event of each such call; None where it is not written there."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
+        receiver = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        if name not in LOGGING or receiver in {"warnings", "self._parser", "parser"}:
+            continue
+        position = 1 if name in LIMITED else 0
+        yield written(node.args[position]) if len(node.args) > position else None
+
+
+def written(event: ast.expr) -> str | None:
+    """The longest piece of an event that is always the same."""
+    if isinstance(event, ast.Constant) and isinstance(event.value, str):
+        pieces = re.split(r"%[-\d.]*[a-z]", event.value)
+    elif isinstance(event, ast.JoinedStr):
+        pieces = [part.value for part in event.values if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    else:
+        return None
+    longest = max(pieces, key=len, default="").strip(" :;,(")
+    return longest if len(longest) >= SHORTEST else None
+
+
+@cache
+def logged() -> dict[str, list[str | None]]:
+    found = {path.relative_to(ROOT).as_posix(): list(events_of(path)) for path in sources()}
+    return {path: events for path, events in found.items() if events}
+
+
+def events() -> list[tuple[str, str]]:
+    return [(path, event) for path, found in logged().items() for event in found if event is not None]
+
+
+def reasons() -> list[tuple[Metric, str]]:
+    return [(metric, value) for metric in CATALOGUE if set(metric.labels) & set(REASONS) for value in metric.values]
+
+
+def test_the_search_finds_what_it_looks_for() -> None:
+    known = dict.fromkeys(event for _, event in events())
+    assert {"dropped a malformed message", "checkpoint failed", "update skipped: the gradient is not finite"} <= known.keys()
+    assert "checkpoint passed over" in known
+    assert len(known) >= 15
+
+
+@pytest.mark.parametrize(("path", "event"), events(), ids=lambda value: value)
+def test_every_warning_is_in_the_runbook(path: str, event: str) -> None:
+    assert event in RUNBOOK, f"{path} logs {event!r}: say in docs/runbook.md what it means and what to do"
+
+
+def test_no_warning_hides_its_event() -> None:
+    hidden = {path: found.count(None) for path, found in logged().items() if None in found}
+    assert hidden.items() <= PASSED_THROUGH.items(), hidden
+
+
+@pytest.mark.parametrize(("metric", "value"), reasons(), ids=lambda value: value if isinstance(value, str) else value.name)
+def test_every_reason_is_in_the_runbook(metric: Metric, value: str) -> None:
+    assert f"`{value}`" in RUNBOOK, f"{metric.name} counts by {value!r}: say in docs/runbook.md what it means and what to do"
+
+
+@pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
+def test_every_metric_is_in_the_runbook(metric: Metric) -> None:
+    assert metric.name in RUNBOOK, f"say in docs/runbook.md when to look at {metric.name}"
+
+
+def test_the_table_of_contents_leads_somewhere_and_leaves_nothing_out() -> None:
+    titles = re.findall(r"^## (.+)$", RUNBOOK, re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
+    linked = set(re.findall(r"\]\(#([^)]+)\)", RUNBOOK))
+    assert linked == anchors

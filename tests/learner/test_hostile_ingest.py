@@ -1,0 +1,490 @@
+"""What a stranger can and cannot do to the learner: nothing refused changes anything, memory is bounded, honest unrolls arrive once."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from herd.config.contract import EnvSpec
+from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
+from herd.wire.credit import CreditPool
+from herd.wire.messages import Ack, CreditRequest, EpisodeReport, Goodbye, Hello, HelloRequired, Refused, Rejected, Welcome
+from services.learner import ledger as ledger_module
+from services.learner.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Ingest, Reply
+from services.learner.ledger import LEARNER_RESTART, MALFORMED, Ledger
+from services.learner.queue import UnrollQueue
+from services.learner.statistics import RunStatistics
+from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
+from tests.learner.test_ingest_simulation import Actor, Wire
+from tests.wire.hostile_bytes import mutated_frames
+
+CAPACITY = 8
+MAX_SESSIONS = 4
+HONEST, STRANGER = b"actor/0/7", b"actor/66/6"
+
+
+class Learner:
+    """Everything around `Ingest` that has no socket, and what it reports."""
+
+    def __init__(self, *, max_sessions: int = MAX_SESSIONS) -> None:
+        self.ledger = Ledger()
+        self.queue = UnrollQueue(LAYOUT)
+        self.credit = CreditPool(CAPACITY, expires_seconds=60.0, max_sessions=max_sessions)
+        self.episodes: list[EpisodeReport] = []
+        self.refused: Counter[str] = Counter()
+        self.ingest = Ingest(
+            run_id="run",
+            contract="c",
+            layout=LAYOUT,
+            action_repeat=ACTION_REPEAT,
+            ledger=self.ledger,
+            queue=self.queue,
+            credit=self.credit,
+            on_episode=self.episodes.append,
+            on_unrolls=lambda *_: None,
+            on_refused=lambda reason: self.refused.update([reason]),
+        )
+
+    def receive(self, peer: bytes, frames: list[Frame], now: float = 0.0) -> list[Reply]:
+        """One message in; whatever comes back must be sendable, and nothing may be out of balance."""
+        replies = self.ingest.on_message(peer, frames, now)
+        for reply in replies:
+            assert decode_header(encode(reply.message)[0]) == reply.message
+        assert self.ledger.snapshot().is_balanced
+        assert self.credit.granted_unused + self.credit.held <= CAPACITY
+        return replies
+
+    def hello(self, peer: bytes, now: float = 0.0, **changes: Any) -> Any:
+        _, index, incarnation = peer.decode().split("/")
+        fields = {"request_id": 1, "run_id": "run", "contract": "c", "max_unrolls": 4, "oldest_sequence": 1}
+        hello = Hello(**{**fields, "actor_index": int(index), "incarnation": int(incarnation, 16), **changes})
+        return self.receive(peer, encode(hello), now)[0].message
+
+    def ask(self, peer: bytes, wanted: int, now: float = 0.0) -> list[Reply]:
+        return self.receive(peer, encode(CreditRequest(wanted_unrolls=wanted)), now)
+
+    def state(self) -> tuple[Any, ...]:
+        """What a message that is not taken must leave alone."""
+        return (
+            self.ledger.snapshot(),
+            len(self.queue),
+            self.credit.held,
+            self.credit.granted_unused,
+            self.credit.num_peers,
+            self.credit.num_waiting,
+            len(self.episodes),
+        )
+
+    def num_entries(self) -> int:
+        """In every table that a message may make grow."""
+        tables = (self.ingest._sessions, self.ingest._peers, self.ingest._claimed, self.ledger._sessions)
+        return max(*map(len, tables), self.credit.num_peers, self.credit.num_waiting, len(self.credit._newcomers))
+
+
+@pytest.fixture
+def learner() -> Learner:
+    """One honest actor in a session, with credit for four unrolls."""
+    learner = Learner()
+    learner.hello(HONEST)
+    learner.ask(HONEST, 4)
+    return learner
+
+
+# -- numbers that lie
+
+
+def test_an_invented_count_does_not_enter_the_ledger(learner: Learner) -> None:
+    before = learner.state()
+    for generated in (FRAMES_PER_UNROLL + 1, 2**63 - 1):
+        with pytest.raises(MalformedMessage, match="generated_frames"):
+            learner.receive(HONEST, unrolls_message(1, generated=generated))
+    assert learner.state() == before
+
+
+def test_nor_does_one_that_is_said_to_have_been_skipped(learner: Learner) -> None:
+    """Whoever skips messages has sent no more frames in them than they can hold."""
+    learner.hello(HONEST, oldest_sequence=3)
+    learner.ask(HONEST, 1)
+    skipped = 2 * 4 * FRAMES_PER_UNROLL
+    with pytest.raises(MalformedMessage, match="generated_frames"):
+        learner.receive(HONEST, unrolls_message(3, generated=skipped + FRAMES_PER_UNROLL + 1))
+    learner.receive(HONEST, unrolls_message(3, generated=skipped + FRAMES_PER_UNROLL))
+    assert learner.ledger.snapshot().dropped == {LEARNER_RESTART: skipped}
+
+
+@pytest.mark.parametrize("num_frames", [FRAMES_PER_UNROLL + 1, 2**63 - 1])
+def test_more_frames_than_the_unrolls_hold_are_not_even_dropped(learner: Learner, num_frames: int) -> None:
+    before = learner.state()
+    with pytest.raises(MalformedMessage, match="num_frames"):
+        learner.receive(HONEST, unrolls_message(1, generated=num_frames, num_frames=num_frames))
+    assert learner.state() == before
+
+
+def _episode(**changes: Any) -> EpisodeReport:
+    fields = {"task_id": 0, "environment_slot": 0, "episode_id": 0, "episode_return": 1.0, "agent_steps": 1}
+    return EpisodeReport(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    "episodes",
+    [
+        (_episode(episode_return=1.7e308),),
+        (_episode(episode_return=-math.nextafter(MAX_EPISODE_RETURN, math.inf)),),
+        (_episode(),) * (LAYOUT.unroll_length + 1),  # more games than agent steps
+        (_episode(task_id=2),),
+    ],
+)
+def test_episodes_that_cannot_be_are_dropped_with_their_message(learner: Learner, episodes: tuple[EpisodeReport, ...]) -> None:
+    (reply,) = learner.receive(HONEST, unrolls_message(1, generated=8, episodes=episodes))
+    assert isinstance(reply.message, Rejected)
+    assert (learner.episodes, learner.ledger.snapshot().dropped) == ([], {MALFORMED: 8})
+
+
+def test_the_largest_returns_add_up() -> None:
+    spec = EnvSpec(frame_shape=(2, 2, 1), frame_stack=2, num_actions=2, instruction_length=0, task_names=("a",), action_repeat=4)
+    statistics = RunStatistics(spec)
+    for _ in range(1000):
+        statistics.record_episode(0, MAX_EPISODE_RETURN)
+    assert statistics.mean_return == MAX_EPISODE_RETURN
+
+
+def test_what_carries_no_arrays_carries_no_frames(learner: Learner) -> None:
+    before = learner.state()
+    for message in (CreditRequest(wanted_unrolls=9), Goodbye()):
+        with pytest.raises(MalformedMessage, match="payload frames"):
+            learner.receive(HONEST, [*encode(message), b"surplus"])
+    assert learner.state() == before
+
+
+# -- tables that grow
+
+
+def test_a_connection_speaks_for_no_other_actor(learner: Learner) -> None:
+    before = learner.state()
+    for index in range(60):
+        with pytest.raises(MalformedMessage, match="identity"):
+            learner.hello(STRANGER, actor_index=index)
+    with pytest.raises(MalformedMessage, match="identity"):
+        learner.hello(STRANGER, actor_index=0, incarnation=7, oldest_sequence=2**63 - 1)
+    assert learner.state() == before
+    assert learner.num_entries() == 1
+
+
+def test_invented_actors_crowd_out_each_other_and_nobody_who_has_begun(learner: Learner) -> None:
+    learner.receive(HONEST, unrolls_message(1, generated=8))
+    for number in range(1000):
+        assert isinstance(learner.hello(b"actor/%d/1" % (number + 1)), Welcome)
+        assert learner.num_entries() <= MAX_SESSIONS
+    assert learner.receive(HONEST, unrolls_message(2, generated=16))[0].message == Ack(sequence=2, granted_unrolls=4)
+    # The last ones are in; who was crowded out is told, and may try again.
+    (reply,) = learner.ask(b"actor/3/1", 1)
+    assert isinstance(reply.message, HelloRequired)
+
+
+def test_where_everybody_has_begun_a_newcomer_is_turned_away() -> None:
+    learner = Learner()
+    for index in range(MAX_SESSIONS):
+        peer = b"actor/%d/1" % index
+        learner.hello(peer)
+        learner.ask(peer, 1)
+        learner.receive(peer, unrolls_message(1, generated=8))
+    assert isinstance(learner.hello(STRANGER), Refused)
+    assert learner.refused == {"full": 1}
+    learner.receive(b"actor/0/1", encode(Goodbye()))
+    assert isinstance(learner.hello(STRANGER), Welcome)
+
+
+def test_invented_actors_make_no_honest_account_forgotten(learner: Learner, monkeypatch) -> None:
+    monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 8)
+    learner.receive(HONEST, unrolls_message(1, generated=8))
+    for number in range(100):
+        peer = b"actor/%d/1" % (number + 1)
+        learner.hello(peer)
+        learner.ask(peer, 1)
+        learner.receive(peer, unrolls_message(1, generated=8, arrays={}))  # dropped, and an account of its own
+        learner.receive(peer, encode(Goodbye()))
+    assert learner.ledger.snapshot().dropped == {MALFORMED: 800}
+    assert len(learner.ledger.snapshot().accounts) == 8
+    assert learner.receive(HONEST, unrolls_message(1, generated=8))[0].message == Ack(sequence=1, granted_unrolls=4)
+    assert learner.refused["duplicate"] == 1
+
+
+def test_messages_of_ever_other_sizes_keep_no_memory_for_each() -> None:
+    learner = Learner()
+    learner.hello(STRANGER, max_unrolls=CAPACITY)
+    sent = 0
+    for turn in range(200):
+        size = 1 + turn % CAPACITY
+        learner.ask(STRANGER, sent + size)
+        sent += size
+        learner.receive(STRANGER, unrolls_message(turn + 1, generated=0, num_frames=0, num_unrolls=size, arrays={}))
+    assert learner.ledger.snapshot().accounts == {(66, 6): (200, 0)}
+    assert learner.queue.num_allocated <= 2 * CAPACITY
+
+
+def test_a_stranger_with_the_index_of_a_living_actor_ends_no_session(learner: Learner) -> None:
+    for second in range(0, 60, 5):
+        learner.hello(b"actor/0/%x" % (second + 100), now=float(second))
+        learner.ask(HONEST, 4, now=second + 4.9)
+        learner.ingest.expire(second + 4.9)
+    assert learner.receive(HONEST, unrolls_message(1, generated=8), 61.0)[0].message == Ack(sequence=1, granted_unrolls=4)
+
+
+# -- counted by reason
+
+
+def test_everything_refused_is_counted_once_by_reason(learner: Learner) -> None:
+    expected = Counter[str]()
+    for reason, changes in {
+        "protocol": {"protocol": 2},
+        "run": {"run_id": "another"},
+        "contract": {"contract": "d"},
+        "size": {"max_unrolls": CAPACITY + 1},
+    }.items():
+        assert isinstance(learner.hello(STRANGER, **changes), Refused)
+        expected[reason] += 1
+        assert learner.refused == expected
+    learner.receive(HONEST, unrolls_message(1, generated=8))
+    for reason, peer, frames in (
+        ("session", STRANGER, unrolls_message(1, generated=8)),
+        ("session", STRANGER, encode(Goodbye())),
+        ("session", STRANGER, encode(CreditRequest(wanted_unrolls=1))),
+        ("duplicate", HONEST, unrolls_message(1, generated=8)),
+        ("sequence", HONEST, unrolls_message(3, generated=24)),
+        ("credit", HONEST, unrolls_message(2, generated=4 * 8, num_unrolls=3)),
+    ):
+        learner.receive(peer, frames)
+        expected[reason] += 1
+        assert learner.refused == expected
+
+
+# -- any bytes
+
+
+PEERS = st.sampled_from([HONEST, b"actor/1/8", b"", bytes(range(255))])
+VALID: list[list[bytes]] = [
+    [bytes(frame) for frame in frames]
+    for frames in (
+        unrolls_message(1, generated=8),
+        unrolls_message(2, generated=16),
+        unrolls_message(1, generated=16, num_unrolls=2, episodes=(_episode(),)),
+        encode(CreditRequest(wanted_unrolls=9)),
+        encode(Goodbye()),
+        encode(Hello(request_id=1, run_id="run", contract="c", actor_index=0, incarnation=7, max_unrolls=4, oldest_sequence=1)),
+        encode(Hello(request_id=1, run_id="run", contract="c", actor_index=1, incarnation=8, max_unrolls=4, oldest_sequence=2**63 - 1)),
+        encode(Ack(sequence=1, granted_unrolls=4)),
+    )
+]
+
+
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(messages=st.lists(st.tuples(PEERS, mutated_frames(VALID)), max_size=6))
+def test_whatever_is_refused_changes_nothing(messages: list[tuple[bytes, list[bytes]]]) -> None:
+    learner = Learner()
+    learner.hello(HONEST)
+    learner.ask(HONEST, 4)
+    for peer, frames in messages:
+        before = learner.state()
+        counted = learner.refused.total()
+        try:
+            replies = learner.receive(peer, frames)
+        except MalformedMessage as malformed:
+            reason = malformed.reason
+            replies = None
+        if replies is None:
+            assert learner.state() == before
+            assert len(reason) <= 200
+            assert reason.isprintable()
+            continue
+        assert learner.num_entries() <= MAX_SESSIONS
+        first = replies[0].message if replies else None
+        if isinstance(first, HelloRequired | Refused):
+            assert learner.state() == before
+            assert learner.refused.total() == counted + 1
+
+
+# -- an attacker among honest actors
+
+
+MARKS_OF_STRANGERS = 10**12
+
+
+class Attacked(RuleBasedStateMachine):
+    """Honest clients, a network that breaks, and a stranger who may say anything, under any name that is not taken."""
+
+    NUM_ACTORS = 2
+
+    @initialize()
+    def start(self) -> None:
+        self.patch = mock.patch("herd.wire.unroll_client.Dealer", Wire)
+        self.patch.start()
+        self.now = 0.0
+        self.wires: dict[bytes, Wire] = {}
+        self.actors = [Actor(index, index + 1, self.wires, lambda: self.now) for index in range(self.NUM_ACTORS)]
+        self.learner = Learner()
+        self.consumed: list[int] = []
+        self.num_frames = 0
+        self.overheard: list[list[bytes]] = [list(frames) for frames in VALID]
+
+    # One rule that draws an event: Hypothesis would leave out most of several rules in any one run.
+    @rule(
+        event=st.sampled_from(["play", "play", "train", "wait", "break", "attack", "attack", "attack", "join"]),
+        data=st.data(),
+    )
+    def happens(self, event: str, data: st.DataObject) -> None:
+        getattr(self, f"_{event}")(data.draw)
+
+    def _play(self, draw: Any) -> None:
+        for actor in self.actors:
+            actor.play(draw(st.integers(1, 3)))
+        self._deliver()
+
+    def _deliver(self) -> None:
+        for peer in list(self.wires):
+            while self.wires[peer].to_learner:
+                frames = self.wires[peer].to_learner.popleft()
+                self.overheard.append(frames)
+                self._reply(self.learner.receive(peer, frames, self.now))
+        for actor in self.actors:
+            actor.client.poll()
+
+    def _reply(self, replies: list[Reply]) -> None:
+        for reply in replies:
+            wire = self.wires.get(reply.peer)
+            if wire is not None and wire.connected:
+                wire.to_actor.append([bytes(frame) for frame in encode(reply.message)])
+
+    def _train(self, draw: Any) -> None:
+        unrolls, _ = self.learner.queue.take(draw(st.integers(1, 4)), lambda _: False, 0)
+        self._consume(unrolls)
+
+    def _consume(self, unrolls: list[Any]) -> None:
+        self.consumed += [int(unroll.block.arrays["episode_id"][unroll.row]) for unroll in unrolls]
+        self.num_frames += sum(unroll.num_frames for unroll in unrolls)
+        self.learner.queue.release(unrolls)
+        self.learner.ledger.consume(sum(unroll.num_frames for unroll in unrolls))
+        self._reply(self.learner.ingest.on_consumed(len(unrolls)))
+
+    def _wait(self, draw: Any) -> None:
+        self._pass(draw(st.sampled_from([0.3, 2.0, TAKEOVER_SECONDS, 40.0])))
+
+    def _pass(self, seconds: float) -> None:
+        self.now += seconds
+        for actor in self.actors:
+            actor.client.poll()
+        self._reply(self.learner.ingest.expire(self.now))
+
+    def _break(self, draw: Any) -> None:
+        wire = self.wires[draw(st.sampled_from(sorted(self.wires)))]
+        for queue in (wire.to_learner, wire.to_actor):
+            wire.lose(queue, draw(st.integers(0, len(queue))))
+
+    def _stranger(self, draw: Any) -> bytes:
+        """Any actor's name but those that are taken: libzmq gives nobody the identity of a living connection that does not know it."""
+        return b"actor/%d/%x" % (draw(st.integers(0, 3)), draw(st.integers(10, 13)))
+
+    def _attack(self, draw: Any) -> None:
+        """Anything: noise, what was overheard, and what was overheard and then changed."""
+        frames = draw(mutated_frames(self.overheard))
+        self._hostile(self._stranger(draw), frames)
+
+    def _join(self, draw: Any) -> None:
+        """In words that the learner understands: hello under any index and incarnation, credit, unrolls of its own."""
+        peer = self._stranger(draw)
+        for _ in range(draw(st.integers(1, 4))):
+            kind = draw(st.sampled_from(["hello", "ask", "unrolls", "goodbye"]))
+            if kind == "hello":
+                most, oldest = draw(st.integers(1, CAPACITY + 1)), draw(st.sampled_from([1, 2, 2**63 - 1]))
+                _, index, incarnation = peer.decode().split("/")
+                who = {"actor_index": int(index), "incarnation": int(incarnation, 16)}
+                hello = Hello(request_id=1, run_id="run", contract="c", max_unrolls=most, oldest_sequence=oldest, **who)
+                self._hostile(peer, encode(hello))
+            elif kind == "ask":
+                self._hostile(peer, encode(CreditRequest(wanted_unrolls=draw(st.integers(0, 2**63 - 1)))))
+            elif kind == "unrolls":
+                size = draw(st.integers(1, 3))
+                arrays = small_arrays(size, marks=[MARKS_OF_STRANGERS] * size)
+                generated = draw(st.sampled_from([size * FRAMES_PER_UNROLL, 100, 2**63 - 1]))
+                message = unrolls_message(draw(st.integers(1, 3)), generated=generated, num_unrolls=size, arrays=arrays)
+                self._hostile(peer, message)
+            else:
+                self._hostile(peer, encode(Goodbye()))
+
+    def _hostile(self, peer: bytes, frames: list[Frame]) -> None:
+        before = self.learner.state()
+        try:
+            self._reply(self.learner.receive(peer, frames, self.now))
+        except MalformedMessage:
+            assert self.learner.state() == before
+
+    @invariant()
+    def everything_is_in_one_account(self) -> None:
+        if not hasattr(self, "learner"):
+            return
+        snapshot = self.learner.ledger.snapshot()
+        assert snapshot.is_balanced
+        assert snapshot.consumed == self.num_frames
+        assert self.learner.num_entries() <= MAX_SESSIONS
+        for actor in self.actors:
+            mine = self._marks_of(actor)
+            assert mine == actor.marks[: len(mine)]
+
+    def _marks_of(self, actor: Actor) -> list[int]:
+        return [mark for mark in self.consumed if mark // 10**6 == actor.key[1]]
+
+    def teardown(self) -> None:
+        """The stranger falls silent: whatever honest actors have sent arrives, once and in order."""
+        if not hasattr(self, "learner"):
+            return
+        for _ in range(80):
+            self._deliver()
+            self._pass(1.0)
+            self._deliver()
+            self._consume(self.learner.queue.take(1, lambda _: False, 0)[0])
+            self.everything_is_in_one_account()
+        while len(self.learner.queue):
+            self._consume(self.learner.queue.take(1, lambda _: False, 0)[0])
+        accounts = self.learner.ledger.snapshot().accounts
+        for actor in self.actors:
+            assert actor.client.num_unacked == 0
+            assert self._marks_of(actor) == actor.marks
+            assert accounts.get(actor.key, (0, 0))[1] == actor.client.generated_frames
+        self.patch.stop()
+
+
+Attacked.TestCase.settings = settings(
+    max_examples=150,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    # Shrinking a failure of so many steps takes longer than a test may.
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+TestAttacked = Attacked.TestCase
+
+
+def test_the_strategy_finds_more_than_noise() -> None:
+    """Seeded apart from Hypothesis: of mutated valid messages, some are still taken and some are not."""
+    random = Random(1)
+    outcomes: Counter[str] = Counter()
+    for _ in range(200):
+        learner = Learner()
+        learner.hello(HONEST)
+        learner.ask(HONEST, 4)
+        frames = [bytearray(frame) for frame in VALID[0]]
+        frame = frames[random.randrange(len(frames))]
+        if frame:
+            frame[random.randrange(len(frame))] ^= 1 << random.randrange(8)
+        try:
+            outcomes[type(learner.receive(HONEST, [bytes(frame) for frame in frames])[0].message).__name__] += 1
+        except MalformedMessage:
+            outcomes["malformed"] += 1
+    assert {"Ack", "Rejected", "malformed"} <= outcomes.keys()

@@ -1,0 +1,75 @@
+"""Curve, report and lineage on a disk that fails: counted, told, and the next write works."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from herd.telemetry import logs
+from services.learner.run_files import METRICS, REPORT, RunFiles
+from tests.failing_disks import no_space_beyond
+
+
+@pytest.fixture(autouse=True)
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """The lines of this test, in memory: the disk is full. What earlier tests warned of holds nothing back."""
+    monkeypatch.setattr(logs, "_limited", logs.LimitedWarnings(logs.get_logger()))
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    stream = io.StringIO()
+    logs.configure_logging("learner", stream=stream)
+    yield stream
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_points_follow_each_other_and_the_report_is_replaced(tmp_path: Path) -> None:
+    failed: list[str] = []
+    files = RunFiles(tmp_path, failed.append)
+    for number in range(3):
+        files.add_point({"env_frames": number})
+        files.write_report({"env_frames": number})
+    assert [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()] == [{"env_frames": number} for number in range(3)]
+    assert json.loads((tmp_path / REPORT).read_text()) == {"env_frames": 2}
+    assert failed == []
+
+
+def test_a_full_disk_costs_the_point_and_not_the_curve(tmp_path: Path, log: io.StringIO) -> None:
+    failed: list[str] = []
+    files = RunFiles(tmp_path, failed.append)
+    files.add_point({"env_frames": 1})
+    files.write_report({"env_frames": 1})
+    with no_space_beyond(5):
+        for _ in range(3):
+            files.add_point({"env_frames": 2})
+        files.write_report({"env_frames": 2})
+        files.keep_lineage(3)
+    assert failed == [METRICS] * 3 + [REPORT, "lineage.json"]
+    lines = log.getvalue().splitlines()
+    assert len(lines) == 3  # once a minute for each file
+    assert all("cannot write a file of the run" in line and "File too large" in line for line in lines)
+    assert str(tmp_path / METRICS) in lines[0]
+    files.add_point({"env_frames": 3})
+    assert (tmp_path / METRICS).read_text() == '{"env_frames": 1}\n{"env_frames": 3}\n'
+    assert json.loads((tmp_path / REPORT).read_text()) == {"env_frames": 1}
+    files.write_report({"env_frames": 3})
+    files.keep_lineage(3)
+    assert json.loads((tmp_path / REPORT).read_text()) == {"env_frames": 3}
+    assert json.loads((tmp_path / "lineage.json").read_text()) == {"lineage": 3}
+    assert len(failed) == 5
+
+
+def test_a_run_directory_that_went_away_is_no_end(tmp_path: Path) -> None:
+    failed: list[str] = []
+    files = RunFiles(tmp_path / "gone", failed.append)
+    files.add_point({})
+    files.write_report({})
+    files.keep_lineage(1)
+    assert failed == [METRICS, REPORT, "lineage.json"]

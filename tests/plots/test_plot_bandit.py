@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from herd.cli.main import main
+from herd.plots.bandit import heat_of, plot_bandit
+from herd.plots.bandit_history import read_bandit_history
+from herd.plots.history import PlotError
+
+EDGES = [0.0, 1.0, 3.0, 10.0]
+
+
+def record(
+    episodes: int,
+    values: tuple[float, ...] = (1.0, 2.0, 3.0),
+    *,
+    reports: tuple[int, ...] = (1, 1, 1),
+    handed_out: tuple[int, ...] = (0, 0, 0),
+    task: str = "pong",
+    agent: int = 0,
+    edges: list[float] | None = None,
+) -> str:
+    return json.dumps(
+        {
+            "agent": agent,
+            "task": task,
+            "episodes": episodes,
+            "env_frames": 1000 * episodes,
+            "seconds": 1.0,
+            "edges": edges or EDGES,
+            "values": values,
+            "reports": reports,
+            "return_sums": [0.0] * len(values),
+            "handed_out": handed_out,
+            "votes": [0] * len(values),
+        }
+    )
+
+
+def make_run(tmp_path: Path, *lines: str, end: str = "\n") -> Path:
+    (tmp_path / "run" / "bandit").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").write_text("name: run\n")
+    (tmp_path / "run" / "bandit" / "history.jsonl").write_text("\n".join(lines) + end)
+    return tmp_path / "run"
+
+
+def test_columns_hold_values_and_what_was_handed_out_since_the_last(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path,
+        record(2, (5.0, -9.0, 0.0), reports=(2, 0, 0), handed_out=(3, 0, 1)),
+        record(6, (5.0, -4.0, 7.0), reports=(4, 1, 1), handed_out=(3, 0, 5)),
+        record(7, (6.0, -4.0, 5.0), reports=(5, 1, 1), handed_out=(3, 0, 5)),
+    )
+    heat = heat_of(read_bandit_history(run), "episodes")
+    assert heat.x_edges.tolist() == [0.0, 2.0, 6.0, 7.0]
+    # A tile never tried has a value of its neighbours' alone: not shown, and never the best.
+    np.testing.assert_array_equal(heat.values, [[5.0, np.nan, np.nan], [5.0, -4.0, 7.0], [6.0, -4.0, 5.0]])
+    np.testing.assert_array_equal(heat.shares, [[0.75, 0.0, 0.25], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    middles = [np.sqrt((1 + low) * (1 + high)) - 1 for low, high in pairwise(EDGES)]
+    assert heat.best.tolist() == pytest.approx([middles[0], middles[2], middles[0]])
+
+
+def test_a_long_history_is_drawn_in_as_many_columns_as_can_be_seen(tmp_path: Path) -> None:
+    lines = [record(game, (0.0, float(game), 0.0), handed_out=(game, 0, 0)) for game in range(1, 2001)]
+    history = read_bandit_history(make_run(tmp_path, *lines))
+    heat = heat_of(history, "env_frames", most_columns=100)
+    assert len(heat.values) <= 100
+    assert heat.x_edges[-1] == 2_000_000
+    assert heat.values[-1, 1] == 2000.0
+    np.testing.assert_array_equal(heat.shares, np.tile([1.0, 0.0, 0.0], (len(heat.values), 1)))
+
+
+def test_records_that_a_restored_service_went_back_on_are_dropped(tmp_path: Path) -> None:
+    run = make_run(tmp_path, record(1), record(5, (9.0, 9.0, 9.0)), record(6), record(4), record(5), '{"agent": 0, "ta', end="")
+    history = read_bandit_history(run)
+    assert history.episodes.tolist() == [1, 4, 5]
+    assert history.values[-1].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_after_a_new_beginning_with_other_tiles_only_these_are_drawn(tmp_path: Path) -> None:
+    run = make_run(tmp_path, record(1), record(2), record(3, edges=[0.0, 2.0, 5.0, 10.0]))
+    assert read_bandit_history(run).episodes.tolist() == [3]
+
+
+def test_one_task_of_several_is_chosen(tmp_path: Path) -> None:
+    run = make_run(tmp_path, record(1), record(2, task="ms_pacman"), record(3, task="ms_pacman", agent=1))
+    with pytest.raises(PlotError, match="tells of 2 tasks; choose one with --task: pong, ms_pacman"):
+        read_bandit_history(run)
+    assert read_bandit_history(run, task="ms_pacman").episodes.tolist() == [2]
+    assert read_bandit_history(run, agent=1).episodes.tolist() == [3]
+    with pytest.raises(PlotError, match="no records of qbert; it tells of pong, ms_pacman"):
+        read_bandit_history(run, task="qbert")
+    with pytest.raises(PlotError, match="no records of agent 7 yet"):
+        read_bandit_history(run, agent=7)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["nonsense", record(1)], "line 1, is no record of a bandit"),
+        ([record(1, (1.0, 2.0)), record(1)], "line 1, is no record of a bandit: 2 values for 3 tiles"),
+        (["[]", record(1)], "line 1"),
+        (["half a reco"], "holds no records"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(PlotError, match=message) as caught:
+        read_bandit_history(make_run(tmp_path, *lines))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_draws_a_picture_and_the_numbers_behind_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = [record(game, (1.0, 2.0, 3.0), handed_out=(0, 0, game)) for game in range(1, 20)]
+    second = [record(game, (3.0, 2.0, 1.0), handed_out=(game - 20, 0, 20)) for game in range(20, 40)]
+    run = make_run(tmp_path, *first, *second)
+    data = tmp_path / "numbers" / "bandit.csv"
+    assert main(["plot", "--bandit", str(run), "--data", str(data)]) == 0
+    assert capsys.readouterr().out.strip() == str(run / "bandit.png")
+    picture = matplotlib.image.imread(run / "bandit.png")[..., :3]
+    height, width, _ = picture.shape
+    upper, left, right = slice(height // 8, 2 * height // 5), slice(width // 8, width // 3), slice(width // 2, 4 * width // 5)
+    # What was best at first, at the top, gave way to what is at the bottom: yellow and violet changed places.
+    brightness = picture[..., 1]
+    assert brightness[upper, left][:20].mean() > brightness[upper, left][-20:].mean() + 0.3
+    assert brightness[upper, right][-20:].mean() > brightness[upper, right][:20].mean() + 0.3
+    with data.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 39 * 3
+    assert rows[-1] == {
+        "env_frames": "39000",
+        "inverse_temperature_low": "3",
+        "inverse_temperature_high": "10",
+        "value": "1",
+        "share_handed_out": "0",
+    }
+    plot_bandit(run, tmp_path / "games.svg", x="episodes")
+    assert "<!-- games -->" in (tmp_path / "games.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--bandit", "RUN", "RUN"], "draws one run"),
+        (["--bandit", "RUN", "--x", "wall_seconds"], "--x env_frames or episodes"),
+        (["RUN", "--x", "episodes"], "go with --bandit"),
+        (["RUN", "--task", "pong"], "go with --bandit"),
+        (["--bandit", "RUN", "--output", "x.bmp"], "ends in .png"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    run = make_run(tmp_path, record(1))
+    assert main(["plot", *(str(run) if word == "RUN" else word for word in words)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_without_a_bandit_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text("name: run\n")
+    assert main(["plot", "--bandit", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "bandit.enabled" in error
+    assert error.count("\n") == 1
+
+
+def test_neither_torch_nor_matplotlib_is_needed_to_import() -> None:
+    script = "import sys, herd.plots.bandit; print({'torch', 'matplotlib'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"

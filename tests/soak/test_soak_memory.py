@@ -1,0 +1,68 @@
+"""Growth is found where there is growth, and not where faults merely made processes young."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.soak.memory import WARM_UP_SECONDS, Growth, Sample, growth
+
+MEGABYTE = 1 << 20
+SECONDS = 3600.0
+
+
+def size_at(age: float) -> float:
+    """A healthy process: 300 MB, reached within the first minutes, and steady from then on."""
+    return 300.0 - 60.0 * 2 ** (-age / 40.0)
+
+
+def samples(lives: list[float], grown: float = 0.0, leak_per_hour: float = 0.0) -> list[Sample]:
+    """Incarnations that start at these moments; each is bigger by ``grown`` of the run that has passed, and leaks."""
+    found = []
+    for number, start in enumerate(lives):
+        end = lives[number + 1] if number + 1 < len(lives) else SECONDS
+        at = start
+        while at < end:
+            megabytes = size_at(at - start) * (1 + grown * start / SECONDS) + leak_per_hour * (at - start) / 3600.0
+            found.append(Sample(at, number, at - start, round(megabytes * MEGABYTE)))
+            at += 2.0
+    return found
+
+
+RESTARTED = [0.0, 700.0, 1000.0, 1400.0, 1500.0, 2300.0, 2690.0, 2730.0, 2800.0, 3300.0, 3350.0, 3450.0]
+"""In the last quarter processes are younger than in the second."""
+
+
+def between(result: Growth) -> float:
+    assert result.between_quarters is not None
+    return result.between_quarters
+
+
+def test_young_processes_are_not_taken_for_shrunk_ones() -> None:
+    assert between(growth(samples(RESTARTED), SECONDS)) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_growth_from_one_incarnation_to_the_next_is_found() -> None:
+    # 5 % over the run: the starts compared lie about half of it apart.
+    assert 0.015 < between(growth(samples(RESTARTED, grown=0.05), SECONDS)) < 0.035
+
+
+def test_a_survivor_is_compared_with_itself() -> None:
+    assert between(growth(samples([0.0]), SECONDS)) == pytest.approx(0.0, abs=1e-3)
+    grown = growth(samples([0.0], leak_per_hour=30.0), SECONDS)
+    assert between(grown) == pytest.approx(0.05, rel=0.1)  # half an hour's 15 MB of 300
+    assert grown.incarnations == 1
+
+
+def test_a_leak_that_restarts_keep_small_shows_as_a_slope() -> None:
+    result = growth(samples([0.0, *range(100, 3600, 200)], leak_per_hour=60.0), SECONDS)
+    honest = growth(samples([0.0, *range(100, 3600, 200)]), SECONDS)
+    assert result.slope_bytes_per_hour is not None
+    assert honest.slope_bytes_per_hour is not None
+    assert (result.slope_bytes_per_hour - honest.slope_bytes_per_hour) / MEGABYTE == pytest.approx(60.0, rel=0.01)
+
+
+def test_nothing_is_stated_without_something_to_compare() -> None:
+    young = [Sample(at, int(at), WARM_UP_SECONDS - 1, MEGABYTE) for at in range(0, 3600, 10)]
+    assert growth(young, SECONDS).between_quarters is None
+    assert growth(young, SECONDS).slope_bytes_per_hour is None
+    assert growth([], SECONDS) == Growth(0, 0, None, 0, None)

@@ -1,0 +1,130 @@
+"""Each promise of a run under faults: kept by what happens in an honest run, broken by what must not happen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.soak.promises import (
+    LEARNER_RESTART,
+    LEDGER,
+    NEW_LINEAGE,
+    NO_LOSS,
+    NOBODY_ELSE,
+    ONE_MEANING,
+    VERSIONS,
+    LedgerWatch,
+    VersionWatch,
+    names,
+    unexpected_exits,
+)
+
+
+def state(
+    lineage: int,
+    accounts: dict[int, int],
+    *,
+    consumed: int,
+    lost: int = 0,
+    in_flight: int = 0,
+    generated: int | None = None,
+    **dropped: int,
+) -> dict[str, Any]:
+    """A checkpoint whose actors (by index) reported so many frames."""
+    ledger = {
+        "generated": sum(accounts.values()) if generated is None else generated,
+        "consumed": consumed,
+        "in_flight": in_flight,
+        "dropped": {LEARNER_RESTART: lost, **dropped} if lost else dropped,
+        "accounts": [[index, 1000 + index, 1, count] for index, count in accounts.items()],
+    }
+    return {"lineage": lineage, "ledger": ledger, "statistics": {"env_frames": consumed}}
+
+
+class TestVersions:
+    def test_an_honest_run_breaks_nothing(self) -> None:
+        watch = VersionWatch()
+        assert watch.held("learner-0", 1, (0, 0)) == []
+        assert watch.held("learner-0", 1, (1, 5)) == []
+        assert watch.served("paramserver-0", (1, 5), "a") == []
+        assert watch.served("paramserver-0", (1, 5), "a") == []
+        assert watch.held("actor-0", 2, (1, 5)) == []
+        assert watch.held("learner-0", 3, (0, 0)) == []  # a restarted learner that has not published yet
+        assert watch.held("learner-0", 3, (2, 4)) == []
+        assert watch.served("paramserver-0", (2, 4), "b") == []
+        assert watch.held("actor-0", 2, (2, 4)) == []
+        assert watch.held("actor-0", 9, (0, 0)) == []
+        assert watch.held("actor-0", 9, (2, 4)) == []
+        assert watch.newest == (2, 4)
+
+    def test_a_server_that_serves_an_older_version(self) -> None:
+        watch = VersionWatch()
+        watch.served("paramserver-0", (1, 5), "a")
+        assert names(watch.served("paramserver-0", (1, 4), "b")) == [VERSIONS]
+        assert watch.served("paramserver-1", (1, 4), "b") == []  # a replica may lag behind its parent
+
+    def test_a_process_that_goes_back(self) -> None:
+        watch = VersionWatch()
+        watch.held("actor-0", 2, (2, 3))
+        assert names(watch.held("actor-0", 2, (1, 9))) == [VERSIONS]
+
+    def test_one_version_with_two_contents(self) -> None:
+        watch = VersionWatch()
+        watch.served("paramserver-0", (1, 5), "a")
+        assert names(watch.served("paramserver-1", (1, 5), "b")) == [ONE_MEANING]
+
+    def test_a_restarted_learner_in_its_old_lineage(self) -> None:
+        watch = VersionWatch()
+        watch.held("learner-0", 1, (1, 5))
+        assert names(watch.held("learner-0", 2, (1, 9))) == [NEW_LINEAGE]
+
+
+class TestLedger:
+    def test_an_honest_run_breaks_nothing(self) -> None:
+        watch = LedgerWatch()
+        honest = [
+            state(1, {0: 100, 1: 40}, consumed=120, in_flight=20),
+            state(1, {0: 200, 1: 90}, consumed=290),
+            # Restored from the checkpoint before; actor 0 said what was lost of its frames, actor 1 is still away.
+            state(2, {0: 350, 1: 90}, consumed=390, lost=50),
+            state(2, {0: 400, 1: 200}, consumed=490, lost=110),
+            state(2, {0: 500, 1: 300}, consumed=690, lost=110),
+        ]
+        assert [watch.checkpoint(one) for one in honest] == [[]] * 5
+        assert watch.num_snapshots == 5
+
+    def test_restored_from_an_older_checkpoint_than_the_newest_seen(self) -> None:
+        watch = LedgerWatch()
+        assert watch.checkpoint(state(1, {0: 100, 1: 100}, consumed=200)) == []
+        assert watch.checkpoint(state(1, {0: 200, 1: 200}, consumed=400)) == []
+        assert watch.checkpoint(state(2, {0: 300, 1: 100}, consumed=250, lost=150)) == []
+        assert watch.checkpoint(state(2, {0: 400, 1: 300}, consumed=400, lost=300)) == []  # actor 1 came back only now
+
+    def test_frames_that_went_nowhere(self) -> None:
+        assert names(LedgerWatch().checkpoint(state(1, {0: 100}, consumed=90))) == [LEDGER]
+
+    def test_a_duplicate_that_was_learned_from(self) -> None:
+        """Consumed twice, and the second time booked as less than nothing lost."""
+        assert names(LedgerWatch().checkpoint(state(1, {0: 100}, consumed=120, lost=-20))) == [LEDGER]
+
+    def test_actors_that_reported_something_else(self) -> None:
+        assert names(LedgerWatch().checkpoint(state(1, {0: 100}, generated=90, consumed=90))) == [LEDGER]
+
+    def test_frames_lost_without_a_restart(self) -> None:
+        watch = LedgerWatch()
+        assert watch.checkpoint(state(1, {0: 100}, consumed=100)) == []
+        assert names(watch.checkpoint(state(1, {0: 200}, consumed=180, lost=20))) == [NO_LOSS]
+
+    def test_an_actor_loses_frames_only_once_with_a_learner(self) -> None:
+        watch = LedgerWatch()
+        watch.checkpoint(state(1, {0: 100}, consumed=100))
+        assert watch.checkpoint(state(2, {0: 200}, consumed=150, lost=50)) == []
+        assert names(watch.checkpoint(state(2, {0: 300}, consumed=240, lost=60))) == [NO_LOSS]
+
+    def test_a_reason_that_nobody_gave(self) -> None:
+        assert names(LedgerWatch().checkpoint(state(1, {0: 100}, consumed=90, malformed=10))) == [NO_LOSS]
+        assert LedgerWatch().checkpoint(state(1, {0: 100}, consumed=90, stale=10)) == []
+
+
+def test_only_those_end_whom_a_fault_ended() -> None:
+    assert unexpected_exits({"actor-0": 2, "learner-0": 0}, {"actor-0": 2}) == []
+    assert names(unexpected_exits({"actor-0": 2, "learner-0": 1}, {"actor-0": 2})) == [NOBODY_ELSE]

@@ -1,0 +1,186 @@
+"""The proxy that spoils links: what it lets through, what it holds back, and that it stays small."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from benchmarks.soak.proxy import BUFFER_BYTES, HOST, Proxy
+
+WAIT_SECONDS = 30.0
+
+
+class Echo:
+    """A server that answers every connection with its name and then whatever it hears."""
+
+    def __init__(self, name: bytes) -> None:
+        self._name = name
+        self._listener = socket.create_server((HOST, 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.sendall(self._name)
+                while data := connection.recv(65_536):
+                    connection.sendall(data)
+            except OSError:
+                return
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    with closing(Echo(b"a")) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(echo: Echo) -> Iterator[Proxy]:
+    with closing(Proxy(echo.port)) as proxy:
+        yield proxy
+
+
+def connected(proxy: Proxy, name: bytes = b"a") -> socket.socket:
+    client = socket.create_connection((HOST, proxy.port), WAIT_SECONDS)
+    client.settimeout(WAIT_SECONDS)
+    assert client.recv(1) == name
+    return client
+
+
+def received(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = client.recv(size - len(data))
+        assert piece, f"the connection ended after {len(data)} of {size} bytes"
+        data += piece
+    return data
+
+
+def is_reachable(proxy: Proxy) -> bool:
+    try:
+        with socket.create_connection((HOST, proxy.port), WAIT_SECONDS) as client:
+            client.settimeout(WAIT_SECONDS)
+            return client.recv(1) == b"a"
+    except ConnectionError:
+        return False
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def is_broken(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_everything_passes_unchanged_in_both_directions(proxy: Proxy) -> None:
+    sent = bytes(range(256)) * 4096  # a megabyte: many times the buffer
+    with connected(proxy) as client:
+        writer = threading.Thread(target=client.sendall, args=(sent,))
+        writer.start()
+        assert received(client, len(sent)) == sent
+        writer.join(WAIT_SECONDS)
+    until(lambda: proxy.bytes_forwarded == 2 * len(sent) + 1)  # counted after it was handed over
+
+
+def test_a_cut_ends_connections_and_refuses_new_ones_until_it_is_mended(proxy: Proxy) -> None:
+    with connected(proxy) as client:
+        proxy.cut()
+        assert is_broken(client)
+    until(lambda: not is_reachable(proxy))  # the listener closes in the proxy's own thread
+    proxy.forward()
+    until(lambda: is_reachable(proxy))
+    connected(proxy).close()
+
+
+def test_a_stalled_link_forwards_nothing_and_loses_nothing(proxy: Proxy) -> None:
+    with connected(proxy) as client:
+        proxy.stall()
+        client.settimeout(0.2)
+        with socket.create_connection((HOST, proxy.port), WAIT_SECONDS) as late:  # accepted all the same
+            client.sendall(b"held")
+            with pytest.raises(TimeoutError):
+                client.recv(1)
+            late.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                late.recv(1)
+            proxy.forward()
+            client.settimeout(WAIT_SECONDS)
+            late.settimeout(WAIT_SECONDS)
+            assert received(client, 4) == b"held"
+            assert late.recv(1) == b"a"
+
+
+def test_a_slow_link_keeps_its_rate_and_a_bounded_buffer(proxy: Proxy) -> None:
+    sent = bytes(20_000)
+    with connected(proxy) as client:
+        proxy.slow(20_000.0)
+        started = time.monotonic()
+        writer = threading.Thread(target=client.sendall, args=(sent,))
+        writer.start()
+        assert received(client, len(sent)) == sent
+        writer.join(WAIT_SECONDS)
+        # There and back at 20 kB/s for both directions together: two seconds, less a first burst of a fifth of a second.
+        assert time.monotonic() - started > 1.5
+        assert proxy.buffered_bytes <= 2 * BUFFER_BYTES
+        proxy.forward()
+        client.sendall(sent)
+        assert received(client, len(sent)) == sent
+
+
+def test_a_full_receiver_holds_the_sender_back(proxy: Proxy) -> None:
+    """What nobody reads stays with who sends it, but for one buffer here and what the kernel holds."""
+    with connected(proxy) as client:
+        client.setblocking(False)
+        idle_since, sent = time.monotonic(), 0
+        while time.monotonic() - idle_since < 0.5 and sent < 1 << 30:
+            try:
+                sent += client.send(bytes(1 << 20))
+                idle_since = time.monotonic()
+            except BlockingIOError:
+                time.sleep(0.01)
+        assert sent < 1 << 30  # it did stop
+        assert proxy.buffered_bytes <= 2 * BUFFER_BYTES
+
+
+def test_a_moved_link_leads_to_the_other_backend(proxy: Proxy) -> None:
+    with closing(Echo(b"b")) as other, connected(proxy) as client:
+        proxy.move(other.port)
+        assert is_broken(client)
+        connected(proxy, b"b").close()
+
+
+def test_a_backend_that_does_not_listen_is_a_closed_connection(proxy: Proxy, echo: Echo) -> None:
+    with socket.create_server((HOST, 0)) as unused:
+        free = unused.getsockname()[1]
+    proxy.move(free)
+    try:
+        with socket.create_connection((HOST, proxy.port), WAIT_SECONDS) as client:
+            client.settimeout(WAIT_SECONDS)
+            assert is_broken(client)
+    except ConnectionResetError:
+        pass  # so soon that connecting itself noticed
+    proxy.move(echo.port)
+    connected(proxy).close()

@@ -1,0 +1,64 @@
+"""When a run has recovered, one reason at a time that it has not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.soak.observation import Observation, Reading
+from benchmarks.soak.recovery import Recovery
+
+BEFORE = {
+    "learner-0": Reading(1, (1, 10), 10.0),
+    "paramserver-0": Reading(2, (1, 10), 0.0),
+    "actor-0": Reading(3, (1, 9), 320.0),
+    "actor-1": Reading(4, (1, 10), 320.0),
+}
+AFTER = {
+    "learner-0": Reading(11, (2, 8), 2.0),
+    "paramserver-0": Reading(2, (2, 8), 0.0),
+    "actor-0": Reading(3, (2, 8), 384.0, 32.0),
+    "actor-1": Reading(4, (2, 8), 384.0),
+}
+KILLED = Recovery(BEFORE, (1, 10), 32, tuple(BEFORE), {"learner-0"})
+
+
+def test_recovered_when_everybody_goes_on_beyond_what_was_known() -> None:
+    assert KILLED.missing(Observation(0.0, AFTER)) == []
+
+
+@pytest.mark.parametrize(
+    ("process", "change", "word"),
+    [
+        ("learner-0", {"pid": 1}, "not replaced"),
+        ("learner-0", {"work": 1.0}, "1 updates"),
+        ("learner-0", {"version": (1, 10)}, "nothing beyond"),
+        ("paramserver-0", {"version": (1, 10)}, "nothing beyond"),
+        ("actor-0", {"version": (1, 10)}, "nothing beyond"),
+        ("actor-1", {"work": 352.0}, "sent 32 unrolls"),
+        ("actor-0", {"unacknowledged": 96.0}, "acknowledgement"),
+    ],
+)
+def test_one_thing_is_missing(process: str, change: dict[str, object], word: str) -> None:
+    now = AFTER | {process: replace(AFTER[process], **change)}  # type: ignore[arg-type]
+    missing = KILLED.missing(Observation(0.0, now))
+    assert len(missing) == 1
+    assert process in missing[0]
+    assert word in missing[0]
+
+
+def test_silence_is_no_recovery() -> None:
+    now = {name: reading for name, reading in AFTER.items() if name != "actor-1"}
+    assert KILLED.missing(Observation(0.0, now)) == ["actor-1 does not answer"]
+
+
+def test_a_replaced_process_counts_from_zero() -> None:
+    recovery = Recovery(BEFORE, (1, 10), 32, tuple(BEFORE), {"actor-0"})
+    now = AFTER | {"learner-0": Reading(1, (1, 14), 14.0), "actor-0": Reading(33, (2, 8), 64.0)}
+    assert recovery.missing(Observation(0.0, now | {"learner-0": Reading(1, (1, 11), 14.0)})) == []
+
+
+def test_a_service_without_weights_need_only_answer() -> None:
+    recovery = Recovery({}, (1, 10), 32, ("bandit-0",))
+    assert recovery.missing(Observation(0.0, {"bandit-0": Reading(5, (0, 0), 0.0)})) == []

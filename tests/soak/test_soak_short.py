@@ -1,0 +1,82 @@
+"""The soak as a command: a minute of random faults on a real run, and what it says when it is stopped or a promise is broken."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.soak.promises import RECOVERY
+from tests.system.whole_runs import CATCH, ROOT, Process, environment, until
+
+pytestmark = pytest.mark.timeout(800)
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    return [CATCH, "--output", str(folder), "--seed", "8", "--learner.threads", "1", *more]
+
+
+def read(folder: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((folder / "soak.json").read_text())
+    return report
+
+
+def test_a_minute_of_random_faults_is_survived(tmp_path: Path) -> None:
+    folder = tmp_path / "soak"
+    # Seed 8: servers killed and moved, connections cut, slowed and stalled, a process stopped, twice two at once; no stop of 36 s.
+    arguments = words(folder, "--minutes", "1", "--faults", "9", "--all-faults", "--recovery-limit", "120")
+    command = [sys.executable, "-m", "benchmarks.soak", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=780, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = read(folder)
+    assert report["promises_broken"] == []
+    assert report["exit_code"] == 0
+    assert report["num_faults"] == 9
+    assert sum(row["faults"] for row in report["by_kind"].values()) == report["num_faults"]
+    assert all(event["recovery_seconds"] > 0 for event in report["events"])
+    ledger = report["ledger"]
+    assert ledger["generated"] == ledger["consumed"] + ledger["in_flight"] + sum(ledger["dropped"].values())
+    assert ledger["balanced_snapshots"] >= 3  # checkpoints, and the report
+    assert set(report["memory"]) == {"supervisor", "paramserver-0", "learner-0", "actor-0", "actor-1"}
+    assert all(row["most_bytes"] > 0 for row in report["memory"].values())
+    assert report["curve"][-1]["env_frames"] > report["curve"][0]["env_frames"]
+    assert (folder / "soak.png").stat().st_size > 0
+    table = (folder / "soak.md").read_text()
+    assert "every promise kept" in table
+    assert "learner-0" in table
+
+
+def test_a_broken_promise_is_named_and_an_interrupted_soak_reports(tmp_path: Path) -> None:
+    folder = tmp_path / "soak"
+    # Nothing recovers within a millisecond: every fault breaks that promise.
+    arguments = words(folder, "--minutes", "60", "--faults", "3000", "--recovery-limit", "0.001")
+    with Process(tmp_path / "soak.out", "benchmarks.soak", *arguments) as soak:
+
+        def has_broken() -> bool:
+            assert soak.is_running(), soak.output
+            return "NOT RECOVERED" in soak.output
+
+        until(has_broken, "a fault that was not recovered from in time")
+        assert soak.stop(signal.SIGINT) == 1, soak.output
+        assert f"soak: broken: {RECOVERY}" in soak.output
+    report = read(folder)
+    assert report["interrupted"]
+    assert report["exit_code"] == 0  # the run itself ended in order
+    assert report["promises_broken"] == [RECOVERY]
+    assert report["breaches"][0]["promise"] == RECOVERY
+    assert report["events"][0]["missing"]
+    assert (folder / "soak.png").stat().st_size > 0
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    command = [sys.executable, "-m", "benchmarks.soak", *words(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -1,0 +1,117 @@
+"""A run of Catch whose connections lead through proxies, looked at all the while: the soak's own parts, one chosen fault at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from benchmarks.soak.faults import Fault
+from benchmarks.soak.monitor import Monitor
+from benchmarks.soak.observation import Observation, Reading
+from benchmarks.soak.proxied_run import ProxiedRun
+from benchmarks.soak.run import OWN_SETTINGS
+from benchmarks.soak.soak import Plan, Soak, Survived
+from tests.system.whole_runs import CATCH, read_report, until
+
+ENVIRONMENTS = 32
+RECOVERY_SECONDS = 90.0
+"""Seconds on a free machine; others may be using it."""
+MEGABYTE = 1 << 20
+
+
+class FaultyRun:
+    """Use as a context manager; ``finish`` ends the run in order and gives its report, or says what was broken."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        own = [word for pair in OWN_SETTINGS for word in pair]
+        settings = ["--learner.threads", "1", "--learner.log_interval_seconds", "0.5", "--actor.environments", str(ENVIRONMENTS)]
+        self.run = ProxiedRun(folder, [CATCH, *own, *settings, *words])
+        try:
+            self.monitor = Monitor(self.run, memory_interval_seconds=0.5)
+        except BaseException:
+            self.run.close()
+            raise
+        plan = Plan(0.0, 0, RECOVERY_SECONDS, 0.0, ENVIRONMENTS)
+        self._soak = Soak(self.run, self.monitor, plan, Random(0), lambda _line, _keep: None)
+
+    def __enter__(self) -> FaultyRun:
+        try:
+            self._soak.wait_until_it_trains()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.monitor.close()
+        self.run.close()
+
+    @property
+    def actors(self) -> list[str]:
+        return [name for name in self.run.children if name.startswith("actor")]
+
+    def survive(self, *faults: Fault) -> float:
+        """Inject at once, lift each in its time; returns the seconds to recover. Everything promised is checked meanwhile."""
+        survived = self._soak.survive(faults)
+        assert survived is not None, f"nothing runs that could be hit by {faults}"
+        assert survived.faults == faults
+        assert survived.recovery_seconds is not None, (survived, self.run.output)
+        self.assert_nothing_broken()
+        return survived.recovery_seconds
+
+    @property
+    def last_event(self) -> Survived:
+        """The newest survived."""
+        return self._soak.story.events[-1]
+
+    def env_frames_at(self, seconds: float) -> int:
+        """Of the learning curve, by the monitor's clock."""
+        return max(point.env_frames for point in self.monitor.record.curve if point.at <= seconds)
+
+    def look(self, asleep: Iterable[str] = ()) -> Observation:
+        """Look at everything once; every promise that can be judged is."""
+        seen = self.monitor.tick(set(asleep))
+        self.assert_nothing_broken()
+        return seen
+
+    def until(self, condition: Callable[[], bool], what: str, asleep: Iterable[str] = ()) -> None:
+        """Look until ``condition`` holds; ``reading`` gives what was seen."""
+
+        def holds() -> bool:
+            self.look(asleep)
+            return condition()
+
+        until(holds, what, seconds=RECOVERY_SECONDS)
+
+    def reading(self, process: str) -> Reading:
+        """The newest."""
+        return self.monitor.last[process]
+
+    def resident(self, process: str) -> int:
+        """Bytes of the newest sample of its present incarnation."""
+        return self.monitor.record.memory[process][-1].bytes
+
+    def assert_nothing_broken(self) -> None:
+        assert self.monitor.record.num_breaches == 0, (self.monitor.record.breaches, self.run.output)
+
+    def finish(self) -> dict[str, Any]:
+        """End the run; returns its report, with balanced accounts."""
+        assert self.run.stop() == 0, self.run.output
+        self.monitor.look_at_checkpoints()
+        self.monitor.look_at_exits()
+        report = read_report(self.run.run_dir)
+        self.monitor.look_at_report(report)
+        self.assert_nothing_broken()
+        assert self.monitor.ledger.num_snapshots >= 2
+        assert report["env_frames"] > 0
+        return report
+
+    def lineage(self) -> int:
+        """Last opened in this run."""
+        return int(json.loads((self.run.run_dir / "lineage.json").read_text())["lineage"])

@@ -1,0 +1,182 @@
+"""Whole runs on disks that fail while they train: the run goes on, the last checkpoint stays, and with space everything goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from herd.checkpoints.store import load_checkpoint
+from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
+from tests.failing_disks import fill, no_space_beyond, read_only, small_disk
+from tests.system.three_services import assert_nobody_left, left_in_order, lineage_of, processes_of
+from tests.system.whole_runs import Run, free_ports, newest_checkpoint_name, pid_of, read_points
+
+pytestmark = pytest.mark.timeout(400)
+
+WORDS = ("--learner.log_interval_seconds", "0.2", "--learner.checkpoint_interval_seconds", "0.5")
+DISK_BYTES = 8 << 20
+"""A checkpoint of Catch takes 160 kB, the program's logs and files some 20 kB."""
+
+
+class WatchedRun(Run):
+    """A run whose learner can be asked for its metrics also where it could not announce them."""
+
+    def __init__(self, run_dir: Path, *words: str) -> None:
+        (port,) = free_ports(1)
+        self._url = f"http://127.0.0.1:{port}/metrics"
+        super().__init__(run_dir, *WORDS, "--learner.metrics_port", str(port), *words)
+
+    def metrics(self) -> Samples:
+        """Empty while the learner is away."""
+        try:
+            return scrape(self._url)
+        except ScrapeError:
+            return {}
+
+    def total(self, name: str, **labels: str) -> float:
+        return total(self.metrics(), name, **labels)
+
+    def until_it_trains(self) -> None:
+        """Wait for more frames than there are now, whichever learner counts them."""
+        before = self.total("herd_learner_env_frames_total")
+        lineage = self.total("herd_weights_lineage")
+
+        def more() -> bool:
+            frames = self.total("herd_learner_env_frames_total")
+            return frames > before + 5_000 or (frames > 5_000 and self.total("herd_weights_lineage") != lineage)
+
+        self.until(more, "training")
+
+    def until_checkpoints_fail(self) -> None:
+        failures = self.total("herd_learner_checkpoint_failures_total")
+        self.until(lambda: self.total("herd_learner_checkpoint_failures_total") >= failures + 2, "two failures")
+
+    def until_checkpoints_go_on(self) -> None:
+        before = newest_checkpoint_name(self.run_dir)
+        self.until(lambda: newest_checkpoint_name(self.run_dir) not in {None, before}, "another checkpoint")
+
+    def restart(self, process: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Kill it, and wait for the next one; ``meanwhile`` is called between the two."""
+        children = {child.pid for child in processes_of(self.run_dir)}
+        pid = pid_of(self.run_dir, process)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        self.until(lambda: f"{process} ended (SIGKILL)" in self.output, f"the end of {process}")
+        meanwhile()
+        self.until(lambda: not {child.pid for child in processes_of(self.run_dir)} <= children, f"another {process}")
+
+
+def assert_whole_and_tidy(run_dir: Path, checkpoint: str) -> None:
+    """This one is the newest, can be read, and nothing half-written lies beside it."""
+    checkpoints = run_dir / "checkpoints"
+    names = sorted(path.name for path in checkpoints.iterdir() if not path.name.endswith(".writing"))
+    assert names[-1] == checkpoint
+    assert load_checkpoint(checkpoints / checkpoint).learner_updates == int(checkpoint)
+
+
+def assert_every_line_is_a_point(run_dir: Path) -> None:
+    points = read_points(run_dir)  # raises where a line is not JSON
+    assert len(points) > 2
+    assert all("env_frames" in point for point in points)
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """Nothing can be written any more, by anybody; whoever dies comes back; with space everything goes on."""
+    with small_disk(tmp_path / "run", DISK_BYTES) as run_dir:
+        with WatchedRun(run_dir) as run:
+            run.until(lambda: newest_checkpoint_name(run_dir) is not None, "a checkpoint")
+            run.until_it_trains()
+            ballast = fill(run_dir)
+            run.until_checkpoints_fail()
+            checkpoint = newest_checkpoint_name(run_dir)
+            assert checkpoint is not None
+            run.until_checkpoints_fail()
+            run.until_it_trains()
+            run.until(lambda: run.total("herd_learner_write_failures_total", file="metrics.jsonl") > 0, "a point that is lost")
+            run.until(lambda: "writes failed: is the disk full?" in run.output, "a word to whoever looks")
+            assert_whole_and_tidy(run_dir, checkpoint)
+
+            run.restart("actor-0")
+            run.until_it_trains()
+            opened = lineage_of(run_dir)
+            run.restart("learner-0", meanwhile=lambda: fill(run_dir))  # its last try gave space back
+            run.until_it_trains()
+            run.until_checkpoints_fail()
+            # From the last good checkpoint, under a lineage that could not be put on disk and that nobody used before.
+            assert lineage_of(run_dir) == opened == 1
+            published = run.total("herd_weights_lineage")
+            assert published > 10**12
+            assert_whole_and_tidy(run_dir, checkpoint)
+
+            ballast.unlink()
+            run.until_checkpoints_go_on()
+            run.until(lambda: lineage_of(run_dir) == published, "the lineage on disk")
+            children = processes_of(run_dir)
+            assert run.stop(signal.SIGTERM) == 0, run.output
+            assert_nobody_left(children)
+        assert left_in_order(run_dir).state["lineage"] == published
+        assert_every_line_is_a_point(run_dir)
+
+
+def test_a_learner_that_may_write_no_more(tmp_path: Path) -> None:
+    """The same without a file system of its own, and to its end: asked to stop, the run ends in order with the checkpoint that it has."""
+    run_dir = tmp_path / "run"
+    with WatchedRun(run_dir) as run:
+        run.until(lambda: newest_checkpoint_name(run_dir) is not None, "a checkpoint")
+        learner = pid_of(run_dir, "learner-0")
+        assert learner is not None
+        with no_space_beyond(64, learner):
+            run.until_checkpoints_fail()
+            checkpoint = newest_checkpoint_name(run_dir)
+            assert checkpoint is not None
+            num_points = len(read_points(run_dir))
+            run.until_it_trains()
+            run.until_checkpoints_fail()
+            assert len(read_points(run_dir)) == num_points
+            assert_whole_and_tidy(run_dir, checkpoint)
+        run.until_checkpoints_go_on()
+        run.until(lambda: len(read_points(run_dir)) > num_points, "the curve to go on")
+        # The log had no space either: it says how much of it is missing.
+        log = run_dir / "logs" / "learner-0.log"
+        run.until(lambda: "log lines were lost" in log.read_text(), "a line in the log")
+        assert_every_line_is_a_point(run_dir)
+
+        with no_space_beyond(64, learner):
+            run.until_checkpoints_fail()
+            checkpoint = newest_checkpoint_name(run_dir)
+            assert checkpoint is not None
+            children = processes_of(run_dir)
+            run._process.send_signal(signal.SIGTERM)
+            assert_nobody_left(children)
+        assert run.wait() == 0, run.output
+    assert_whole_and_tidy(run_dir, checkpoint)
+    assert not list((run_dir / "checkpoints").glob("*.writing"))
+
+
+def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
+    """As ext4 makes itself after an error. Logs that are open go on; a process that starts has to do without."""
+    run_dir = tmp_path / "run"
+    with WatchedRun(run_dir) as run:
+        run.until(lambda: newest_checkpoint_name(run_dir) is not None, "a checkpoint")
+        run.until_it_trains()
+        with read_only(run_dir):
+            checkpoint = newest_checkpoint_name(run_dir)
+            assert checkpoint is not None
+            run.until_checkpoints_fail()
+            run.restart("learner-0")
+            run.until_it_trains()
+            run.until_checkpoints_fail()
+            assert newest_checkpoint_name(run_dir) == checkpoint
+            published = run.total("herd_weights_lineage")
+            assert published > 10**12
+        assert f"learner-0 runs without a log: {run_dir / 'logs' / 'learner-0.log'}: Read-only file system" in run.output
+        run.until_checkpoints_go_on()
+        assert run.stop(signal.SIGTERM) == 0, run.output
+    assert left_in_order(run_dir).state["lineage"] == published
+    assert json.loads((run_dir / "lineage.json").read_text()) == {"lineage": int(published)}
+    assert_every_line_is_a_point(run_dir)

@@ -1,0 +1,69 @@
+"""The learner is killed or cut off: actors wait, reconnect and send again; a new lineage is followed by all at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from benchmarks.soak.faults import Fault
+from tests.system.faulty_runs import MEGABYTE, FaultyRun
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def test_the_learner_is_struck_in_every_way(tmp_path: Path) -> None:
+    with FaultyRun(tmp_path, "--learner.checkpoint_interval_seconds", "2") as faulty:
+        size = max(map(faulty.resident, faulty.actors))
+        for number, kind in enumerate(("kill", "move", "kill"), start=2):
+            faulty.survive(Fault(kind, "learner-0"))
+            assert faulty.lineage() == number
+            assert {faulty.reading(actor).version[0] for actor in faulty.actors} == {number}
+        faulty.survive(Fault("stop", "learner-0", 3.0))
+        faulty.survive(*(Fault("cut", f"{actor}>learner-0", 2.0) for actor in faulty.actors))
+        faulty.survive(*(Fault("stall", f"{actor}>learner-0", 2.0) for actor in faulty.actors))
+        assert faulty.lineage() == 4
+        # Actors without a learner wait; they do not pile up what they played.
+        assert max(map(faulty.resident, faulty.actors)) < size + 10 * MEGABYTE
+        report = faulty.finish()
+    # Learned from after a checkpoint, or waiting in the queue: lost with the learner, counted, and nothing else.
+    assert set(report["accounting"]["dropped"]) == {"learner_restart"}
+
+
+def test_a_learner_restored_from_an_older_checkpoint_is_followed_by_all(tmp_path: Path) -> None:
+    words = ("--learner.checkpoint_interval_seconds", "1", "--learner.keep_checkpoints", "100", "--paramserver.replicas", "1")
+    with FaultyRun(tmp_path, *words, "--actor.count", "3") as faulty:
+        checkpoints = faulty.run.run_dir / "checkpoints"
+        oldest = min(checkpoints.glob("[0-9]" * 12))
+        old = int(oldest.name)
+        faulty.until(lambda: faulty.reading("learner-0").version[1] > old + 1000, "updates beyond the first checkpoint")
+        # Asleep it writes no further checkpoint; then all but the oldest are gone.
+        faulty.run.signal("learner-0", signal.SIGSTOP)
+        before = {name: reading.pid for name, reading in faulty.monitor.last.items() if name != "learner-0"}
+        newest = faulty.monitor.versions.newest
+        for path in checkpoints.iterdir():
+            if path != oldest:
+                shutil.rmtree(path)
+        pid = faulty.run.signal("learner-0", signal.SIGKILL)
+        faulty.monitor.expect_exit("learner-0")
+
+        followed: dict[str, tuple[int, int]] = {}
+
+        def everybody_followed() -> bool:
+            for name, reading in faulty.look().processes.items():
+                if reading.version[0] == 2:
+                    followed.setdefault(name, reading.version)
+            return set(followed) == set(before) | {"learner-0"}
+
+        faulty.until(everybody_followed, "everybody in lineage 2")
+        assert faulty.run.pid("learner-0") != pid
+        # Lower numbers than they had, and newer all the same: they were taken while they were low.
+        assert all(old <= updates < newest[1] for _, updates in followed.values()), (followed, newest)
+        assert {name: faulty.reading(name).pid for name in before} == before  # nobody else restarted
+        report = faulty.finish()
+    # What the newer checkpoints knew is lost with them, and said so.
+    assert set(report["accounting"]["dropped"]) == {"learner_restart"}
+    assert json.loads((faulty.run.run_dir / "lineage.json").read_text()) == {"lineage": 2}

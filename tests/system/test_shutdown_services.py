@@ -1,0 +1,101 @@
+"""Each service, asked to stop in any order, with peers that live, are gone, hang or sleep: it ends in order, with exit code 0."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from tests.system.three_services import SERVICES, Services, assert_free, left_in_order, lineage_of, processes_of
+from tests.system.whole_runs import SECONDS, read_report
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.parametrize("order", list(permutations(SERVICES)), ids="-".join)
+def test_in_any_order(tmp_path: Path, order: tuple[str, ...]) -> None:
+    run_dir = tmp_path / "run"
+    with Services(run_dir, "--learner.checkpoint_interval_seconds", "3600") as services:
+        services.start_all()
+        services.until_trained()
+        for service in order:
+            services.stop(service)
+        checkpoint = left_in_order(run_dir)  # the only one: written because it was asked to stop
+        assert checkpoint.learner_updates > 0
+        assert processes_of(run_dir) == []
+        assert_free(services.ports)
+
+        if order[-1] == "learner":  # it had to do without anybody: what it left can be gone on with
+            before = read_report(run_dir)
+            services.start("learner", "--resume", "true", "--stop.wall_seconds", "0.001")
+            assert services.processes["learner"].wait() == 0, services.output()
+            after = read_report(run_dir)
+            assert (after["env_frames"], after["learner_updates"]) == (before["env_frames"], before["learner_updates"])
+            in_flight = before["accounting"]["in_flight"]
+            assert after["accounting"]["dropped"].get("learner_restart", 0) == in_flight
+            assert after["accounting"]["generated"] == before["accounting"]["generated"]
+            assert lineage_of(run_dir) == 2
+
+
+@pytest.mark.parametrize(
+    ("service", "words", "number"),
+    [
+        ("actor", ("--actor.index", "0", "--actor.weights_timeout_seconds", "3600"), signal.SIGTERM),
+        ("learner", (), signal.SIGINT),
+        ("paramserver", (), signal.SIGHUP),
+    ],
+)
+def test_alone_with_peers_that_are_gone(tmp_path: Path, service: str, words: tuple[str, ...], number: signal.Signals) -> None:
+    with Services(tmp_path / "run") as services:
+        process = services.start(service, *words)
+        services.until_announced(service)
+        for _ in range(2):  # as an impatient platform may
+            os.kill(process.pid, number)
+        assert process.wait() == 0, process.output
+        assert "Traceback" not in process.output
+        if service == "learner":
+            assert left_in_order(tmp_path / "run").learner_updates == 0
+        assert_free(services.ports)
+
+
+@pytest.fixture
+def hung_server() -> Iterator[socket.socket]:
+    """Takes connections and never says a word, as a process that hangs does."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(SECONDS)
+        yield server
+
+
+@pytest.mark.parametrize("words", [("--actor.index", "0"), ()], ids=["index", "lease"])
+def test_an_actor_whose_peers_hang(tmp_path: Path, hung_server: socket.socket, words: tuple[str, ...]) -> None:
+    port = hung_server.getsockname()[1]
+    with Services(tmp_path / "run", learner_port=port, paramserver_port=port) as services:
+        services.start("actor", *words)
+        connection, _ = hung_server.accept()
+        with connection:
+            services.stop("actor")
+
+
+def test_while_its_peers_sleep(tmp_path: Path) -> None:
+    """Stopped processes keep their connections: what is sent to them goes nowhere, and nobody may wait for it."""
+    run_dir = tmp_path / "run"
+    with Services(run_dir, "--actor.weights_timeout_seconds", "3600") as services:
+        services.start_all()
+        services.until_trained()
+        pids = {service: services.processes[service].pid for service in SERVICES}
+        os.kill(pids["paramserver"], signal.SIGSTOP)
+        services.until_starved()  # the actor waits for weights, as long as it was told to
+        os.kill(pids["learner"], signal.SIGSTOP)
+        services.stop("actor")
+        os.kill(pids["learner"], signal.SIGCONT)
+        services.stop("learner")
+        os.kill(pids["paramserver"], signal.SIGTERM)  # kept for when it wakes
+        os.kill(pids["paramserver"], signal.SIGCONT)
+        assert services.processes["paramserver"].wait() == 0
+        left_in_order(run_dir)
+        assert_free(services.ports)

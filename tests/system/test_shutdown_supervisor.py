@@ -1,0 +1,147 @@
+"""``herd train`` asked to stop, or ended, in every way that a machine and a person know."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.system.three_services import assert_nobody_left, left_in_order, processes_of
+from tests.system.whole_runs import CATCH, ROOT, SECONDS, Run, environment, herd, newest_checkpoint_name, pid_of, read_points, until
+
+pytestmark = pytest.mark.timeout(300)
+
+WORDS = ("--learner.threads", "1", "--stop.env_frames", "null", "--learner.log_interval_seconds", "0.2")
+NEVER = ("--learner.checkpoint_interval_seconds", "3600")
+
+
+class Attached:
+    """``herd train`` in a session of its own, on a terminal or with its output in a pipe."""
+
+    def __init__(self, run_dir: Path, output: int, *, terminal: bool) -> None:
+        self.run_dir = run_dir
+        command = [sys.executable, "-m", "herd.cli.main", "train", CATCH, "--run_dir", str(run_dir), *WORDS, *NEVER]
+
+        def take_terminal() -> None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment() | {"TERM": "xterm"},
+            stdin=output if terminal else subprocess.DEVNULL,
+            stdout=output,
+            stderr=output if terminal else subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=take_terminal if terminal else None,  # noqa: PLW1509  one system call, which takes no lock
+        )
+
+    def until_trained(self, reader: int) -> list[psutil.Process]:
+        """Wait for a learning curve, reading what it says meanwhile; returns its children."""
+
+        def trained() -> bool:
+            assert self.process.poll() is None
+            while select.select([reader], [], [], 0)[0]:
+                os.read(reader, 65_536)
+            return any(point["env_frames"] >= 5_000 for point in read_points(self.run_dir))
+
+        until(trained, "frames to be trained on")
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def finish(self) -> int:
+        return self.process.wait(SECONDS)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def attached(run_dir: Path, reader: int, writer: int, *, terminal: bool) -> Iterator[tuple[Attached, list[psutil.Process]]]:
+    """A run that trains; ``reader`` is where its output arrives."""
+    run = Attached(run_dir, writer, terminal=terminal)
+    os.close(writer)
+    try:
+        yield run, run.until_trained(reader)
+    finally:
+        run.kill()
+
+
+def test_a_closed_terminal(tmp_path: Path) -> None:
+    """Nobody can be told anything any more: every write to a closed terminal fails. The checkpoint is written all the same."""
+    reader, writer = pty.openpty()
+    with attached(tmp_path / "run", reader, writer, terminal=True) as (run, children):
+        os.close(reader)  # the kernel sends SIGHUP to whoever is in the foreground
+        assert run.finish() == 0
+        assert_nobody_left(children)
+    assert left_in_order(tmp_path / "run").learner_updates > 0
+
+
+def test_ctrl_c_at_a_terminal_and_a_reader_that_went_away(tmp_path: Path) -> None:
+    """A run is worth more than its output: it goes on without a reader, and stops in order when asked."""
+    reader, writer = os.pipe()
+    with attached(tmp_path / "run", reader, writer, terminal=False) as (run, children):
+        os.close(reader)
+        num_points = len(read_points(run.run_dir))
+        # Past the next line of output, which is due every ten seconds.
+        until(lambda: len(read_points(run.run_dir)) >= num_points + 60, "training without a reader")
+        assert run.process.poll() is None
+        os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does: to the whole group, which the children are not in
+        assert run.finish() == 0
+        assert_nobody_left(children)
+    assert left_in_order(tmp_path / "run").learner_updates > 0
+
+
+def test_asked_before_the_children_listen(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    with Run(run_dir, *NEVER) as run:
+        run.until((run_dir / "logs" / "actor-0.log").exists, "the last child")
+        children = psutil.Process(run.pid).children(recursive=True)
+        assert run.stop(signal.SIGTERM) == 0, run.output
+        assert_nobody_left(children)
+    assert "did not stop in order" not in run.output
+
+
+def test_a_learner_asked_directly_ends_the_run_and_an_actor_is_replaced(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    with Run(run_dir, *WORDS, *NEVER) as run:
+        run.until(lambda: run.env_frames() >= 5_000, "training")
+        actor = pid_of(run_dir, "actor-0")
+        assert actor is not None
+        os.kill(actor, signal.SIGTERM)
+        run.until(lambda: pid_of(run_dir, "actor-0") != actor, "another actor")
+        assert "actor-0 ended (exit code 0); it starts again" in run.output
+        learner = pid_of(run_dir, "learner-0")
+        assert learner is not None
+        os.kill(learner, signal.SIGTERM)
+        assert run.wait() == 0, run.output
+    assert left_in_order(run_dir).learner_updates > 0
+    assert processes_of(run_dir) == []
+
+
+def test_a_killed_supervisor_takes_its_children_along_and_the_run_can_be_taken_up(tmp_path: Path) -> None:
+    """SIGKILL leaves no time for anything: no orphan may hold ports or go on writing where the next run does."""
+    run_dir = tmp_path / "run"
+    with Run(run_dir, *WORDS, "--learner.checkpoint_interval_seconds", "0.5") as run:
+        run.until(lambda: newest_checkpoint_name(run_dir) is not None, "a checkpoint")
+        children = psutil.Process(run.pid).children(recursive=True)
+        assert len(children) == 3
+        assert run.stop(signal.SIGKILL) == -signal.SIGKILL
+        assert_nobody_left(children)
+    checkpoint = newest_checkpoint_name(run_dir)
+    assert checkpoint is not None
+    more = int(read_points(run_dir)[-1]["env_frames"]) + 10_000
+    done = herd("train", "--resume", "--run_dir", run_dir, "--stop.env_frames", str(more), "--learner.threads", "1")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert left_in_order(run_dir).learner_updates > int(checkpoint)

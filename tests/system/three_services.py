@@ -1,0 +1,152 @@
+"""Parameter server, learner and actor of Catch without a supervisor, as a cluster runs them, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from herd.checkpoints.store import Checkpoint, load_checkpoint, newest_checkpoint
+from tests.system.whole_runs import CATCH, SECONDS, Process, free_ports, pid_of, read_points, read_report, until
+
+SERVICES = ("actor", "learner", "paramserver")
+
+
+def address(port: int) -> str:
+    return f"tcp://127.0.0.1:{port}"
+
+
+class Services:
+    """Starts services one by one under one configuration. Use as a context manager: nothing stays behind."""
+
+    def __init__(self, run_dir: Path, *words: str, learner_port: int | None = None, paramserver_port: int | None = None) -> None:
+        self.run_dir = run_dir
+        self.ports = free_ports(4)
+        learner, paramserver = learner_port or self.ports[0], paramserver_port or self.ports[1]
+        self._settings = {
+            "learner.port": learner,
+            "paramserver.port": paramserver,
+            "learner.metrics_port": self.ports[2],
+            "paramserver.metrics_port": self.ports[3],
+            "learner.paramserver": address(paramserver),
+            "actor.learner": address(learner),
+            "actor.paramserver": address(paramserver),
+            "learner.threads": 1,
+            "learner.log_interval_seconds": 0.2,
+            "stop.env_frames": "null",
+        }
+        self._words = words
+        self.processes: dict[str, Process] = {}
+
+    def __enter__(self) -> Services:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self.processes.values():
+            process.__exit__()
+
+    def start(self, service: str, *words: str) -> Process:
+        """Start one; the words are settings of this process alone."""
+        settings = [word for key, value in self._settings.items() for word in (f"--{key}", str(value))]
+        output = self.run_dir.with_name(f"{self.run_dir.name}-{service}.out")
+        process = Process(output, f"services.{service}", "--config", CATCH, "--run_dir", self.run_dir, *settings, *self._words, *words)
+        self.processes[service] = process
+        return process
+
+    def start_all(self, *words: str) -> None:
+        for service in SERVICES:
+            self.start(service, *words, *(["--actor.index", "0"] if service == "actor" else []))
+
+    def until_announced(self, service: str) -> None:
+        """Wait until its constructor is through: it will now do its work."""
+        self._until(lambda: pid_of(self.run_dir, f"{service}-0") is not None, f"{service} to announce itself")
+
+    def until_trained(self, env_frames: int = 5_000) -> None:
+        """Wait until the learner has trained on this many frames."""
+        self._until(lambda: any(point["env_frames"] >= env_frames for point in read_points(self.run_dir)), "frames to be trained on")
+
+    def until_starved(self) -> None:
+        """Wait until the learner gets nothing to train on any more."""
+
+        def starved() -> bool:
+            frames = [point["env_frames"] for point in read_points(self.run_dir)[-3:]]
+            return len(frames) == 3 and len(set(frames)) == 1
+
+        self._until(starved, "the learner to starve")
+
+    def stop(self, service: str, number: int = signal.SIGTERM) -> None:
+        """Ask one to stop, and see that it does so in order."""
+        process = self.processes[service]
+        assert process.is_running(), process.output
+        assert process.stop(number) == 0, process.output
+        assert "Traceback" not in process.output
+
+    def output(self) -> str:
+        """Of all."""
+        return "\n".join(process.output for process in self.processes.values())
+
+    def _until(self, condition: Any, what: str) -> None:
+        def met() -> bool:
+            assert all(process.is_running() for process in self.processes.values()), self.output()
+            return bool(condition())
+
+        until(met, what)
+
+
+def left_in_order(run_dir: Path) -> Checkpoint:
+    """The checkpoint of a run that ended in order: checkpoint, report and curve are of one moment."""
+    report = read_report(run_dir)
+    path = newest_checkpoint(run_dir / "checkpoints")
+    assert path is not None
+    checkpoint = load_checkpoint(path)
+    state, ledger = checkpoint.state, dict(checkpoint.state["ledger"])
+    del ledger["accounts"]
+    assert checkpoint.learner_updates == state["learner_updates"] == report["learner_updates"]
+    assert state["statistics"]["env_frames"] == report["env_frames"] == read_points(run_dir)[-1]["env_frames"]
+    assert ledger == report["accounting"]
+    leftovers = [path for path in run_dir.rglob("*") if path.name.endswith((".tmp", ".writing", ".removing", ".replaced"))]
+    assert leftovers == []
+    return checkpoint
+
+
+def assert_free(ports: Iterable[int]) -> None:
+    """Nobody listens there any more, and the next run may."""
+    for port in ports:
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+def assert_nobody_left(processes: Iterable[psutil.Process], *, seconds: float = SECONDS) -> None:
+    """All of them end; one that only waits for a lazy init to collect it has ended."""
+
+    def alive() -> list[psutil.Process]:
+        return [process for process in processes if _is_alive(process)]
+
+    until(lambda: not alive(), f"the end of {alive()}", seconds=seconds)
+
+
+def processes_of(run_dir: Path) -> list[psutil.Process]:
+    """Every process whose command line names this run directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(run_dir) in process.cmdline() and _is_alive(process):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def lineage_of(run_dir: Path) -> int:
+    return int(json.loads((run_dir / "lineage.json").read_text())["lineage"])
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

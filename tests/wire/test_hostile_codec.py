@@ -1,0 +1,167 @@
+"""Any bytes in: a valid message out, or MalformedMessage with a line that can be logged; never anything else."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from herd.wire.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, printable, read_arrays
+from herd.wire.layout import UnrollLayout
+from herd.wire.messages import MAX_HEADER_BYTES, PROTOCOL_VERSION, ArrayHeader, Unrolls
+from tests.wire.hostile_bytes import mutated_frames
+
+GOLDEN = {
+    path.stem: [bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]]
+    for path in sorted((Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}").iterdir())
+}
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
+"""Of the golden unrolls."""
+POISON = 0x5A
+
+
+def assert_decodes_or_is_malformed(header: bytes) -> None:
+    try:
+        message = decode_header(header)
+    except MalformedMessage as malformed:
+        reason, label = malformed.reason, malformed.label
+    else:
+        again = encode(message)[0]
+        assert encode(decode_header(again))[0] == again
+        return
+    assert reason.isprintable()
+    assert reason.isascii()
+    assert len(reason) <= MAX_REASON_CHARACTERS
+    assert label in ("header", "size")
+
+
+@settings(max_examples=1500, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(frames=mutated_frames(list(GOLDEN.values())))
+def test_every_mutated_message_decodes_or_is_malformed(frames: list[bytes]) -> None:
+    for frame in frames:
+        assert_decodes_or_is_malformed(frame)
+
+
+@settings(max_examples=500, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+@given(frames=mutated_frames([GOLDEN[name] for name in ("unrolls", "unrolls_lz4", "unrolls_zstd")]))
+def test_mutated_unrolls_fill_everything_or_nothing(frames: list[bytes]) -> None:
+    try:
+        message = decode_header(frames[0])
+    except MalformedMessage:
+        return
+    if not isinstance(message, Unrolls) or message.num_unrolls > 4:
+        return
+    out = LAYOUT.allocate(message.num_unrolls)
+    for array in out.values():
+        array.view("u1")[...] = POISON if array.dtype.kind != "b" else 1
+    before = {name: array.tobytes() for name, array in out.items()}
+    try:
+        read_arrays(message, frames[1:], LAYOUT, out)
+    except MalformedMessage as malformed:
+        label = malformed.label
+    else:
+        return
+    assert label in ("array", "size", "compression")
+    assert {name: array.tobytes() for name, array in out.items()} == before
+
+
+KEYS = st.one_of(
+    st.sampled_from(["type", "sequence", "arrays", "episodes", "have", "digests", "run_id", "request_id"]),
+    st.text(max_size=8),
+    st.binary(max_size=4),
+    st.integers(),
+    st.none(),
+)
+ANYTHING = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**64 - 1),
+        st.floats(),
+        st.text(max_size=20),
+        st.binary(max_size=5),
+        st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=4)),
+        st.builds(msgpack.Timestamp, st.integers(0, 2**34 - 1)),
+    ),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(header=st.dictionaries(KEYS, ANYTHING, max_size=6), kind=st.sampled_from(sorted(GOLDEN)))
+@example(header={b"type": "goodbye"}, kind="goodbye")
+@example(header={None: 1}, kind="goodbye")
+def test_every_map_decodes_or_is_malformed(header: dict[object, object], kind: str) -> None:
+    for candidate in (header, {**header, "type": kind}):
+        try:
+            packed = msgpack.packb(candidate)
+        except (OverflowError, ValueError):  # more than 64 bits
+            return
+        assert_decodes_or_is_malformed(packed)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"\xc7\x00\x05",  # an extension without contents
+        b"\xc7\x00\xff",  # a timestamp without contents
+        b"\xd6\xff\x00\x00\x00\x00",
+        b"\x81\xa4type\xc7\x00\x05",
+        b"\x81\xc4\x00\xa7goodbye",  # bytes for a key
+        b"\x81\x90\xc0",  # a list for a key
+        b"\x82\xa4type\xa7goodbye\xa4type\xa7goodbye\xff",  # trailing bytes
+        b"\xdc\x10\x00" * 1000,  # lists in lists, each announcing 4,096 elements
+        b"\x81\xa0" * 2000,  # maps in maps
+        b"\xa4\xff\xfe\xfd\xfc",  # no UTF-8
+        b"\xa3\xed\xa0\x80",  # half of a surrogate pair
+        b"",
+    ],
+)
+def test_the_corners_of_messagepack_are_malformed(header: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        decode_header(header)
+
+
+@pytest.mark.parametrize("unit", [b"\x80", b"\x90", b"\x81\xa0\x80", b"\xa1x", b"\xcb" + bytes(8)])
+def test_the_largest_header_costs_a_bounded_multiple_of_its_size(unit: bytes) -> None:
+    """Small things take most: an empty map is one byte on the wire and 64 in memory, one in a map 20 times its 3."""
+    rows = [b"\xdc\x10\x00" + unit * 4096] * (MAX_HEADER_BYTES // (3 + 4096 * len(unit)))
+    header = b"\x81\xa4type\xdc" + len(rows).to_bytes(2, "big") + b"".join(rows)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedMessage):
+            decode_header(header)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * MAX_HEADER_BYTES
+
+
+@pytest.mark.parametrize("words", ["\x1b[2Jgone", "a line\nand another that was never logged", "\u202etxt.exe", "\x9b31m", "\0"])
+def test_a_strangers_words_steer_no_terminal(words: str) -> None:
+    for header in ({"type": words}, {"type": "goodbye", words: 1}, {"type": "unrolls", "episodes": [{words: 1}]}):
+        with pytest.raises(MalformedMessage) as caught:
+            decode_header(msgpack.packb(header))
+        assert str(caught.value) == caught.value.reason
+        assert caught.value.reason.isprintable()
+    [head, *payload] = GOLDEN["unrolls"]
+    message = decode_header(head)
+    assert isinstance(message, Unrolls)
+    arrays = (ArrayHeader(name=words, dtype="|u1", shape=(1,)), *message.arrays[1:])
+    with pytest.raises(MalformedMessage, match="was expected") as caught:
+        read_arrays(message.model_copy(update={"arrays": arrays}), payload, LAYOUT, LAYOUT.allocate(2))
+    assert caught.value.reason.isprintable()
+
+
+@given(text=st.text(max_size=300), limit=st.integers(0, 200))
+def test_what_is_printed_is_short_and_printable_and_the_same_where_it_was(text: str, limit: int) -> None:
+    shown = printable(text, limit)
+    assert len(shown) <= limit
+    assert shown.isprintable()
+    if text.isascii() and text.isprintable():
+        assert shown == text[:limit]

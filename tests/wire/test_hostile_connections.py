@@ -1,0 +1,213 @@
+"""Connections that libzmq alone would let eat memory or descriptors."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from herd.wire import connections as connections_module
+from herd.wire.connections import CAUSES, FRAME_OVERHEAD_BYTES, Connections, Probe, probe, shut
+from herd.wire.messages import MAX_SLICES
+from herd.wire.sockets import Context, Dealer, Router, new_context
+
+DEADLINE_SECONDS = 60.0
+MEBIBYTE = 1 << 20
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+class Kernel:
+    """Stands for what the kernel knows."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, Probe] = {}
+        self.shut: list[int] = []
+
+    def table(self, *, max_connections: int = 3, max_unread_bytes: int = 1000) -> Connections:
+        return Connections(
+            max_connections=max_connections, max_unread_bytes=max_unread_bytes, probe=self.open.get, shut=lambda fd, _: self.shut.append(fd)
+        )
+
+    def connect(self, table: Connections, descriptor: int, peer: str = "") -> None:
+        self.open[descriptor] = Probe(peer or f"peer {descriptor}", 0)
+        table.opened(descriptor)
+
+    def receive(self, descriptor: int, total: int) -> None:
+        self.open[descriptor] = self.open[descriptor]._replace(received=total)
+
+
+@pytest.fixture
+def kernel() -> Kernel:
+    return Kernel()
+
+
+def test_one_too_many_costs_who_has_been_silent_longest(kernel: Kernel) -> None:
+    table = kernel.table()
+    for descriptor in (1, 2, 3):
+        kernel.connect(table, descriptor)
+    table.delivered(1, 10, 1)
+    kernel.connect(table, 4)
+    assert kernel.shut == [2]
+    for descriptor in (3, 4):
+        table.delivered(descriptor, 10, 1)
+    kernel.connect(table, 5)  # everybody else has spoken
+    assert kernel.shut == [2, 5]
+    assert (len(table), table.num_cut) == (3, {"crowd": 2, "unread": 0})
+
+
+def test_who_holds_most_unread_is_cut_off(kernel: Kernel) -> None:
+    table = kernel.table()
+    for descriptor, total in ((1, 400), (2, 500), (3, 100)):
+        kernel.connect(table, descriptor)
+        kernel.receive(descriptor, total)
+    table.look()
+    assert (table.unread_bytes, kernel.shut) == (1000, [])
+    kernel.receive(3, 101)
+    table.look()
+    assert (kernel.shut, table.num_cut) == ([2], {"crowd": 0, "unread": 1})
+    assert table.unread_bytes == 501
+
+
+def test_what_came_out_as_messages_is_not_held_against_anybody(kernel: Kernel) -> None:
+    table = kernel.table()
+    kernel.connect(table, 1)
+    for turn in range(1, 100):
+        kernel.receive(1, turn * 900)
+        table.look()
+        table.delivered(1, 900 - FRAME_OVERHEAD_BYTES, 1)
+    assert (table.unread_bytes, kernel.shut) == (0, [])
+
+
+def test_nobody_saves_up_an_overhead_that_was_not_there(kernel: Kernel) -> None:
+    table = kernel.table()
+    kernel.connect(table, 1)
+    for turn in range(1, 200):  # 3 bytes a message on the wire
+        kernel.receive(1, turn * 3)
+        table.delivered(1, 1, 1)
+        table.look()
+    kernel.receive(1, 200 * 3 + 1100)
+    table.look()
+    assert kernel.shut == [1]
+
+
+def test_a_number_that_is_used_again_is_another_connection(kernel: Kernel) -> None:
+    table = kernel.table()
+    kernel.connect(table, 1, "before")
+    kernel.receive(1, 900)
+    table.look()
+    kernel.connect(table, 1, "after")
+    assert table.unread_bytes == 0
+    kernel.open[1] = Probe("a third", 5000)  # nobody told of the change
+    table.look()
+    assert (len(table), kernel.shut, table.unread_bytes) == (0, [], 0)
+
+
+def test_every_connection_comes_round(kernel: Kernel, monkeypatch) -> None:
+    monkeypatch.setattr(connections_module, "LOOKED_AT_ONCE", 2)
+    table = kernel.table(max_connections=9, max_unread_bytes=100)
+    for descriptor in range(6):
+        kernel.connect(table, descriptor)
+    kernel.receive(5, 101)
+    for _ in range(3):
+        table.look()
+    assert kernel.shut == [5]
+
+
+def test_the_kernel_tells_of_a_real_connection_and_ends_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            client.sendall(bytes(100))
+            assert accepted.recv(100, socket.MSG_WAITALL | socket.MSG_PEEK) == bytes(100)
+            assert probe(accepted.fileno()) == Probe(client.getsockname(), 100)
+            shut(accepted.fileno(), ("127.0.0.1", 1))  # somebody else: nothing happens
+            client.settimeout(DEADLINE_SECONDS)
+            accepted.sendall(b"still here")
+            assert client.recv(10) == b"still here"
+            shut(accepted.fileno(), client.getsockname())
+            assert client.recv(10) == b""
+            descriptor = accepted.fileno()
+    assert probe(descriptor) is None
+
+
+# -- with real sockets
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    with new_context() as made:
+        yield made
+
+
+def until(condition: Callable[[], bool], router: Router) -> None:
+    """Turn the server until ``condition`` holds."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        router.receive()
+        time.sleep(0.01)  # its looks are a tenth of a second apart
+
+
+def port_of(router: Router) -> int:
+    return int(router.endpoint.rpartition(":")[2])
+
+
+def shake_hands(router: Router) -> socket.socket:
+    """A raw peer that has got through ZMTP's handshake."""
+    peer = socket.create_connection(("127.0.0.1", port_of(router)), timeout=DEADLINE_SECONDS)
+    ready = b"\x05READY" + b"\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER" + b"\x08Identity" + struct.pack(">I", 3) + b"raw"
+    peer.sendall(GREETING + b"\x04" + bytes([len(ready)]) + ready)
+    received = b""
+    while b"READY" not in received:
+        received += peer.recv(1000)
+    return peer
+
+
+def test_a_message_that_never_ends_is_not_read_into_memory(context: Context) -> None:
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router) as peer:
+        before = psutil.Process().memory_info().rss
+        frame = b"\x03" + struct.pack(">Q", MEBIBYTE) + bytes(MEBIBYTE)
+        sent = 0
+        with pytest.raises(OSError, match=r"reset|[Bb]roken"):  # noqa: PT012
+            while sent < 400:
+                peer.sendall(frame)
+                sent += 1
+                router.receive()
+        until(lambda: router.connections.num_cut["unread"] == 1, router)
+        assert psutil.Process().memory_info().rss - before < 300 * MEBIBYTE
+
+
+def test_half_open_connections_make_room_for_those_that_speak(context: Context) -> None:
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE, max_connections=8) as router:
+        strangers = [socket.create_connection(("127.0.0.1", port_of(router))) for _ in range(30)]
+        until(lambda: router.connections.num_cut["crowd"] == 22, router)
+        with Dealer(context, router.endpoint, routing_id="honest", max_frame_bytes=MEBIBYTE) as dealer:
+            until(lambda: dealer.receive() is None and dealer.send([b"hello"]), router)
+            until(lambda: len(router.connections._silent) < len(router.connections), router)
+            later = [socket.create_connection(("127.0.0.1", port_of(router))) for _ in range(30)]
+            until(lambda: router.connections.num_cut["crowd"] >= 22 + 30, router)
+            assert len(router.connections) <= 8
+            until(lambda: dealer.send([b"again"]), router)
+        for stranger in (*strangers, *later):
+            stranger.close()
+    assert set(router.connections.num_cut) == set(CAUSES)
+
+
+def test_a_message_of_very_many_frames_comes_out_short_enough_to_refuse(context: Context) -> None:
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router) as peer:
+        peer.sendall(b"\x01\x01x" * 5000 + b"\x00\x01y")
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while (received := router.receive()) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert MAX_SLICES + 1 < len(received[1]) < MAX_SLICES + 10
+        assert router.bytes_in >= 5001
+        peer.sendall(b"\x00\x02hi")  # the stream is in step behind it
+        while (received := router.receive()) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert [bytes(frame) for frame in received[1]] == [b"hi"]
