@@ -85,8 +85,14 @@ class NetworkSettings(Section):
 
 
 class AlgorithmSettings(Section):
-    """V-trace actor-critic (IMPALA sections 4 and 5.2.2)."""
+    """V-trace actor-critic (IMPALA sections 4 and 5.2.2), or DiCE."""
 
+    loss: Literal["actor_critic", "dice"] = "actor_critic"
+    """``actor_critic``: IMPALA's; ``dice``: V by V-trace, Q by Retrace and the policy gradient times tau, with ``network.head`` dueling."""
+    dice_ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
+    """Row of DiCE's Table 4, read where ``loss`` is dice. ``dice``: a bandit hands out each game's temperature and learns from its
+    return; ``random``: it hands out and never learns; ``baseline``: tau is 1, and there is no bandit; ``entropy``: as ``dice``, with an
+    entropy bonus of coefficient 1."""
     unroll_length: PositiveInt = 20
     """Agent steps per unroll (T)."""
     discount: Fraction = 0.99
@@ -109,9 +115,15 @@ class AlgorithmSettings(Section):
     """``clip``: to [-1, 1]; ``soft_asymmetric``: the authors' code for DMLab; ``soft_asymmetric_printed``: the formula of Fig. D.1;
     ``log_asymmetric``: DiCE's log(abs(r) + 1), times 2 from 0 on and -1 below."""
     baseline_cost: NonNegativeFloat = 0.5
-    """Multiplies the value loss."""
+    """Multiplies the value loss (DiCE's Table 5: 1)."""
     entropy_cost: NonNegativeFloat = 0.01
-    """Multiplies the entropy bonus."""
+    """Multiplies the entropy bonus of ``actor_critic``; ``dice`` has none."""
+    q_cost: NonNegativeFloat = 10.0
+    """Multiplies the Q loss of ``dice``."""
+    policy_cost: NonNegativeFloat = 10.0
+    """Multiplies the policy gradient of ``dice``."""
+    retrace_bootstrap: Literal["expected", "taken"] = "expected"
+    """Of Retrace's differences in ``dice``: Q(x', .) expected under the target policy, or Q(x', a') of the action taken, as eq. (2) is printed."""
     loss_reduction: Literal["sum", "mean"] = "sum"
     """Over batch and time. The papers' learning rates assume the sum."""
 
@@ -123,22 +135,42 @@ class AlgorithmSettings(Section):
 
 
 class OptimizerSettings(Section):
-    """RMSProp as TensorFlow defines it, with IMPALA's schedule (Table G.1)."""
+    """RMSProp as TensorFlow defines it, with IMPALA's schedule (Table G.1), or AdamW with DiCE's (Table 5)."""
 
+    kind: Literal["rmsprop", "adamw"] = "rmsprop"
+    """``rmsprop``: its schedule runs on env frames; ``adamw``: on learner updates, after a warm-up."""
     learning_rate: NonNegativeFloat = 6e-4
-    """At the first update."""
+    """At the first update; ``adamw``: at the end of the warm-up."""
     schedule: Literal["linear", "constant"] = "linear"
-    """``linear`` goes to 0 at ``schedule_env_frames``."""
+    """``linear`` goes to 0 at ``schedule_env_frames`` (``rmsprop``) or ``schedule_updates`` (``adamw``, the weight decay too)."""
     schedule_env_frames: PositiveInt = 200_000_000
-    """Length of the linear schedule, in env frames."""
+    """Length of the linear schedule of ``rmsprop``, in env frames."""
+    schedule_updates: PositiveInt = 20_000
+    """Length of the linear schedule of ``adamw``, in learner updates, the warm-up included."""
+    warmup_updates: NonNegativeInt = 4000
+    """Updates in which the learning rate of ``adamw`` rises linearly to ``learning_rate``."""
     decay: Fraction = 0.99
-    """Of the running second moment."""
+    """Of the running second moment of ``rmsprop``."""
     epsilon: PositiveFloat = 0.01
-    """Added to the second moment inside the square root."""
+    """``rmsprop``: added to the second moment inside the square root; ``adamw``: to the root (Table 5: 1e-6)."""
     momentum: Fraction = 0.0
-    """Of the rescaled gradient."""
+    """Of the rescaled gradient of ``rmsprop``."""
+    beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    """Of the running mean of ``adamw``."""
+    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.98
+    """Of the running second moment of ``adamw``."""
+    weight_decay: NonNegativeFloat = 0.01
+    """Of ``adamw``, at the first update: learning rate times this is taken off every parameter."""
     max_gradient_norm: PositiveFloat | None = 40.0
     """Global norm clip; null for none."""
+
+    @model_validator(mode="after")
+    def _warm_up_ends_before_the_schedule(self) -> Self:
+        if self.kind == "adamw" and self.schedule == "linear" and self.warmup_updates >= self.schedule_updates:
+            raise ValueError(
+                f"warmup_updates {self.warmup_updates} must be below schedule_updates {self.schedule_updates}, which includes it"
+            )
+        return self
 
 
 class ReplaySettings(Section):
@@ -182,7 +214,7 @@ class ActorSettings(Section):
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
     bandit: str = "tcp://127.0.0.1:7300"
-    """Address of the bandit service; asked only where ``bandit.enabled``."""
+    """Address of the bandit service; asked where ``algorithm.loss`` is dice and not its ablation ``baseline``."""
     bandit_timeout_seconds: PositiveFloat = 1.0
     """Longest wait for a temperature at a game's start; then the game is played under the last one of its environment, and the next
     games do not wait until the service answers again."""
@@ -264,12 +296,11 @@ class ParamserverSettings(Section):
 
 
 class BanditSettings(Section):
-    """The bandit service: a temperature per episode by Bandits Vote (DiCE, appendix A; Table 5 for the defaults)."""
+    """The bandit service: a temperature per episode by Bandits Vote (DiCE, appendix A; Table 5 for the defaults).
 
-    enabled: bool = False
-    """``herd train`` starts the service. Runs whose actors draw temperatures from it need it; the others leave it off."""
-    updates: bool = True
-    """Learn from returns. False is the ablation ``random`` of Table 4: temperatures keep their first distribution."""
+    ``algorithm.loss`` and ``algorithm.dice_ablation`` decide whether a run has one, and whether it learns.
+    """
+
     bandits: Annotated[int, Field(ge=1, le=100)] = 7
     """Bandits per agent and task (M)."""
     modes: tuple[Literal["argmax", "random"], ...] = Field(default=("argmax", "random"), min_length=1)
@@ -378,6 +409,16 @@ class RunSettings(Section):
         return self.run_dir if self.run_dir is not None else Path("runs") / self.name
 
     @property
+    def has_bandit(self) -> bool:
+        """Whether games are played under temperatures that a bandit service hands out."""
+        return self.algorithm.loss == "dice" and self.algorithm.dice_ablation != "baseline"
+
+    @property
+    def bandit_learns(self) -> bool:
+        """Whether the bandit learns from returns; if not, temperatures keep their first distribution."""
+        return self.algorithm.dice_ablation != "random"
+
+    @property
     def num_online_unrolls(self) -> int:
         """Unrolls of each batch that come fresh from actors."""
         return self.learner.batch_size - self.num_replayed_unrolls
@@ -401,6 +442,11 @@ class RunSettings(Section):
             raise ValueError("env.action_set must be full when env.tasks names several games: one policy head serves all")
         if self.env.suite == "catch" and self.network.torso != "mlp":
             raise ValueError("network.torso must be mlp for the catch suite: its board is smaller than a convolution")
+        if (self.algorithm.loss == "dice") != (self.network.head == "dueling"):
+            raise ValueError(
+                f"algorithm.loss {self.algorithm.loss} does not fit network.head {self.network.head}: dice and dueling go together, and "
+                "actor_critic and policy_value"
+            )
         if self.network.language and self.env.suite == "atari":
             raise ValueError("network.language needs a suite with instructions; atari has none")
         if self.num_online_unrolls < 1:

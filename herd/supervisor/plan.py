@@ -86,7 +86,7 @@ def choose_run_ports(settings: RunSettings) -> RunPorts:
             "learner.metrics_port": (learner.metrics_host, learner.metrics_port),
             "paramserver.metrics_port": (paramserver.metrics_host, paramserver.metrics_port),
             **dict.fromkeys(replicas, (paramserver.host, 0)),
-            **(bandit_ports if bandit.enabled else {}),
+            **(bandit_ports if settings.has_bandit else {}),
         }
     )
     return RunPorts(

@@ -370,11 +370,11 @@ LEARNER_STARVED = CounterMetric(
 )
 LOSS = GaugeMetric(
     name="herd_learner_loss",
-    help="Of the last update, per valid agent step, by term, each with its cost: policy, value and entropy add up to total.",
+    help="Of the last update, per valid agent step, by term, each with its cost: policy, value, q (DiCE only) and entropy add up to total.",
     unit="nats or squared return",
     services=("learner",),
     labels=("term",),
-    values=("total", "policy", "value", "entropy"),
+    values=("total", "policy", "value", "q", "entropy"),
 )
 ENTROPY = GaugeMetric(
     name="herd_learner_policy_entropy",

@@ -26,6 +26,7 @@ from herd.wire.unroll_client import UnrollClient
 from herd.wire.weights_client import WeightsClient
 from services.actor.meters import Meters
 from services.actor.policy import Policy
+from services.actor.temperatures import GameTemperatures
 from services.actor.unroll import UnrollBuilder
 
 if TYPE_CHECKING:
@@ -127,7 +128,6 @@ class Actor:
         self._weights = WeightsClient(self._context, settings.actor.paramserver, run_id=settings.name, contract=contract)
         self._version: Version | None = None
         self._weights_overdue = False
-
         first_slot = index * self._num_environments
         # A restarted actor must not play the games of the one before it again.
         seeds = np.random.SeedSequence([settings.seed, index, self._client.incarnation]).generate_state(2)
@@ -137,6 +137,9 @@ class Actor:
             first_slot=first_slot,
             seed=int(seeds[0]) % 2**30,
             num_threads=settings.actor.environment_threads,
+        )
+        self._temperatures = GameTemperatures(
+            self._context, settings, contract=contract, task_ids=self._environments.task_ids, first_slot=first_slot
         )
         self._policy = Policy(
             settings,
@@ -171,6 +174,7 @@ class Actor:
         """Unroll after unroll: pull weights, act for T steps, wait for credit, send."""
         credit_first = self._settings.actor.credit == "before_unroll"
         observation = self._environments.reset()
+        self._temperatures.ask_for_first_games()
         sent_version: Version | None = None
         while not self._stop:
             if credit_first and not self._wait_for_credit():
@@ -199,6 +203,7 @@ class Actor:
         """Let the learner acknowledge what is under way, then close everything."""
         self._telemetry.set_ready(False, "stopping")
         self._client.drain(DRAIN_SECONDS)
+        self._temperatures.close()
         self._client.close()
         self._weights.close()
         if self._lease is not None:
@@ -209,7 +214,7 @@ class Actor:
 
     def _unroll(self, observation: Observation) -> tuple[Observation, FinishedUnrolls | None]:
         """T steps from ``observation`` under the policy held, None if told to stop on the way; returns the next observation too."""
-        meters, builder, policy = self._meters, self._builder, self._policy
+        meters, builder, policy, temperatures = self._meters, self._builder, self._policy, self._temperatures
         assert self._version is not None
         builder.begin(self._arrays(), observation, policy.core_state, self._version)
         episodes: list[EpisodeReport] = []
@@ -222,14 +227,19 @@ class Actor:
                 # Both answers arrive while the last step is taken, so that neither round trip costs time.
                 self._client.request_credit(self._num_environments)
                 self._weights.request(self._version)
+            temperatures.before_row(observation.game_reset)
             with meters.timed(meters.inference_seconds):
-                actions, logits = policy.act(observation, builder.core_reset, builder.last_actions, builder.last_rewards)
+                actions, logits = policy.act(
+                    observation, builder.core_reset, builder.last_actions, builder.last_rewards, temperatures.inverse_temperatures
+                )
             with meters.timed(meters.env_step_seconds):
                 transition = self._environments.step(actions)
-            builder.add(actions, logits, 1.0, transition)
+            builder.add(actions, logits, temperatures.of_rows, transition)
             observation = transition.observation
             num_valid += int(np.count_nonzero(transition.valid))
-            episodes += map(self._episode_report, transition.finished)
+            if transition.finished:
+                episodes += map(self._episode_report, transition.finished)
+                temperatures.finished(transition.finished, builder.episode_id)
             if row % POLL_ROWS == 0:
                 self._client.poll()
             if self._lease is not None:

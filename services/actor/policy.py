@@ -59,8 +59,12 @@ class Policy:
         core_reset: NDArray[np.bool_],
         last_actions: NDArray[np.int32],
         last_rewards: NDArray[np.float32],
+        inverse_temperatures: NDArray[np.float32] | None = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Actions [E] and the logits [E, A] that they were sampled from; raw last_rewards [E] are shaped here."""
+        """Actions [E] and the logits [E, A] that they were sampled from; raw last_rewards [E] are shaped here.
+
+        ``inverse_temperatures`` [E]: 1/tau that the logits are multiplied by before sampling, and not in what is returned. None: tau = 1.
+        """
         instructions = None if observation.instructions is None else torch.from_numpy(observation.instructions).unsqueeze(0)
         output, self._core_state = self._agent(
             self._frames(observation).unsqueeze(0),
@@ -71,7 +75,8 @@ class Policy:
             instructions,
         )
         logits = output.policy_logits[0]
-        actions = sample_actions(logits, self._generator)
+        inverse_temperature = None if inverse_temperatures is None else torch.from_numpy(inverse_temperatures)
+        actions = sample_actions(logits, self._generator, inverse_temperature)
         return actions.numpy().astype(np.int32), logits.numpy()
 
     def _frames(self, observation: Observation) -> torch.Tensor:

@@ -66,13 +66,20 @@ class UnrollBuilder:
         self._write_row(observation)
 
     def add(
-        self, actions: NDArray[np.int32], behaviour_logits: NDArray[np.float32], inverse_temperature: float, transition: Transition
+        self,
+        actions: NDArray[np.int32],
+        behaviour_logits: NDArray[np.float32],
+        inverse_temperatures: NDArray[np.float32] | float,
+        transition: Transition,
     ) -> None:
-        """Record the step from the current row: actions [E], logits [E, A] as sampled from, and what the environments returned."""
+        """Record the step from the current row: actions [E], logits [E, A] as sampled from, and what the environments returned.
+
+        ``inverse_temperatures`` [E], or one for all: 1/tau of the games that the step belongs to.
+        """
         row, arrays = self._row, self._arrays
         arrays["actions"][:, row] = actions
         arrays["behaviour_logits"][:, row] = behaviour_logits
-        arrays["inverse_temperature"][:, row] = inverse_temperature
+        arrays["inverse_temperature"][:, row] = inverse_temperatures
         arrays["rewards"][:, row] = transition.rewards
         arrays["terminated"][:, row] = transition.terminated
         arrays["truncated"][:, row] = transition.truncated

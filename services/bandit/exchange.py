@@ -54,8 +54,11 @@ class ExchangeHandler:
         bandits: TaskBandits,
         window: RequestWindow,
         generator: np.random.Generator,
+        learns: bool = True,
     ) -> None:
+        """``learns`` False counts returns and leaves the ensembles as they are: the ablation ``random`` of Table 4."""
         self._settings = settings
+        self._learns = learns
         self._run_id = run_id
         self._contract = contract
         self._action_repeat = action_repeat
@@ -119,7 +122,7 @@ class ExchangeHandler:
             answer.reports["duplicate" if novelty == "repeated" else "late"] += 1
             return
         env_frames = episode.agent_steps * self._action_repeat
-        bandit.count(episode.inverse_temperature, episode.episode_return, env_frames, learn=self._settings.updates)
+        bandit.count(episode.inverse_temperature, episode.episode_return, env_frames, learn=self._learns)
         answer.reports["accepted"] += 1
         answer.num_reused += episode.reused
 

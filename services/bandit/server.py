@@ -142,6 +142,7 @@ def _restored(settings: RunSettings, spec: EnvSpec, meters: Meters, log: BoundLo
         bandits=bandits,
         window=window,
         generator=draw_generator(bandits, seed=settings.seed),
+        learns=settings.bandit_learns,
     )
     return handler, keeper
 

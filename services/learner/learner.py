@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from herd.algorithms.schedules import learning_rate_at
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
@@ -26,6 +25,7 @@ from services.learner.io_thread import IoThread
 from services.learner.ledger import STALE
 from services.learner.lineage import LINEAGE_FILE, LineageError, open_lineage
 from services.learner.meters import Meters
+from services.learner.optimizers import Rates, rates_at
 from services.learner.queue import QueuedUnroll, UnrollQueue
 from services.learner.run_files import RunFiles
 from services.learner.update import Update
@@ -175,8 +175,8 @@ class Learner:
         on_device = time.monotonic()
         losses = self._update.forward_backward(device_batch)
         after_backward = time.monotonic()
-        learning_rate = self._learning_rate()
-        update = self._update.finish(losses, learning_rate)
+        rates = self._rates()
+        update = self._update.finish(losses, rates)
         after_optimizer = time.monotonic()
 
         for unroll in unrolls:
@@ -197,7 +197,7 @@ class Learner:
         finished = time.monotonic()
         self._meters.updated(
             update,
-            learning_rate,
+            rates.learning_rate,
             host_to_device=on_device - started,
             forward_backward=after_backward - on_device,
             optimizer=after_optimizer - after_backward,
@@ -230,14 +230,9 @@ class Learner:
         self._meters.dropped(len(stale), STALE)
         self._io.grant_again(len(stale))
 
-    def _learning_rate(self) -> float:
-        optimizer = self._settings.optimizer
-        return learning_rate_at(
-            self._statistics.env_frames,
-            learning_rate=optimizer.learning_rate,
-            schedule=optimizer.schedule,
-            schedule_env_frames=optimizer.schedule_env_frames,
-        )
+    def _rates(self) -> Rates:
+        counts = self._statistics
+        return rates_at(self._settings.optimizer, env_frames=counts.env_frames, learner_updates=counts.learner_updates)
 
     def _publish(self) -> None:
         newer = self._io.newer_lineage
@@ -256,7 +251,7 @@ class Learner:
         point = self._statistics.point(
             session_seconds=session_seconds,
             frames_per_second=self._meters.frames_per_second(),
-            learning_rate=self._learning_rate(),
+            learning_rate=self._rates().learning_rate,
         )
         self._files.add_point(point)
         self._files.keep_lineage(self._lineage)

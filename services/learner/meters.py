@@ -7,6 +7,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.algorithms.dice import ENTROPY_ABLATION_COST
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Meters:
         self._updates = counter(names.LEARNER_UPDATES)
         self._phases = {phase: counter(names.UPDATE_PHASE, phase=phase) for phase in names.PHASES}
         self._starved = counter(names.LEARNER_STARVED)
-        costs = {"total": 1.0, "policy": 1.0, "value": algorithm.baseline_cost, "entropy": -algorithm.entropy_cost}
+        costs = _loss_costs(algorithm)
         self._losses = {term: (gauge(names.LOSS, term=term), cost) for term, cost in costs.items()}
         self._entropy = gauge(names.ENTROPY)
         self._gradient_norm = gauge(names.GRADIENT_NORM)
@@ -187,3 +188,12 @@ class Meters:
     def write_failed(self, file: str) -> None:
         """A file of the run directory could not be written."""
         self._telemetry.counter(names.WRITE_FAILURES, file=file).inc()
+
+
+def _loss_costs(algorithm: AlgorithmSettings) -> dict[str, float]:
+    """By term, what multiplies it in the total."""
+    costs = {"total": 1.0, "value": algorithm.baseline_cost}
+    if algorithm.loss == "actor_critic":
+        return {**costs, "policy": 1.0, "entropy": -algorithm.entropy_cost}
+    entropy_cost = ENTROPY_ABLATION_COST if algorithm.dice_ablation == "entropy" else 0.0
+    return {**costs, "policy": algorithm.policy_cost, "q": algorithm.q_cost, "entropy": -entropy_cost}

@@ -115,6 +115,7 @@ class RunStatistics:
             "loss_total": _finite(update.losses.total) if update else None,
             "loss_policy": _finite(update.losses.policy) if update else None,
             "loss_value": _finite(update.losses.value) if update else None,
+            "loss_q": _finite(update.losses.q) if update else None,
             "entropy": _finite(update.losses.entropy) if update else None,
             "mean_rho": _finite(update.losses.mean_rho) if update else None,
             "gradient_norm": _finite(update.gradient_norm) if update else None,

@@ -1,4 +1,4 @@
-"""One learner update: IMPALA's losses on one batch, then RMSProp. Knows nothing of sockets.
+"""One learner update: the losses on one batch, then the optimizer's step. Knows nothing of sockets.
 
 T agent steps, B unrolls in the batch, b unrolls in a micro-batch.
 """
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
+from herd.algorithms.dice import DiceTerms, dice_loss
 from herd.algorithms.rewards import shape_rewards
-from herd.algorithms.rmsprop import RMSProp
-from herd.checkpoints.store import CheckpointError
 from herd.config.contract import NO_ACTION
 from herd.networks.agent import Agent
 from herd.networks.frame_stack import restack
 from herd.networks.torsos import recommended_micro_batch
+from services.learner.optimizers import Rates, load_state_tensors, new_optimizer, state_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,8 @@ class Losses(NamedTuple):
     value: float
     entropy: float
     mean_rho: float
+    q: float = 0.0
+    """Of DiCE only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,8 @@ class Update:
         self.agent = Agent(spec=spec, network=settings.network).to(device)
         self.agent.compute_dtype = precision
         self._parameters = dict(self.agent.named_parameters())
-        self.optimizer = RMSProp(
-            self._parameters.values(),
-            lr=settings.optimizer.learning_rate,
-            decay=settings.optimizer.decay,
-            epsilon=settings.optimizer.epsilon,
-            momentum=settings.optimizer.momentum,
-        )
+        self._optimizer_kind = settings.optimizer.kind
+        self.optimizer = new_optimizer(settings.optimizer, self._parameters.values())
 
     def to_device(self, batch: Batch) -> Batch:
         """The batch on the device; without a copy where it is there already."""
@@ -83,49 +80,47 @@ class Update:
         for start in range(0, len(batch["actions"]), self._micro_batch_size):
             terms = self._loss({name: tensor[start : start + self._micro_batch_size] for name, tensor in batch.items()}, num_valid)
             terms.total.backward()  # type: ignore[no-untyped-call]
-            losses += torch.stack([terms.total.detach(), terms.policy, terms.value, terms.entropy, terms.mean_rho])
-        if self._algorithm.loss_reduction == "sum":
-            losses[:4] /= num_valid
-        return Losses(*losses.tolist())
+            q = terms.q if isinstance(terms, DiceTerms) else torch.zeros_like(terms.value)
+            losses += torch.stack([terms.total.detach(), terms.policy, terms.value, terms.entropy, terms.mean_rho, q])
+        means = Losses(*losses.tolist())
+        if self._algorithm.loss_reduction == "mean":
+            return means
+        rows = float(num_valid)
+        sums = {name: value / rows for name, value in means._asdict().items() if name != "mean_rho"}
+        return means._replace(**sums)
 
-    def finish(self, losses: Losses, learning_rate: float) -> UpdateStatistics:
-        """Clip the accumulated gradient by its global norm and take RMSProp's step."""
+    def finish(self, losses: Losses, rates: Rates | float) -> UpdateStatistics:
+        """Clip the accumulated gradient by its global norm and take the optimizer's step at ``rates``, or at a learning rate alone."""
         limit = float("inf") if self._max_gradient_norm is None else self._max_gradient_norm
         gradient_norm = float(torch.nn.utils.clip_grad_norm_(self._parameters.values(), limit, foreach=True))
         # One poisoned batch must not destroy the weights of a run that took days.
         is_finite = gradient_norm < float("inf")
         if is_finite:
-            self.optimizer.param_groups[0]["lr"] = learning_rate
+            group = self.optimizer.param_groups[0]
+            if isinstance(rates, Rates):
+                group["lr"], group["weight_decay"] = rates
+            else:
+                group["lr"] = rates
             self.optimizer.step()
         return UpdateStatistics(losses, gradient_norm, is_finite)
 
-    def __call__(self, batch: Batch, learning_rate: float) -> UpdateStatistics:
+    def __call__(self, batch: Batch, rates: Rates | float) -> UpdateStatistics:
         """One update on a batch of host tensors."""
-        return self.finish(self.forward_backward(self.to_device(batch)), learning_rate)
+        return self.finish(self.forward_backward(self.to_device(batch)), rates)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimizer's state as flat named tensors: ``<parameter>/<slot>``."""
-        return {
-            f"{name}/{slot}": tensor.detach().cpu()
-            for name, parameter in self._parameters.items()
-            for slot, tensor in self.optimizer.state[parameter].items()
-        }
+        return state_tensors(self.optimizer, self._parameters)
 
     def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Inverse of `optimizer_tensors`.
 
         Raises:
-            CheckpointError: a tensor belongs to no parameter, or its shape differs.
+            CheckpointError: a tensor belongs to no parameter, its shape differs, or it is of another kind of optimizer.
         """
-        for key, tensor in tensors.items():
-            name, _, slot = key.rpartition("/")
-            parameter = self._parameters.get(name)
-            if parameter is None or parameter.shape != tensor.shape:
-                raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} fits no parameter of this network")
-            # In the parameter's own memory order: in another one, the optimizer's fused operations fall back to slow ones.
-            self.optimizer.state[parameter][slot] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
+        load_state_tensors(self.optimizer, self._optimizer_kind, self._parameters, tensors)
 
-    def _loss(self, unrolls: Batch, num_valid: Tensor) -> LossTerms:
+    def _loss(self, unrolls: Batch, num_valid: Tensor) -> LossTerms | DiceTerms:
         core_reset = unrolls["core_reset"].t()
         rewards = shape_rewards(unrolls["rewards"].t(), self._algorithm.reward_shaping)
         first_reward = shape_rewards(unrolls["last_reward"], self._algorithm.reward_shaping)
@@ -142,6 +137,20 @@ class Update:
             last_rewards,
             unrolls["instructions"].transpose(0, 1).long() if "instructions" in unrolls else None,
         )
+        if self._algorithm.loss == "dice":
+            return dice_loss(
+                advantages=output.policy_logits,
+                values=output.values,
+                behaviour_logits=unrolls["behaviour_logits"].transpose(0, 1),
+                inverse_temperature=unrolls["inverse_temperature"].t(),
+                actions=actions,
+                rewards=rewards,
+                terminated=unrolls["terminated"].t(),
+                row_valid=unrolls["row_valid"].t(),
+                discount=self._algorithm.discount,
+                algorithm=self._algorithm,
+                normaliser=num_valid,
+            )
         return actor_critic_loss(
             target_logits=output.policy_logits[:-1],
             values=output.values,

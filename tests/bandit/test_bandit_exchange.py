@@ -29,7 +29,7 @@ TASKS = ("breakout", "pong")
 class Service:
     """Handler and state of one bandit process."""
 
-    def __init__(self, settings: BanditSettings | None = None, window: RequestWindow | None = None) -> None:
+    def __init__(self, settings: BanditSettings | None = None, window: RequestWindow | None = None, *, learns: bool = True) -> None:
         self.settings = settings or BanditSettings()
         self.bandits: TaskBandits = new_bandits(self.settings, TASKS, seed=1)
         self.window = window or RequestWindow()
@@ -41,6 +41,7 @@ class Service:
             bandits=self.bandits,
             window=self.window,
             generator=draw_generator(self.bandits, seed=1),
+            learns=learns,
         )
 
     def ask(self, message: Message, num_payloads: int = 0) -> Answer:
@@ -179,7 +180,7 @@ def test_reused_temperatures_are_counted_with_their_games() -> None:
 
 
 def test_the_random_ablation_learns_nothing_and_keeps_the_account() -> None:
-    service = Service(BanditSettings(updates=False))
+    service = Service(learns=False)
     before = service.bandits[0, 0].ensemble
     service.ask(request(1, *(finished(game, inverse=1.0) for game in range(50))))
     assert service.bandits[0, 0].ensemble is before

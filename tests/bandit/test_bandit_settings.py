@@ -17,8 +17,6 @@ def test_the_defaults_are_those_of_table_5() -> None:
     assert set(settings.modes) == {"argmax", "random"}
     assert (settings.min_inverse_temperature, settings.max_inverse_temperature) == (0.0, 50.0)
     assert tiling_of(settings).num_tiles == 39
-    assert settings.updates
-    assert not settings.enabled
 
 
 @pytest.mark.parametrize(
