@@ -36,6 +36,7 @@ class Origin:
             **{f"env.{name}": env[name] for name in _CONTRACT_ENV},
             **{f"network.{name}": value for name, value in network.items()},
             "algorithm.unroll_length": settings.algorithm.unroll_length,
+            "algorithm.burn_in": settings.algorithm.burn_in,
             "algorithm.reward_shaping": settings.algorithm.reward_shaping,
         }
         return cls(settings.name, contract_digest(settings, spec), behind)

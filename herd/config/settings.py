@@ -94,7 +94,9 @@ class AlgorithmSettings(Section):
     return; ``random``: it hands out and never learns; ``baseline``: tau is 1, and there is no bandit; ``entropy``: as ``dice``, with an
     entropy bonus of coefficient 1."""
     unroll_length: PositiveInt = 20
-    """Agent steps per unroll (T)."""
+    """Agent steps per unroll that are trained on."""
+    burn_in: NonNegativeInt = 0
+    """Agent steps before them, repeated from the unroll before, that only bring the recurrent core's stored state up to date (DiCE: 40)."""
     discount: Fraction = 0.99
     """Per agent step."""
     correction: Literal["v_trace", "one_step", "epsilon", "none"] = "v_trace"
@@ -123,7 +125,8 @@ class AlgorithmSettings(Section):
     policy_cost: NonNegativeFloat = 10.0
     """Multiplies the policy gradient of ``dice``."""
     retrace_bootstrap: Literal["expected", "taken"] = "expected"
-    """Of Retrace's differences in ``dice``: Q(x', .) expected under the target policy, or Q(x', a') of the action taken, as eq. (2) is printed."""
+    """Of Retrace's differences in ``dice``: Q(x', .) expected under the target policy, or Q(x', a') of the action
+    taken, as eq. (2) is printed."""
     loss_reduction: Literal["sum", "mean"] = "sum"
     """Over batch and time. The papers' learning rates assume the sum."""
 
@@ -131,6 +134,8 @@ class AlgorithmSettings(Section):
     def _trace_is_shorter_than_the_target(self) -> Self:
         if self.clip_c_threshold > self.clip_rho_threshold:
             raise ValueError("clip_c_threshold must not exceed clip_rho_threshold (Theorem 1 needs c-bar <= rho-bar)")
+        if self.burn_in > self.unroll_length:
+            raise ValueError(f"burn_in {self.burn_in} must not exceed unroll_length {self.unroll_length}: it repeats one unroll at most")
         return self
 
 
@@ -206,6 +211,9 @@ class ActorSettings(Section):
     """When credit is waited for: as in the papers, or before the unroll starts (bounds policy lag; see docs/messaging.md)."""
     compression: Literal["none", "lz4", "zstd"] = "none"
     """Of frames on the wire."""
+    pull_interval_steps: PositiveInt | None = None
+    """Agent steps between questions for newer weights, at any step of an unroll and without waiting for the answer (DiCE: 64). Null:
+    at each unroll's start."""
     weights_timeout_seconds: PositiveFloat = 1.0
     """Longest wait for the parameter server at an unroll's start; then the actor goes on with the weights it has, and the next
     unrolls do not wait until the server answers again."""
@@ -229,6 +237,8 @@ class LearnerSettings(Section):
 
     batch_size: PositiveInt = 32
     """Unrolls per update over all shards, replayed ones included (B)."""
+    sample_reuse: PositiveInt = 1
+    """Updates in a row on each batch (DiCE: 2). Frames and credit count once."""
     queue_batches: PositiveInt = 2
     """Batches that may wait or be under way: the bound of the unroll queue and of all credit."""
     max_policy_lag: NonNegativeInt | None = None
@@ -433,8 +443,19 @@ class RunSettings(Section):
         """Unrolls that may be granted, under way or queued: the learner's bound on memory, or on policy lag where credit comes first."""
         batches = self.learner.queue_batches
         if self.actor.credit == "before_unroll" and self.learner.max_policy_lag is not None:
-            batches = self.learner.max_policy_lag
+            batches = max(1, self.learner.max_policy_lag // self.learner.sample_reuse)
         return batches * self.num_online_unrolls
+
+    @model_validator(mode="after")
+    def _algorithm_fits_the_network(self) -> Self:
+        if (self.algorithm.loss == "dice") != (self.network.head == "dueling"):
+            raise ValueError(
+                f"algorithm.loss {self.algorithm.loss} does not fit network.head {self.network.head}: dice and dueling go together, and "
+                "actor_critic and policy_value"
+            )
+        if self.algorithm.burn_in and self.network.core == "none":
+            raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to bring up to date")
+        return self
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
@@ -442,11 +463,6 @@ class RunSettings(Section):
             raise ValueError("env.action_set must be full when env.tasks names several games: one policy head serves all")
         if self.env.suite == "catch" and self.network.torso != "mlp":
             raise ValueError("network.torso must be mlp for the catch suite: its board is smaller than a convolution")
-        if (self.algorithm.loss == "dice") != (self.network.head == "dueling"):
-            raise ValueError(
-                f"algorithm.loss {self.algorithm.loss} does not fit network.head {self.network.head}: dice and dueling go together, and "
-                "actor_critic and policy_value"
-            )
         if self.network.language and self.env.suite == "atari":
             raise ValueError("network.language needs a suite with instructions; atari has none")
         if self.num_online_unrolls < 1:
@@ -461,11 +477,19 @@ class RunSettings(Section):
                 f"{bound} x {self.num_online_unrolls} online unrolls per batch gives room for {self.credit_capacity} unrolls, and "
                 f"messages of actor.environments = {self.actor.environments} unrolls need {needed}: raise {bound}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _rounds_of_lockstep_are_updates(self) -> Self:
         if self.actor.lockstep and self.actor.count * self.actor.environments != self.num_online_unrolls:
             raise ValueError(
                 "actor.lockstep needs actor.count x actor.environments to equal the online unrolls of one batch "
                 f"({self.actor.count} x {self.actor.environments} != {self.num_online_unrolls}); every round is one update"
             )
+        if self.actor.lockstep and self.learner.sample_reuse != 1:
+            raise ValueError("actor.lockstep needs learner.sample_reuse 1: every round is one update")
+        if self.actor.lockstep and self.actor.pull_interval_steps is not None:
+            raise ValueError("actor.lockstep needs actor.pull_interval_steps null: a round is of one policy")
         if self.actor.lockstep and self.learner.publish_interval_updates != 1:
             raise ValueError("actor.lockstep needs learner.publish_interval_updates 1: actors wait for every version")
         return self

@@ -13,6 +13,7 @@ from herd.envs.make import make_environments
 from herd.evaluation.play import play_episodes
 from herd.evaluation.policy import PolicyRunner
 from herd.evaluation.report import EPISODE_SELECTION, EvaluationReport, Protocol, summarise_tasks, task_result
+from herd.evaluation.temperatures import GamesTemperatures, best_temperatures
 from herd.evaluation.trained_run import EvaluationError, inference_precision, load_trained_run
 from herd.process.hardware import usable_cpus
 
@@ -42,6 +43,7 @@ def evaluate_run(
 
     By default everything that shapes a game is as in training, and actions are sampled as actors sample them, so that a checkpoint
     scores what its training showed. A lost life does not end a score; the recurrent core resets there where it did in training.
+    The games of a DiCE run are each played under a temperature drawn from the tile that its bandit values most.
     Which games count is fixed in advance (see `play.assigned_episodes`). `report.print_report` prints the result.
 
     Args:
@@ -73,16 +75,18 @@ def evaluate_run(
     env = _overridden(run.settings.env, {name: value for name, value in overrides.items() if value is not None})
     count = _num_environments(environments, episodes=episodes, num_tasks=len(env.tasks))
     precision = inference_precision(run.settings)
-    policy = PolicyRunner(
-        run.agent,
-        run.settings,
-        num_environments=count,
-        generator=torch.Generator().manual_seed(seed),
-        precision=precision,
-        greedy=greedy,
-    )
+    best = best_temperatures(run_dir, run)
     batch = make_environments(env, num_environments=count, first_slot=0, seed=seed, num_threads=min(usable_cpus(), count))
     try:
+        policy = PolicyRunner(
+            run.agent,
+            run.settings,
+            num_environments=count,
+            generator=torch.Generator().manual_seed(seed),
+            precision=precision,
+            greedy=greedy,
+            temperatures=None if best is None else GamesTemperatures(best, batch.task_ids, seed),
+        )
         games = play_episodes(batch, policy, episodes, on_progress=on_progress)
     finally:
         batch.close()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.envs.api import Observation
+    from herd.evaluation.temperatures import GamesTemperatures
     from herd.networks.agent import Agent
 
 
@@ -57,11 +58,14 @@ class PolicyRunner:
         generator: torch.Generator,
         precision: torch.dtype = torch.float32,
         greedy: bool = False,
+        temperatures: GamesTemperatures | None = None,
     ) -> None:
+        """``temperatures`` None: tau = 1."""
         self._agent = agent.for_inference(precision)
         self._shaping = settings.algorithm.reward_shaping
         self._generator = generator
         self._greedy = greedy
+        self._temperatures = temperatures
         self._core_state = agent.initial_core_state(num_environments)
 
     @torch.inference_mode()
@@ -83,5 +87,8 @@ class PolicyRunner:
             instructions,
         )
         logits = output.policy_logits[0]
-        actions = logits.argmax(dim=-1) if self._greedy else sample_actions(logits, self._generator)
+        inverse_temperature = None
+        if self._temperatures is not None:
+            inverse_temperature = torch.from_numpy(self._temperatures.of_row(observation.game_reset))
+        actions = logits.argmax(dim=-1) if self._greedy else sample_actions(logits, self._generator, inverse_temperature)
         return PolicyStep(actions.numpy().astype(np.int32), logits.numpy(), output.values[0].numpy())

@@ -12,6 +12,7 @@ import torch
 from herd.envs.make import make_environments
 from herd.evaluation.play import Play
 from herd.evaluation.policy import PolicyRunner
+from herd.evaluation.temperatures import GamesTemperatures, best_temperatures
 from herd.evaluation.trained_run import EvaluationError, inference_precision, load_trained_run
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import EnvSettings
     from herd.envs.api import BatchedEnvironment, Observation
+    from herd.evaluation.temperatures import BestTemperatures
     from herd.evaluation.trained_run import TrainedRun
 
 View = Literal["screen", "network"]
@@ -95,7 +97,7 @@ def record_episode(
         raise EvaluationError(f"{run_dir} plays {', '.join(names)}, not {task}")
     task_id = 0 if task is None else names.index(task)
     fps = _CONSOLE_HZ / run.spec.action_repeat if run.settings.env.suite == "atari" else _CATCH_STEPS_PER_SECOND
-    pictures = _played(run, task_id, seed=seed, view=view, greedy=greedy)
+    pictures = _played(run, task_id, seed=seed, view=view, greedy=greedy, best=best_temperatures(run_dir, run))
     returns: list[float] = []
     frames = 0
     with _writer(output, fps) as video, closing(pictures):
@@ -122,7 +124,9 @@ class _Moment:
     """On a game's last frame."""
 
 
-def _played(run: TrainedRun, task_id: int, *, seed: int, view: View, greedy: bool) -> Generator[_Moment]:
+def _played(
+    run: TrainedRun, task_id: int, *, seed: int, view: View, greedy: bool, best: BestTemperatures | None = None
+) -> Generator[_Moment]:
     """Games without end: every row that is acted on, and the last row of each game."""
     env = run.settings.env
     environment = _one_environment(env, task_id, seed)
@@ -135,6 +139,7 @@ def _played(run: TrainedRun, task_id: int, *, seed: int, view: View, greedy: boo
         generator=torch.Generator().manual_seed(seed),
         precision=inference_precision(run.settings),
         greedy=greedy,
+        temperatures=None if best is None else GamesTemperatures(best, environment.task_ids, seed),
     )
     try:
         play = Play(environment, policy)

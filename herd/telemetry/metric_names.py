@@ -376,6 +376,12 @@ LOSS = GaugeMetric(
     labels=("term",),
     values=("total", "policy", "value", "q", "entropy"),
 )
+UNROLLS_TRAINED = CounterMetric(
+    name="herd_learner_unrolls_trained_total",
+    help="Unrolls from actors, counted at every update that trained on them: over those consumed, how often each sample is used.",
+    unit="unrolls",
+    services=("learner",),
+)
 ENTROPY = GaugeMetric(
     name="herd_learner_policy_entropy",
     help="Mean entropy of the trained policy over the last update's valid rows.",

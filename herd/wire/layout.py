@@ -48,7 +48,7 @@ class UnrollLayout:
     """Every array of an unroll, in wire order."""
 
     unroll_length: int
-    """T."""
+    """T, the burn-in included."""
     frame_stack: int
     """S."""
     frame_shape: tuple[int, int, int]
@@ -59,10 +59,17 @@ class UnrollLayout:
     """Units of the recurrent core; 0 without one."""
     instruction_length: int = 0
     """L; 0 where the suite has no instructions."""
+    burn_in: int = 0
+    """First agent steps of an unroll, which repeat the last ones of the unroll before and are not trained on."""
     num_tasks: int | None = None
     """Bounds ``task_id``; None leaves it unchecked."""
     num_words: int | None = None
     """Bounds ``instructions`` (ids 0..num_words-1); None leaves it unchecked."""
+
+    @property
+    def new_steps(self) -> int:
+        """Agent steps of an unroll that no other unroll counts."""
+        return self.unroll_length - self.burn_in
 
     @cached_property
     def fields(self) -> tuple[FieldSpec, ...]:

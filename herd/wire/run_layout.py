@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
     """Arrays of one unroll of this run."""
     return UnrollLayout(
-        unroll_length=settings.algorithm.unroll_length,
+        unroll_length=settings.algorithm.burn_in + settings.algorithm.unroll_length,
+        burn_in=settings.algorithm.burn_in,
         frame_stack=spec.frame_stack,
         frame_shape=spec.frame_shape,
         num_actions=spec.num_actions,

@@ -128,6 +128,8 @@ class Actor:
         self._weights = WeightsClient(self._context, settings.actor.paramserver, run_id=settings.name, contract=contract)
         self._version: Version | None = None
         self._weights_overdue = False
+        self._pull_interval = settings.actor.pull_interval_steps
+        self._num_steps = 0
         first_slot = index * self._num_environments
         # A restarted actor must not play the games of the one before it again.
         seeds = np.random.SeedSequence([settings.seed, index, self._client.incarnation]).generate_state(2)
@@ -185,7 +187,7 @@ class Actor:
                     self._telemetry.beat()
                     self._pull_weights(WAIT_SECONDS)
                     self._client.poll()
-            else:
+            elif self._pull_interval is None:
                 # Once an answer is overdue, unrolls go on without waiting for it: a server that is away costs fresh weights, not frames.
                 self._pull_weights(0.0 if self._weights_overdue else self._settings.actor.weights_timeout_seconds)
                 self._weights_overdue = self._weights.pending
@@ -194,7 +196,7 @@ class Actor:
             asked_at = time.monotonic()
             if unrolls is None or not self._wait_for_credit():
                 break
-            if time.monotonic() - asked_at > FRESH_SECONDS:
+            if self._pull_interval is None and time.monotonic() - asked_at > FRESH_SECONDS:
                 # The answer under way is of before the wait: take it, and ask again.
                 self._pull_weights(0.0)
             self._send(unrolls)
@@ -219,14 +221,18 @@ class Actor:
         builder.begin(self._arrays(), observation, policy.core_state, self._version)
         episodes: list[EpisodeReport] = []
         num_valid = 0
-        for row in range(self._layout.unroll_length):
+        for row in range(self._layout.new_steps):
             if self._stop:
                 return observation, None  # it could not be sent any more, and the rest of it may take longer than the grace period
             self._telemetry.beat()
-            if row == self._layout.unroll_length - 1:
+            if row == self._layout.new_steps - 1:
                 # Both answers arrive while the last step is taken, so that neither round trip costs time.
                 self._client.request_credit(self._num_environments)
-                self._weights.request(self._version)
+                if self._pull_interval is None:
+                    self._weights.request(self._version)
+            if self._pull_interval is not None:
+                self._pull_on_the_way(self._pull_interval)
+            builder.mark(observation, policy.core_state)
             temperatures.before_row(observation.game_reset)
             with meters.timed(meters.inference_seconds):
                 actions, logits = policy.act(
@@ -295,6 +301,16 @@ class Actor:
             warn_limited("weights refused", "the parameter server refuses this actor", reason=self._weights.refused)
         if frame is not None:
             self._load(frame)
+
+    def _pull_on_the_way(self, interval: int) -> None:
+        """Ask for newer weights every ``interval`` steps, and take them at the step that finds them there."""
+        if self._num_steps % interval == 0:
+            self._weights.request(self._version)
+        self._num_steps += 1
+        if self._weights.pending:
+            frame = self._weights.poll(0.0)
+            if frame is not None:
+                self._load(frame)
 
     def _load(self, frame: WeightsFrame) -> None:
         try:

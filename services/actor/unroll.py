@@ -1,6 +1,7 @@
 """Turns a stream of observations and transitions into unrolls, ready for the wire. No sockets, no torch.
 
-E environments, T agent steps, S stacked frames, A actions. Row 0 of an unroll repeats row T of the one before.
+E environments, T agent steps of which K only burn in, S stacked frames, A actions. Rows 0..K of an unroll repeat the last K + 1 rows of
+the one before; those of the first unroll are empty and not valid.
 """
 
 from __future__ import annotations
@@ -17,6 +18,21 @@ if TYPE_CHECKING:
     from herd.envs.api import Observation, Transition
     from herd.wire.layout import UnrollLayout
 
+STEP_FIELDS = (
+    "frames",
+    "game_reset",
+    "core_reset",
+    "actions",
+    "rewards",
+    "terminated",
+    "truncated",
+    "row_valid",
+    "behaviour_logits",
+    "inverse_temperature",
+    "instructions",
+)
+"""With one entry per row or step."""
+
 
 class UnrollBuilder:
     """Writes E unrolls row by row into arrays laid out as they travel.
@@ -28,6 +44,11 @@ class UnrollBuilder:
     def __init__(self, layout: UnrollLayout, *, task_ids: NDArray[np.int32], first_slot: int) -> None:
         self._layout = layout
         self._length = layout.unroll_length
+        self._burn_in = layout.burn_in
+        self._burn_in_rows = [field.name for field in layout.fields if field.name in STEP_FIELDS]
+        # What the next unroll repeats: its burn-in, and what goes before it.
+        self._tail: dict[str, NDArray[np.generic]] | None = None
+        self._before_tail: dict[str, NDArray[np.generic]] = {}
         self._num_environments = len(task_ids)
         self._task_ids = task_ids
         self._slots = np.arange(first_slot, first_slot + len(task_ids), dtype=np.int32)
@@ -47,17 +68,14 @@ class UnrollBuilder:
         core_state: NDArray[np.float32] | None,
         policy_version: tuple[int, int],
     ) -> None:
-        """Start unrolls at ``observation``; ``core_state`` [E, 2, core_size] is the policy's before row 0."""
+        """Start unrolls whose first new step acts on ``observation``; ``core_state`` [E, 2, core_size] is the policy's before it."""
         self._arrays = arrays
-        self._row = 0
-        if "history_frames" in arrays:
-            height, width, channels = self._layout.frame_shape
-            history = observation.stack[:, :-channels].reshape(self._num_environments, -1, channels, height, width)
-            arrays["history_frames"][...] = history.transpose(0, 1, 3, 4, 2)
-        if core_state is not None:
-            arrays["initial_core_state"][...] = core_state
-        arrays["last_action"][...] = self.last_actions
-        arrays["last_reward"][...] = self.last_rewards
+        self._row = self._burn_in
+        if self._burn_in:
+            self._write_burn_in()
+        else:
+            for name, array in self._state_before(observation, core_state).items():
+                arrays[name][...] = array
         arrays["environment_slot"][...] = self._slots
         arrays["task_id"][...] = self._task_ids
         arrays["episode_id"][...] = self._episode_ids
@@ -96,6 +114,11 @@ class UnrollBuilder:
         self._index_in_episode = np.where(game_reset, 0, self._index_in_episode + 1).astype(np.int32)
         self._write_row(transition.observation)
 
+    def mark(self, observation: Observation, core_state: NDArray[np.float32] | None) -> None:
+        """Before each step: where the next unroll's burn-in begins, keep the state before that row."""
+        if self._burn_in and self._row == self._length - self._burn_in:
+            self._before_tail = self._state_before(observation, core_state)
+
     def episode_id(self, environment: int) -> int:
         """Number of the game that an environment is in, from its actor's start."""
         return int(self._episode_ids[environment])
@@ -109,7 +132,38 @@ class UnrollBuilder:
         if self._row != self._length:
             raise RuntimeError(f"unroll finished after {self._row} of {self._length} steps")
         self._arrays["policy_version"][:, 1] = policy_version
+        if self._burn_in:
+            # A copy: the arrays are the caller's, who may hand them to `begin` again.
+            last = slice(self._length - self._burn_in, self._length)
+            self._tail = {name: self._arrays[name][:, last].copy() for name in self._burn_in_rows} | self._before_tail
         return self._arrays
+
+    def _state_before(self, observation: Observation, core_state: NDArray[np.float32] | None) -> dict[str, NDArray[np.generic]]:
+        """What an unroll says of the time before its row 0, if that is ``observation``."""
+        state: dict[str, NDArray[np.generic]] = {"last_action": self.last_actions, "last_reward": self.last_rewards}
+        if self._layout.frame_stack > 1:
+            height, width, channels = self._layout.frame_shape
+            history = observation.stack[:, :-channels].reshape(self._num_environments, -1, channels, height, width)
+            state["history_frames"] = history.transpose(0, 1, 3, 4, 2).copy()
+        if core_state is not None:
+            state["initial_core_state"] = core_state.copy()
+        return state
+
+    def _write_burn_in(self) -> None:
+        arrays = self._arrays
+        if self._tail is not None:
+            for name, array in self._tail.items():
+                target = arrays[name][:, : self._burn_in] if name in self._burn_in_rows else arrays[name]
+                target[...] = array
+            return
+        # Nothing went before: rows that are not valid, and a core that starts anew with the first game.
+        for name in self._burn_in_rows:
+            arrays[name][:, : self._burn_in] = 0
+        arrays["core_reset"][:, : self._burn_in] = True
+        for name in ("history_frames", "initial_core_state", "last_reward"):
+            if name in arrays:
+                arrays[name][...] = 0
+        arrays["last_action"][...] = NO_ACTION
 
     def _write_row(self, observation: Observation) -> None:
         row, arrays = self._row, self._arrays

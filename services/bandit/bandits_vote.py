@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from herd.config.tiling import Tiling
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Mode = Literal["argmax", "random"]
@@ -30,41 +32,6 @@ Mode = Literal["argmax", "random"]
 _ROUND_OFF = 1e-12
 """Values that differ by less than this share of their size are equal: 4,500 units in the last place, where averages of 3, 5 and 7
 equal weights differ by a few. Without it constant returns would be ranked by rounding errors, blown up to unit variance."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """The range [l, r] of x, cut into tiles of width ``accuracy``; what is left at the right belongs to the last one."""
-
-    accuracy: float
-    """Width of a tile, in x."""
-    min_inverse_temperature: float
-    max_inverse_temperature: float
-
-    @property
-    def low(self) -> float:
-        """Left boundary l, in x."""
-        return x_of(self.min_inverse_temperature)
-
-    @property
-    def high(self) -> float:
-        """Right boundary r, in x."""
-        return x_of(self.max_inverse_temperature)
-
-    @property
-    def num_tiles(self) -> int:
-        """K."""
-        return math.floor((self.high - self.low) / self.accuracy)
-
-    def tile(self, x: float) -> int:
-        """Return the tile that x falls in; x beyond a boundary counts as on it."""
-        return min(math.floor((min(max(x, self.low), self.high) - self.low) / self.accuracy), self.num_tiles - 1)
-
-    def edges(self) -> FloatArray:
-        """[K + 1], in x: tile i lies between edges i and i + 1."""
-        edges = self.low + self.accuracy * np.arange(self.num_tiles + 1, dtype=np.float64)
-        edges[-1] = self.high
-        return edges
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,16 +71,6 @@ class Vote(NamedTuple):
     """The candidate that was chosen."""
     candidate_tiles: IntArray
     """[M, D]: the tiles of all candidates."""
-
-
-def x_of(inverse_temperature: float) -> float:
-    """Return x = log(1 + 1/tau)."""
-    return math.log1p(inverse_temperature)
-
-
-def inverse_temperature_of(x: float) -> float:
-    """Return 1/tau = exp(x) - 1."""
-    return math.expm1(x)
 
 
 def new_ensemble(

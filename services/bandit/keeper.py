@@ -6,10 +6,10 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+from herd.config.tiling import tiling_of
 from herd.telemetry.logs import warn_limited
 from services.bandit import snapshot
 from services.bandit.history import HISTORY, History
-from services.bandit.population import tiling_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.config.tiling import tiling_of
 from services.bandit import bandits_vote
-from services.bandit.bandits_vote import Tiling
 from services.bandit.task_bandit import Tally, TaskBandit
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ TaskBandits = dict[tuple[int, int], TaskBandit]
 
 _DESIGN, _DRAWS = 0, 1
 """Streams of random numbers: what bandits are made of, and what they draw."""
-
-
-def tiling_of(settings: BanditSettings) -> Tiling:
-    """Return the row of tiles that the settings describe."""
-    return Tiling(settings.tile_accuracy, settings.min_inverse_temperature, settings.max_inverse_temperature)
 
 
 def new_bandits(settings: BanditSettings, task_names: Sequence[str], *, seed: int) -> TaskBandits:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.bandit.bandits_vote import Mode, Tiling, best_tiles, ensemble_of, inverse_temperature_of
+from herd.config.tiling import Tiling, inverse_temperature_of
+from services.bandit.bandits_vote import Mode, best_tiles, ensemble_of
 from services.bandit.task_bandit import Tally, TaskBandit
 from services.bandit.window import RememberedClient
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from services.bandit.bandits_vote import Tiling
+    from herd.config.tiling import Tiling
     from services.bandit.task_bandit import TaskBandit
     from services.bandit.window import RememberedClient
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from herd.config.tiling import inverse_temperature_of, x_of
 from services.bandit import bandits_vote
-from services.bandit.bandits_vote import BanditsVote, FloatArray, IntArray, inverse_temperature_of, x_of
 
 if TYPE_CHECKING:
     from herd.config.settings import BanditSettings
+    from services.bandit.bandits_vote import BanditsVote, FloatArray, IntArray
 
 MAX_RETURN = 1e100
 """What is larger is no return; sums of millions of these are still finite."""

@@ -24,6 +24,7 @@ from herd.wire.messages import (
     Welcome,
     actor_identity,
 )
+from services.learner.game_temperatures import inverse_temperature_of
 from services.learner.ledger import MALFORMED, ActorKey, Ledger, Verdict
 from services.learner.queue import Block, QueuedUnroll, UnrollQueue
 
@@ -78,13 +79,14 @@ class Ingest:
         ledger: Ledger,
         queue: UnrollQueue,
         credit: CreditPool,
-        on_episode: Callable[[EpisodeReport], None],
+        on_episode: Callable[[EpisodeReport, float | None], None],
         on_unrolls: Callable[[int, str | None], None],
         on_refused: Callable[[Refusal], None] = lambda _: None,
     ) -> None:
         """Start without sessions.
 
-        ``on_episode`` gets each finished game once; ``on_unrolls`` the number of each message's unrolls and why they were dropped;
+        ``on_episode`` gets each finished game once, with the 1/tau that its rows say, None where none is of it; ``on_unrolls`` the
+        number of each message's unrolls and why they were dropped;
         ``on_refused`` why a message was not taken, once for each that was not and is not malformed.
         """
         self._run_id = run_id
@@ -97,7 +99,7 @@ class Ingest:
         self._on_episode = on_episode
         self._on_unrolls = on_unrolls
         self._on_refused = on_refused
-        self._frames_per_unroll = layout.unroll_length * action_repeat
+        self._frames_per_unroll = layout.new_steps * action_repeat
         self._sessions: dict[bytes, _Session] = {}
         self._peers: dict[int, bytes] = {}
         """The newest session under each actor index."""
@@ -176,7 +178,7 @@ class Ingest:
         if hello.contract != self._contract:
             return "contract", (
                 f"contract {hello.contract[:12]!a} differs from this learner's {self._contract[:12]!a}: "
-                "env, network, algorithm.unroll_length and algorithm.reward_shaping must be equal"
+                "env, network, algorithm.unroll_length, algorithm.burn_in and algorithm.reward_shaping must be equal"
             )
         if hello.max_unrolls > self._credit.capacity:
             largest = f"messages of {hello.max_unrolls} unrolls never fit the queue of {self._credit.capacity}"
@@ -219,16 +221,18 @@ class Ingest:
             grants = self._credit.on_consumed(message.num_unrolls)
             rejection = Rejected(sequence=message.sequence, reason=error.reason, granted_unrolls=self._credit.granted(peer))
             return [Reply(peer, rejection), *self._announce(grants)]
-        # Booked before it is queued: the training thread may consume it at once.
+        # Looked up and booked before it is queued: the training thread may consume it at once.
+        episodes = [(episode, inverse_temperature_of(block, episode, self._layout.burn_in)) for episode in message.episodes]
         self._ledger.receive(actor, sequence=sequence, generated=generated, num_frames=num_frames)
         self._queue.put(unrolls)
         self._on_unrolls(message.num_unrolls, None)
-        for episode in message.episodes:
-            self._on_episode(episode)
+        for episode, inverse_temperature in episodes:
+            self._on_episode(episode, inverse_temperature)
         return [self._ack(peer, message.sequence)]
 
     def _unrolls(self, block: Block, actor: ActorKey, message: Unrolls) -> list[QueuedUnroll]:
-        num_frames = block.arrays["row_valid"].sum(axis=1, dtype=np.int64) * self._action_repeat
+        # Steps of the burn-in are counted in the unroll that they repeat.
+        num_frames = block.arrays["row_valid"][:, self._layout.burn_in :].sum(axis=1, dtype=np.int64) * self._action_repeat
         if int(num_frames.sum()) != message.num_frames:
             raise MalformedMessage(f"num_frames {message.num_frames}, but its valid rows hold {int(num_frames.sum())}", "array")
         self._check_episodes(message)
@@ -241,7 +245,7 @@ class Ingest:
 
     def _check_episodes(self, message: Unrolls) -> None:
         # Each step of an environment ends one game at most.
-        most = message.num_unrolls * self._layout.unroll_length
+        most = message.num_unrolls * self._layout.new_steps
         if len(message.episodes) > most:
             raise MalformedMessage(f"{len(message.episodes)} episodes in {most} agent steps", "unexpected")
         num_tasks = self._layout.num_tasks

@@ -61,8 +61,8 @@ class IoThread:
         meters.watch_credit(self._credit)
         meters.watch_refusals(self._context.refusals)
         meters.watch_connections(self._router.connections)
-        self.episodes: deque[EpisodeReport] = deque()
-        """Finished games, for the training thread to take from the left."""
+        self.episodes: deque[tuple[EpisodeReport, float | None]] = deque()
+        """Finished games and the 1/tau of each, for the training thread to take from the left."""
         self._ingest = Ingest(
             run_id=settings.name,
             contract=contract,
@@ -71,7 +71,7 @@ class IoThread:
             ledger=ledger,
             queue=queue,
             credit=self._credit,
-            on_episode=self.episodes.append,
+            on_episode=lambda episode, inverse_temperature: self.episodes.append((episode, inverse_temperature)),
             on_unrolls=meters.received,
             on_refused=self._on_refused,
         )

@@ -10,6 +10,7 @@ import torch
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
+from herd.config.tiling import tiling_of
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec
 from herd.process.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.process.signals import StopRequest
+    from services.learner.update import Batch
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it looks at signals and clocks again."""
@@ -87,7 +89,9 @@ class Learner:
         self._update = Update(settings, spec, device, precision)
         self._batches = BatchAssembler(layout, settings, device)
         checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume else None
-        self._statistics, self._ledger, least_lineage = snapshot.restore_counters(checkpoint, spec)
+        self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
+            checkpoint, spec, tiling_of(settings.bandit) if settings.has_bandit else None
+        )
         if checkpoint is not None:
             snapshot.restore(checkpoint, self._update, replay=self._batches.replay)
             self._log.info("resumed", checkpoint=str(checkpoint.path))
@@ -102,6 +106,7 @@ class Learner:
             ledger=self._ledger,
             queue=self._queue,
             statistics=self._statistics,
+            online_unrolls=settings.num_online_unrolls,
         )
         self._files = RunFiles(self._run_dir, self._meters.write_failed)
         self._lineage = self._open_lineage(least_lineage)
@@ -166,34 +171,41 @@ class Learner:
         self._write_report(now - started, now - first_batch_at if first_batch_at else 0.0)
 
     def _step(self, unrolls: list[QueuedUnroll], started: float) -> None:
-        """One update, from queued unrolls to published weights."""
+        """One batch: updates on it, from queued unrolls to published weights."""
         batch = self._batches.assemble(unrolls)
         self._queue.release(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         device_batch = self._update.to_device(batch)
         on_device = time.monotonic()
-        losses = self._update.forward_backward(device_batch)
+        # Between them is no checkpoint, so that frames are consumed with the first and are never trained on once only.
+        for use in range(self._settings.learner.sample_reuse):
+            self._update_on(device_batch, unrolls if use == 0 else [], started, on_device)
+            started = on_device = time.monotonic()
+        if self._credit_bounds_lag:
+            # Only now: an unroll that this credit begins must not begin under the version before.
+            self._io.grant_again(len(unrolls))
+
+    def _update_on(self, batch: Batch, consumed: list[QueuedUnroll], started: float, on_device: float) -> None:
+        """One update; ``consumed`` are the unrolls that no update saw before."""
+        losses = self._update.forward_backward(batch)
         after_backward = time.monotonic()
         rates = self._rates()
         update = self._update.finish(losses, rates)
         after_optimizer = time.monotonic()
 
-        for unroll in unrolls:
+        for unroll in consumed:
             lag = max(0, self._statistics.learner_updates - unroll.policy_version[1])
             self._statistics.record_consumed(unroll.task_id, unroll.num_frames, lag)
             self._meters.consumed(unroll, lag)
-        self._ledger.consume(sum(unroll.num_frames for unroll in unrolls))
-        self._statistics.record_update(update)
+        self._ledger.consume(sum(unroll.num_frames for unroll in consumed))
+        self._statistics.record_update(update, self._settings.num_online_unrolls)
         if self._batches.replay is not None:
             self._meters.replayed(self._settings.num_replayed_unrolls, len(self._batches.replay))
         if not update.is_finite:
             self._log.error("update skipped: the gradient is not finite", learner_updates=self._statistics.learner_updates)
         if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:
             self._publish()
-        if self._credit_bounds_lag:
-            # Only now: an unroll that this credit begins must not begin under the version before.
-            self._io.grant_again(len(unrolls))
         finished = time.monotonic()
         self._meters.updated(
             update,
@@ -206,7 +218,7 @@ class Learner:
 
     def _record_episodes(self) -> None:
         while self._io.episodes:
-            self._meters.episode(self._io.episodes.popleft())
+            self._meters.episode(*self._io.episodes.popleft())
 
     def _is_finished(self, session_seconds: float) -> bool:
         stop = self._settings.stop

@@ -40,9 +40,12 @@ class Meters:
         ledger: Ledger,
         queue: UnrollQueue,
         statistics: RunStatistics,
+        online_unrolls: int = 0,
     ) -> None:
+        """``online_unrolls`` of each update come from the queue."""
         self._telemetry = telemetry
         self._statistics = statistics
+        self._online_unrolls = online_unrolls
         counter, gauge = telemetry.counter, telemetry.gauge
         self._env_frames = counter(names.LEARNER_ENV_FRAMES)
         self._received = counter(names.UNROLLS_RECEIVED)
@@ -74,6 +77,7 @@ class Meters:
             telemetry.read(names.FRAMES_DROPPED, lambda reason=reason: float(ledger.totals().dropped.get(reason, 0)), reason=reason)  # type: ignore[misc]
         telemetry.read(names.QUEUE_DEPTH, lambda: float(len(queue)))
         self._replayed = counter(names.UNROLLS_REPLAYED)
+        self._trained = counter(names.UNROLLS_TRAINED)
         self._replay_unrolls = gauge(names.REPLAY_UNROLLS)
 
     def watch_credit(self, credit: CreditPool) -> None:
@@ -120,10 +124,10 @@ class Meters:
 
     # -- training thread
 
-    def episode(self, episode: EpisodeReport) -> None:
-        """A game ended."""
+    def episode(self, episode: EpisodeReport, inverse_temperature: float | None = None) -> None:
+        """A game ended, played under this 1/tau."""
         task = episode.task_id
-        self._statistics.record_episode(task, episode.episode_return)
+        self._statistics.record_episode(task, episode.episode_return, inverse_temperature)
         self._episodes[task].inc()
         self._episode_steps[task].inc(episode.agent_steps)
         self._recent_lengths[task].append(episode.agent_steps)
@@ -157,6 +161,7 @@ class Meters:
     def updated(self, update: UpdateStatistics, learning_rate: float, **phase_seconds: float) -> None:
         """One update ended."""
         self._updates.inc()
+        self._trained.inc(self._online_unrolls)
         for phase, seconds in phase_seconds.items():
             self._phases[phase].inc(seconds)
         for term, (gauge, cost) in self._losses.items():

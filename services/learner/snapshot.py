@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from herd.config.contract import EnvSpec
     from herd.config.origin import Origin
+    from herd.config.tiling import Tiling
     from services.learner.replay import UnrollReplay
     from services.learner.update import Update
 
@@ -82,18 +83,18 @@ def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
     return store.load_newest(run_dir / CHECKPOINTS, accept)
 
 
-def restore_counters(checkpoint: Checkpoint | None, spec: EnvSpec) -> Restored:
+def restore_counters(checkpoint: Checkpoint | None, spec: EnvSpec, tiling: Tiling | None = None) -> Restored:
     """Counters and accounts of a checkpoint, or of a run that begins.
 
     Raises:
         CheckpointError: its state is not a learner's.
     """
     if checkpoint is None:
-        return Restored(RunStatistics(spec), Ledger(), 1)
+        return Restored(RunStatistics(spec, tiling=tiling), Ledger(), 1)
     state = checkpoint.state
     try:
         ledger = Ledger(LedgerSnapshot.from_json(state["ledger"]))
-        return Restored(RunStatistics(spec, state["statistics"]), ledger, int(state["lineage"]) + 1)
+        return Restored(RunStatistics(spec, state["statistics"], tiling), ledger, int(state["lineage"]) + 1)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _not_a_learners(checkpoint, error) from error
 

@@ -7,8 +7,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from herd.config.tiling import inverse_temperature_of
+
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
+    from herd.config.tiling import Tiling
     from services.learner.ledger import LedgerSnapshot
     from services.learner.update import UpdateStatistics
 
@@ -23,6 +26,8 @@ class TaskStatistics:
     env_frames: int = 0
     episodes: int = 0
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURN_WINDOW))
+    tiles: dict[int, list[float]] = field(default_factory=dict)
+    """By tile of the bandit: games played under its temperatures, and the sum of their returns."""
 
     @property
     def mean_return(self) -> float | None:
@@ -49,7 +54,9 @@ class _Mean:
 class RunStatistics:
     """Cumulative counters (they survive a restart) and the window since the last point of the curve."""
 
-    def __init__(self, spec: EnvSpec, restored: dict[str, Any] | None = None) -> None:
+    def __init__(self, spec: EnvSpec, restored: dict[str, Any] | None = None, tiling: Tiling | None = None) -> None:
+        """``tiling``: of the run's bandit, where it has one."""
+        self._tiling = tiling
         self._action_repeat = spec.action_repeat
         self.tasks = {name: TaskStatistics() for name in spec.task_names}
         self._names = spec.task_names
@@ -61,27 +68,35 @@ class RunStatistics:
         self._lag_window = _Mean()
         self._last_update: UpdateStatistics | None = None
         self._session_frames = 0
+        self._session_unrolls = 0
+        self._session_trained = 0
         if restored is not None:
             self._restore(restored)
 
-    def record_episode(self, task_id: int, episode_return: float) -> None:
+    def record_episode(self, task_id: int, episode_return: float, inverse_temperature: float | None = None) -> None:
         """A finished game; ``episode_return`` raw and undiscounted."""
         task = self.tasks[self._names[task_id]]
         task.episodes += 1
         task.returns.append(episode_return)
         self._recent.append(episode_return)
+        if self._tiling is not None and inverse_temperature is not None and inverse_temperature >= 0.0:
+            tile = task.tiles.setdefault(self._tiling.tile_of(inverse_temperature), [0, 0.0])
+            tile[0] += 1
+            tile[1] += episode_return
 
     def record_consumed(self, task_id: int, num_frames: int, policy_lag: int) -> None:
         """An unroll went through an update; ``policy_lag`` in learner updates."""
         self.env_frames += num_frames
         self._session_frames += num_frames
+        self._session_unrolls += 1
         self.tasks[self._names[task_id]].env_frames += num_frames
         self._lag.add(policy_lag)
         self._lag_window.add(policy_lag)
 
-    def record_update(self, update: UpdateStatistics) -> None:
-        """An update ended."""
+    def record_update(self, update: UpdateStatistics, num_unrolls: int = 0) -> None:
+        """An update ended; ``num_unrolls`` of its batch came from actors."""
         self.learner_updates += 1
+        self._session_trained += num_unrolls
         self._last_update = update
 
     @property
@@ -136,12 +151,14 @@ class RunStatistics:
             "wall_seconds": round(self._wall_seconds_before + session_seconds, 3),
             "frames_per_second": round(self._session_frames / training_seconds, 1) if training_seconds > 0 else 0.0,
             "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum},
+            "sample_reuse": self._session_trained / self._session_unrolls if self._session_unrolls else None,
             "accounting": ledger.report(),
             "episode_return": {"mean_last_100": self.mean_return, "episodes": self.episodes},
             "tasks": {
                 name: {
                     "env_frames": task.env_frames,
                     "episode_return": {"mean_last_100": task.mean_return, "episodes": task.episodes},
+                    **({} if self._tiling is None else {"temperatures": _by_temperature(task, self._tiling)}),
                 }
                 for name, task in self.tasks.items()
             },
@@ -155,7 +172,12 @@ class RunStatistics:
             "wall_seconds": self._wall_seconds_before + session_seconds,
             "recent_returns": list(self._recent),
             "tasks": {
-                name: {"env_frames": task.env_frames, "episodes": task.episodes, "returns": list(task.returns)}
+                name: {
+                    "env_frames": task.env_frames,
+                    "episodes": task.episodes,
+                    "returns": list(task.returns),
+                    "tiles": sorted([tile, *sums] for tile, sums in task.tiles.items()),
+                }
                 for name, task in self.tasks.items()
             },
         }
@@ -176,6 +198,22 @@ class RunStatistics:
             task = self.tasks[name]
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
+            task.tiles = {tile: [games, total] for tile, games, total in saved.get("tiles", [])}
+
+
+def _by_temperature(task: TaskStatistics, tiling: Tiling) -> list[dict[str, Any]]:
+    """Of each tile that a game was played under: its edges as 1/tau, and what the games returned."""
+    edges = tiling.edges()
+    return [
+        {
+            "tile": tile,
+            "inverse_temperature": [inverse_temperature_of(edges[tile]), inverse_temperature_of(edges[tile + 1])],
+            "episodes": games,
+            "return_sum": total,
+            "mean_return": total / games,
+        }
+        for tile, (games, total) in sorted(task.tiles.items())
+    ]
 
 
 def _finite(value: float) -> float | None:

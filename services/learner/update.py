@@ -74,7 +74,7 @@ class Update:
     def forward_backward(self, batch: Batch) -> Losses:
         """Accumulate the gradient of the whole batch in micro-batches of b unrolls."""
         self.optimizer.zero_grad(set_to_none=True)
-        num_valid = batch["row_valid"].sum().clamp(min=1)
+        num_valid = batch["row_valid"][:, self._algorithm.burn_in :].sum().clamp(min=1)
         # Losses are sums, so those of the parts add up to the whole's.
         losses = torch.zeros(len(Losses._fields), device=self._device)
         for start in range(0, len(batch["actions"]), self._micro_batch_size):
@@ -129,24 +129,37 @@ class Update:
         last_actions = torch.cat([unrolls["last_action"].long().unsqueeze(0), actions]).masked_fill(core_reset, NO_ACTION)
         last_rewards = torch.cat([first_reward.unsqueeze(0), rewards]).masked_fill(core_reset, 0.0)
         num_unrolls = core_reset.shape[1]
+        frames = restack(unrolls.get("history_frames", unrolls["frames"][:, :0]), unrolls["frames"], unrolls["game_reset"])
+        instructions = unrolls["instructions"].transpose(0, 1).long() if "instructions" in unrolls else None
+        core_state = unrolls.get("initial_core_state", self.agent.initial_core_state(num_unrolls))
+        burn_in = self._algorithm.burn_in
+        if burn_in:
+            head = slice(0, burn_in)
+            with torch.no_grad():
+                warm_up = (frames[head], core_reset[head], core_state, last_actions[head], last_rewards[head])
+                _, core_state = self.agent(*warm_up, None if instructions is None else instructions[head])
+        rows = slice(burn_in, None)
         output, _ = self.agent(
-            restack(unrolls.get("history_frames", unrolls["frames"][:, :0]), unrolls["frames"], unrolls["game_reset"]),
-            core_reset,
-            unrolls.get("initial_core_state", self.agent.initial_core_state(num_unrolls)),
-            last_actions,
-            last_rewards,
-            unrolls["instructions"].transpose(0, 1).long() if "instructions" in unrolls else None,
+            frames[rows],
+            core_reset[rows],
+            core_state,
+            last_actions[rows],
+            last_rewards[rows],
+            None if instructions is None else instructions[rows],
         )
+        actions, rewards = actions[rows], rewards[rows]
+        behaviour_logits = unrolls["behaviour_logits"].transpose(0, 1)[rows]
+        terminated, row_valid = unrolls["terminated"].t()[rows], unrolls["row_valid"].t()[rows]
         if self._algorithm.loss == "dice":
             return dice_loss(
                 advantages=output.policy_logits,
                 values=output.values,
-                behaviour_logits=unrolls["behaviour_logits"].transpose(0, 1),
-                inverse_temperature=unrolls["inverse_temperature"].t(),
+                behaviour_logits=behaviour_logits,
+                inverse_temperature=unrolls["inverse_temperature"].t()[rows],
                 actions=actions,
                 rewards=rewards,
-                terminated=unrolls["terminated"].t(),
-                row_valid=unrolls["row_valid"].t(),
+                terminated=terminated,
+                row_valid=row_valid,
                 discount=self._algorithm.discount,
                 algorithm=self._algorithm,
                 normaliser=num_valid,
@@ -154,11 +167,11 @@ class Update:
         return actor_critic_loss(
             target_logits=output.policy_logits[:-1],
             values=output.values,
-            behaviour_logits=unrolls["behaviour_logits"].transpose(0, 1),
+            behaviour_logits=behaviour_logits,
             actions=actions,
             rewards=rewards,
-            terminated=unrolls["terminated"].t(),
-            row_valid=unrolls["row_valid"].t(),
+            terminated=terminated,
+            row_valid=row_valid,
             discount=self._algorithm.discount,
             algorithm=self._algorithm,
             normaliser=num_valid,

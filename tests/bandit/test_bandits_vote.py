@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from herd.config.tiling import Tiling, inverse_temperature_of, x_of
 from services.bandit import bandits_vote
-from services.bandit.bandits_vote import BanditsVote, Tiling, ensemble_of, inverse_temperature_of, new_ensemble, x_of
+from services.bandit.bandits_vote import BanditsVote, ensemble_of, new_ensemble
 from tests.oracles import bandits_vote as oracle
 
 PAPER = Tiling(accuracy=0.1, min_inverse_temperature=0.0, max_inverse_temperature=50.0)

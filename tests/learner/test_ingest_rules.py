@@ -48,7 +48,7 @@ class Learner:
             ledger=self.ledger,
             queue=self.queue,
             credit=self.credit,
-            on_episode=self.episodes.append,
+            on_episode=lambda episode, _: self.episodes.append(episode),
             on_unrolls=lambda num_unrolls, reason: self.reported.append((num_unrolls, reason)),
         )
 

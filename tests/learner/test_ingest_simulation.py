@@ -130,7 +130,7 @@ class Simulation(RuleBasedStateMachine):
             ledger=ledger,
             queue=self.queue,
             credit=self.credit,
-            on_episode=lambda _: None,
+            on_episode=lambda *_: None,
             on_unrolls=lambda *_: None,
         )
 

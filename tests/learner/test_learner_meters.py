@@ -44,6 +44,7 @@ def test_the_terms_of_the_loss_add_up_to_the_total(telemetry: Telemetry, meters:
         '{term="policy"}': 3.0,
         '{term="value"}': 2.0,
         '{term="entropy"}': pytest.approx(-0.015),
+        '{term="q"}': 0.0,
     }
     assert terms.pop('{term="total"}') == pytest.approx(sum(terms.values()))
     assert exported(telemetry, names.ENTROPY.name) == {"": 1.5}  # nats, without its cost

@@ -58,6 +58,7 @@ def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
         "loss_total": 1.0,
         "loss_policy": 2.0,
         "loss_value": 3.0,
+        "loss_q": 0.0,
         "entropy": 4.0,
         "mean_rho": 0.5,
         "gradient_norm": 7.0,
