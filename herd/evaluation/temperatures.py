@@ -32,7 +32,8 @@ class BestTemperatures:
     def draw(self, task_ids: NDArray[np.int32], generator: np.random.Generator) -> NDArray[np.float32]:
         """1/tau for games of ``task_ids`` [N], uniform within the tile in x = log(1 + 1/tau), as the bandit draws."""
         low, high = np.log1p(np.array([self.bounds[task_id] for task_id in task_ids], np.float64).reshape(-1, 2)).T
-        return np.expm1(generator.uniform(low, high)).astype(np.float32)
+        drawn: NDArray[np.float32] = np.expm1(generator.uniform(low, high)).astype(np.float32)
+        return drawn
 
 
 class GamesTemperatures:

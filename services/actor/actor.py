@@ -205,7 +205,7 @@ class Actor:
         """Let the learner acknowledge what is under way, then close everything."""
         self._telemetry.set_ready(False, "stopping")
         self._client.drain(DRAIN_SECONDS)
-        self._temperatures.close()
+        self._temperatures.close(self._first_slot // self._num_environments)
         self._client.close()
         self._weights.close()
         if self._lease is not None:

@@ -5,10 +5,14 @@ E environments.
 
 from __future__ import annotations
 
+import json
+import secrets
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.config.tiling import tiling_of
+from herd.process.files import replace_file
 from herd.telemetry.logs import get_logger, warn_limited
 from herd.wire.bandit_client import BanditClient
 
@@ -30,6 +34,9 @@ class GameTemperatures:
 
     def __init__(self, context: Context, settings: RunSettings, *, contract: str, task_ids: NDArray[np.int32], first_slot: int) -> None:
         self._client: BanditClient | None = None
+        self._settings = settings
+        self._tiling = tiling_of(settings.bandit)
+        self._account: dict[tuple[int, int], list[float]] = {}
         self._num_environments = len(task_ids)
         if settings.has_bandit:
             self._client = BanditClient(
@@ -76,6 +83,10 @@ class GameTemperatures:
         if self._client is None:
             return
         for game in games:
+            tile = self._tiling.tile_of(float(self._client.inverse_temperatures[game.environment]))
+            sums = self._account.setdefault((game.task_id, tile), [0, 0.0])
+            sums[0] += 1
+            sums[1] += game.episode_return
             self._client.finish(
                 game.environment,
                 episode_id=episode_id(game.environment),
@@ -84,10 +95,22 @@ class GameTemperatures:
             )
         self._client.poll()
 
-    def close(self) -> None:
-        """Let the bandit count what it was not told yet, a second at most."""
+    def close(self, index: int) -> None:
+        """Let the bandit count what it was not told yet, a second at most, and leave this actor's own account of its games.
+
+        RUN/bandit/actors/<index>-<random>.json: [task_id, tile, games, sum of returns] of each tile; ``uncounted`` games are in it
+        that the bandit may not have counted.
+        """
         if self._client is None:
             return
         if not self._client.drain(DRAIN_SECONDS):
             get_logger().warning("the bandit did not count the last games", waiting=self._client.num_waiting)
+        uncounted = self._client.num_dropped + self._client.num_waiting
+        account = {"uncounted": uncounted, "games": sorted([*key, *sums] for key, sums in self._account.items())}
+        folder = self._settings.directory / "bandit" / "actors"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(folder / f"{index}-{secrets.token_hex(8)}.json", json.dumps(account) + "\n")
+        except OSError as error:
+            get_logger().warning("the account of games could not be written", reason=error.strerror or str(error))
         self._client.close()

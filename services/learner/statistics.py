@@ -176,7 +176,7 @@ class RunStatistics:
                     "env_frames": task.env_frames,
                     "episodes": task.episodes,
                     "returns": list(task.returns),
-                    "tiles": sorted([tile, *sums] for tile, sums in task.tiles.items()),
+                    "tiles": _tiles(task),
                 }
                 for name, task in self.tasks.items()
             },
@@ -199,6 +199,10 @@ class RunStatistics:
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
             task.tiles = {tile: [games, total] for tile, games, total in saved.get("tiles", [])}
+
+
+def _tiles(task: TaskStatistics) -> list[list[float]]:
+    return sorted([tile, *sums] for tile, sums in task.tiles.items())
 
 
 def _by_temperature(task: TaskStatistics, tiling: Tiling) -> list[dict[str, Any]]:

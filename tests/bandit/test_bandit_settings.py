@@ -6,7 +6,8 @@ from pydantic import ValidationError
 from herd.config.keys import find_key
 from herd.config.loading import load_settings
 from herd.config.settings import BanditSettings
-from services.bandit.population import new_bandits, tiling_of
+from herd.config.tiling import tiling_of
+from services.bandit.population import new_bandits
 
 
 def test_the_defaults_are_those_of_table_5() -> None:

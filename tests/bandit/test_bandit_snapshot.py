@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from herd.config.settings import BanditSettings
+from herd.config.tiling import tiling_of
 from services.bandit import snapshot
-from services.bandit.population import TaskBandits, new_bandits, tiling_of
+from services.bandit.population import TaskBandits, new_bandits
 from services.bandit.snapshot import ForeignSnapshotError, Restored, SnapshotError
 from services.bandit.window import RequestWindow
 from tests.failing_disks import no_space_beyond

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.loading import dump_settings, load_settings
+from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.envs.make import environment_spec
 
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
@@ -14,7 +14,17 @@ EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 
 def test_the_shipped_files_are_found() -> None:
     names = {file.stem for file in EXPERIMENTS}
-    assert {"catch", "breakout", "pong", "atari-shallow", "atari-deep", "atari-deep-lstm"} <= names
+    assert {
+        "catch",
+        "breakout",
+        "pong",
+        "atari-shallow",
+        "atari-deep",
+        "atari-deep-lstm",
+        "dice-atari",
+        "dice-quick",
+        "dice-catch",
+    } <= names
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
@@ -44,3 +54,50 @@ def test_the_papers_experts_have_table_g1(name: str) -> None:
     assert (optimizer.schedule, optimizer.schedule_env_frames, settings.stop.env_frames) == ("linear", 200_000_000, 200_000_000)
     assert (env.action_repeat, env.frame_stack, env.action_set, env.noop_max, env.life_loss_ends_episode) == (4, 4, "minimal", 30, True)
     assert settings.network.torso == {"atari-shallow": "nature", "atari-deep": "deep"}[name]
+
+
+def test_dice_atari_has_table_5() -> None:
+    settings = load_settings([next(file for file in EXPERIMENTS if file.stem == "dice-atari")], [], {})
+    env, algorithm, optimizer, bandit = settings.env, settings.algorithm, settings.optimizer, settings.bandit
+    assert (env.frame_height, env.frame_width, env.grayscale, env.action_repeat, env.frame_stack) == (84, 84, True, 4, 4)
+    assert (env.action_set, env.life_loss_ends_episode, env.noop_max, settings.stop.env_frames) == ("full", False, 30, 200_000_000)
+    assert (settings.learner.sample_reuse, settings.actor.count * settings.actor.environments) == (2, 160)
+    assert (algorithm.reward_shaping, algorithm.burn_in, algorithm.unroll_length, algorithm.discount) == ("log_asymmetric", 40, 80, 0.997)
+    assert settings.learner.batch_size == 64
+    assert (algorithm.baseline_cost, algorithm.q_cost, algorithm.policy_cost, algorithm.dice_ablation) == (1.0, 10.0, 10.0, "dice")
+    assert (algorithm.clip_c_threshold, algorithm.clip_rho_threshold, algorithm.clip_pg_rho_threshold) == (1.05, 1.05, 1.05)
+    assert (settings.network.torso, settings.network.core, settings.network.core_size) == ("deep", "lstm", 256)
+    assert (optimizer.kind, optimizer.weight_decay, optimizer.learning_rate, optimizer.warmup_updates) == ("adamw", 0.01, 5e-4, 4000)
+    assert (optimizer.schedule, optimizer.beta1, optimizer.beta2, optimizer.epsilon) == ("linear", 0.9, 0.98, 1e-6)
+    # The schedules end with the run.
+    assert optimizer.schedule_updates == settings.stop.env_frames * 2 // (4 * 64 * 80)
+    assert (optimizer.max_gradient_norm, settings.learner.publish_interval_updates, settings.actor.pull_interval_steps) == (50.0, 25, 64)
+    assert (bandit.bandits, bandit.learning_rates, bandit.tile_widths, bandit.candidates) == (7, (0.05, 0.1, 0.2), (1, 2, 3), 7)
+    assert (bandit.ucb_scale, bandit.min_inverse_temperature, bandit.max_inverse_temperature) == (1.0, 0.0, 50.0)
+
+
+def test_one_setting_decides_what_the_bandit_does() -> None:
+    dice = ["--algorithm.loss", "dice", "--network.head", "dueling", "--algorithm.dice_ablation"]
+    found = {name: load_settings([], [*dice, name], {}) for name in ("dice", "baseline", "random", "entropy")}
+    assert {name: (one.has_bandit, one.bandit_learns) for name, one in found.items() if name != "baseline"} == {
+        "dice": (True, True),
+        "random": (True, False),
+        "entropy": (True, True),
+    }
+    assert not found["baseline"].has_bandit
+    assert not load_settings([], [], {}).has_bandit
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--algorithm.loss", "dice"], "dice and dueling go together"),
+        (["--network.head", "dueling"], "dice and dueling go together"),
+        (["--algorithm.burn_in", "5"], "needs network.core lstm"),
+        (["--algorithm.burn_in", "21", "--network.core", "lstm"], "must not exceed unroll_length 20"),
+        (["--optimizer.kind", "adamw", "--optimizer.schedule_updates", "4000"], "must be below schedule_updates 4000"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_sentence(words: list[str], reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        load_settings([], words, {})
