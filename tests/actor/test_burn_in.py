@@ -1,0 +1,118 @@
+"""Unrolls that begin by repeating the end of the one before, from the actor's arrays to the learner's count of frames."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from herd.algorithms import actor_critic
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec, make_environments
+from herd.wire.run_layout import run_layout
+from services.actor.policy import Policy
+from services.actor.unroll import STEP_FIELDS, UnrollBuilder
+from services.learner.update import Update
+
+BURN_IN, LENGTH, NUM_ENVIRONMENTS = 3, 7, 3
+SETTINGS = RunSettings.model_validate(
+    {
+        "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "frame_stack": 2, "action_repeat": 1},
+        "network": {"torso": "mlp", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
+        "algorithm": {"unroll_length": LENGTH, "burn_in": BURN_IN},
+        "actor": {"environments": NUM_ENVIRONMENTS},
+        "learner": {"batch_size": NUM_ENVIRONMENTS, "queue_batches": 4, "micro_batch_size": 2},
+    }
+)
+SPEC = environment_spec(SETTINGS.env)
+LAYOUT = run_layout(SETTINGS, SPEC)
+Unroll = dict[str, NDArray[Any]]
+
+
+def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Update, list[Unroll], int]:
+    """Unrolls of one policy, and the steps that were valid while they were played."""
+    torch.manual_seed(0)
+    update = Update(SETTINGS, SPEC, torch.device("cpu"), torch.float32)
+    assert update.agent.policy_head is not None
+    with torch.no_grad():
+        update.agent.policy_head.weight.mul_(300.0)
+    policy = Policy(SETTINGS, SPEC, num_environments=NUM_ENVIRONMENTS, precision=torch.float32, seed=5)
+    policy.load(update.agent.state_dict())
+    environments = make_environments(SETTINGS.env, num_environments=NUM_ENVIRONMENTS, first_slot=0, seed=3, num_threads=1)
+    builder = UnrollBuilder(LAYOUT, task_ids=environments.task_ids, first_slot=0)
+    observation = environments.reset()
+    arrays, unrolls, num_valid = LAYOUT.allocate(NUM_ENVIRONMENTS), [], 0
+    for number in range(num_unrolls):
+        builder.begin(arrays if same_arrays else LAYOUT.allocate(NUM_ENVIRONMENTS), observation, policy.core_state, (1, number))
+        for _ in range(LAYOUT.new_steps):
+            builder.mark(observation, policy.core_state)
+            actions, logits = policy.act(observation, builder.core_reset, builder.last_actions, builder.last_rewards)
+            transition = environments.step(actions)
+            builder.add(actions, logits, 0.5 + number, transition)
+            observation = transition.observation
+            num_valid += int(transition.valid.sum())
+        finished = builder.finish((1, number))
+        unrolls.append({name: array.copy() for name, array in finished.items()})
+    environments.close()
+    return update, unrolls, num_valid
+
+
+def test_the_burn_in_repeats_the_end_of_the_unroll_before() -> None:
+    assert (LAYOUT.unroll_length, LAYOUT.new_steps) == (BURN_IN + LENGTH, LENGTH)
+    _, unrolls, _ = _played(6)
+    for before, after in zip(unrolls, unrolls[1:], strict=False):
+        for name in STEP_FIELDS:
+            if name in after:
+                # And of what is known of rows, one more: the first new step acts on it.
+                rows = BURN_IN + (1 if after[name].shape[1] == LAYOUT.unroll_length + 1 else 0)
+                np.testing.assert_array_equal(after[name][:, :rows], before[name][:, before[name].shape[1] - rows :], err_msg=name)
+        assert (after["policy_version"][:, 0] == [1, after["policy_version"][0, 1, 1]]).all()  # of its own steps
+
+
+def test_every_valid_step_is_trained_on_in_one_unroll() -> None:
+    _, unrolls, num_valid = _played(6)
+    assert sum(int(unroll["row_valid"][:, BURN_IN:].sum()) for unroll in unrolls) == num_valid
+    # Nothing comes before an actor's first step.
+    assert not unrolls[0]["row_valid"][:, :BURN_IN].any()
+    assert unrolls[0]["core_reset"][:, : BURN_IN + 1].all()
+
+
+def test_arrays_that_are_used_again_change_nothing() -> None:
+    _, apart, _ = _played(5)
+    _, again, _ = _played(5, same_arrays=True)
+    for one, other in zip(apart, again, strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_the_learner_finds_the_actors_policy_after_the_burn_in_and_counts_its_rows_only() -> None:
+    update, unrolls, _ = _played(8)
+    for unroll in unrolls:
+        batch = {name: torch.from_numpy(array) for name, array in unroll.items()}
+        with mock.patch("services.learner.update.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+            losses = update.forward_backward(batch)
+        assert losses.mean_rho == pytest.approx(1.0, abs=1e-4)
+        for call in loss.call_args_list:
+            assert call.kwargs["actions"].shape[0] == LENGTH
+            torch.testing.assert_close(
+                call.kwargs["target_logits"].detach(), call.kwargs["behaviour_logits"], rtol=1e-4, atol=1e-4
+            )
+
+
+@pytest.mark.parametrize("field", ["initial_core_state", "last_action", "core_reset"])
+def test_the_state_before_the_burn_in_reaches_the_rows_after_it(field: str) -> None:
+    update, unrolls, _ = _played(8)
+    changed = 0
+    for unroll in unrolls[1:]:
+        batch = {name: torch.from_numpy(array.copy()) for name, array in unroll.items()}
+        # The environment whose burn-in starts no game: there the state before it matters.
+        going_on = ~batch["core_reset"][:, : BURN_IN + 1].any(dim=1)
+        expected = update.forward_backward(batch)
+        wrong = batch[field]
+        batch[field] = ~wrong if wrong.dtype == torch.bool else (wrong + 1) % 3 if wrong.dtype == torch.int32 else wrong + 1.0
+        changed += bool(going_on.any()) and update.forward_backward(batch) != expected
+    assert changed > 0

@@ -1,0 +1,91 @@
+"""DiCE in real processes: the bandit hands out temperatures, is killed, and every game is accounted for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.whole_runs import CATCH, Process, herd, pid_of, read_points, read_report, until
+
+DICE = CATCH.replace("catch", "dice-catch")
+Account = dict[int, tuple[int, float]]
+"""By tile: games, and the sum of their returns."""
+
+
+def _bandit(run_dir: Path) -> dict[str, Any]:
+    (bandit,) = json.loads((run_dir / "bandit" / "state.json").read_text())["state"]["bandits"]
+    return bandit
+
+
+def _bandits_account(run_dir: Path) -> Account:
+    bandit = _bandit(run_dir)
+    return {tile: (games, bandit["return_sums"][tile]) for tile, games in enumerate(bandit["reports"]) if games}
+
+
+def _actors_account(run_dir: Path) -> tuple[Account, int]:
+    games: Counter[int] = Counter()
+    returns: Counter[int] = Counter()
+    uncounted = 0
+    for file in (run_dir / "bandit" / "actors").glob("*.json"):
+        account = json.loads(file.read_text())
+        uncounted += account["uncounted"]
+        for _, tile, number, total in account["games"]:
+            games[tile] += number
+            returns[tile] += total
+    return {tile: (games[tile], float(returns[tile])) for tile in games}, uncounted
+
+
+def _learners_account(run_dir: Path) -> Account:
+    tiles = read_report(run_dir)["tasks"]["catch"]["temperatures"]
+    return {one["tile"]: (one["episodes"], one["return_sum"]) for one in tiles}
+
+
+@pytest.mark.timeout(400)
+def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Path) -> None:
+    run_dir = tmp_path / "dice"
+    words = ("train", DICE, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null")
+    quick = ("--learner.log_interval_seconds", "0.5", "--bandit.snapshot_interval_seconds", "1", "--actor.bandit_timeout_seconds", "0.2")
+    # Long games, few at once: while the bandit is away their reports wait, and no more of them than may.
+    long = ("--env.frame_height", "40", "--actor.environments", "8", "--learner.batch_size", "8")
+    with Process(tmp_path / "out", "herd.cli.main", *words, *quick, *long) as run:
+
+        def frames() -> int:
+            points = read_points(run_dir)
+            return int(points[-1]["env_frames"]) if points else 0
+
+        until(lambda: frames() > 10_000, "learning begins")
+        before = pid_of(run_dir, "bandit-0")
+        assert before is not None
+        # An orderly end, so that what it counted is on disk: the accounts must agree to the last game.
+        os.kill(before, signal.SIGTERM)
+        at_the_kill = frames()
+        until(lambda: frames() > at_the_kill + 5_000, "learning goes on")
+        until(lambda: pid_of(run_dir, "bandit-0") != before, "the bandit is started again")
+        again = frames()
+        until(lambda: frames() > again + 10_000, "learning goes on with the next bandit")
+        assert run.is_running(), run.output
+        assert run.stop() == 0, run.output
+
+    bandits = _bandits_account(run_dir)
+    actors, uncounted = _actors_account(run_dir)
+    assert uncounted == 0
+    assert actors == bandits
+    assert len(bandits) >= 10  # temperatures, not one
+    # The learner knows of the games whose unrolls it took: all but those of the last, unfinished unrolls.
+    learner = _learners_account(run_dir)
+    report = read_report(run_dir)
+    assert sum(games for games, _ in learner.values()) == report["episode_return"]["episodes"]
+    assert all(games <= bandits[tile][0] for tile, (games, _) in learner.items())
+    missing = sum(games for games, _ in bandits.values()) - report["episode_return"]["episodes"]
+    assert 0 <= missing <= 2 * 8  # games of two messages at most
+
+    evaluated = herd("evaluate", run_dir, "--episodes", "20", "--json")
+    assert evaluated.returncode == 0, evaluated.stderr
+    watched = herd("watch", run_dir, "--output", tmp_path / "game.gif")
+    assert watched.returncode == 0, watched.stderr
