@@ -98,9 +98,7 @@ def test_the_learner_finds_the_actors_policy_after_the_burn_in_and_counts_its_ro
         assert losses.mean_rho == pytest.approx(1.0, abs=1e-4)
         for call in loss.call_args_list:
             assert call.kwargs["actions"].shape[0] == LENGTH
-            torch.testing.assert_close(
-                call.kwargs["target_logits"].detach(), call.kwargs["behaviour_logits"], rtol=1e-4, atol=1e-4
-            )
+            torch.testing.assert_close(call.kwargs["target_logits"].detach(), call.kwargs["behaviour_logits"], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("field", ["initial_core_state", "last_action", "core_reset"])

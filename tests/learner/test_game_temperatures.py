@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from herd.config.contract import EnvSpec
+from herd.config.settings import BanditSettings
+from herd.config.tiling import tiling_of
+from herd.wire.layout import UnrollLayout
+from herd.wire.messages import EpisodeReport
+from services.learner.game_temperatures import inverse_temperature_of
+from services.learner.ledger import LedgerSnapshot
+from services.learner.queue import Block
+from services.learner.statistics import RunStatistics
+
+SPEC = EnvSpec(task_names=("pong",), frame_shape=(2, 2, 1), frame_stack=1, num_actions=3, action_repeat=4, instruction_length=0)
+
+
+def _episode(slot: int, number: int) -> EpisodeReport:
+    return EpisodeReport(task_id=0, environment_slot=slot, episode_id=number, episode_return=1.0, agent_steps=3)
+
+
+@pytest.mark.parametrize("burn_in", [0, 2])
+def test_a_finished_games_temperature_is_that_of_its_rows(burn_in: int) -> None:
+    layout = UnrollLayout(unroll_length=6 + burn_in, burn_in=burn_in, frame_stack=1, frame_shape=(2, 2, 1), num_actions=3)
+    arrays = layout.allocate(2)
+    arrays["environment_slot"][...] = [40, 41]
+    arrays["episode_id"][...] = [7, 3]
+    arrays["game_reset"][0, burn_in + 2] = arrays["game_reset"][0, burn_in + 5] = True
+    arrays["game_reset"][:, : burn_in + 1] = True  # of games before, and of the one that `episode_id` counts already
+    arrays["inverse_temperature"][0, burn_in:] = [0.5, 0.5, 20.0, 20.0, 20.0, 0.0]
+    arrays["inverse_temperature"][1, burn_in:] = 3.0
+    arrays["inverse_temperature"][:, :burn_in] = 9.0
+    block = Block(arrays, 2)
+    found = [inverse_temperature_of(block, _episode(40, number), burn_in) for number in (6, 7, 8, 9, 10)]
+    assert found == [None, 0.5, 20.0, 0.0, None]
+    assert inverse_temperature_of(block, _episode(41, 3), burn_in) == 3.0
+    assert inverse_temperature_of(block, _episode(42, 3), burn_in) is None
+
+
+def test_the_report_holds_returns_by_temperature_and_a_restart_keeps_them() -> None:
+    tiling = tiling_of(BanditSettings())
+    statistics = RunStatistics(SPEC, tiling=tiling)
+    for inverse, episode_return in ((0.0, 1.0), (0.05, 2.0), (50.0, -4.0), (None, 9.0)):
+        statistics.record_episode(0, episode_return, inverse)
+    statistics = RunStatistics(SPEC, statistics.as_json(1.0), tiling)
+    report = statistics.report(LedgerSnapshot(), session_seconds=1.0, training_seconds=1.0)
+    low, high = report["tasks"]["pong"]["temperatures"]
+    assert (low["tile"], low["episodes"], low["return_sum"], low["mean_return"]) == (0, 2, 3.0, 1.5)
+    assert low["inverse_temperature"] == pytest.approx([0.0, np.expm1(0.1)])
+    assert (high["tile"], high["episodes"], high["mean_return"]) == (tiling.num_tiles - 1, 1, -4.0)
+    assert high["inverse_temperature"][1] == pytest.approx(50.0)
+
+
+def test_how_often_samples_were_used_is_reported() -> None:
+    statistics = RunStatistics(SPEC)
+    for _ in range(4):
+        statistics.record_consumed(0, 80, 1)
+    statistics._session_trained += 8  # two updates on these four
+    assert statistics.report(LedgerSnapshot(), session_seconds=1.0, training_seconds=1.0)["sample_reuse"] == 2.0
