@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -64,7 +65,7 @@ def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Update, lis
 def test_the_burn_in_repeats_the_end_of_the_unroll_before() -> None:
     assert (LAYOUT.unroll_length, LAYOUT.new_steps) == (BURN_IN + LENGTH, LENGTH)
     _, unrolls, _ = _played(6)
-    for before, after in zip(unrolls, unrolls[1:], strict=False):
+    for before, after in pairwise(unrolls):
         for name in STEP_FIELDS:
             if name in after:
                 # And of what is known of rows, one more: the first new step acts on it.
