@@ -98,7 +98,7 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
     layout = run_layout(settings, spec)
     num_unrolls = settings.actor.environments
     arrays = synthetic_unrolls(layout, num_unrolls, seed=settings.seed)
-    agent_steps = num_unrolls * layout.unroll_length
+    agent_steps = num_unrolls * layout.new_steps
     context = new_context(settings.security)
     learner = LearnerEnd(context, layout, num_unrolls=num_unrolls)
     client = UnrollClient(

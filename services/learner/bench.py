@@ -50,7 +50,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
     ]
     if device.type == "cuda":
         batches = [{name: tensor.pin_memory() for name, tensor in batch.items()} for batch in batches]
-    agent_steps = settings.num_online_unrolls * layout.unroll_length
+    agent_steps = settings.num_online_unrolls * layout.new_steps
     upcoming = itertools.cycle(batches)
 
     def step() -> int:
