@@ -189,7 +189,7 @@ def test_a_message_that_never_ends_is_cut_off_and_its_memory_given_back(context:
         before = psutil.Process().memory_info().rss
         frame = b"\x03" + struct.pack(">Q", MEBIBYTE) + bytes(MEBIBYTE)
         # Ends: what a machine can send until the server looks, and not a message's worth more.
-        with pytest.raises(OSError, match=r"reset|[Bb]roken"):
+        with pytest.raises(OSError, match=r"reset|[Bb]roken"):  # noqa: PT012 - which of the sends fails depends on the kernel
             while True:
                 peer.sendall(frame)
                 router.receive()
