@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 PATIENCE_SECONDS = 20.0
+COMMANDS = (b"\x09SUBSCRIBE", b"\x06CANCEL", b"\x05ERROR\xff", b"\x05READY", b"\xff", b"")
 
 
 def connect(port: int) -> socket.socket | None:
@@ -49,6 +50,51 @@ def shake_hands(port: int, identity: bytes) -> socket.socket | None:
     return peer
 
 
+def frame(flags: int, body: bytes) -> bytes:
+    """One ZMTP frame."""
+    return bytes([flags, len(body)]) + body if len(body) < 256 else bytes([flags | 2]) + struct.pack(">Q", len(body)) + body
+
+
+def zmtp_property(name: bytes, value: bytes) -> bytes:
+    """One property of a READY command."""
+    return bytes([len(name)]) + name + struct.pack(">I", len(value)) + value
+
+
+def odd_ready(random: Random) -> bytes:
+    """A READY command that no client of ours sends."""
+    odd = [
+        zmtp_property(b"Socket-Type", random.choice([b"DEALER", b"DEALER", b"ROUTER", b"PUB", b"", random.randbytes(9)])),
+        zmtp_property(b"Identity", random.choice([b"", b"\0" + random.randbytes(4), random.randbytes(random.randrange(400)), b"same"])),
+        zmtp_property(b"X-Herd-Peer", random.choice([b"", b"\xff\xfe", b"a\0b", b"x" * 5000, b"actor/900/384", random.randbytes(20)])),
+        zmtp_property(b"User-Id", b"somebody"),
+        zmtp_property(random.randbytes(random.randrange(10)), random.randbytes(random.randrange(30))),
+    ]
+    random.shuffle(odd)
+    body = b"\x05READY" + b"".join(odd[: random.randrange(len(odd) + 1)])
+    return frame(4, body[: random.randrange(len(body))] if random.random() < 0.2 else body)
+
+
+def odd_frames(random: Random) -> bytes:
+    """Frames and commands that keep to ZMTP, or nearly."""
+    return b"".join(
+        random.choice(
+            [
+                frame(random.randrange(256), random.randbytes(random.randrange(40))),
+                frame(4, b"\x04PING" + random.randbytes(random.randrange(40))),
+                frame(4, b"\x04PONG" + random.randbytes(random.randrange(40))),
+                frame(
+                    4, random.choice([b"\x09SUBSCRIBE", b"\x06CANCEL", b"\x05ERROR\xff", b"\x05READY", b"\xff", b""]) + random.randbytes(3)
+                ),
+                frame(0, random.randbytes(random.randrange(300))),
+                frame(1, random.randbytes(random.randrange(300))),
+                frame(0, b"") * random.randrange(100),
+                b"\x02" + struct.pack(">Q", random.choice([0, 2**63, 2**64 - 1, 1 << 20])),
+            ]
+        )
+        for _ in range(random.randrange(1, 30))
+    )
+
+
 def garbage(random: Random) -> bytes:
     """What somebody sends who speaks another protocol, or ours badly."""
     return random.choice(
@@ -59,12 +105,13 @@ def garbage(random: Random) -> bytes:
             b"*1\r\n$4\r\nPING\r\n",  # Redis
             random.randbytes(random.randrange(1, 500)),
             b"\xff" + random.randbytes(300),
+            b"\xff" + bytes(7) + b"\x01\x7f" + bytes([random.randrange(4)]) + random.randbytes(60),  # ZMTP of every age
+            bytes([random.randrange(1, 20), 0]) + random.randbytes(40),  # the first ZMTP had no greeting
             GREETING[:-32] + b"\1" + bytes(31) + random.randbytes(100),
             GREETING.replace(b"NULL", b"PLAI") + random.randbytes(20),
             GREETING.replace(b"NULL\0", b"CURVE") + random.randbytes(200),
-            GREETING + b"\x04\xff" + random.randbytes(100),
             GREETING[: random.randrange(1, 64)],
-            GREETING + b"\x02" + struct.pack(">Q", 2**63 - 1),  # a frame of 8 EiB
+            GREETING + odd_ready(random) + odd_frames(random),
             b"",
         ]
     )
@@ -80,12 +127,27 @@ def talk_nonsense(port: int, random: Random, number: int) -> int:
         accepted += 1
         held.append(peer)
         with contextlib.suppress(OSError):
-            peer.sendall(garbage(random))
+            if random.random() < 0.4:
+                # Through the handshake, mostly: what comes before the server's READY would end it.
+                peer.sendall(GREETING + odd_ready(random))
+                peer.settimeout(0.05)
+                while (answer := peer.recv(1000)) and b"READY" not in answer:
+                    pass
+                peer.sendall(odd_frames(random))
+            else:
+                peer.sendall(garbage(random))
         if len(held) > 64:
-            held.pop(random.randrange(len(held))).close()
+            leave(held.pop(random.randrange(len(held))), random)
     for peer in held:
-        peer.close()
+        leave(peer, random)
     return accepted
+
+
+def leave(peer: socket.socket, random: Random) -> None:
+    """Hang up, in order or with a reset."""
+    if random.random() < 0.5:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
 
 
 def announce_too_much(port: int, number: int) -> int:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from benchmarks.soak.proxied_run import ProxiedRun
 
-KindName = Literal["kill", "stop", "stop_long", "cut", "stall", "slow", "move"]
+KindName = Literal["kill", "stop", "stop_long", "cut", "stall", "slow", "lose", "deaf", "move"]
 KINDS: tuple[KindName, ...] = get_args(KindName)
 
 
@@ -34,9 +34,11 @@ CATALOGUE: dict[KindName, Kind] = {
     "stop": Kind("process", 15.0, (0.5, 4.0), "SIGSTOP, then SIGCONT"),
     # 36 s each: few, so that an hour holds hundreds of others.
     "stop_long": Kind("process", 2.5, meaning="SIGSTOP for longer than every time-out, then SIGCONT"),
-    "cut": Kind("link", 20.0, (0.2, 5.0), "connections reset, new ones refused"),
-    "stall": Kind("link", 15.0, (0.5, 6.0), "connections stay open, nothing passes"),
-    "slow": Kind("link", 12.5, (1.0, 6.0), "a few kB a second"),
+    "cut": Kind("link", 15.0, (0.2, 5.0), "connections reset, new ones refused"),
+    "stall": Kind("link", 10.0, (0.5, 6.0), "connections stay open, nothing passes"),
+    "slow": Kind("link", 10.0, (1.0, 6.0), "a few kB a second"),
+    "lose": Kind("link", 7.5, (0.5, 3.0), "a few kB a second, then reset: what is under way is lost"),
+    "deaf": Kind("link", 7.5, (0.5, 3.0), "messages arrive, answers do not; then reset"),
     "move": Kind("server", 10.0, meaning="SIGKILL; it starts again on another port"),
 }
 SLOW_BYTES_PER_SECOND = (2_000.0, 20_000.0, 200_000.0)
@@ -55,7 +57,7 @@ class Fault:
     seconds: float = 0.0
     """How long it lasts; 0 for what is over at once."""
     bytes_per_second: float = 0.0
-    """Of a slow link."""
+    """Of a slow link, and of one that is about to lose something."""
 
     def __str__(self) -> str:
         lasting = f" for {self.seconds:.1f} s" if self.seconds else ""
@@ -104,7 +106,7 @@ def _draw_one(random: Random, targets: Targets, long_seconds: float, kinds: tupl
     if kind == "stop_long":
         return Fault(kind, target, long_seconds)
     seconds = random.uniform(*CATALOGUE[kind].seconds)
-    return Fault(kind, target, seconds, random.choice(SLOW_BYTES_PER_SECOND) if kind == "slow" else 0.0)
+    return Fault(kind, target, seconds, random.choice(SLOW_BYTES_PER_SECOND) if kind in {"slow", "lose"} else 0.0)
 
 
 def _named_in(fault: Fault) -> set[str]:
@@ -126,7 +128,9 @@ def inject(run: ProxiedRun, fault: Fault) -> bool:
             run.proxies[fault.target].cut()
         case "stall":
             run.proxies[fault.target].stall()
-        case "slow":
+        case "deaf":
+            run.proxies[fault.target].deafen()
+        case "slow" | "lose":
             run.proxies[fault.target].slow(fault.bytes_per_second)
     return True
 
@@ -138,6 +142,8 @@ def lift(run: ProxiedRun, fault: Fault) -> None:
             run.signal(fault.target, signal.SIGCONT)
         case "cut" | "stall" | "slow":
             run.proxies[fault.target].forward()
+        case "lose" | "deaf":
+            run.proxies[fault.target].reset()
         case _:
             pass
 

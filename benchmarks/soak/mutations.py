@@ -51,7 +51,7 @@ class Mutation:
 
 _INGEST = ("tests/learner/test_ingest_rules.py", "tests/learner/test_ingest_simulation.py")
 _OUTBOX = ("tests/wire/test_wire_outbox.py", "tests/wire/test_wire_unroll_client.py")
-_ACTOR = "tests/system/test_faults_actor.py::test_an_actor_is_struck_in_every_way"
+_TAKEN_ONCE = "tests/system/test_faults_actor.py::test_what_breaks_off_under_way_is_sent_again_and_taken_once"
 _LEARNER = "tests/system/test_faults_learner.py::test_the_learner_is_struck_in_every_way"
 _OLDER = "tests/system/test_faults_learner.py::test_a_learner_restored_from_an_older_checkpoint_is_followed_by_all"
 _BY_UPDATES = """    lineage: int
@@ -82,14 +82,14 @@ MUTATIONS = (
             ),
         ),
         fast=(*_OUTBOX, "tests/learner/test_ingest_simulation.py"),
-        whole=(_ACTOR,),
+        whole=(_TAKEN_ONCE,),
     ),
     Mutation(
         name="no-acknowledgement",
         what="the learner takes messages and never acknowledges them",
         edits=(Edit("services/learner/ingest.py", "        return [self._ack(peer, message.sequence)]\n", "        return []\n"),),
         fast=_INGEST,
-        whole=(_ACTOR,),
+        whole=(_TAKEN_ONCE,),
     ),
     Mutation(
         name="acknowledged-unread",
@@ -116,7 +116,7 @@ MUTATIONS = (
             ),
         ),
         fast=(*_INGEST, "tests/learner/test_learner_ledger.py"),
-        whole=("tests/system/test_faults_long_stops.py::test_the_learner_comes_back_after_every_time_out",),
+        whole=(_TAKEN_ONCE,),
     ),
     Mutation(
         name="accounts-not-restored",

@@ -18,6 +18,8 @@ COLOURS = {
     "cut": "#009E73",
     "stall": "#CC79A7",
     "slow": "#E69F00",
+    "lose": "#7F5539",
+    "deaf": "#5E548E",
     "move": "#56B4E9",
 }
 _MEGABYTE = 1 << 20

@@ -23,7 +23,7 @@ IDLE_SECONDS = 1.0
 SLOW_TICK_SECONDS = 0.02
 """A slow link moves its bytes in portions of this much time, not in one burst a second."""
 
-Mode = Literal["pass", "cut", "stall", "slow"]
+Mode = Literal["pass", "cut", "stall", "deaf", "slow"]
 
 
 class _Pipe:
@@ -131,6 +131,16 @@ class Proxy:
     def stall(self) -> None:
         """Keep connections open, accept new ones, forward nothing: a network that swallows."""
         self._set("stall")
+
+    def deafen(self) -> None:
+        """Forward what clients say, and hold back every answer: what arrives is not known to have arrived."""
+        self._set("deaf")
+
+    def reset(self) -> None:
+        """End every connection, with what is under way, and pass everything from then on."""
+        with self._orders:
+            self._mode, self._close_all = "pass", True
+        self._wake()
 
     def slow(self, bytes_per_second: float) -> None:
         """Forward at most this many bytes a second, both directions and all connections together."""
@@ -240,23 +250,27 @@ class Proxy:
 
     def _on_traffic(self, connection: _Connection, end: object, events: int) -> None:
         for pipe in connection.pipes:
-            if pipe.source is end and events & selectors.EVENT_READ and not pipe.read():
+            if pipe.source is end and events & selectors.EVENT_READ and not self._holds(connection, pipe) and not pipe.read():
                 # What was read before the end still goes, as far as the other side takes it now.
-                self._forward(pipe)
+                self._forward(connection, pipe)
                 self._drop(connection)
                 return
         self._flush(connection)
 
     def _flush(self, connection: _Connection) -> None:
         """Hand over what waits, as far as the mode and the other sides allow."""
-        if all(self._forward(pipe) for pipe in connection.pipes):
+        if all(self._forward(connection, pipe) for pipe in connection.pipes):
             self._watch(connection)
         else:
             self._drop(connection)
 
-    def _forward(self, pipe: _Pipe) -> bool:
+    def _holds(self, connection: _Connection, pipe: _Pipe) -> bool:
+        """Whether this direction stands still."""
+        return self._mode == "stall" or (self._mode == "deaf" and pipe is connection.pipes[1])
+
+    def _forward(self, connection: _Connection, pipe: _Pipe) -> bool:
         """Hand over what waits in one direction; False where its receiver is gone."""
-        if not pipe.buffer:
+        if not pipe.buffer or self._holds(connection, pipe):
             return True
         most = self._allowance() if self._mode == "slow" else BUFFER_BYTES
         sent = pipe.write(most) if most > 0 else 0
@@ -278,11 +292,10 @@ class Proxy:
         """Wait for what this connection can use: to read where there is room, to write where something waits; for nothing in a stall."""
         for pipe, other in zip(connection.pipes, reversed(connection.pipes), strict=True):
             wanted = 0
-            if self._mode != "stall":
-                if len(pipe.buffer) < BUFFER_BYTES:
-                    wanted |= selectors.EVENT_READ
-                if other.buffer and self._mode != "slow":
-                    wanted |= selectors.EVENT_WRITE
+            if len(pipe.buffer) < BUFFER_BYTES and not self._holds(connection, pipe):
+                wanted |= selectors.EVENT_READ
+            if other.buffer and self._mode != "slow" and not self._holds(connection, other):
+                wanted |= selectors.EVENT_WRITE
             self._watch_socket(connection, pipe.source, wanted)
 
     def _watch_socket(self, connection: _Connection, end: socket.socket, wanted: int) -> None:

@@ -100,7 +100,12 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def _soak(run: ProxiedRun, settings: RunSettings, arguments: argparse.Namespace, words: list[str]) -> dict[str, Any]:
     seconds = arguments.minutes * 60
     plan = Plan(
-        seconds, arguments.faults, arguments.recovery_limit, long_stop_seconds(settings), settings.actor.environments, arguments.all_faults
+        seconds=seconds,
+        num_faults=arguments.faults,
+        recovery_limit_seconds=arguments.recovery_limit,
+        long_seconds=long_stop_seconds(settings),
+        unrolls_per_message=settings.actor.environments,
+        all_faults=arguments.all_faults,
     )
     say = _Speaker()
     interrupted, code = False, None

@@ -33,6 +33,8 @@ LEAST_CONNECTIONS = 64
 UNREAD_SLACK_BYTES = 8 << 20
 """Beyond what messages may hold: small ones of 4,000 peers take 1 MB, and the kernel keeps up to 6 MB for one that sends much. Every
 byte of it can cost 30 of memory: a frame of 1 byte takes 3 on the wire, and 64 to 96 in libzmq."""
+UNREAD_PER_CONNECTION_BYTES = 4096
+"""Of an honest one after a minute in which nobody read: it has asked for credit 60 times. Its unrolls are in the bound itself."""
 FRAME_OVERHEAD_BYTES = 48
 """Of one frame on the wire, at most: 9 of ZMTP, 33 of CURVE."""
 HEARTBEAT_BYTES_PER_SECOND = 32
@@ -125,6 +127,7 @@ class Connections:
         *,
         max_connections: int,
         max_unread_bytes: int,
+        unread_bytes_each: int = UNREAD_PER_CONNECTION_BYTES,
         probe: Callable[[int], Probe | None] = probe,
         shut: Callable[[int, object], None] = shut,
         clock: Callable[[], float] = time.monotonic,
@@ -133,7 +136,8 @@ class Connections:
 
         Args:
             max_connections: beyond these, one that has sent no message yet is cut off, the oldest such first; else the newcomer.
-            max_unread_bytes: of all connections together; beyond, the one with most is cut off.
+            max_unread_bytes: of all connections together, beside ``unread_bytes_each``; beyond, the one with most is cut off.
+            unread_bytes_each: allowed to every connection.
             probe: asks the kernel.
             shut: ends a connection.
             clock: monotonic seconds.
@@ -142,6 +146,7 @@ class Connections:
         self.num_cut: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
         self._max_connections = max_connections
         self._max_unread_bytes = max_unread_bytes
+        self._unread_bytes_each = unread_bytes_each
         self._probe = probe
         self._shut = shut
         self._clock = clock
@@ -214,7 +219,7 @@ class Connections:
             # The overhead was estimated; nobody may save up what it was estimated too high.
             known.delivered = min(known.delivered + heartbeats, known.received)
             self._unread_bytes += known.unread - before
-        while self._unread_bytes > self._max_unread_bytes:
+        while self._unread_bytes > self._max_unread_bytes + self._unread_bytes_each * len(self._connections):
             self._cut(max(self._connections, key=lambda descriptor: self._connections[descriptor].unread), "unread")
 
     def _cut(self, descriptor: int, cause: Cause) -> None:

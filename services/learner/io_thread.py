@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from herd.telemetry.logs import get_logger, warn_limited
-from herd.wire.codec import MalformedMessage, encode
+from herd.wire.codec import MalformedMessage, encode, printable
 from herd.wire.credit import CreditPool
 from herd.wire.sockets import Poller, Router, Waker, new_context
 from herd.wire.weights_client import WeightsPublisher
@@ -161,7 +161,8 @@ class IoThread:
                 replies = self._ingest.on_message(peer, frames, time.monotonic())
             except MalformedMessage as error:
                 self._meters.malformed(error.label)
-                warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason)
+                who = printable(peer.decode("latin-1"), 64)
+                warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=who)
                 continue
             self._send(replies)
 

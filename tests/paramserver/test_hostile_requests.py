@@ -58,6 +58,14 @@ class Server:
             assert reply.refusal in names.REFUSAL_REASONS
         return reply
 
+    def check(self) -> None:
+        """What is served is what was published; memory is bounded."""
+        visible = self.store.visible
+        if visible is not None:
+            assert tuple(hashlib.sha256(payload).hexdigest() for payload in visible.payloads) == visible.digests
+        assert self.store.num_bytes <= 2 * MAX_VERSION_BYTES
+        assert len(self.leases) <= MAX_LEASES
+
     def state(self) -> tuple[Any, ...]:
         """What a message that is refused must leave alone."""
         visible = self.store.visible
@@ -190,6 +198,7 @@ VALID = [
     publication(1, 2, b"first", count=2),
     publication(1, 2, b"second", index=1, count=2),
     publication(2, 0, b"x" * (MAX_VERSION_BYTES + 1)),
+    [publication(2, 1, b"what was meant")[0], b"what arrived"],
     framed(GetWeights(request_id=5, run_id=RUN, contract=CONTRACT, have=(1, 0))),
     framed(GetWeights(request_id=5, run_id="another", contract=CONTRACT, have=None)),
     framed(PublishHeartbeat(run_id=RUN, contract=CONTRACT, lineage=1, updates=1, index=0, count=1)),
@@ -219,8 +228,7 @@ def test_whatever_is_refused_changes_nothing(messages: list[list[bytes]], has_we
             assert reason.isprintable()
         if reason is not None or (reply is not None and isinstance(reply.message, Refused | StalePublish)):
             assert server.state() == before
-        assert server.store.num_bytes <= 2 * MAX_VERSION_BYTES
-        assert len(server.leases) <= MAX_LEASES
+        server.check()
 
 
 class Attacked(RuleBasedStateMachine):
@@ -301,8 +309,7 @@ class Attacked(RuleBasedStateMachine):
         if visible is not None:
             assert self.newest is None or visible.version >= self.newest
             self.newest = visible.version
-        assert self.server.store.num_bytes <= 2 * MAX_VERSION_BYTES
-        assert len(self.server.leases) <= MAX_LEASES
+        self.server.check()
 
 
 Attacked.TestCase.settings = settings(

@@ -47,4 +47,4 @@ def test_durations_lie_in_their_range() -> None:
     for fault in (fault for faults in drawn(6, 2000) for fault in faults):
         shortest, longest = CATALOGUE[fault.kind].seconds
         assert fault.seconds == 36.0 if fault.kind == "stop_long" else shortest <= fault.seconds <= longest
-        assert (fault.bytes_per_second > 0) == (fault.kind == "slow")
+        assert (fault.bytes_per_second > 0) == (fault.kind in {"slow", "lose"})

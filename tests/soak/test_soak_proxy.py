@@ -133,6 +133,30 @@ def test_a_stalled_link_forwards_nothing_and_loses_nothing(proxy: Proxy) -> None
             assert late.recv(1) == b"a"
 
 
+def test_a_deaf_link_delivers_and_brings_no_answer(proxy: Proxy) -> None:
+    with connected(proxy) as client:
+        proxy.deafen()
+        forwarded = proxy.bytes_forwarded
+        client.sendall(b"heard")
+        until(lambda: proxy.bytes_forwarded >= forwarded + 5)
+        client.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        proxy.reset()
+        client.settimeout(WAIT_SECONDS)
+        assert is_broken(client)  # the answers are lost for good
+    connected(proxy).close()
+
+
+def test_a_slow_link_that_is_reset_loses_what_is_under_way(proxy: Proxy) -> None:
+    with connected(proxy) as client:
+        proxy.slow(10.0)
+        client.sendall(bytes(1000))
+        proxy.reset()
+        assert is_broken(client)
+    connected(proxy).close()
+
+
 def test_a_slow_link_keeps_its_rate_and_a_bounded_buffer(proxy: Proxy) -> None:
     sent = bytes(20_000)
     with connected(proxy) as client:

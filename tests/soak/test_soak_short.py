@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(800)
 
 
 def words(folder: Path, *more: str) -> list[str]:
-    return [CATCH, "--output", str(folder), "--seed", "8", "--learner.threads", "1", *more]
+    return [CATCH, "--output", str(folder), "--seed", "24", "--learner.threads", "1", *more]
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 def test_a_minute_of_random_faults_is_survived(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
-    # Seed 8: servers killed and moved, connections cut, slowed and stalled, a process stopped, twice two at once; no stop of 36 s.
+    # Seed 24: servers killed and moved, an actor killed, a process stopped, links cut, slowed and deafened, two at once; no stop of 36 s.
     arguments = words(folder, "--minutes", "1", "--faults", "9", "--all-faults", "--recovery-limit", "120")
     command = [sys.executable, "-m", "benchmarks.soak", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=780, check=False)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.soak.faults import Fault
 from herd.supervisor.readings import metrics_url
-from herd.telemetry.metric_names import ACTOR_WEIGHTS_WAIT
+from herd.telemetry.metric_names import ACTOR_UNROLLS_RESENT, ACTOR_WEIGHTS_WAIT
 from herd.telemetry.scrape import scrape, total
 from tests.system.faulty_runs import ENVIRONMENTS, MEGABYTE, FaultyRun
 
@@ -50,11 +50,36 @@ def test_an_actor_is_struck_in_every_way(tmp_path: Path) -> None:
     assert faulty.lineage() == 1
 
 
+def test_what_breaks_off_under_way_is_sent_again_and_taken_once(tmp_path: Path) -> None:
+    # Credit comes before the unroll, so that there is always one that will be sent, come what may.
+    words = ("--actor.credit", "before_unroll", "--learner.max_policy_lag", "50")
+    with FaultyRun(tmp_path, *words) as faulty:
+        # Messages are acknowledged as they come: an actor that had to ask would keep one nearly always.
+        kept = [faulty.look().processes["actor-0"].unacknowledged for _ in range(24)]
+        assert kept.count(0.0) >= 6, kept
+
+        links = [f"{actor}>learner-0" for actor in faulty.actors]
+        for _ in range(2):
+            # A message takes 3 s at this rate: it is cut in two.
+            faulty.survive(*(Fault("lose", link, 1.5, bytes_per_second=20_000.0) for link in links))
+            # It is taken, the acknowledgement is lost.
+            faulty.survive(*(Fault("deaf", link, 1.5) for link in links))
+        assert sum(metric(faulty, actor, ACTOR_UNROLLS_RESENT.name) for actor in faulty.actors) > 0
+        report = faulty.finish()
+    # Late messages may be too old to learn from; none is lost, none is learned from twice (the ledger would not balance).
+    assert set(report["accounting"]["dropped"]) <= {"stale"}
+
+
+def metric(faulty: FaultyRun, process: str, name: str) -> float:
+    """By the process's own word."""
+    url = metrics_url(faulty.run.run_dir, process)
+    assert url is not None
+    return total(scrape(url, 10.0), name)
+
+
 def weights_wait_seconds(faulty: FaultyRun) -> float:
     """For weights at the starts of unrolls, by actor-0's own clock."""
-    url = metrics_url(faulty.run.run_dir, "actor-0")
-    assert url is not None
-    return total(scrape(url, 10.0), ACTOR_WEIGHTS_WAIT.name)
+    return metric(faulty, "actor-0", ACTOR_WEIGHTS_WAIT.name)
 
 
 def test_an_actor_without_weights_acts_on_what_it_has(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ DEADLINE_SECONDS = 60.0
 @pytest.fixture
 def endpoint(monkeypatch) -> Iterator[HttpEndpoint]:
     monkeypatch.setattr(http_endpoint, "MAX_CLIENTS", MAX_CLIENTS)
+    monkeypatch.setattr(http_endpoint._Handler, "timeout", 10 * DEADLINE_SECONDS)  # so that only numbers bound them
     made = HttpEndpoint("127.0.0.1", 0, {"/metrics": lambda: Reply.line(200, "herd_process_heartbeat_age_seconds 1.0")})
     yield made
     made.close()

@@ -1,0 +1,66 @@
+"""Everything below the level of messages against one server, and at its metrics port."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.fuzz import strangers
+from herd.telemetry.scrape import total
+
+if TYPE_CHECKING:
+    from benchmarks.fuzz.processes import CatchRun
+
+MEBIBYTE = 1 << 20
+
+
+def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: int, seconds: float, http: int) -> dict[str, Any]:
+    """Everything below the level of messages, against one server; what it counted, and whether honest work went on."""
+    server = run[name]
+    assert server.port is not None
+    assert server.metrics_port is not None
+    random = Random(f"{seed} {name} raw")
+    before, updates = server.metrics(), run.updates()
+    resident = server.resident_bytes()
+    accepted = strangers.talk_nonsense(server.port, random, nonsense)
+    hung_up = strangers.announce_too_much(server.port, 5)
+    let_through = {
+        "frames of 1 MiB": strangers.never_end(server.port, frame_bytes=MEBIBYTE, most_bytes=8 << 30),
+        "frames of 1 byte": strangers.never_end(server.port, frame_bytes=1, most_bytes=1 << 30),
+    }
+    blind = strangers.flood_blindly(server.port, random, 300_000)
+    peak = server.resident_bytes()
+    connections: list[int] = []
+
+    def meanwhile(living: int) -> None:
+        connections.append(int(total(server.metrics(), "herd_wire_connections")))
+        survivors.append(living)
+
+    survivors: list[int] = []
+    held = strangers.hold_half_open(server.port, half_open, seconds, meanwhile)
+    scraped = strangers.besiege_metrics(server.metrics_port, random, http)
+    after = server.metrics()
+
+    def grown(metric: str, **labels: str) -> int:
+        return int(total(after, metric, **labels) - total(before, metric, **labels))
+
+    return {
+        "nonsense_connections": accepted,
+        "oversized_frames_hung_up_on": hung_up,
+        "endless_messages_let_through_bytes": let_through,
+        "blind_flood_let_through_messages": blind,
+        "half_open_connections": held,
+        "half_open_left_at_the_end": survivors[-1] if survivors else 0,
+        "most_connections_at_once": max(connections, default=0),
+        "scrapes_through": scraped[0],
+        "scrapes_tried": scraped[1],
+        "handshakes_failed": {
+            reason: grown("herd_wire_authentication_failures_total", reason=reason) for reason in ("incomplete", "protocol", "mechanism")
+        },
+        "connections_cut": {cause: grown("herd_wire_connections_cut_total", cause=cause) for cause in ("crowd", "unread")},
+        "malformed_out_of_garbage": grown("herd_wire_malformed_messages_total"),
+        "learner_updates": int(run.updates() - updates),
+        "resident_before_bytes": resident,
+        "resident_peak_bytes": peak,
+        "resident_after_bytes": server.resident_bytes(),
+    }
