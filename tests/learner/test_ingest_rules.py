@@ -9,6 +9,7 @@ import pytest
 
 from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
 from herd.wire.credit import CreditPool
+from herd.wire.layout import UnrollLayout
 from herd.wire.messages import (
     Ack,
     Credit,
@@ -34,16 +35,16 @@ CAPACITY = 8
 class Learner:
     """Everything around `Ingest` that has no socket."""
 
-    def __init__(self, *, capacity: int = CAPACITY, ledger: Ledger | None = None) -> None:
+    def __init__(self, *, capacity: int = CAPACITY, ledger: Ledger | None = None, layout: UnrollLayout = LAYOUT) -> None:
         self.ledger = ledger or Ledger()
-        self.queue = UnrollQueue(LAYOUT)
+        self.queue = UnrollQueue(layout)
         self.credit = CreditPool(capacity, expires_seconds=60.0)
         self.episodes: list[EpisodeReport] = []
         self.reported: list[tuple[int, str | None]] = []
         self.ingest = Ingest(
             run_id="run",
             contract="c" * 64,
-            layout=LAYOUT,
+            layout=layout,
             action_repeat=ACTION_REPEAT,
             ledger=self.ledger,
             queue=self.queue,

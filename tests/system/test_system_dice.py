@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.system.whole_runs import CATCH, Process, herd, pid_of, read_points, read_report, until
+from herd.telemetry.scrape import total
+from tests.system.test_system_curve import metrics
+from tests.system.whole_runs import CATCH, Process, herd, pid_of, read_points, read_report, train, until
 
 DICE = CATCH.replace("catch", "dice-catch")
 Account = dict[int, tuple[int, float]]
@@ -89,3 +91,48 @@ def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Pa
     assert evaluated.returncode == 0, evaluated.stderr
     watched = herd("watch", run_dir, "--output", tmp_path / "game.gif")
     assert watched.returncode == 0, watched.stderr
+
+
+@pytest.mark.timeout(400)
+def test_a_stopped_and_killed_bandit_costs_a_bounded_wait(tmp_path: Path) -> None:
+    run_dir = tmp_path / "dice"
+    words = ("train", DICE, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null", "--env.frame_height", "40")
+    quick = ("--learner.log_interval_seconds", "0.5", "--bandit.snapshot_interval_seconds", "1", "--actor.bandit_timeout_seconds", "0.2")
+
+    def frames() -> int:
+        points = read_points(run_dir)
+        return int(points[-1]["env_frames"]) if points else 0
+
+    def reused() -> float:
+        return total(metrics(run_dir, "bandit-0"), "herd_bandit_reused_temperatures_total")
+
+    with Process(tmp_path / "out", "herd.cli.main", *words, *quick) as run:
+        until(lambda: frames() > 5_000, "learning begins")
+        first = pid_of(run_dir, "bandit-0")
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        silent_from = frames()
+        until(lambda: frames() > silent_from + 20_000, "games begin under their last temperatures")
+        os.kill(first, signal.SIGKILL)
+        until(lambda: pid_of(run_dir, "bandit-0") != first, "the bandit is started again")
+        until(lambda: reused() > 0, "and counts the games that were played without it")
+        again = frames()
+        until(lambda: frames() > again + 5_000, "learning goes on")
+        assert run.stop() == 0, run.output
+
+    bandits = _bandits_account(run_dir)
+    actors, _ = _actors_account(run_dir)
+    # What it had counted since its last snapshot is lost with it, and nothing is counted twice.
+    assert all(games <= actors[tile][0] for tile, (games, _) in bandits.items())
+    assert sum(games for games, _ in bandits.values()) > 0
+    read_report(run_dir)
+
+
+@pytest.mark.timeout(400)
+def test_burn_in_and_reuse_count_every_frame_once(tmp_path: Path) -> None:
+    recurrent = ("--network.core", "lstm", "--network.core_size", "16", "--algorithm.burn_in", "10")
+    report = train(tmp_path / "run", *recurrent, "--learner.sample_reuse", "2", "--stop.env_frames", "20000", file=DICE)
+    assert report["sample_reuse"] == 2.0
+    # A batch has 32 unrolls of 20 new rows, nine in ten of which are steps: a game of nine steps and the row that starts the next.
+    steps_per_batch = report["env_frames"] / (report["learner_updates"] / 2)
+    assert steps_per_batch == pytest.approx(32 * 20 * 0.9, rel=0.02)
