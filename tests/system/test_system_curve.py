@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,21 +13,12 @@ import pytest
 
 from herd.cli.keys import make_keys
 from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABLE, SERVER_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE
-from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
-from tests.system.whole_runs import CATCH, RANDOM_CATCH, ROOT, Process, Run, environment, free_ports, pid_of, read_report, until
+from herd.telemetry.scrape import total
+from tests.system.whole_runs import CATCH, RANDOM_CATCH, ROOT, Process, Run, environment, free_ports, metrics, pid_of, read_report, until
 
 pytestmark = pytest.mark.timeout(600)
 
 REFUSED = "herd_wire_authentication_failures_total"
-
-
-def metrics(run_dir: Path, process: str) -> Samples:
-    """Of a process that has announced itself; nothing where it does not answer."""
-    try:
-        port = json.loads((run_dir / "processes" / f"{process}.json").read_text())["metrics_port"]
-        return scrape(f"http://127.0.0.1:{port}/metrics")
-    except (FileNotFoundError, ScrapeError):
-        return {}
 
 
 def secrets_of(folder: Path) -> dict[str, str]:

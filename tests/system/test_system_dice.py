@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from herd.telemetry.scrape import total
-from tests.system.test_system_curve import metrics
-from tests.system.whole_runs import CATCH, Process, herd, pid_of, read_points, read_report, train, until
+from tests.system.whole_runs import CATCH, Process, herd, metrics, pid_of, read_points, read_report, train, until
 
 DICE = CATCH.replace("catch", "dice-catch")
 Account = dict[int, tuple[int, float]]
@@ -37,9 +36,9 @@ def _actors_account(run_dir: Path) -> tuple[Account, int]:
     for file in (run_dir / "bandit" / "actors").glob("*.json"):
         account = json.loads(file.read_text())
         uncounted += account["uncounted"]
-        for _, tile, number, total in account["games"]:
+        for _, tile, number, return_sum in account["games"]:
             games[tile] += number
-            returns[tile] += total
+            returns[tile] += return_sum
     return {tile: (games[tile], float(returns[tile])) for tile in games}, uncounted
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from herd.telemetry.scrape import Samples, ScrapeError, scrape
+
 ROOT = Path(__file__).parents[2]
 CATCH = "experiments/catch.yaml"
 SECONDS = 120.0
@@ -69,6 +71,15 @@ def pid_of(run_dir: Path, process: str) -> int | None:
         return int(json.loads((run_dir / "processes" / f"{process}.json").read_text())["pid"])
     except FileNotFoundError:
         return None
+
+
+def metrics(run_dir: Path, process: str) -> Samples:
+    """Of a process that has announced itself; nothing where it does not answer."""
+    try:
+        port = json.loads((run_dir / "processes" / f"{process}.json").read_text())["metrics_port"]
+        return scrape(f"http://127.0.0.1:{port}/metrics")
+    except (FileNotFoundError, ScrapeError):
+        return {}
 
 
 def newest_checkpoint_name(run_dir: Path) -> str | None:
