@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -18,6 +18,12 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _one_or_several(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
 CLIENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Part of the name of a key file, and stays one in a Kubernetes Secret."""
 MAX_TILES = 400
@@ -217,8 +223,10 @@ class ActorSettings(Section):
     weights_timeout_seconds: PositiveFloat = 1.0
     """Longest wait for the parameter server at an unroll's start; then the actor goes on with the weights it has, and the next
     unrolls do not wait until the server answers again."""
-    learner: str = "tcp://127.0.0.1:7100"
-    """Address of the learner's unroll socket."""
+    learner: Annotated[tuple[str, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7100",)
+    """Addresses of the unroll sockets of the learner's shards, in the order of their ranks; one alone may be given without a list."""
+    links: PositiveInt = 2
+    """Shards that an actor holds sockets to, fewer where there are fewer; it sends each message where it has credit."""
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
     bandit: str = "tcp://127.0.0.1:7300"
@@ -245,6 +253,13 @@ class LearnerSettings(Section):
     """Learner updates; an unroll begun under an older policy is dropped as ``stale``. Null for no bound."""
     credit_expires_seconds: PositiveFloat = 60.0
     """Credit of an actor that stays silent this long goes to another."""
+    shards: PositiveInt = 1
+    """Processes that learn in lockstep (N), one per GPU, each on its part of every batch. ``herd train`` starts them here; elsewhere
+    torchrun does, which tells each its rank."""
+    shard_timeout_seconds: PositiveFloat = 10.0
+    """A shard that is silent this long is taken for dead: the others end, and all start again from the newest checkpoint."""
+    sharding: Literal["ddp", "fully_shard"] = "ddp"
+    """What shards hold: ``ddp``: all parameters and the optimizer's state, each; ``fully_shard``: a part of both."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """``auto``: a GPU where there is one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -440,11 +455,17 @@ class RunSettings(Section):
 
     @property
     def credit_capacity(self) -> int:
-        """Unrolls that may be granted, under way or queued: the learner's bound on memory, or on policy lag where credit comes first."""
+        """Unrolls that may be granted, under way or queued: the learner's bound on memory, or on policy lag where credit comes first.
+
+        Of each shard. Its part of a batch may be smaller than a message, and one message more must fit all the same.
+        """
         batches = self.learner.queue_batches
         if self.actor.credit == "before_unroll" and self.learner.max_policy_lag is not None:
             batches = max(1, self.learner.max_policy_lag // self.learner.sample_reuse)
-        return batches * self.num_online_unrolls
+        if self.learner.shards == 1:
+            return batches * self.num_online_unrolls
+        part = math.ceil(self.num_online_unrolls / self.learner.shards)
+        return max(batches * part, part + self.actor.environments - 1)
 
     @model_validator(mode="after")
     def _algorithm_fits_the_network(self) -> Self:
@@ -467,11 +488,16 @@ class RunSettings(Section):
             raise ValueError("network.language needs a suite with instructions; atari has none")
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
+        if self.num_online_unrolls < self.learner.shards or 0 < self.num_replayed_unrolls < self.learner.shards:
+            raise ValueError(
+                f"learner.shards {self.learner.shards} is more than the {self.num_online_unrolls} online or the "
+                f"{self.num_replayed_unrolls} replayed unrolls of a batch: each shard needs one of them"
+            )
         if self.actor.credit == "before_unroll" and self.learner.max_policy_lag is None:
             raise ValueError("actor.credit before_unroll needs learner.max_policy_lag: its credit is that many batches")
         # With one unroll less than a batch waiting, one more message must still fit, or learner and actors wait for each other.
         needed = self.num_online_unrolls + self.actor.environments - 1
-        if self.credit_capacity < needed:
+        if self.learner.shards == 1 and self.credit_capacity < needed:
             bound = "learner.queue_batches" if self.actor.credit == "at_send" else "learner.max_policy_lag"
             raise ValueError(
                 f"{bound} x {self.num_online_unrolls} online unrolls per batch gives room for {self.credit_capacity} unrolls, and "

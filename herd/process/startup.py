@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from herd.process.signals import StopRequest
 
 EXIT_BAD_INPUT = 2
+EXIT_SHARD_LOST = 75
+"""Another shard of the learner is gone, and this one can go on only in a new group (EX_TEMPFAIL: try again)."""
 PROCESSES = "processes"
 USAGE = """usage: python -m services.{service} --config FILE [--config FILE ...] [--section.key value ...]
 

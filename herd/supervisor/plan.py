@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _ACTOR_NICENESS = 5
 """Actors and learner share a laptop's cores. With equal shares the queue fills up and every unroll ages in it (lag 15 instead of 8
 updates on two cores); where the learner goes first, actors use what is left, and credit keeps them from running ahead."""
+_RENDEZVOUS = "the rendezvous of learner.shards"
+_RENDEZVOUS_HOST = "127.0.0.1"
 _SHORTEST_WALL_SECONDS = 0.001
 """A learner started after the deadline still gets a valid setting, and ends at once."""
 
@@ -60,12 +63,17 @@ class RunPorts:
     """Where the run's servers listen."""
 
     learner: int
+    """The first shard's."""
     paramserver: int
     """The root's."""
     replicas: tuple[int, ...] = ()
     """Of the parameter server's replicas."""
     bandit: int | None = None
     """None where the run has none."""
+    shards: tuple[int, ...] = ()
+    """Of the learner's other shards."""
+    rendezvous: int = 0
+    """Where the learner's shards meet, where there are several."""
 
 
 def choose_run_ports(settings: RunSettings) -> RunPorts:
@@ -77,6 +85,7 @@ def choose_run_ports(settings: RunSettings) -> RunPorts:
     """
     learner, paramserver = settings.learner, settings.paramserver
     replicas = [f"paramserver.replicas {number}" for number in range(1, paramserver.replicas + 1)]
+    shards = [f"learner.shards {number}" for number in range(1, learner.shards)]
     bandit = settings.bandit
     bandit_ports = {"bandit.port": (bandit.host, bandit.port), "bandit.metrics_port": (bandit.metrics_host, bandit.metrics_port)}
     ports = choose_ports(
@@ -86,18 +95,26 @@ def choose_run_ports(settings: RunSettings) -> RunPorts:
             "learner.metrics_port": (learner.metrics_host, learner.metrics_port),
             "paramserver.metrics_port": (paramserver.metrics_host, paramserver.metrics_port),
             **dict.fromkeys(replicas, (paramserver.host, 0)),
+            **dict.fromkeys(shards, (learner.host, 0)),
+            _RENDEZVOUS: (_RENDEZVOUS_HOST, 0),
             **(bandit_ports if settings.has_bandit else {}),
         }
     )
     return RunPorts(
-        ports["learner.port"], ports["paramserver.port"], tuple(ports[replica] for replica in replicas), ports.get("bandit.port")
+        ports["learner.port"],
+        ports["paramserver.port"],
+        tuple(ports[replica] for replica in replicas),
+        ports.get("bandit.port"),
+        tuple(ports[shard] for shard in shards),
+        ports[_RENDEZVOUS],
     )
 
 
 def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ: Mapping[str, str]) -> tuple[ChildPlan, ...]:
     """Parameter servers, bandit, learner, actors, in the order to start them; each reads ``run_dir``/config.yaml and is told the ports."""
     learner, paramserver, actor = settings.learner, settings.paramserver, settings.actor
-    learner_address = local_address(learner.host, ports.learner)
+    shard_ports = (ports.learner, *ports.shards)
+    learner_addresses = json.dumps([local_address(learner.host, port) for port in shard_ports])
     paramserver_address = local_address(paramserver.host, ports.paramserver)
     serving_actors = [local_address(paramserver.host, port) for port in ports.replicas] or [paramserver_address]
     inherited = _inherited(environ)
@@ -112,10 +129,12 @@ def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ
             words += [f"--{key.replace('__', '.')}", str(value)]
         return words
 
-    def learner_command(start: Start) -> list[str]:
+    def learner_command(rank: int, start: Start) -> list[str]:
         resume = settings.resume or start.restarts > 0
         limit = settings.stop.wall_seconds
-        words = command("learner", learner__port=ports.learner, learner__paramserver=paramserver_address, resume=str(resume).lower())
+        words = command("learner", learner__port=shard_ports[rank], learner__paramserver=paramserver_address, resume=str(resume).lower())
+        if rank > 0:
+            words += ["--learner.metrics_port", "0"]  # the first has the fixed one, where there is one
         if limit is not None:
             words += ["--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.elapsed_seconds):.3f}"]
         return words
@@ -133,14 +152,14 @@ def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ
 
     def actor_command(index: int, _start: Start) -> list[str]:
         nearest = serving_actors[index % len(serving_actors)]
-        words = command("actor", actor__index=index, actor__learner=learner_address, actor__paramserver=nearest)
+        words = command("actor", actor__index=index, actor__learner=learner_addresses, actor__paramserver=nearest)
         if ports.bandit is not None:
             words += ["--actor.bandit", local_address(settings.bandit.host, ports.bandit)]
         # One fixed port cannot serve several processes.
         return words if actor.count == 1 else [*words, "--actor.metrics_port", "0"]
 
     root_environment, replica_environment = base(curve_roles("paramserver", settings)), base(EVERY_ROLE)
-    learner_environment = {**base(curve_roles("learner", settings)), **_tuned(learner.threads or usable_cpus())}
+    learner_environment = {**base(curve_roles("learner", settings)), **_tuned(learner.threads or max(1, usable_cpus() // learner.shards))}
     actor_environment = {**base(curve_roles("actor", settings)), **_tuned(actor.inference_threads)}
     return (
         ChildPlan("paramserver", 0, root_command, root_environment),
@@ -149,9 +168,21 @@ def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ
             for index in range(1, len(ports.replicas) + 1)
         ),
         *([ChildPlan("bandit", 0, bandit_command, base(curve_roles("bandit", settings)))] if ports.bandit is not None else []),
-        ChildPlan("learner", 0, learner_command, learner_environment),
+        *(
+            ChildPlan("learner", rank, partial(learner_command, rank), {**learner_environment, **_rank_environment(rank, ports)})
+            for rank in range(len(shard_ports))
+        ),
         *(ChildPlan("actor", index, partial(actor_command, index), actor_environment, _ACTOR_NICENESS) for index in range(actor.count)),
     )
+
+
+def _rank_environment(rank: int, ports: RunPorts) -> dict[str, str]:
+    """What torchrun would set; nothing for a learner of one shard."""
+    if not ports.shards:
+        return {}
+    size = str(1 + len(ports.shards))
+    place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    return {**place, "MASTER_ADDR": _RENDEZVOUS_HOST, "MASTER_PORT": str(ports.rendezvous)}
 
 
 def _inherited(environ: Mapping[str, str]) -> dict[str, str]:

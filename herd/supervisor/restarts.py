@@ -8,6 +8,10 @@ EXIT_BAD_INPUT = 2
 """What a service says when no restart can help: its settings, files or addresses cannot work."""
 
 
+EXIT_SHARD_LOST = 75
+"""What a learner's shard says when another is gone: no failure of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
     """How patient the supervisor is."""
@@ -57,6 +61,9 @@ def after_exit(failures: Failures, *, exit_code: int, progressed: bool, policy: 
     """
     if exit_code == EXIT_BAD_INPUT:
         return failures, GiveUp("its input cannot work (exit code 2)", EXIT_BAD_INPUT)
+    if exit_code == EXIT_SHARD_LOST:
+        # Whoever broke the group is counted; this one only follows.
+        return Failures(in_a_row=failures.in_a_row, restarts=failures.restarts + 1), Restart(policy.first_delay_seconds)
     in_a_row = 1 if progressed else failures.in_a_row + 1
     if in_a_row >= policy.max_failures:
         return failures, GiveUp(f"it ended {in_a_row} times in a row without making progress", 1)

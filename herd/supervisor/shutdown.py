@@ -46,8 +46,8 @@ class Shutdown:
     """State of the shutdown; every method returns the next state and the signals to send."""
 
     grace: Grace
-    learner: str
-    """Name of the learner's child."""
+    learners: tuple[str, ...]
+    """Names of the learner's children: its shards, which stop together."""
     phase: Phase = Phase.RUNNING
     deadline: float = float("inf")
     """When patience with the present phase ends, on the caller's clock."""
@@ -58,9 +58,9 @@ class Shutdown:
         """Start: a stop condition was reached, the user or the platform asked, or the run cannot go on. Later calls change nothing."""
         if self.phase is not Phase.RUNNING:
             return self, ()
-        if self.learner in alive:
+        if learners := self._learners(alive):
             started = replace(self, phase=Phase.LEARNER, deadline=now + self.grace.learner_seconds)
-            return started, ((self.learner, signal.SIGTERM),)
+            return started, _all(learners, signal.SIGTERM)
         return self._others(now, alive)
 
     def hurry(self, alive: Collection[str]) -> tuple[Shutdown, Signals]:
@@ -73,12 +73,15 @@ class Shutdown:
             return self, ()
         if not alive:
             return replace(self, phase=Phase.DONE), ()
-        if self.phase is Phase.LEARNER and self.learner not in alive:
+        if self.phase is Phase.LEARNER and not self._learners(alive):
             return self._others(now, alive)
         if self.phase is not Phase.KILLING and now >= self.deadline and not self.killed:
-            late = [self.learner] if self.phase is Phase.LEARNER else alive
+            late = self._learners(alive) if self.phase is Phase.LEARNER else alive
             return replace(self, killed=True), _all(late, signal.SIGKILL)
         return self, ()
+
+    def _learners(self, alive: Collection[str]) -> list[str]:
+        return [name for name in self.learners if name in alive]
 
     def _others(self, now: float, alive: Collection[str]) -> tuple[Shutdown, Signals]:
         if not alive:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from herd.telemetry import metric_names as names
-from herd.telemetry.scrape import total
+from herd.telemetry.scrape import Samples, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from herd.config.settings import StopSettings
     from herd.supervisor.readings import Readings
 
+_LEARNER = "learner"
+"""All shards together; no child has this name."""
 _FAILED_WRITES = (names.CHECKPOINT_FAILURES, names.WRITE_FAILURES)
 RATE_WINDOW_SECONDS = 10.0
 """Long enough to smooth over single updates of the deep network (about one a second on two cores)."""
@@ -132,7 +134,8 @@ class SnapshotMaker:
 
     def make(self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float) -> RunSnapshot:
         """Make the picture of this moment."""
-        learner = next((child.name for child in children if child.name.startswith("learner")), "")
+        shards = [child.name for child in children if child.name.startswith("learner")]
+        learner, readings = _LEARNER, _with_all_shards(readings, shards)
         actors = [child.name for child in children if child.name.startswith("actor")]
         env_frames = self._env_frames(readings, learner)
         rate = self._rate(readings, learner, names.LEARNER_ENV_FRAMES.name)
@@ -146,7 +149,7 @@ class SnapshotMaker:
             policy_lag=self._policy_lag(readings, learner),
             queue_unrolls=_gauge(readings, learner, names.QUEUE_DEPTH.name),
             queue_capacity=_gauge(readings, learner, names.QUEUE_CAPACITY.name),
-            starved_share=self._rate(readings, learner, names.LEARNER_STARVED.name),
+            starved_share=self._mean_rate(readings, shards, names.LEARNER_STARVED.name),
             blocked_share=self._mean_rate(readings, actors, names.ACTOR_BLOCKED.name),
             weights_wait_share=self._mean_rate(readings, actors, names.ACTOR_WEIGHTS_WAIT.name),
             progress=progress,
@@ -190,6 +193,19 @@ class SnapshotMaker:
         rate = self._rates.setdefault((child, metric), Rate())
         rate.add(readings.at, total(samples, metric))
         return rate.per_second
+
+
+def _with_all_shards(readings: Readings, shards: Sequence[str]) -> Readings:
+    """The readings, and under `_LEARNER` the sums over the learner's shards; nothing there while one of them does not answer."""
+    samples = [readings.samples[shard] for shard in shards if shard in readings.samples]
+    if not samples or len(samples) < len(shards):
+        return readings
+    sums: Samples = {}
+    for each in samples:
+        for key, value in each.items():
+            # Means of returns are not to be added: those of one shard stand for all.
+            sums[key] = value if key[0] == names.EPISODE_RETURN.name else sums.get(key, 0.0) + value
+    return replace(readings, samples={**readings.samples, _LEARNER: sums})
 
 
 def _gauge(readings: Readings, child: str, metric: str) -> float | None:

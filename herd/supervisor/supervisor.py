@@ -73,7 +73,7 @@ class Supervisor:
         """Prepare; nothing is started.
 
         Args:
-            plans: children in the order to start them; one of them is the learner, whose end with code 0 ends the run.
+            plans: children in the order to start them; among them the learner's shards; the end of one with code 0 ends the run.
             run_dir: where logs go and announcements are found.
             stop: the run's stop conditions: the learner obeys them, the view shows the way to them.
             view: what the user sees.
@@ -88,8 +88,8 @@ class Supervisor:
         self._started = time.monotonic() if started is None else started
         self._policy = policy or RestartPolicy()
         self._slots = {plan.name: _Slot(plan, run_dir / LOGS / f"{plan.name}.log") for plan in plans}
-        self._learner = next(plan.name for plan in plans if plan.service == "learner")
-        self._shutdown = Shutdown(grace or Grace(), self._learner)
+        self._learners = tuple(plan.name for plan in plans if plan.service == "learner")
+        self._shutdown = Shutdown(grace or Grace(), self._learners)
         self._outcome = Outcome(0, "")
         self._snapshots = SnapshotMaker(stop)
 
@@ -129,7 +129,7 @@ class Supervisor:
             slot.child = None
             if self._shutdown.phase is not Phase.RUNNING:
                 self._ended_while_stopping(name, code)
-            elif name == self._learner and code == 0:
+            elif name in self._learners and code == 0:
                 self._request_stop()
             else:
                 self._ended_unasked(slot, code, watcher)
@@ -138,7 +138,7 @@ class Supervisor:
         name = slot.plan.name
         work = watcher.most_work(name)
         # The learner's work counts over the whole run: doing lost updates again is no progress. The others count from their start.
-        progressed = work > (slot.most_work if name == self._learner else 0.0)
+        progressed = work > (slot.most_work if name in self._learners else 0.0)
         slot.most_work = max(slot.most_work, work)
         watcher.forget_work(name)
         slot.failures, decision = after_exit(slot.failures, exit_code=code, progressed=progressed, policy=self._policy)
@@ -154,7 +154,7 @@ class Supervisor:
 
         SIGTERM itself ends only one that had not yet begun: the first thing that a service does is to listen for it.
         """
-        if name == self._learner and code not in {0, -signal.SIGTERM} and self._outcome.exit_code == 0:
+        if name in self._learners and code not in {0, -signal.SIGTERM} and self._outcome.exit_code == 0:
             self._fail(name, EXIT_BAD_INPUT if code == EXIT_BAD_INPUT else 1, f"{name} did not stop in order ({describe_exit(code)})")
 
     def _fail(self, name: str, exit_code: int, message: str) -> None:

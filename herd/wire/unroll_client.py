@@ -114,6 +114,11 @@ class UnrollClient:
         self._last_sent = self._last_hello = clock()
 
     @property
+    def socket(self) -> Dealer:
+        """For a ``Poller``."""
+        return self._dealer
+
+    @property
     def connected(self) -> bool:
         """A session with the learner is open."""
         return self._outbox.welcomed

@@ -23,6 +23,7 @@ from herd.wire.messages import EpisodeReport
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import new_context
 from herd.wire.unroll_client import UnrollClient
+from herd.wire.unroll_links import Sent, UnrollLinks, choose_shards
 from herd.wire.weights_client import WeightsClient
 from services.actor.meters import Meters
 from services.actor.policy import Policy
@@ -114,15 +115,20 @@ class Actor:
                 raise SystemExit(0)  # told to stop before there was an index: nothing was begun
         if settings.actor.pin_to_cpu:
             pin_to_cpu(index)
-        self._client = UnrollClient(
-            self._context,
-            settings.actor.learner,
-            layout=self._layout,
-            run_id=settings.name,
-            contract=contract,
-            actor_index=index,
-            max_unrolls=self._num_environments,
-            compression=settings.actor.compression,
+        self._client = UnrollLinks(
+            [
+                UnrollClient(
+                    self._context,
+                    endpoint,
+                    layout=self._layout,
+                    run_id=settings.name,
+                    contract=contract,
+                    actor_index=index,
+                    max_unrolls=self._num_environments,
+                    compression=settings.actor.compression,
+                )
+                for endpoint in choose_shards(settings.actor.learner, settings.actor.links, index)
+            ]
         )
         self._meters.watch(self._client, self._num_environments)
         self._weights = WeightsClient(self._context, settings.actor.paramserver, run_id=settings.name, contract=contract)
@@ -153,7 +159,7 @@ class Actor:
         self._builder = UnrollBuilder(self._layout, task_ids=self._environments.task_ids, first_slot=first_slot)
         self._first_slot = first_slot
         self._free_arrays: list[Arrays] = []
-        self._lent_arrays: dict[int, Arrays] = {}
+        self._lent_arrays: dict[Sent, Arrays] = {}
         port = self._telemetry.serve(settings.actor.metrics_host, settings.actor.metrics_port)
         announce_process(settings.directory, "actor", index, metrics_port=port)
         self._log.info("actor started", index=index, incarnation=self._client.incarnation)
@@ -268,8 +274,8 @@ class Actor:
 
     def _arrays(self) -> Arrays:
         """Memory that no message under way still needs."""
-        for sequence in [sequence for sequence in self._lent_arrays if sequence <= self._client.acked_sequence]:
-            self._free_arrays.append(self._lent_arrays.pop(sequence))
+        for sent in [sent for sent in self._lent_arrays if self._client.is_acked(sent)]:
+            self._free_arrays.append(self._lent_arrays.pop(sent))
         return self._free_arrays.pop() if self._free_arrays else self._layout.allocate(self._num_environments)
 
     def _wait_for_credit(self) -> bool:
@@ -283,8 +289,8 @@ class Actor:
         return False
 
     def _send(self, unrolls: FinishedUnrolls) -> None:
-        sequence = self._client.send_unrolls(unrolls.arrays, num_frames=unrolls.num_frames, episodes=unrolls.episodes)
-        self._lent_arrays[sequence] = unrolls.arrays
+        sent = self._client.send_unrolls(unrolls.arrays, num_frames=unrolls.num_frames, episodes=unrolls.episodes)
+        self._lent_arrays[sent] = unrolls.arrays
         self._meters.unrolls_sent.inc(self._num_environments)
 
     def _pull_weights(self, timeout_seconds: float) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from herd.telemetry import Counter
     from herd.telemetry.telemetry import Telemetry
-    from herd.wire.unroll_client import UnrollClient
+    from herd.wire.unroll_links import UnrollLinks
 
 
 class Meters:
@@ -29,7 +29,7 @@ class Meters:
         self.inference_seconds = counter(names.ACTOR_INFERENCE)
         self.weights_wait_seconds = counter(names.ACTOR_WEIGHTS_WAIT)
 
-    def watch(self, client: UnrollClient, num_environments: int) -> None:
+    def watch(self, client: UnrollLinks, num_environments: int) -> None:
         """Export what the client counts."""
         read = self._telemetry.read
         read(names.ACTOR_BLOCKED, lambda: client.blocked_seconds)

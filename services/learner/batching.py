@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from services.learner.replay import UnrollReplay
+from services.learner.shards.slices import share
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,16 +19,19 @@ if TYPE_CHECKING:
 
 
 class BatchAssembler:
-    """Owns one batch's memory: [B, ...] by field, page-locked when the device is a GPU."""
+    """Owns the memory of one batch, or of a shard's part of it: [B, ...] by field, page-locked when the device is a GPU."""
 
-    def __init__(self, layout: UnrollLayout, settings: RunSettings, device: torch.device) -> None:
-        batch = layout.allocate(settings.learner.batch_size)
+    def __init__(self, layout: UnrollLayout, settings: RunSettings, device: torch.device, *, rank: int = 0) -> None:
+        """``rank``: of the shard whose part of each batch this is."""
+        num_shards = settings.learner.shards
+        self._num_replayed = share(settings.num_replayed_unrolls, rank, num_shards)
+        batch = layout.allocate(share(settings.num_online_unrolls, rank, num_shards) + self._num_replayed)
         self.tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
         if device.type == "cuda":
             self.tensors = {name: tensor.pin_memory() for name, tensor in self.tensors.items()}
         self._arrays: dict[str, NDArray[np.generic]] = {name: tensor.numpy() for name, tensor in self.tensors.items()}
-        self._num_replayed = settings.num_replayed_unrolls
-        self.replay = UnrollReplay(layout, settings.replay.capacity_unrolls, settings.seed) if self._num_replayed else None
+        capacity = share(settings.replay.capacity_unrolls, rank, num_shards)
+        self.replay = UnrollReplay(layout, capacity, settings.seed + rank) if self._num_replayed else None
 
     def assemble(self, online: list[QueuedUnroll]) -> dict[str, torch.Tensor]:
         """Online unrolls first, then replayed ones; the result is overwritten by the next call."""

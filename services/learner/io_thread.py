@@ -44,8 +44,9 @@ class IoThread:
         ledger: Ledger,
         queue: UnrollQueue,
         meters: Meters,
+        shard: tuple[int, int] = (0, 1),
     ) -> None:
-        """Bind the unroll socket.
+        """Bind the unroll socket; ``shard``: which slice of how many this learner publishes.
 
         Raises:
             EndpointInUse: another process has the port.
@@ -55,6 +56,7 @@ class IoThread:
         capacity = settings.credit_capacity
         self._router = Router(self._context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
         self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, contract=contract)
+        self._shard = shard
         self._waker = Waker()
         self._meters = meters
         self._credit = CreditPool(capacity, expires_seconds=learner.credit_expires_seconds)
@@ -77,7 +79,8 @@ class IoThread:
         )
         self._mailbox = threading.Lock()
         self._num_consumed = 0
-        self._weights: tuple[int, int, bytes] | None = None
+        self._num_handed_over = self._num_published = 0
+        self._weights: tuple[int, int, int, bytes] | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="learner-io", daemon=True)
         self._log = get_logger()
@@ -89,6 +92,11 @@ class IoThread:
         """A lineage that the parameter server holds beyond ours, None where there is none."""
         return self._publisher.newer_lineage
 
+    @property
+    def is_published(self) -> bool:
+        """The parameter server has the newest version handed over."""
+        return self._num_published == self._num_handed_over and self._publisher.confirmed
+
     def start(self) -> None:
         """Begin to receive."""
         self._thread.start()
@@ -96,7 +104,8 @@ class IoThread:
     def publish(self, lineage: int, updates: int, payload: bytes) -> None:
         """Hand over a version; one not yet sent is replaced."""
         with self._mailbox:
-            self._weights = (lineage, updates, payload)
+            self._num_handed_over += 1
+            self._weights = (self._num_handed_over, lineage, updates, payload)
         self._waker.wake()
 
     def grant_again(self, num_unrolls: int) -> None:
@@ -148,8 +157,9 @@ class IoThread:
         if num_consumed:
             self._send(self._ingest.on_consumed(num_consumed))
         if weights is not None:
-            lineage, updates, payload = weights
-            self._publisher.publish(lineage, updates, 0, 1, payload)
+            number, lineage, updates, payload = weights
+            self._publisher.publish(lineage, updates, *self._shard, payload)
+            self._num_published = number
 
     def _receive(self) -> None:
         for _ in range(MESSAGES_PER_TURN):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,15 @@ from herd.wire.sockets import EndpointInUse
 from services.learner import snapshot
 from services.learner.batching import BatchAssembler
 from services.learner.io_thread import IoThread
-from services.learner.ledger import STALE
+from services.learner.ledger import STALE, LedgerSnapshot
 from services.learner.lineage import LINEAGE_FILE, LineageError, open_lineage
 from services.learner.meters import Meters
 from services.learner.optimizers import Rates, rates_at
 from services.learner.queue import QueuedUnroll, UnrollQueue
 from services.learner.run_files import RunFiles
+from services.learner.shards.group import ShardGroup, Turn, join_group
+from services.learner.shards.rendezvous import NotGatheredError
+from services.learner.shards.slices import deal_tensors
 from services.learner.update import Update
 
 if TYPE_CHECKING:
@@ -51,18 +55,33 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     if stop:
         return  # asked while torch was imported: nothing was begun
     configure_logging("learner")
+    device, precision = choose_device(settings)
     try:
-        learner = Learner(settings)
+        group = join_group(
+            settings.learner.shards, device=device, timeout_seconds=settings.learner.shard_timeout_seconds, go_on=lambda: not stop
+        )
+    except NotGatheredError:
+        return  # nothing was begun
+    try:
+        learner = Learner(settings, group, device, precision)
     except (UnknownTaskError, EndpointInUse, MetricsEndpointError, CheckpointError, LineageError) as error:
         raise BadInputError(str(error)) from error
-    with learner:
-        learner.train(stop)
+    try:
+        with learner:
+            learner.train(stop)
+    except Exception as error:
+        group.end_if_broken(error)
+        raise
 
 
 def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     """The device and the precision of convolutions and matrix products."""
     name = settings.learner.device
     device = torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+    if device.type == "cuda" and settings.learner.shards > 1:
+        # One process per GPU: torchrun and ``herd train`` number those of one machine.
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
     has_bfloat16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_has_bfloat16()
     choice = choose_precision(settings.learner.precision, has_bfloat16=has_bfloat16)
     return device, torch.bfloat16 if choice == "bfloat16" else torch.float32
@@ -71,30 +90,34 @@ def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
 class Learner:
     """Owns everything of the process; `train` is the hot loop."""
 
-    def __init__(self, settings: RunSettings) -> None:
+    def __init__(self, settings: RunSettings, group: ShardGroup, device: torch.device, precision: torch.dtype) -> None:
         self._settings = settings
+        self._group = group
         self._run_dir: Path = settings.directory
         try:
             self._run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInputError(f"{self._run_dir}: cannot be made: {error.strerror or error}") from error
-        torch.set_num_threads(settings.learner.threads or usable_cpus())
+        # Shards of one machine share its CPUs.
+        local_shards = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        torch.set_num_threads(settings.learner.threads or max(1, usable_cpus() // local_shards))
         self._log = get_logger()
         spec = environment_spec(settings.env)
         self._origin = Origin.of(settings, spec)
         layout = run_layout(settings, spec)
-        device, precision = choose_device(settings)
-        self._device = device
+        self._num_online = group.share(settings.num_online_unrolls)
 
-        self._update = Update(settings, spec, device, precision)
-        self._batches = BatchAssembler(layout, settings, device)
-        checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume else None
+        self._update = Update(settings, spec, device, precision, group)
+        self._batches = BatchAssembler(layout, settings, device, rank=group.rank)
+        checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
+        checkpoint = snapshot.spread(checkpoint, group)
         self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
-            checkpoint, spec, tiling_of(settings.bandit) if settings.has_bandit else None
+            checkpoint, spec, tiling_of(settings.bandit) if settings.has_bandit else None, is_first=group.is_first
         )
         if checkpoint is not None:
-            snapshot.restore(checkpoint, self._update, replay=self._batches.replay)
+            snapshot.restore(checkpoint, self._update, replay=self._batches.replay, rank=group.rank)
             self._log.info("resumed", checkpoint=str(checkpoint.path))
+        self._env_frames = self._statistics.env_frames
 
         self._credit_bounds_lag = settings.actor.credit == "before_unroll"
         self._telemetry = Telemetry("learner", settings.name)
@@ -106,10 +129,12 @@ class Learner:
             ledger=self._ledger,
             queue=self._queue,
             statistics=self._statistics,
-            online_unrolls=settings.num_online_unrolls,
+            online_unrolls=self._num_online,
         )
         self._files = RunFiles(self._run_dir, self._meters.write_failed)
-        self._lineage = self._open_lineage(least_lineage)
+        self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
+        self._slice = self._own_slice()
+        self._publication_due = False
         self._io = IoThread(
             settings,
             contract=self._origin.contract,
@@ -118,13 +143,14 @@ class Learner:
             ledger=self._ledger,
             queue=self._queue,
             meters=self._meters,
+            shard=(group.rank, group.size),
         )
         try:
             port = self._telemetry.serve(settings.learner.metrics_host, settings.learner.metrics_port)
         except MetricsEndpointError:
             self._io.close()
             raise
-        announce_process(self._run_dir, "learner", 0, metrics_port=port)
+        announce_process(self._run_dir, "learner", group.rank, metrics_port=port)
 
     def __enter__(self) -> Learner:
         self._io.start()
@@ -135,7 +161,7 @@ class Learner:
         self._telemetry.close()
 
     def train(self, stop: StopRequest) -> None:
-        """Take a batch, update, publish; until the stop conditions or the signal."""
+        """Take a batch, update, publish; until the stop conditions or the signal, of any shard."""
         settings, meters = self._settings, self._meters
         started = time.monotonic()
         first_batch_at: float | None = None
@@ -143,34 +169,67 @@ class Learner:
         self._publish()
         self._telemetry.set_ready(True)
         now = started
-        while not stop and not self._is_finished(now - started):
+        unrolls: list[QueuedUnroll] = []
+        while True:
             self._telemetry.beat()
             if self._io.failure is not None:
                 raise RuntimeError("the I/O thread died") from self._io.failure
             self._record_episodes()
-            unrolls, stale = self._queue.take(settings.num_online_unrolls, self._is_stale, BATCH_TIMEOUT_SECONDS)
-            self._drop(stale)
+            is_over = bool(stop) or self._is_finished(now - started)
+            if not unrolls and not is_over:
+                unrolls, stale = self._queue.take(self._num_online, self._is_stale, BATCH_TIMEOUT_SECONDS)
+                self._drop(stale)
+            turn = self._agree(unrolls, stop=is_over, now=now, due=(log_at, checkpoint_at))
             after_wait = time.monotonic()
             meters.waited(after_wait - now)
-            if unrolls:
+            if turn.stop:
+                break
+            if turn.is_ready:
                 first_batch_at = first_batch_at or now
-                self._step(unrolls, after_wait)
+                self._env_frames += turn.num_frames
+                self._step(unrolls, after_wait, may_publish=turn.may_publish)
+                unrolls = []
             now = time.monotonic()
-            if now >= log_at:
+            if turn.log_due:
                 log_at = now + settings.learner.log_interval_seconds
                 self._log_point(now - started)
-            if now >= checkpoint_at:
+            if turn.checkpoint_due:
                 self._checkpoint(now - started)
                 checkpoint_at = time.monotonic() + settings.learner.checkpoint_interval_seconds
         self._telemetry.set_ready(False, "stopping")
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
         self._io.close()
         self._record_episodes()
+        now = time.monotonic()
         self._log_point(now - started)
         self._checkpoint(now - started)
         self._write_report(now - started, now - first_batch_at if first_batch_at else 0.0)
+        self._group.leave()
 
-    def _step(self, unrolls: list[QueuedUnroll], started: float) -> None:
+    def _agree(self, unrolls: list[QueuedUnroll], *, stop: bool, now: float, due: tuple[float, float]) -> Turn:
+        """What all shards do in this turn; ``due``: when the next point and the next checkpoint are."""
+        log_at, checkpoint_at = due
+        turn = self._group.agree(
+            Turn(
+                is_ready=bool(unrolls),
+                stop=stop,
+                log_due=now >= log_at,
+                checkpoint_due=now >= checkpoint_at,
+                may_publish=self._group.size == 1 or self._io.is_published,
+                newer_lineage=self._io.newer_lineage or 0,
+                lineage=self._lineage,
+                num_frames=sum(unroll.num_frames for unroll in unrolls),
+            )
+        )
+        self._lineage = turn.lineage
+        if turn.newer_lineage >= self._lineage:
+            # The parameter server outlived this run directory: go beyond what it holds, so that actors follow.
+            if self._group.is_first:
+                self._lineage = self._open_lineage(turn.newer_lineage + 1)
+            return turn._replace(may_publish=self._group.size == 1)  # others hear of the lineage in the next turn
+        return turn
+
+    def _step(self, unrolls: list[QueuedUnroll], started: float, *, may_publish: bool) -> None:
         """One batch: updates on it, from queued unrolls to published weights."""
         batch = self._batches.assemble(unrolls)
         self._queue.release(unrolls)
@@ -180,13 +239,13 @@ class Learner:
         on_device = time.monotonic()
         # Between them is no checkpoint, so that frames are consumed with the first and are never trained on once only.
         for use in range(self._settings.learner.sample_reuse):
-            self._update_on(device_batch, unrolls if use == 0 else [], started, on_device)
+            self._update_on(device_batch, unrolls if use == 0 else [], started, on_device, may_publish=may_publish)
             started = on_device = time.monotonic()
         if self._credit_bounds_lag:
             # Only now: an unroll that this credit begins must not begin under the version before.
             self._io.grant_again(len(unrolls))
 
-    def _update_on(self, batch: Batch, consumed: list[QueuedUnroll], started: float, on_device: float) -> None:
+    def _update_on(self, batch: Batch, consumed: list[QueuedUnroll], started: float, on_device: float, *, may_publish: bool) -> None:
         """One update; ``consumed`` are the unrolls that no update saw before."""
         losses = self._update.forward_backward(batch)
         after_backward = time.monotonic()
@@ -201,11 +260,14 @@ class Learner:
         self._ledger.consume(sum(unroll.num_frames for unroll in consumed))
         self._statistics.record_update(update, self._settings.num_online_unrolls)
         if self._batches.replay is not None:
-            self._meters.replayed(self._settings.num_replayed_unrolls, len(self._batches.replay))
+            self._meters.replayed(self._group.share(self._settings.num_replayed_unrolls), len(self._batches.replay))
         if not update.is_finite:
             self._log.error("update skipped: the gradient is not finite", learner_updates=self._statistics.learner_updates)
         if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:
+            self._publication_due = True
+        if self._publication_due and may_publish:
             self._publish()
+            may_publish = self._group.size == 1
         finished = time.monotonic()
         self._meters.updated(
             update,
@@ -222,7 +284,7 @@ class Learner:
 
     def _is_finished(self, session_seconds: float) -> bool:
         stop = self._settings.stop
-        if stop.env_frames is not None and self._statistics.env_frames >= stop.env_frames:
+        if stop.env_frames is not None and self._env_frames >= stop.env_frames:
             return True
         return stop.wall_seconds is not None and session_seconds >= stop.wall_seconds
 
@@ -243,32 +305,54 @@ class Learner:
         self._io.grant_again(len(stale))
 
     def _rates(self) -> Rates:
-        counts = self._statistics
-        return rates_at(self._settings.optimizer, env_frames=counts.env_frames, learner_updates=counts.learner_updates)
+        return rates_at(self._settings.optimizer, env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
 
     def _publish(self) -> None:
-        newer = self._io.newer_lineage
-        if newer is not None and newer >= self._lineage:
-            # The parameter server outlived this run directory: go beyond what it holds, so that actors follow.
-            self._lineage = self._open_lineage(newer + 1)
+        """This shard's slice of the parameters: the version is there once all shards' are."""
         dtype = torch.bfloat16 if self._settings.learner.weights_dtype == "bfloat16" else torch.float32
-        payload = encode_weights(self._update.agent.state_dict(), dtype)
+        tensors = self._update.agent.state_dict()
+        payload = encode_weights({name: tensors[name] for name in self._slice}, dtype)
         self._io.publish(self._lineage, self._statistics.learner_updates, payload)
         self._telemetry.set_weights_version(self._lineage, self._statistics.learner_updates)
+        self._publication_due = False
+
+    def _own_slice(self) -> list[str]:
+        tensors = self._update.agent.state_dict()
+        return deal_tensors({name: tensor.nbytes for name, tensor in tensors.items()}, self._group.size)[self._group.rank]
 
     def _open_lineage(self, at_least: int) -> int:
         return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE_FILE, error))
 
+    def _absorb_news(self) -> None:
+        """Bring shard 0's statistics, which are the run's, up to date."""
+        for news in self._group.gather(self._statistics.news())[1:]:
+            if self._group.is_first:
+                self._statistics.absorb(news)
+
+    def _global_ledger(self) -> LedgerSnapshot:
+        snapshots = self._group.gather(self._ledger.snapshot().as_json())
+        return LedgerSnapshot.of_shards([LedgerSnapshot.from_json(each) for each in snapshots])
+
     def _log_point(self, session_seconds: float) -> None:
+        self._absorb_news()
+        rates = self._group.gather(self._meters.frames_per_second())
+        if not self._group.is_first:
+            return
         point = self._statistics.point(
             session_seconds=session_seconds,
-            frames_per_second=self._meters.frames_per_second(),
+            frames_per_second=sum(rates),
             learning_rate=self._rates().learning_rate,
         )
         self._files.add_point(point)
         self._files.keep_lineage(self._lineage)
 
     def _checkpoint(self, session_seconds: float) -> None:
+        self._absorb_news()
+        ledger = self._global_ledger()
+        replay = self._batches.replay
+        replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)
+        if not self._group.is_first:
+            return
         try:
             path = snapshot.save(
                 self._run_dir,
@@ -276,9 +360,9 @@ class Learner:
                 origin=self._origin,
                 learner_updates=self._statistics.learner_updates,
                 lineage=self._lineage,
-                ledger=self._ledger.snapshot().as_json(),
+                ledger=ledger.as_json(),
                 statistics=self._statistics.as_json(session_seconds),
-                replay=self._batches.replay,
+                replay_random=[] if replay is None else replay_random,
                 keep=self._settings.learner.keep_checkpoints,
             )
         except CheckpointError as error:
@@ -290,5 +374,6 @@ class Learner:
             self._log.info("checkpoint", path=str(path))
 
     def _write_report(self, session_seconds: float, training_seconds: float) -> None:
-        report = self._statistics.report(self._ledger.snapshot(), session_seconds=session_seconds, training_seconds=training_seconds)
-        self._files.write_report(report)
+        ledger = self._global_ledger()
+        if self._group.is_first:
+            self._files.write_report(self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds))

@@ -11,7 +11,10 @@ import threading
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LEARNER_RESTART = "learner_restart"
 """Acknowledged, but lost with the learner before an update consumed it."""
@@ -78,6 +81,30 @@ class LedgerSnapshot:
     def as_json(self) -> dict[str, Any]:
         """For checkpoints."""
         return self.report() | {"accounts": [[*key, *account] for key, account in self.accounts.items()]}
+
+    @classmethod
+    def of_shards(cls, snapshots: Sequence[LedgerSnapshot]) -> LedgerSnapshot:
+        """The global ledger: sums, and everybody's accounts.
+
+        An incarnation sends to one shard only (each link of an actor has its own); other shards may hold its account as of a checkpoint.
+        """
+        dropped: Counter[str] = Counter()
+        accounts: dict[ActorKey, tuple[int, int]] = {}
+        for snapshot in snapshots:
+            dropped.update(snapshot.dropped)
+            for key, account in snapshot.accounts.items():
+                accounts[key] = max(account, accounts.get(key, account))
+        return cls(
+            generated=sum(snapshot.generated for snapshot in snapshots),
+            consumed=sum(snapshot.consumed for snapshot in snapshots),
+            in_flight=sum(snapshot.in_flight for snapshot in snapshots),
+            dropped=dict(dropped),
+            accounts=accounts,
+        )
+
+    def without_totals(self) -> LedgerSnapshot:
+        """The accounts alone: what a shard other than the first starts from, so that a restored sum counts once."""
+        return LedgerSnapshot(accounts=self.accounts)
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> LedgerSnapshot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,12 +14,13 @@ from services.learner.ledger import Ledger, LedgerSnapshot
 from services.learner.statistics import RunStatistics
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from torch import Tensor
 
     from herd.config.contract import EnvSpec
     from herd.config.origin import Origin
     from herd.config.tiling import Tiling
     from services.learner.replay import UnrollReplay
+    from services.learner.shards.group import ShardGroup
     from services.learner.update import Update
 
 CHECKPOINTS = "checkpoints"
@@ -42,10 +44,12 @@ def save(
     lineage: int,
     ledger: dict[str, Any],
     statistics: dict[str, Any],
-    replay: UnrollReplay | None,
+    replay_random: list[Any],
     keep: int,
 ) -> Path:
     """Write a checkpoint: parameters, optimizer, random states, counters and the accounts that drop duplicates.
+
+    ``ledger``, ``statistics`` and ``replay_random`` (by rank) are of all shards together.
 
     Replay's contents are not part of it: they refill within ``replay.capacity_unrolls`` unrolls.
 
@@ -58,7 +62,7 @@ def save(
         "lineage": lineage,
         "ledger": ledger,
         "statistics": statistics,
-        "replay_random": replay.random.bit_generator.state if replay is not None else None,
+        "replay_random": replay_random,
     }
     tensors = {
         "model": {name: tensor.detach().cpu() for name, tensor in update.agent.state_dict().items()},
@@ -83,24 +87,39 @@ def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
     return store.load_newest(run_dir / CHECKPOINTS, accept)
 
 
-def restore_counters(checkpoint: Checkpoint | None, spec: EnvSpec, tiling: Tiling | None = None) -> Restored:
-    """Counters and accounts of a checkpoint, or of a run that begins.
+def spread(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | None:
+    """Shard 0's checkpoint on every shard: only its disk needs to hold one."""
+    told = group.first_says(None if checkpoint is None else [str(checkpoint.path), checkpoint.learner_updates, checkpoint.state])
+    if told is None:
+        return None
+    path, learner_updates, state = told
+    own = {} if checkpoint is None else {f"{file}/{name}": t for file, named in checkpoint.tensors.items() for name, t in named.items()}
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in group.spread(own).items():
+        file, _, name = key.partition("/")
+        tensors.setdefault(file, {})[name] = tensor
+    return Checkpoint(Path(path), learner_updates, tensors, state)
+
+
+def restore_counters(checkpoint: Checkpoint | None, spec: EnvSpec, tiling: Tiling | None = None, *, is_first: bool = True) -> Restored:
+    """Counters and accounts of a checkpoint, or of a run that begins; ``is_first``: this shard's totals go on from the run's.
 
     Raises:
         CheckpointError: its state is not a learner's.
     """
     if checkpoint is None:
-        return Restored(RunStatistics(spec, tiling=tiling), Ledger(), 1)
+        return Restored(RunStatistics(spec, tiling=tiling, is_first=is_first), Ledger(), 1)
     state = checkpoint.state
     try:
-        ledger = Ledger(LedgerSnapshot.from_json(state["ledger"]))
-        return Restored(RunStatistics(spec, state["statistics"], tiling), ledger, int(state["lineage"]) + 1)
+        saved = LedgerSnapshot.from_json(state["ledger"])
+        ledger = Ledger(saved if is_first else saved.without_totals())
+        return Restored(RunStatistics(spec, state["statistics"], tiling, is_first=is_first), ledger, int(state["lineage"]) + 1)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _not_a_learners(checkpoint, error) from error
 
 
-def restore(checkpoint: Checkpoint, update: Update, *, replay: UnrollReplay | None) -> None:
-    """Set parameters, optimizer and random states.
+def restore(checkpoint: Checkpoint, update: Update, *, replay: UnrollReplay | None, rank: int = 0) -> None:
+    """Set parameters, optimizer and random states. A shard that was not there when it was written draws from replay as one that begins.
 
     Raises:
         CheckpointError: a tensor does not fit, or one is missing.
@@ -109,8 +128,9 @@ def restore(checkpoint: Checkpoint, update: Update, *, replay: UnrollReplay | No
         load_into(update.agent, checkpoint.tensors["model"])
         update.load_optimizer_tensors(checkpoint.tensors["optimizer"])
         torch.set_rng_state(checkpoint.tensors["random"]["torch"])
-        if replay is not None and checkpoint.state.get("replay_random") is not None:
-            replay.random.bit_generator.state = checkpoint.state["replay_random"]
+        replays = checkpoint.state.get("replay_random") or []
+        if replay is not None and rank < len(replays):
+            replay.random.bit_generator.state = replays[rank]
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from error
     except (KeyError, RuntimeError, TypeError, ValueError) as error:

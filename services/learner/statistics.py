@@ -42,20 +42,38 @@ class _Mean:
     count: int = 0
 
     def add(self, value: float) -> None:
-        self.total += value
-        self.maximum = max(self.maximum, value)
-        self.count += 1
+        self.merge(value, value, 1)
+
+    def merge(self, total: float, maximum: float, count: int) -> None:
+        self.total += total
+        self.maximum = max(self.maximum, maximum)
+        self.count += count
 
     @property
     def mean(self) -> float:
         return self.total / self.count if self.count else 0.0
 
 
-class RunStatistics:
-    """Cumulative counters (they survive a restart) and the window since the last point of the curve."""
+@dataclass(slots=True)
+class _News:
+    """What one shard recorded since shard 0 heard of it last."""
 
-    def __init__(self, spec: EnvSpec, restored: dict[str, Any] | None = None, tiling: Tiling | None = None) -> None:
-        """``tiling``: of the run's bandit, where it has one."""
+    episodes: list[tuple[int, float, float | None]] = field(default_factory=list)
+    consumed: dict[int, list[int]] = field(default_factory=dict)
+    """By task: env frames and unrolls."""
+    lag: _Mean = field(default_factory=_Mean)
+
+
+class RunStatistics:
+    """Cumulative counters (they survive a restart) and the window since the last point of the curve.
+
+    Of several shards, the first one's are the run's: the others tell it their `news`, which it absorbs.
+    """
+
+    def __init__(
+        self, spec: EnvSpec, restored: dict[str, Any] | None = None, tiling: Tiling | None = None, *, is_first: bool = True
+    ) -> None:
+        """``tiling``: of the run's bandit, where it has one. ``is_first``: these are the run's, and nobody asks for their news."""
         self._tiling = tiling
         self._action_repeat = spec.action_repeat
         self.tasks = {name: TaskStatistics() for name in spec.task_names}
@@ -67,6 +85,7 @@ class RunStatistics:
         self._lag = _Mean()
         self._lag_window = _Mean()
         self._last_update: UpdateStatistics | None = None
+        self._news: _News | None = None if is_first else _News()
         self._session_frames = 0
         self._session_unrolls = 0
         self._session_trained = 0
@@ -79,6 +98,8 @@ class RunStatistics:
         task.episodes += 1
         task.returns.append(episode_return)
         self._recent.append(episode_return)
+        if self._news is not None:
+            self._news.episodes.append((task_id, episode_return, inverse_temperature))
         if self._tiling is not None and inverse_temperature is not None and inverse_temperature >= 0.0:
             tile = task.tiles.setdefault(self._tiling.tile_of(inverse_temperature), [0, 0.0])
             tile[0] += 1
@@ -86,18 +107,47 @@ class RunStatistics:
 
     def record_consumed(self, task_id: int, num_frames: int, policy_lag: int) -> None:
         """An unroll went through an update; ``policy_lag`` in learner updates."""
-        self.env_frames += num_frames
-        self._session_frames += num_frames
-        self._session_unrolls += 1
-        self.tasks[self._names[task_id]].env_frames += num_frames
+        self._count_consumed(task_id, num_frames, 1)
         self._lag.add(policy_lag)
         self._lag_window.add(policy_lag)
+        if self._news is not None:
+            counts = self._news.consumed.setdefault(task_id, [0, 0])
+            counts[0] += num_frames
+            counts[1] += 1
+            self._news.lag.add(policy_lag)
 
     def record_update(self, update: UpdateStatistics, num_unrolls: int = 0) -> None:
         """An update ended; ``num_unrolls`` of its batch came from actors."""
         self.learner_updates += 1
         self._session_trained += num_unrolls
         self._last_update = update
+
+    def news(self) -> dict[str, Any] | None:
+        """What happened at this shard since the last call, as JSON; None at the first."""
+        if self._news is None:
+            return None
+        news, self._news = self._news, _News()
+        lag = news.lag
+        return {
+            "episodes": news.episodes,
+            "consumed": [[task_id, *counts] for task_id, counts in news.consumed.items()],
+            "lag": [lag.total, lag.maximum, lag.count],
+        }
+
+    def absorb(self, news: dict[str, Any]) -> None:
+        """Count another shard's news as our own."""
+        for task_id, episode_return, inverse_temperature in news["episodes"]:
+            self.record_episode(task_id, episode_return, inverse_temperature)
+        for task_id, num_frames, num_unrolls in news["consumed"]:
+            self._count_consumed(task_id, num_frames, num_unrolls)
+        self._lag.merge(*news["lag"])
+        self._lag_window.merge(*news["lag"])
+
+    def _count_consumed(self, task_id: int, num_frames: int, num_unrolls: int) -> None:
+        self.env_frames += num_frames
+        self._session_frames += num_frames
+        self._session_unrolls += num_unrolls
+        self.tasks[self._names[task_id]].env_frames += num_frames
 
     @property
     def episodes(self) -> int:

@@ -19,6 +19,9 @@ from herd.networks.agent import Agent
 from herd.networks.frame_stack import restack
 from herd.networks.torsos import recommended_micro_batch
 from services.learner.optimizers import Rates, load_state_tensors, new_optimizer, state_tensors
+from services.learner.shards.group import ShardGroup
+from services.learner.shards.rendezvous import Place
+from services.learner.shards.replicas import Replicas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,9 +56,13 @@ class UpdateStatistics:
 
 
 class Update:
-    """Agent and optimizer, and the step that changes them."""
+    """Agent and optimizer, and the step that changes them: of a whole batch, or of a shard's part of it together with the other shards."""
 
-    def __init__(self, settings: RunSettings, spec: EnvSpec, device: torch.device, precision: torch.dtype) -> None:
+    def __init__(
+        self, settings: RunSettings, spec: EnvSpec, device: torch.device, precision: torch.dtype, group: ShardGroup | None = None
+    ) -> None:
+        """``group``: the shards that share each batch; None: one alone."""
+        self._group = group or ShardGroup(Place(0, 1))
         self._algorithm = settings.algorithm
         self._max_gradient_norm = settings.optimizer.max_gradient_norm
         self._device = device
@@ -63,6 +70,7 @@ class Update:
         torch.manual_seed(settings.seed)
         self.agent = Agent(spec=spec, network=settings.network).to(device)
         self.agent.compute_dtype = precision
+        self._replicas = Replicas(self.agent, self._group, device)
         self._parameters = dict(self.agent.named_parameters())
         self._optimizer_kind = settings.optimizer.kind
         self.optimizer = new_optimizer(settings.optimizer, self._parameters.values())
@@ -74,15 +82,17 @@ class Update:
     def forward_backward(self, batch: Batch) -> Losses:
         """Accumulate the gradient of the whole batch in micro-batches of b unrolls."""
         self.optimizer.zero_grad(set_to_none=True)
-        num_valid = batch["row_valid"][:, self._algorithm.burn_in :].sum().clamp(min=1)
+        num_valid = self._group.add_up(batch["row_valid"][:, self._algorithm.burn_in :].sum()).clamp(min=1)
         # Losses are sums, so those of the parts add up to the whole's.
         losses = torch.zeros(len(Losses._fields), device=self._device)
-        for start in range(0, len(batch["actions"]), self._micro_batch_size):
-            terms = self._loss({name: tensor[start : start + self._micro_batch_size] for name, tensor in batch.items()}, num_valid)
-            terms.total.backward()  # type: ignore[no-untyped-call]
+        starts = range(0, len(batch["actions"]), self._micro_batch_size)
+        for start in starts:
+            with self._replicas.reducing(start == starts[-1]):
+                terms = self._loss({name: tensor[start : start + self._micro_batch_size] for name, tensor in batch.items()}, num_valid)
+                self._replicas.backward(terms.total)
             q = terms.q if isinstance(terms, DiceTerms) else torch.zeros_like(terms.value)
             losses += torch.stack([terms.total.detach(), terms.policy, terms.value, terms.entropy, terms.mean_rho, q])
-        means = Losses(*losses.tolist())
+        means = Losses(*self._group.add_up(losses).tolist())
         if self._algorithm.loss_reduction == "mean":
             return means
         rows = float(num_valid)
@@ -139,7 +149,7 @@ class Update:
                 warm_up = (frames[head], core_reset[head], core_state, last_actions[head], last_rewards[head])
                 _, core_state = self.agent(*warm_up, None if instructions is None else instructions[head])
         rows = slice(burn_in, None)
-        output, _ = self.agent(
+        output, _ = self._replicas(
             frames[rows],
             core_reset[rows],
             core_state,

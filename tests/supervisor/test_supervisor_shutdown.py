@@ -12,7 +12,7 @@ OTHERS = ("actor-0", "actor-1", "paramserver-0")
 
 @pytest.fixture
 def shutdown() -> Shutdown:
-    return Shutdown(Grace(learner_seconds=60.0, others_seconds=10.0), "learner-0")
+    return Shutdown(Grace(learner_seconds=60.0, others_seconds=10.0), ("learner-0",))
 
 
 def test_the_learner_goes_first_and_the_rest_after_it_ended(shutdown: Shutdown) -> None:

@@ -1,0 +1,154 @@
+"""An actor's links to a few of the learner's shards: each message goes where there is credit.
+
+There is no assignment to rebalance. Shards learn in lockstep, so one that has more unrolls than the others fills up and stops to give
+credit; what is played goes to those that lack it. Each link is an unroll stream of its own, with its own incarnation.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from herd.wire.sockets import Poller
+from herd.wire.unroll_client import ASK_AGAIN_SECONDS, UnrollClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from herd.wire.layout import Arrays
+    from herd.wire.messages import EpisodeReport
+
+ASK_OTHERS_SECONDS = 0.05
+"""Without credit from the shard whose turn it is, the others are asked too: half an update of a fast learner."""
+
+
+class Sent(NamedTuple):
+    """Which message a buffer went with."""
+
+    link: int
+    sequence: int
+
+
+def choose_shards(endpoints: Sequence[str], num_links: int, actor_index: int) -> list[str]:
+    """``num_links`` neighbours on the ring of shards, from a start that moves with the actor: every shard gets as many links."""
+    count = min(num_links, len(endpoints))
+    return [endpoints[(actor_index + offset) % len(endpoints)] for offset in range(count)]
+
+
+class UnrollLinks:
+    """The links of one actor, used like a single `UnrollClient` by the thread that steps the environments."""
+
+    def __init__(self, clients: Sequence[UnrollClient], clock: Callable[[], float] = time.monotonic) -> None:
+        """``clients``: at least one, each to another shard."""
+        self._clients = list(clients)
+        self._clock = clock
+        self._turn = 0
+        self._poller = Poller(*(client.socket for client in self._clients))
+        self.blocked_seconds = 0.0
+        """Time spent in ``wait_for_credit``."""
+
+    @property
+    def incarnation(self) -> int:
+        """Of the first link: as random as a process is new."""
+        return self._clients[0].incarnation
+
+    @property
+    def refused(self) -> str | None:
+        """Why a shard refuses this actor, where one does."""
+        return next((client.refused for client in self._clients if client.refused is not None), None)
+
+    @property
+    def num_unacked(self) -> int:
+        """Messages whose buffers must not change."""
+        return sum(client.num_unacked for client in self._clients)
+
+    @property
+    def credit_unrolls(self) -> int:
+        """Unrolls that may still be sent, over all links."""
+        return sum(client.credit_unrolls for client in self._clients)
+
+    @property
+    def num_unrolls_resent(self) -> int:
+        """Unrolls sent again after a reconnection."""
+        return sum(client.num_unrolls_resent for client in self._clients)
+
+    @property
+    def num_rejected(self) -> int:
+        """Messages that shards dropped for good."""
+        return sum(client.num_rejected for client in self._clients)
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes received."""
+        return sum(client.bytes_in for client in self._clients)
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes sent, resends included."""
+        return sum(client.bytes_out for client in self._clients)
+
+    def is_acked(self, sent: Sent) -> bool:
+        """The buffers of this message are free."""
+        return sent.sequence <= self._clients[sent.link].acked_sequence
+
+    def request_credit(self, num_unrolls: int) -> None:
+        """Ask one shard for credit for a message, without waiting, unless a link has it; a few steps ahead hides the round trip."""
+        if self._ready(num_unrolls) is None:
+            self._clients[self._turn].request_credit(num_unrolls)
+
+    def wait_for_credit(self, num_unrolls: int, timeout_seconds: float) -> bool:
+        """Wait for credit on any link, at most ``timeout_seconds``; counted in ``blocked_seconds``."""
+        if self._ready(num_unrolls) is not None:
+            return True
+        if len(self._clients) == 1:
+            got_it = self._clients[0].wait_for_credit(num_unrolls, timeout_seconds)
+            self.blocked_seconds = self._clients[0].blocked_seconds
+            return got_it
+        start = self._clock()
+        self._clients[self._turn].request_credit(num_unrolls)
+        while (waited := self._clock() - start) < timeout_seconds and self._ready(num_unrolls) is None:
+            asks_all = waited >= ASK_OTHERS_SECONDS
+            if asks_all:
+                for client in self._clients:
+                    client.request_credit(num_unrolls)
+            limit = ASK_AGAIN_SECONDS if asks_all else ASK_OTHERS_SECONDS - waited
+            self._poller.poll(min(limit, timeout_seconds - waited))
+            self.poll()
+        self.blocked_seconds += self._clock() - start
+        return self._ready(num_unrolls) is not None
+
+    def send_unrolls(self, arrays: Arrays, *, num_frames: int, episodes: Sequence[EpisodeReport] = ()) -> Sent:
+        """Send one message where there is credit; see ``UnrollClient.send_unrolls``.
+
+        Raises:
+            RuntimeError: no link has credit (see ``wait_for_credit``).
+        """
+        link = self._ready(len(next(iter(arrays.values()))))
+        if link is None:
+            raise RuntimeError("no credit; wait_for_credit first")
+        sequence = self._clients[link].send_unrolls(arrays, num_frames=num_frames, episodes=episodes)
+        self._turn = (link + 1) % len(self._clients)
+        return Sent(link, sequence)
+
+    def poll(self) -> None:
+        """Handle answers and send what is due, on every link."""
+        for client in self._clients:
+            client.poll()
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """Wait until everything is acknowledged, at most ``timeout_seconds``; tell whether it is."""
+        deadline = self._clock() + timeout_seconds
+        for client in self._clients:
+            client.drain(max(0.0, deadline - self._clock()))
+        return self.num_unacked == 0
+
+    def close(self) -> None:
+        """Say goodbye on every link and close at once."""
+        for client in self._clients:
+            client.close()
+
+    def _ready(self, num_unrolls: int) -> int | None:
+        """The link to send on: from the one whose turn it is, the first with credit."""
+        count = len(self._clients)
+        order = ((self._turn + offset) % count for offset in range(count))
+        return next((link for link in order if self._clients[link].has_credit(num_unrolls)), None)

@@ -1,0 +1,151 @@
+"""How shards find each other: torchrun's variables, a key-value store at shard 0, and one generation of members.
+
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are those that torchrun sets, and ``herd train`` likewise. Shard 0 serves the store
+(under torchrun its agent does). A group lives and dies as one: shard 0 opens a *generation*, each rank joins it once, and a process
+that finds its rank taken, because it was restarted faster than the others noticed, waits for the next generation.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from herd.process.startup import BadInputError
+from herd.telemetry.logs import get_logger, warn_limited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+CONNECT_SECONDS = 5.0
+"""One attempt to reach the store, or to read from it."""
+PAUSE_SECONDS = 0.2
+"""Between looks at who has joined."""
+TELL_SECONDS = 10.0
+"""Between lines in the log while shards are missing."""
+_GENERATION = "generation"
+
+
+class NotGatheredError(Exception):
+    """Told to stop before every shard was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this process stands among the shards."""
+
+    rank: int
+    size: int
+    host: str = ""
+    port: int = 0
+    agent_store: bool = False
+    """torchrun's agent serves the store."""
+    restarts: int = 0
+    """Of torchrun's worker group; its store outlives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A joined generation."""
+
+    place: Place
+    prefix: str
+    generation: str
+    store: Store
+    """Keys of this generation only."""
+
+
+def place_of(num_shards: int, environ: Mapping[str, str]) -> Place:
+    """This process's place; alone where ``num_shards`` is 1.
+
+    Raises:
+        BadInputError: the environment says nothing of shards, or not of as many.
+    """
+    if num_shards == 1:
+        return Place(0, 1)
+    try:
+        rank, size, port = int(environ["RANK"]), int(environ["WORLD_SIZE"]), int(environ["MASTER_PORT"])
+        host = environ["MASTER_ADDR"]
+    except KeyError as error:
+        raise BadInputError(
+            f"learner.shards is {num_shards}, but {error.args[0]} is not set: start shards by herd train, or by torchrun"
+        ) from None
+    except ValueError as error:
+        raise BadInputError(f"RANK, WORLD_SIZE and MASTER_PORT must be numbers: {error}") from None
+    if size != num_shards or not 0 <= rank < size:
+        raise BadInputError(f"learner.shards is {num_shards}, but this is rank {rank} of WORLD_SIZE {size}")
+    restarts = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return Place(rank, size, host, port, environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True", int(restarts))
+
+
+def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = os.environ) -> Membership:
+    """Wait until every shard has joined one generation; while ``go_on``.
+
+    Raises:
+        NotGatheredError: ``go_on`` turned false before.
+        BadInputError: shard 0 cannot listen at its port.
+    """
+    incarnation = secrets.token_hex(8)
+    prefix = _prefix(place, environ)
+    serving: Store | None = None
+    while go_on():
+        try:
+            serving = serving or _connect(place, serves=place.rank == 0 and not place.agent_store)
+            store = PrefixStore(prefix, serving)
+            if place.rank == 0:
+                store.set(_GENERATION, secrets.token_hex(8))
+            generation = _read(store, _GENERATION)
+            if generation is not None:
+                members = PrefixStore(generation, store)
+                holder = members.compare_set(f"member/{place.rank}", "", incarnation).decode()
+                if holder == incarnation and _all_joined(store, generation, place, go_on):
+                    return Membership(place, prefix, generation, members)
+        except RuntimeError as error:  # all that the store raises
+            if place.rank == 0 and "address already in use" in str(error).lower():
+                raise BadInputError(f"MASTER_PORT {place.port} is in use") from None
+            warn_limited("rendezvous", "waiting for shard 0", address=f"{place.host}:{place.port}", reason=_first_line(error))
+            serving = None
+        time.sleep(PAUSE_SECONDS)
+    raise NotGatheredError
+
+
+def connect_again(membership: Membership) -> Store:
+    """Another connection to the same keys, for another thread: operations on one connection wait for each other."""
+    return PrefixStore(membership.generation, PrefixStore(membership.prefix, _connect(membership.place, serves=False)))
+
+
+def _prefix(place: Place, environ: Mapping[str, str]) -> str:
+    # A worker group that torchrun starts again meets the store of the one before.
+    return f"{environ.get('TORCHELASTIC_RUN_ID', 'herd')}/{place.restarts}"
+
+
+def _connect(place: Place, *, serves: bool) -> Store:
+    return TCPStore(place.host, place.port, is_master=serves, wait_for_workers=False, timeout=timedelta(seconds=CONNECT_SECONDS))
+
+
+def _all_joined(store: Store, generation: str, place: Place, go_on: Callable[[], bool]) -> bool:
+    """False when another generation was opened, or ``go_on`` turned false."""
+    members = PrefixStore(generation, store)
+    told_at = time.monotonic()
+    while go_on() and _read(store, _GENERATION) == generation:
+        missing = [rank for rank in range(place.size) if not members.check([f"member/{rank}"])]
+        if not missing:
+            return True
+        if time.monotonic() - told_at > TELL_SECONDS:
+            told_at = time.monotonic()
+            get_logger().info("waiting for shards", missing=missing)
+        time.sleep(PAUSE_SECONDS)
+    return False
+
+
+def _read(store: Store, key: str) -> str | None:
+    return store.get(key).decode() if store.check([key]) else None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

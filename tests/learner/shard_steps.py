@@ -1,0 +1,47 @@
+"""One shard of several in a process of its own: a few updates on its part of given batches. ``python -m tests.learner.shard_steps``.
+
+Reads FOLDER/settings.json and FOLDER/batch-<n>.safetensors; shard 0 leaves FOLDER/after-<size>.safetensors with parameters and the
+optimizer's state, and FOLDER/statistics-<size>.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from services.learner.shards.group import join_group
+from services.learner.update import Update
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    settings = RunSettings.model_validate({**json.loads((folder / "settings.json").read_text())})
+    settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size})})
+    group = join_group(size, device=torch.device("cpu"), timeout_seconds=30.0, go_on=lambda: True)
+    update = Update(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32, group)
+    told = []
+    for file in sorted(folder.glob("batch-*.safetensors")):
+        batch = load_file(file)
+        count = len(batch["actions"])
+        start = sum(count // size + (rank < count % size) for rank in range(group.rank))
+        mine = {name: tensor[start : start + group.share(count)] for name, tensor in batch.items()}
+        statistics = update(mine, 1e-2)
+        told.append([*statistics.losses, statistics.gradient_norm])
+    if group.is_first:
+        tensors = {name: tensor.contiguous() for name, tensor in update.agent.state_dict().items()}
+        tensors |= {f"optimizer/{name}": tensor.contiguous() for name, tensor in update.optimizer_tensors().items()}
+        save_file(tensors, folder / f"after-{size}.safetensors")
+        (folder / f"statistics-{size}.json").write_text(json.dumps(told))
+    group.leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,70 @@
+"""Statistics and ledgers of several shards are those of one learner that took everything."""
+
+from __future__ import annotations
+
+import json
+import random
+
+from herd.config.contract import EnvSpec
+from services.learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
+from services.learner.statistics import RunStatistics
+
+SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, 6, 4, 0)
+
+
+def report(statistics: RunStatistics) -> dict[str, object]:
+    return statistics.report(LedgerSnapshot(), session_seconds=2.0, training_seconds=1.0)
+
+
+def test_the_first_shards_statistics_are_the_runs_once_it_heard_the_news() -> None:
+    rng = random.Random(3)
+    alone = RunStatistics(SPEC)
+    shards = [RunStatistics(SPEC, is_first=rank == 0) for rank in range(3)]
+    for _ in range(5):
+        for rank, shard in enumerate(shards):
+            for _ in range(rng.randrange(4)):
+                task, frames, lag = rng.randrange(2), 4 * rng.randrange(1, 21), rng.randrange(9)
+                shard.record_consumed(task, frames, lag)
+                alone.record_consumed(task, frames, lag)
+            if rank or rng.random() < 0.5:
+                shard.record_episode(rank % 2, float(rank))
+                alone.record_episode(rank % 2, float(rank))
+        for shard in shards[1:]:
+            shards[0].absorb(json.loads(json.dumps(shard.news())))
+    assert report(shards[0]) == report(alone)
+    assert shards[0].lag_window == alone.lag_window
+    assert shards[0].as_json(1.0) == alone.as_json(1.0)
+
+
+def test_news_are_told_once_and_the_first_has_none() -> None:
+    shard = RunStatistics(SPEC, is_first=False)
+    shard.record_episode(0, 1.0)
+    assert shard.news() == {"episodes": [(0, 1.0, None)], "consumed": [], "lag": [0.0, 0.0, 0]}
+    assert shard.news() == {"episodes": [], "consumed": [], "lag": [0.0, 0.0, 0]}
+    assert RunStatistics(SPEC).news() is None
+
+
+def received(ledger: Ledger, actor: tuple[int, int], sequence: int, generated: int, num_frames: int) -> None:
+    ledger.receive(actor, sequence=sequence, generated=generated, num_frames=num_frames)
+
+
+def test_the_global_ledger_balances_through_a_restart_with_another_number_of_shards() -> None:
+    first, second = Ledger(), Ledger()
+    received(first, (0, 11), 1, 100, 100)
+    received(second, (0, 12), 1, 80, 80)
+    received(second, (0, 12), 2, 160, 80)
+    first.consume(100)
+    second.consume(80)
+    saved = LedgerSnapshot.of_shards([first.snapshot(), second.snapshot()])
+    assert (saved.generated, saved.consumed, saved.in_flight, saved.is_balanced) == (260, 180, 80, True)
+
+    saved = LedgerSnapshot.from_json(json.loads(json.dumps(saved.as_json())))
+    shards = [Ledger(saved), Ledger(saved.without_totals()), Ledger(saved.without_totals())]
+    # The actor goes on with the link that it had, now to the third shard; nothing that the second one took is taken again.
+    assert shards[2].on_hello((0, 12), 1) == 2
+    received(shards[2], (0, 12), 3, 240, 80)
+    after = LedgerSnapshot.of_shards([shard.snapshot() for shard in shards])
+    assert (after.generated, after.consumed, after.in_flight) == (340, 180, 80)
+    assert after.dropped == {LEARNER_RESTART: 80}
+    assert after.is_balanced
+    assert after.accounts == {(0, 11): (1, 100), (0, 12): (3, 240)}

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from torch.distributed import HashStore
+
+from services.learner.shards.heartbeat import Heartbeat, Silence
+
+SECONDS = 30.0
+
+
+def test_a_counter_that_stands_still_too_long_is_a_lost_shard() -> None:
+    silence = Silence(3, timeout_seconds=10.0, now=0.0)
+    assert silence.lost([b"1", b"1", b"1"], 1.0) == []
+    assert silence.lost([b"2", b"1", b"2"], 11.0) == []  # exactly the time-out
+    assert silence.lost([b"3", b"1", b"2"], 11.5) == [1]
+    assert silence.lost([b"4", b"2", b"2"], 21.5) == [2]
+
+
+def test_one_that_never_beats_is_lost_too() -> None:
+    silence = Silence(2, timeout_seconds=5.0, now=100.0)
+    assert silence.lost([b"1", b""], 105.0) == []
+    assert silence.lost([b"2", b""], 105.1) == [1]
+
+
+@pytest.fixture
+def store() -> HashStore:
+    store = HashStore()
+    store.set_timeout(timedelta(seconds=1))
+    return store
+
+
+def test_the_thread_gives_up_when_another_falls_silent(store: HashStore) -> None:
+    given_up, reasons = threading.Event(), []
+
+    def give_up(reason: str) -> None:
+        reasons.append(reason)
+        given_up.set()
+
+    store.set("beat/1", "0")
+    heartbeat = Heartbeat(store, rank=0, size=2, timeout_seconds=1.0, give_up=give_up)
+    heartbeat.start()
+    assert given_up.wait(SECONDS)
+    assert reasons == ["learner shard 1 has been silent for 1 s"]
+    assert int(store.get("beat/0")) > 0
+
+
+def test_after_stop_others_may_go(store: HashStore) -> None:
+    store.set("beat/1", "0")
+    given_up = threading.Event()
+    heartbeat = Heartbeat(store, rank=0, size=2, timeout_seconds=0.1, give_up=lambda _: given_up.set())
+    heartbeat.stop()
+    heartbeat.start()
+    heartbeat._thread.join(SECONDS)
+    assert not heartbeat._thread.is_alive()
+    assert not given_up.is_set()
+
+
+def test_an_error_of_ones_own_is_told_from_a_lost_shard(store: HashStore) -> None:
+    store.set("beat/1", "0")
+    given_up = threading.Event()
+    heartbeat = Heartbeat(store, rank=0, size=2, timeout_seconds=0.5, give_up=lambda _: given_up.set())
+    heartbeat.start()
+    heartbeat.end_if_silent()  # shard 1 does not beat
+    assert given_up.is_set()

@@ -1,0 +1,95 @@
+"""Shards in real processes over gloo: the same global batch gives the same update, however many share it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from herd.bench.synthetic import synthetic_unrolls
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.wire.run_layout import run_layout
+from tests.system.whole_runs import ROOT, environment, free_ports
+
+BATCH_SIZE = 8
+NUM_UPDATES = 3
+SECONDS = 100.0
+RUN: dict[str, Any] = {
+    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5},
+    "network": {"torso": "mlp", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
+    "algorithm": {"unroll_length": 4},
+    "learner": {"batch_size": BATCH_SIZE, "micro_batch_size": 2},
+    "actor": {"environments": 2},
+}
+
+
+def write_batches(folder: Path, run: dict[str, Any]) -> None:
+    """Unrolls with games that end, rows that only start one, and rewards that differ."""
+    settings = RunSettings.model_validate(run)
+    layout = run_layout(settings, environment_spec(settings.env))
+    for number in range(NUM_UPDATES):
+        batch = {name: torch.from_numpy(array).clone() for name, array in synthetic_unrolls(layout, BATCH_SIZE, seed=number).items()}
+        generator = torch.Generator().manual_seed(number)
+        batch["terminated"] = torch.rand(batch["terminated"].shape, generator=generator) < 0.2
+        batch["row_valid"] = torch.rand(batch["row_valid"].shape, generator=generator) < 0.8
+        batch["rewards"] = torch.randn(batch["rewards"].shape, generator=generator)
+        # All of the last shard's part of three, so that one shard has nothing to learn from.
+        batch["row_valid"][-2:] = False
+        save_file({name: tensor.contiguous() for name, tensor in batch.items()}, folder / f"batch-{number}.safetensors")
+    (folder / "settings.json").write_text(json.dumps(run))
+
+
+def run_shards(folder: Path, size: int) -> tuple[dict[str, torch.Tensor], list[list[float]]]:
+    """What shard 0 leaves after the updates."""
+    (port,) = free_ports(1)
+    places: list[dict[str, str]] = [{}]
+    if size > 1:
+        shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        places = [{**shared, "RANK": str(rank)} for rank in range(size)]
+    clean = {name: value for name, value in environment().items() if name not in {"RANK", "WORLD_SIZE"}}
+    command = [sys.executable, "-m", "tests.learner.shard_steps", str(folder)]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, env={**clean, **place, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE) for place in places
+    ]
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=SECONDS)
+            assert process.returncode == 0, errors.decode()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return load_file(folder / f"after-{size}.safetensors"), json.loads((folder / f"statistics-{size}.json").read_text())
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"algorithm": {"unroll_length": 4, "loss_reduction": "mean"}, "optimizer": {"momentum": 0.5, "max_gradient_norm": 0.5}},
+    ],
+    ids=["sum", "mean, clipped"],
+)
+def test_one_two_and_three_shards_take_the_same_step(tmp_path: Path, changes: dict[str, Any]) -> None:
+    write_batches(tmp_path, {**RUN, **changes})
+    expected, told = run_shards(tmp_path, 1)
+    fresh = torch.zeros(())
+    for size in (2, 3):
+        after, told_by_shards = run_shards(tmp_path, size)
+        assert after.keys() == expected.keys()
+        for name, tensor in expected.items():
+            torch.testing.assert_close(after[name], tensor, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+            fresh = torch.maximum(fresh, tensor.abs().max())
+        for mine, theirs in zip(told, told_by_shards, strict=True):
+            assert theirs == pytest.approx(mine, rel=1e-4, abs=1e-6)
+    assert float(fresh) > 0.0
+    assert os.listdir(tmp_path)
