@@ -67,7 +67,6 @@ def main() -> None:
             time.sleep(SAMPLE_SECONDS)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(120)
     with (arguments.output / "memory.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["process", "seconds", "resident_bytes"])
@@ -81,6 +80,7 @@ def main() -> None:
     }
     (arguments.output / "memory.json").write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result["processes"], indent=2))
+    process.wait()  # its own patience ends it
 
 
 if __name__ == "__main__":

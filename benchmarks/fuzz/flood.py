@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import zmq
 
@@ -23,6 +23,8 @@ from herd.telemetry.scrape import Samples, total
 from herd.wire.messages import actor_identity
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from benchmarks.fuzz.hostile_messages import Outcome
     from benchmarks.fuzz.processes import CatchRun, Process
 
@@ -37,6 +39,8 @@ SETTLE_SECONDS = 180.0
 """For the server to read what was sent, without any progress."""
 KNOWN_STRANGER = actor_identity(900, 900).encode()
 """The identity that the strangers' hellos belong to."""
+MESSAGES_PER_ROUND = 8
+"""Of an insider, counting those that are refused."""
 MEBIBYTE = 1 << 20
 GROWTH = 0.01
 """Of what a server has allocated, between the second and the last quarter of a flood, at most; or half a MiB, where that is more."""
@@ -60,7 +64,7 @@ def counted(name: str, samples: Samples) -> Counter[Outcome]:
 
 
 class Flood:
-    """The messages against one server, and what becomes of it meanwhile."""
+    """The messages against one server, sent a part at a time, and what becomes of it meanwhile."""
 
     def __init__(self, run: CatchRun, name: str, seed: int) -> None:
         self._run = run
@@ -71,6 +75,20 @@ class Flood:
         self._resident: list[int] = []
         self._allocated: list[int] = []
         self._insiders: list[Insider] = []
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._dealers: list[zmq.Socket[bytes]] = []
+        self._had: Samples = {}
+        self._sent = 0
+        self._seconds = 0.0
+        self._updates = 0.0
+
+    def __enter__(self) -> Self:
+        self._had = self._server.metrics()
+        self._dealers = [self._connect(number) for number in range(CONNECTIONS)]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._context.destroy(linger=0)
 
     def _make_hostility(self) -> Hostility:
         run = self._run
@@ -82,33 +100,33 @@ class Flood:
         weights = ParameterServerOracle(run.run_id, run.contract, is_replica=self._name == "replica")
         return Hostility(self._random, parameter_server_bases(run.run_id, run.contract), weights, MEBIBYTE + 1)
 
-    def run(self, num_messages: int, num_insider_rounds: int) -> dict[str, Any]:
-        """Send, wait until all is read, and compare."""
-        before = self._had = self._server.metrics()
+    def send(self, num_messages: int, deadline: float) -> None:
+        """Send so many messages, or until ``deadline`` (monotonic seconds), and wait until all are counted."""
+        updates, started = self._run.updates(), time.monotonic()
+        self._send_all(num_messages, deadline)
+        self._settle(self._expected())
+        self._seconds += time.monotonic() - started
+        self._updates += self._run.updates() - updates
+
+    def finish(self, insider_share: float) -> dict[str, Any]:
+        """Attack from inside too, with about this share of what was sent; compare what was sent with what was counted."""
         updates = self._run.updates()
-        started = time.monotonic()
-        with zmq.Context() as context:
-            dealers = self._connect(context)
-            self._send_all(dealers, num_messages)
-            sent_seconds = time.monotonic() - started
-            self._attack_from_inside(context, num_insider_rounds)
-            expected = self._expected()
-            got = self._settle(before, expected, dealers)
-            for dealer in dealers:
-                dealer.close(linger=0)
-        seconds = time.monotonic() - started
+        self._attack_from_inside(max(10, round(self._sent * insider_share / MESSAGES_PER_ROUND)))
+        expected = self._expected()
+        got = self._settle(expected)
+        self._updates += self._run.updates() - updates
         kinds = self._hostility.by_kind + sum((insider.by_kind for insider in self._insiders), Counter())
         harmless = self._hostility.expected["answered", ""]
         return {
             "messages": kinds.total(),
-            "messages_per_second": round(num_messages / sent_seconds),
+            "messages_per_second": round(self._sent / self._seconds),
             "by_kind": dict(sorted(kinds.items())),
             "expected": _flat(expected),
             "counted": _flat(got),
             "harmless": harmless,
             "sums_match": got == expected,
-            "learner_updates": int(self._run.updates() - updates),
-            "seconds": round(seconds, 1),
+            "learner_updates": int(self._updates),
+            "seconds": round(self._seconds, 1),
             "resident": _quarters(self._resident),
             "allocated": _quarters(self._allocated),
         }
@@ -118,48 +136,46 @@ class Flood:
         """Env frames that the ledger must hold as dropped{malformed}, by who sent them."""
         return {insider.key: insider.generated for insider in self._insiders}
 
-    def _connect(self, context: zmq.Context[zmq.Socket[bytes]]) -> list[zmq.Socket[bytes]]:
-        dealers = []
-        for number in range(CONNECTIONS):
-            dealer = context.socket(zmq.DEALER)
-            identity = KNOWN_STRANGER if number == 0 else bytes([1 + number]) + self._random.randbytes(self._random.randrange(1, 200))
-            dealer.setsockopt(zmq.ROUTING_ID, identity)
-            dealer.setsockopt(zmq.SNDHWM, 100)
-            dealer.setsockopt(zmq.SNDTIMEO, int(SETTLE_SECONDS * 1000))
-            dealer.connect(f"tcp://127.0.0.1:{self._server.port}")
-            dealers.append(dealer)
-        return dealers
+    def _connect(self, number: int) -> zmq.Socket[bytes]:
+        dealer = self._context.socket(zmq.DEALER)
+        identity = KNOWN_STRANGER if number == 0 else bytes([1 + number]) + self._random.randbytes(self._random.randrange(1, 200))
+        dealer.setsockopt(zmq.ROUTING_ID, identity)
+        dealer.setsockopt(zmq.SNDHWM, 100)
+        dealer.setsockopt(zmq.SNDTIMEO, int(SETTLE_SECONDS * 1000))
+        dealer.connect(f"tcp://127.0.0.1:{self._server.port}")
+        return dealer
 
-    def _send_all(self, dealers: list[zmq.Socket[bytes]], num_messages: int) -> None:
+    def _send_all(self, num_messages: int, deadline: float) -> None:
         sample_at = 0.0
-        identities = [dealer.getsockopt(zmq.ROUTING_ID) for dealer in dealers]
+        identities = [dealer.getsockopt(zmq.ROUTING_ID) for dealer in self._dealers]
         sent = num_bytes = window = 0
-        while sent < num_messages:
+        while sent < num_messages and time.monotonic() < deadline:
             for kind in self._hostility.batch(min(BATCH, num_messages - sent)):
                 number = self._random.randrange(CONNECTIONS)
                 frames = self._hostility.make(kind, identities[number])
-                dealers[number].send_multipart(frames)
+                self._dealers[number].send_multipart(frames)
                 sent += 1
                 num_bytes += sum(map(len, frames)) + 10 * len(frames)
             window += BATCH
-            _discard_answers(dealers[: CONNECTIONS // 2])
+            self._discard_answers()
             if num_bytes > WINDOW_BYTES or window > WINDOW_MESSAGES:
                 expected = self._expected()
-                if self._settle(self._had, expected, dealers).total() < expected.total():
-                    return  # some are lost: the sums at the end will tell
+                if self._settle(expected).total() < expected.total():
+                    break  # some are lost: the sums at the end will tell
                 num_bytes = window = 0
             now = time.monotonic()
             if now >= sample_at:
                 sample_at = now + SAMPLE_SECONDS
                 self._resident.append(self._server.resident_bytes())
                 self._allocated.append(self._server.anonymous_bytes())
+        self._sent += sent
 
-    def _attack_from_inside(self, context: zmq.Context[zmq.Socket[bytes]], num_rounds: int) -> None:
+    def _attack_from_inside(self, num_rounds: int) -> None:
         if self._name != "learner":
             return
         run = self._run
         self._insiders = [
-            Insider(context, self._server.port or 0, 901 + number, self._random, run.layout, run.action_repeat) for number in range(3)
+            Insider(self._context, self._server.port or 0, 901 + number, self._random, run.layout, run.action_repeat) for number in range(3)
         ]
         for insider in self._insiders:
             insider.join(run.run_id, run.contract)
@@ -172,12 +188,12 @@ class Flood:
         everything = self._hostility.expected + sum((insider.expected for insider in self._insiders), Counter())
         return Counter({outcome: number for outcome, number in everything.items() if outcome[0] != "answered"})
 
-    def _settle(self, before: Samples, expected: Counter[Outcome], dealers: list[zmq.Socket[bytes]]) -> Counter[Outcome]:
+    def _settle(self, expected: Counter[Outcome]) -> Counter[Outcome]:
         """Wait until as much is counted as was sent; what was counted."""
-        had = counted(self._name, before)
+        had = counted(self._name, self._had)
         last, deadline = -1, time.monotonic() + SETTLE_SECONDS
         while True:
-            _discard_answers(dealers[: CONNECTIONS // 2])
+            self._discard_answers()
             now = counted(self._name, self._server.metrics())
             got = Counter({outcome: now[outcome] - had[outcome] for outcome in now if now[outcome] != had[outcome]})
             if got.total() >= expected.total() or time.monotonic() > deadline:
@@ -186,14 +202,14 @@ class Flood:
                 last, deadline = got.total(), time.monotonic() + SETTLE_SECONDS
             time.sleep(0.02)
 
-
-def _discard_answers(dealers: list[zmq.Socket[bytes]]) -> None:
-    for dealer in dealers:
-        try:
-            while True:
-                dealer.recv_multipart(zmq.DONTWAIT, copy=False)
-        except zmq.Again:
-            continue
+    def _discard_answers(self) -> None:
+        """Of every second connection; the others never read."""
+        for dealer in self._dealers[: CONNECTIONS // 2]:
+            try:
+                while True:
+                    dealer.recv_multipart(zmq.DONTWAIT, copy=False)
+            except zmq.Again:
+                continue
 
 
 def _flat(outcomes: Counter[Outcome]) -> dict[str, int]:

@@ -51,8 +51,8 @@ OTHER_RUN = "another-run"
 class Oracle(Protocol):
     """Tells what must become of a message."""
 
-    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:
-        """Of a message to a process in any state that it reaches in honest work."""
+    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome | None:
+        """Of a message to a process in any state that it reaches in honest work; None if it would be taken: nothing is wrong with it."""
 
 
 class LearnerOracle:
@@ -60,7 +60,7 @@ class LearnerOracle:
 
     def __init__(self, run_id: str, contract: str, layout: UnrollLayout, action_repeat: int) -> None:
         self._reasons: list[str] = []
-        self._ingest = Ingest(
+        self._new_ingest = lambda: Ingest(
             run_id=run_id,
             contract=contract,
             layout=layout,
@@ -72,14 +72,18 @@ class LearnerOracle:
             on_unrolls=lambda *_: None,
             on_refused=self._reasons.append,
         )
+        self._ingest = self._new_ingest()
 
-    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:
+    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome | None:
         self._reasons.clear()
         try:
             self._ingest.on_message(peer, frames, 0.0)
         except MalformedMessage as malformed:
             return "malformed", malformed.label
-        (reason,) = self._reasons  # a message that was let in would be a mistake of this benchmark
+        if not self._reasons:  # a wrong protocol that was changed into the right one
+            self._ingest = self._new_ingest()
+            return None
+        (reason,) = self._reasons
         return "refused", reason
 
 
@@ -167,8 +171,10 @@ class Hostility:
 
     def make(self, kind: str, peer: bytes) -> list[bytes]:
         """A message of this kind, counted, with what must become of it."""
-        frames = self._make[kind]()
-        outcome = self._oracle.predict(peer, frames)
+        outcome = None
+        while outcome is None:
+            frames = self._make[kind]()
+            outcome = self._oracle.predict(peer, frames)
         self.by_kind[kind] += 1
         self.expected[outcome] += 1
         return frames

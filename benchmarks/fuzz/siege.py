@@ -29,7 +29,6 @@ def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: in
         "frames of 1 byte": strangers.never_end(server.port, frame_bytes=1, most_bytes=1 << 30),
     }
     blind = strangers.flood_blindly(server.port, random, 300_000)
-    peak = server.resident_bytes()
     connections: list[int] = []
 
     def meanwhile(living: int) -> None:
@@ -61,6 +60,6 @@ def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: in
         "malformed_out_of_garbage": grown("herd_wire_malformed_messages_total"),
         "learner_updates": int(run.updates() - updates),
         "resident_before_bytes": resident,
-        "resident_peak_bytes": peak,
+        "resident_peak_bytes": server.peak_resident_bytes(),
         "resident_after_bytes": server.resident_bytes(),
     }

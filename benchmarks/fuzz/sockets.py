@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import signal
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,10 @@ from benchmarks.fuzz.siege import besiege
 from herd.bench.hardware import describe_hardware
 from herd.telemetry.scrape import total
 
+TURNS = 20
+MOST_RESIDENT_BYTES = 1 << 30
+"""That a server may take beyond what it had, at any moment of a siege: 30 times the 16 MiB that may be unread, and as much again for what
+comes until it looks."""
 SERVERS = ("learner", "paramserver", "replica", "bandit")
 
 
@@ -58,6 +65,7 @@ def checks(result: dict[str, Any]) -> dict[str, bool]:
         "learning went on": all(phase["learner_updates"] > 0 for phase in [*floods.values(), *sieges.values()]),
         "the ledger balances": end["balanced"],
         "nothing consumed from strangers": end["nothing_consumed_from_strangers"],
+        "memory bounded": all(s["resident_peak_bytes"] - s["resident_before_bytes"] < MOST_RESIDENT_BYTES for s in sieges.values()),
         "messages without end were cut off": all(siege["connections_cut"].get("unread", 2) >= 2 for siege in sieges.values()),
         "half-open connections were let go": all(siege["half_open_left_at_the_end"] == 0 for siege in sieges.values()),
         "every scrape went through": all(siege["scrapes_through"] == siege["scrapes_tried"] for siege in sieges.values()),
@@ -69,12 +77,13 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
     result: dict[str, Any] = {"floods": {}, "sieges": {}}
     insiders: dict[tuple[int, int], int] = {}
     with CatchRun(run_dir) as run:
-        for name in arguments.servers:
-            flood = Flood(run, name, arguments.seed)
-            rounds = max(10, round(arguments.messages * arguments.insider_share / 10))
-            result["floods"][name] = flood.run(arguments.messages, rounds)
-            insiders |= flood.insiders_frames
-            _print_flood(name, result["floods"][name])
+        with ExitStack() as stack:
+            floods = {name: stack.enter_context(Flood(run, name, arguments.seed)) for name in arguments.servers}
+            _flood(floods, arguments.messages, deadline=time.monotonic() + 60.0 * arguments.minutes)
+            for name, flood in floods.items():
+                result["floods"][name] = flood.finish(arguments.insider_share)
+                insiders |= flood.insiders_frames
+                _print_flood(name, result["floods"][name])
         for name in arguments.servers if arguments.sieges is None else arguments.sieges:
             limits = {"nonsense": arguments.nonsense, "half_open": arguments.half_open, "http": arguments.http}
             result["sieges"][name] = besiege(run, name, arguments.seed, seconds=arguments.hold_seconds, **limits)
@@ -82,6 +91,14 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
         result["end"] = finish(run, insiders)
     result["checks"] = checks(result)
     return result
+
+
+def _flood(floods: dict[str, Flood], num_messages: int, deadline: float) -> None:
+    """Turn by turn, so that all have had as many when time is over."""
+    for number in range(TURNS):
+        for flood in floods.values():
+            flood.send(num_messages * (number + 1) // TURNS - num_messages * number // TURNS, deadline)
+        print(f"turn {number + 1} of {TURNS}", file=sys.stderr, flush=True)
 
 
 def _print_flood(name: str, flood: dict[str, Any]) -> None:
@@ -106,6 +123,7 @@ def _print_siege(name: str, siege: dict[str, Any]) -> None:
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000, help="against each server")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="for all messages together, at most; the report says how many went")
     parser.add_argument("--insider-share", type=float, default=0.01, help="as many more from strangers whom the learner lets in")
     parser.add_argument("--servers", nargs="*", default=list(SERVERS), choices=SERVERS)
     parser.add_argument("--sieges", nargs="*", choices=SERVERS, help="servers to attack below the level of messages; default: the same")
@@ -120,6 +138,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with` that ends the processes
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         result = attack(arguments, Path(temporary) / "run")

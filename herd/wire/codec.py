@@ -26,6 +26,11 @@ Frame = bytes | memoryview
 MIN_COMPRESSED_BYTES = 4096
 """Smaller arrays travel raw: 32 unrolls of every field but frames, logits and core state take less, and a call costs about 2 us."""
 
+FEW_ELEMENTS = 16
+"""Allowed to any list: shapes and versions have fewer."""
+LEAST_ELEMENT_BYTES = 32
+"""Of what stands in longer lists: a game that starts takes 40, an array 25 in a list of 32 at most. Room is made for what a list
+announces, so that lists in lists of three bytes each would cost 10,000 times their size, and the time for it."""
 
 MAX_REASON_CHARACTERS = 200
 """Of what is said about a malformed message: a reason may quote it."""
@@ -93,10 +98,11 @@ def decode_header(frame: Frame) -> Message:
     """
     if len(frame) > MAX_HEADER_BYTES:
         raise MalformedMessage(f"header of {len(frame)} bytes exceeds {MAX_HEADER_BYTES}", "size")
+    most_elements = min(MAX_EPISODES, FEW_ELEMENTS + len(frame) // LEAST_ELEMENT_BYTES)
     try:
         # Tuples, because strict validation takes no list for a tuple. Header limits bound memory before validation.
         header = msgpack.unpackb(
-            frame, use_list=False, max_str_len=1024, max_bin_len=0, max_array_len=MAX_EPISODES, max_map_len=32, max_ext_len=0
+            frame, use_list=False, max_str_len=1024, max_bin_len=0, max_array_len=most_elements, max_map_len=32, max_ext_len=0
         )
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise MalformedMessage(f"header is not MessagePack within limits: {type(error).__name__}") from error

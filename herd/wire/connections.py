@@ -83,6 +83,8 @@ def shut(descriptor: int, peer: object) -> None:
     with connection:
         try:
             if connection.getpeername() == peer:
+                # A reset when libzmq closes it: the kernel keeps no answers that the peer does not read, nor waits for it to hang up too.
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 connection.shutdown(socket.SHUT_RDWR)
         except OSError:
             return

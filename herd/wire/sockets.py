@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 import zmq
 
 from herd.config.layers import SettingsError
-from herd.wire.connections import UNREAD_SLACK_BYTES, Connections, kernel_tells, most_connections
+from herd.wire.connections import UNREAD_PER_CONNECTION_BYTES, UNREAD_SLACK_BYTES, Connections, kernel_tells, most_connections
 from herd.wire.curve import MESSAGE_OVERHEAD_BYTES, Curve
 from herd.wire.handshakes import ClientConnection, Handshake, HandshakeMonitor
 from herd.wire.messages import MAX_HEADER_BYTES, MAX_SLICES
@@ -211,7 +211,7 @@ class Router(_Socket):
     messages to a peer whose connection breaks. ``send`` to an unknown peer, or to one whose queue of
     ``high_water_mark`` messages is full, returns False and drops nothing that was queued before. Never blocks.
     Of a peer that reconnects, the newest connection counts: answers go there, and what an older one still brings is dropped. Memory is
-    bounded by ``max_unread_bytes`` of messages that came and were not read yet, whoever sent them, and by peers x ``high_water_mark``
+    bounded by what ``Connections`` allows of messages that came and were not read yet, and by peers x ``high_water_mark``
     answers that were not sent yet. With CURVE, what comes from a client whose key was revoked since it connected is dropped and counted.
     """
 
@@ -222,7 +222,7 @@ class Router(_Socket):
         *,
         max_frame_bytes: int,
         high_water_mark: int = 16,
-        max_unread_bytes: int | None = None,
+        unread_bytes_each: int = UNREAD_PER_CONNECTION_BYTES,
         max_connections: int | None = None,
     ) -> None:
         """Bind.
@@ -232,8 +232,8 @@ class Router(_Socket):
             bind_endpoint: such as ``tcp://127.0.0.1:7100``; port ``*`` takes a free one, see ``endpoint``.
             max_frame_bytes: a peer that announces a larger frame is disconnected.
             high_water_mark: answers queued per peer.
-            max_unread_bytes: of all peers together, beyond which the one with most is disconnected; None for two of the largest frames
-                and what the kernel keeps.
+            unread_bytes_each: times the connections, beside two of the largest frames and what the kernel keeps: of all peers together,
+                beyond which the one with most is disconnected.
             max_connections: at once; None for what the process's limit of descriptors allows.
 
         Raises:
@@ -243,7 +243,8 @@ class Router(_Socket):
         """
         self.connections = Connections(
             max_connections=max_connections or most_connections(),
-            max_unread_bytes=max_unread_bytes or 2 * max(max_frame_bytes, MAX_HEADER_BYTES) + UNREAD_SLACK_BYTES,
+            max_unread_bytes=2 * max(max_frame_bytes, MAX_HEADER_BYTES) + UNREAD_SLACK_BYTES,
+            unread_bytes_each=unread_bytes_each,
         )
         """Who is connected, and how many were cut off."""
         self._routes = Routes()

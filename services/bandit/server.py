@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 SERVICE: Final = "bandit"
 # How late a signal or a snapshot may be noticed; idle, it costs five wake-ups a second.
 POLL_SECONDS = 0.2
-# 5,000 actors that come back at once after an outage, each with 200 games (26 kB) to tell of.
-MAX_UNREAD_BYTES = 128 << 20
+# Of 5,000 actors that come back after an outage with 26 kB each to tell of (200 games), two thirds may have sent it before we look. No
+# sum for all of them, which a single stranger could fill.
+UNREAD_BYTES_EACH = 16 << 10
 # Messages served before the clock and the signals are looked at again.
 MAX_BURST = 256
 
@@ -105,7 +106,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     try:
         try:
             endpoint = f"tcp://{own.host}:{own.port or '*'}"
-            router = Router(context, endpoint, max_frame_bytes=MAX_HEADER_BYTES, max_unread_bytes=MAX_UNREAD_BYTES)
+            router = Router(context, endpoint, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         except OSError as error:
             raise BadInputError(f"bandit.host, bandit.port: {error.strerror}") from error
         with router:

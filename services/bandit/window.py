@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 500_000
 """An entry is a client, an environment slot of one, or half a temperature of its newest answer. About 115 bytes each, 58 MB when full.
 5,000 actors of 32 environments come to 485,000 while they start, each with an answer for all its games, and to 175,000 later."""
+MAX_SLOTS = 4096
+"""Of one client, 128 times what an actor has; the one that ended no game for longest is forgotten first. Else one that invents slots
+would hold memory without bound, as the last client is never forgotten."""
 _ENTRIES_PER_TEMPERATURE = 2
 
 Novelty = Literal["new", "repeated", "late"]
@@ -76,7 +79,10 @@ class RequestWindow:
         try:
             last = client.episodes.get(slot, -1)
             if episode_id > last:
+                client.episodes.pop(slot, None)  # at the end: heard last
                 client.episodes[slot] = episode_id
+                if len(client.episodes) > MAX_SLOTS:
+                    del client.episodes[next(iter(client.episodes))]
                 return "new"
             return "repeated" if episode_id == last else "late"
         finally:

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from benchmarks.fuzz.strangers import frame, shake_hands
 from herd.cli.keys import make_keys
 from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings
@@ -304,6 +305,18 @@ def test_garbage_changes_nothing_but_counters(server: Server, connect: Connect) 
     assert server.total("herd_bandit_tile_reports_total") == 1
     assert isinstance(honest.ask(honest.exchange(2)), Temperatures)
     assert server.process.poll() is None
+
+
+def test_room_for_the_reports_of_thousands_is_not_room_for_one_message_without_end(server: Server, connect: Connect) -> None:
+    peer = shake_hands(server.port, b"endless")
+    assert peer is not None
+    with peer:
+        peer.settimeout(ANSWER_SECONDS)
+        with suppress(ConnectionResetError, BrokenPipeError):
+            peer.sendall(frame(1, bytes(1 << 20)) * 32)  # frames of a byte would take 20 times that in memory
+        _until(lambda: server.total("herd_wire_connections_cut_total", cause="unread") == 1)
+    honest = connect(server)
+    assert isinstance(honest.ask(honest.exchange(1)), Temperatures)
 
 
 def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, connect: Connect) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from services.bandit.window import MAX_ENTRIES, Handed, RememberedClient, RequestWindow
+from services.bandit.window import MAX_ENTRIES, MAX_SLOTS, Handed, RememberedClient, RequestWindow
 
 
 def answer(num_handed: int = 1, first: int = 0) -> Handed:
@@ -51,6 +51,16 @@ def test_one_client_alone_may_exceed_the_bound_but_no_two() -> None:
     window.answered(2, 1, answer())
     assert len(window) == 1
     assert window.num_entries == 3
+
+
+def test_one_client_with_ever_new_slots_is_bounded_too() -> None:
+    window = RequestWindow(max_entries=10)
+    for slot in range(3 * MAX_SLOTS):
+        assert window.count_episode(1, slot, 0) == "new"
+        assert window.count_episode(1, 2**40, slot) == "new"  # heard from again and again: not forgotten
+    assert window.num_entries == 1 + MAX_SLOTS
+    assert window.count_episode(1, 2**40, 0) == "late"
+    assert window.count_episode(1, 3 * MAX_SLOTS - 1, 0) == "repeated"
 
 
 def test_what_it_remembers_survives_a_restart() -> None:

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from herd.wire.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, printable, read_arrays
 from herd.wire.layout import UnrollLayout
-from herd.wire.messages import MAX_HEADER_BYTES, PROTOCOL_VERSION, ArrayHeader, Unrolls
+from herd.wire.messages import (
+    MAX_ARRAYS,
+    MAX_EPISODES,
+    MAX_HEADER_BYTES,
+    MAX_SLICES,
+    PROTOCOL_VERSION,
+    ArrayHeader,
+    ExchangeTemperatures,
+    StartingEpisode,
+    Unrolls,
+    Weights,
+)
 from tests.wire.hostile_bytes import mutated_frames
 
 GOLDEN = {
@@ -140,6 +151,32 @@ def test_the_largest_header_costs_a_bounded_multiple_of_its_size(unit: bytes) ->
     finally:
         tracemalloc.stop()
     assert peak < 100 * MAX_HEADER_BYTES
+
+
+@pytest.mark.parametrize("announced", [109, 600, 4096])
+@pytest.mark.parametrize("num_lists", [1000, 6000])
+def test_elements_that_a_list_announces_and_lacks_cost_no_memory(announced: int, num_lists: int) -> None:
+    """Lists in lists, three bytes each: room for what they announce would be 30 MB for 3 kB, and 20 ms."""
+    header = (b"\xdc" + announced.to_bytes(2, "big")) * num_lists
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedMessage):
+            decode_header(header)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 400 * len(header)
+
+
+def test_the_longest_lists_of_the_shortest_elements_are_decoded() -> None:
+    starting = tuple(StartingEpisode(task_id=0, environment_slot=0, episode_id=0) for _ in range(MAX_EPISODES))
+    fields = {"request_id": 1, "run_id": "r", "contract": "c", "agent": 0, "incarnation": 0, "purpose": "training"}
+    exchange = ExchangeTemperatures(**fields, finished=(), starting=starting)
+    shortest = ArrayHeader(name="x", dtype="|u1", shape=())
+    unrolls = Unrolls(sequence=1, generated_frames=0, num_frames=0, num_unrolls=1, arrays=(shortest,) * MAX_ARRAYS)
+    weights = Weights(request_id=0, lineage=0, updates=0, digests=("0" * 64,) * MAX_SLICES)
+    for message in (exchange, unrolls, weights):
+        assert decode_header(msgpack.packb(message.model_dump(exclude_defaults=True) | {"type": message.type})) == message
 
 
 @pytest.mark.parametrize("words", ["\x1b[2Jgone", "a line\nand another that was never logged", "\u202etxt.exe", "\x9b31m", "\0"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -150,6 +152,26 @@ def test_the_kernel_tells_of_a_real_connection_and_ends_it() -> None:
     assert probe(descriptor) is None
 
 
+def is_reset(peer: socket.socket) -> bool:
+    """Wait until the connection is gone; an end in order would leave this side of it open, and the other waiting for it."""
+    poller = select.poll()
+    poller.register(peer, 0)
+    return any(events & select.POLLHUP for _, events in poller.poll(DEADLINE_SECONDS * 1000))
+
+
+def test_of_a_connection_that_was_ended_the_kernel_keeps_nothing() -> None:
+    """Neither the answers that its peer did not read nor the wait for the peer to hang up as well."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    accepted.send(bytes(MEBIBYTE))
+            shut(accepted.fileno(), client.getsockname())
+        assert is_reset(client)
+
+
 # -- with real sockets
 
 
@@ -172,15 +194,46 @@ def port_of(router: Router) -> int:
     return int(router.endpoint.rpartition(":")[2])
 
 
-def shake_hands(router: Router) -> socket.socket:
+def shake_hands(router: Router, identity: bytes = b"raw") -> socket.socket:
     """A raw peer that has got through ZMTP's handshake."""
     peer = socket.create_connection(("127.0.0.1", port_of(router)), timeout=DEADLINE_SECONDS)
-    ready = b"\x05READY" + b"\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER" + b"\x08Identity" + struct.pack(">I", 3) + b"raw"
+    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER\x08Identity" + struct.pack(">I", len(identity)) + identity
     peer.sendall(GREETING + b"\x04" + bytes([len(ready)]) + ready)
     received = b""
     while b"READY" not in received:
         received += peer.recv(1000)
     return peer
+
+
+def send_what_goes(peer: socket.socket, data: bytes, router: Router) -> int:
+    """Send without ever waiting for the other side, and turn the server meanwhile; how many bytes went before it hung up."""
+    peer.setblocking(False)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    rest = memoryview(data)
+    while rest:
+        assert time.monotonic() < deadline, "it neither reads nor hangs up"
+        router.receive()
+        try:
+            rest = rest[peer.send(rest) :]
+        except BlockingIOError:
+            select.select([], [peer], [], 0.01)
+        except (ConnectionResetError, BrokenPipeError):
+            break
+    return len(data) - len(rest)
+
+
+def test_a_message_that_never_ends_is_cut_off(context: Context) -> None:
+    frame = b"\x03" + struct.pack(">Q", MEBIBYTE) + bytes(MEBIBYTE)
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router:
+        with shake_hands(router) as peer:
+            # Six times what all peers may have unread: were it not cut off, all of it would go.
+            assert send_what_goes(peer, 64 * frame, router) > 2 * len(frame)
+            until(lambda: router.connections.num_cut["unread"] == 1, router)
+            assert is_reset(peer)
+            assert (len(router.connections), router.connections.unread_bytes) == (0, 0)
+        with shake_hands(router, b"another") as peer:
+            peer.sendall(b"\x00\x02hi")
+            until(lambda: router.bytes_in == 2, router)  # and of what never ended nothing came out
 
 
 def test_half_open_connections_make_room_for_those_that_speak(context: Context) -> None:

@@ -1,0 +1,125 @@
+"""Several connections of one name: the newest counts, and a name is a claim like any other."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from herd.wire.routes import MAX_NAME_BYTES, Routes
+from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+
+DEADLINE_SECONDS = 60.0
+MEBIBYTE = 1 << 20
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+def route(number: int) -> bytes:
+    return b"\0" + (number % 2**32).to_bytes(4)
+
+
+def test_the_newest_connection_of_a_name_counts() -> None:
+    routes = Routes()
+    assert routes.heard(route(7), b"actor") == b"actor"
+    assert routes.heard(route(9), b"actor") == b"actor"
+    assert routes.heard(route(7), b"actor") is None
+    assert routes.route_to(b"actor") == route(9)
+
+
+def test_numbers_go_round() -> None:
+    routes = Routes()
+    routes.heard(route(2**32 - 1), b"actor")
+    assert routes.heard(route(1), b"actor") == b"actor"
+    assert routes.heard(route(2**32 - 1), b"actor") is None
+
+
+@pytest.mark.parametrize("claimed", [b"", b"\0", b"own identity", bytes(6), bytes(300)])
+def test_an_identity_that_somebody_made_up_is_not_newer(claimed: bytes) -> None:
+    routes = Routes()
+    routes.heard(route(7), b"actor")
+    assert routes.heard(claimed, b"actor") is None
+    assert routes.route_to(b"actor") == route(7)
+
+
+def test_a_connection_without_name_is_its_own_peer() -> None:
+    routes = Routes()
+    assert routes.heard(b"anything", None) == b"anything"
+    assert routes.route_to(b"anything") == b"anything"
+    assert len(routes) == 0
+
+
+def test_invented_names_push_out_the_longest_silent() -> None:
+    routes = Routes(max_routes=3)
+    for number in range(100):
+        routes.heard(route(number), b"stranger %d" % number)
+        routes.heard(route(5), b"honest")
+    assert len(routes) == 3
+    assert routes.route_to(b"honest") == route(5)
+
+
+# -- with real sockets
+
+
+@pytest.fixture
+def router() -> Iterator[Router]:
+    with new_context() as context, Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as made:
+        yield made
+
+
+def heard(router: Router) -> tuple[bytes, list[bytes]]:
+    """The next message."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (received := router.receive()) is None:
+        assert time.monotonic() < deadline
+        Poller(router).poll(0.05)
+    return received[0], [bytes(frame) for frame in received[1]]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_answers_go_to_the_newest_and_what_an_older_one_brings_is_dropped(router: Router) -> None:
+    with new_context() as context, dial(context, router) as older:
+        until(lambda: older.send([b"first"]))
+        assert heard(router) == (b"same", [b"first"])
+        with dial(context, router) as newer:
+            until(lambda: newer.send([b"second"]))
+            assert heard(router) == (b"same", [b"second"])
+            assert router.send(b"same", [b"answer"])
+            assert newer.wait(DEADLINE_SECONDS)
+            assert newer.receive() is not None
+            assert older.send([b"late"])
+            until(lambda: newer.send([b"third"]))
+            assert heard(router) == (b"same", [b"third"])
+            assert older.receive() is None
+
+
+def dial(context: Context, router: Router) -> Dealer:
+    return Dealer(context, router.endpoint, routing_id="same", max_frame_bytes=MEBIBYTE)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [(b"\xff\xfe", False), (b"", False), (b"x" * (MAX_NAME_BYTES + 1), False), (b"x" * MAX_NAME_BYTES, True), (b"actor/0/7", True)],
+)
+def test_a_stranger_may_claim_any_name_and_none(router: Router, name: bytes, *, is_one: bool) -> None:
+    with socket.create_connection(("127.0.0.1", int(router.endpoint.rpartition(":")[2])), timeout=DEADLINE_SECONDS) as peer:
+        properties = {b"Socket-Type": b"DEALER", b"X-Herd-Peer": name}
+        body = b"\x05READY" + b"".join(bytes([len(key)]) + key + struct.pack(">I", len(value)) + value for key, value in properties.items())
+        peer.sendall(GREETING + b"\x06" + struct.pack(">Q", len(body)) + body)
+        received = b""
+        while b"READY" not in received:
+            received += peer.recv(1000)
+        peer.sendall(b"\x00\x02hi")
+        said_by, frames = heard(router)
+        assert frames == [b"hi"]
+        assert (said_by == name) is is_one
+        assert len(said_by) <= MAX_NAME_BYTES
+        assert router.send(said_by, [b"answer"])
