@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from herd.supervisor.child import Child, describe_exit, last_lines
 from herd.supervisor.plan import ChildPlan, Start
 from herd.supervisor.readings import Watcher
-from herd.supervisor.restarts import EXIT_BAD_INPUT, Failures, GiveUp, RestartPolicy, after_exit
+from herd.supervisor.restarts import EXIT_BAD_INPUT, EXIT_SHARD_LOST, Failures, GiveUp, RestartPolicy, after_exit
 from herd.supervisor.run_directory import LOGS
 from herd.supervisor.shutdown import Grace, Phase, Shutdown, Signals
 from herd.supervisor.signals import SignalInbox
@@ -54,6 +54,8 @@ class _Slot:
     failures: Failures = field(default_factory=Failures)
     most_work: float = 0.0
     """Before the present process."""
+    follows: bool = False
+    """Killed here because another shard of the learner ended: no failure of its own."""
 
 
 class Supervisor:
@@ -141,13 +143,25 @@ class Supervisor:
         progressed = work > (slot.most_work if name in self._learners else 0.0)
         slot.most_work = max(slot.most_work, work)
         watcher.forget_work(name)
-        slot.failures, decision = after_exit(slot.failures, exit_code=code, progressed=progressed, policy=self._policy)
+        code_or_lost = EXIT_SHARD_LOST if slot.follows else code
+        slot.follows = False
+        slot.failures, decision = after_exit(slot.failures, exit_code=code_or_lost, progressed=progressed, policy=self._policy)
         if isinstance(decision, GiveUp):
             self._fail(name, decision.exit_code, f"{name} ended ({describe_exit(code)}): {decision.reason}")
             self._request_stop()
         else:
             slot.start_at = time.monotonic() + decision.delay_seconds
             self._view.note(f"{name} ended ({describe_exit(code)}); it starts again in {decision.delay_seconds:g} s (log: {slot.log})")
+            if name in self._learners:
+                self._end_other_shards(name)
+
+    def _end_other_shards(self, name: str) -> None:
+        """Shards go on together or not at all. By SIGKILL, because the one that the others missed may be a stopped process."""
+        for other in self._learners:
+            slot = self._slots[other]
+            if other != name and slot.child is not None and not slot.follows:
+                slot.follows = True
+                slot.child.send(signal.SIGKILL)
 
     def _ended_while_stopping(self, name: str, code: int) -> None:
         """A learner that could not finish in order may have lost its last checkpoint: that is worth a word and an exit code.

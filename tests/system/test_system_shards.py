@@ -1,0 +1,93 @@
+"""A learner of two shards in real processes: it learns, and loses, starves and stops a shard."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from herd.telemetry.scrape import total
+from tests.system.whole_runs import RANDOM_CATCH, Process, Run, metrics, pid_of, read_points, read_report, train
+
+pytestmark = pytest.mark.timeout(600)
+
+SHARDS = ("--learner.shards", "2", "--learner.log_interval_seconds", "0.5", "--learner.checkpoint_interval_seconds", "1")
+LEARNERS = ("learner-0", "learner-1")
+
+
+def pids(run_dir: Path) -> tuple[int | None, ...]:
+    return tuple(pid_of(run_dir, name) for name in LEARNERS)
+
+
+def test_two_shards_learn_and_their_accounts_are_one(tmp_path: Path) -> None:
+    report = train(tmp_path / "run", *SHARDS, "--stop.env_frames", "150000")
+    assert report["episode_return"]["mean_last_100"] > RANDOM_CATCH
+    # The global batch is that of one learner: 32 unrolls of 20 rows, nine in ten of which are steps.
+    assert report["env_frames"] / report["learner_updates"] == pytest.approx(32 * 20 * 0.9, rel=0.02)
+    assert report["accounting"]["dropped"] == {}
+    assert report["sample_reuse"] == 1.0
+
+
+def test_a_checkpoint_goes_on_with_another_number_of_shards(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    frames, updates = 0, 0
+    for number, shards in enumerate(("1", "2", "3", "1"), 1):
+        words = ("--learner.shards", shards, "--stop.env_frames", str(15_000 * number), *(("--resume",) if number > 1 else ()))
+        report = train(run_dir, *words)
+        assert report["env_frames"] >= 15_000 * number > frames
+        assert report["learner_updates"] > updates
+        frames, updates = report["env_frames"], report["learner_updates"]
+
+
+@pytest.mark.parametrize("victim", LEARNERS)
+def test_a_killed_shard_takes_the_group_back_to_the_checkpoint(tmp_path: Path, victim: str) -> None:
+    with Run(tmp_path / "run", *SHARDS) as run:
+        run.until(lambda: run.env_frames() > 20_000, "learning begins")
+        before = pids(run.run_dir)
+        pid = pid_of(run.run_dir, victim)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        run.until(lambda: not set(pids(run.run_dir)) & set(before), "both shards start again")
+        again = run.env_frames()
+        run.until(lambda: run.env_frames() > again + 10_000, "learning goes on")
+        assert run.stop() == 0, run.output
+    read_report(run.run_dir)
+
+
+def test_a_stopped_shard_is_noticed_and_replaced(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", *SHARDS, "--learner.shard_timeout_seconds", "3") as run:
+        run.until(lambda: run.env_frames() > 20_000, "learning begins")
+        before = pids(run.run_dir)
+        assert before[1] is not None
+        os.kill(before[1], signal.SIGSTOP)
+        run.until(lambda: not set(pids(run.run_dir)) & set(before), "both shards start again")
+        again = run.env_frames()
+        run.until(lambda: run.env_frames() > again + 10_000, "learning goes on")
+        assert run.stop() == 0, run.output
+    read_report(run.run_dir)
+
+
+def test_a_starving_shard_is_waited_for(tmp_path: Path) -> None:
+    words = (*SHARDS, "--learner.shard_timeout_seconds", "2", "--actor.count", "1", "--actor.links", "1")
+    with Run(tmp_path / "run", *words) as run:
+
+        def starved_seconds() -> float:
+            return total(metrics(run.run_dir, "learner-1"), "herd_learner_starved_seconds_total")
+
+        # Three times as long as a dead one would be waited for.
+        run.until(lambda: starved_seconds() > 6.0, "nobody feeds the second shard")
+        before, points = pids(run.run_dir), read_points(run.run_dir)
+        assert all(point["learner_updates"] == 0 for point in points)
+        config = run.run_dir / "config.yaml"
+        actor = tmp_path / "actor.out"
+        addresses = [word for word in Path(f"/proc/{pid_of(run.run_dir, 'actor-0')}/cmdline").read_text().split("\0") if word]
+        chosen = addresses[addresses.index("--config") :]
+        chosen[chosen.index("--actor.index") + 1] = "1"
+        assert str(config) in chosen
+        with Process(actor, "services.actor", *chosen):
+            run.until(lambda: run.env_frames() > 5_000, "an actor of the second shard came")
+        assert pids(run.run_dir) == before
+        assert run.stop() == 0, run.output
+    read_report(run.run_dir)
