@@ -152,7 +152,9 @@ def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ
 
     def actor_command(index: int, _start: Start) -> list[str]:
         nearest = serving_actors[index % len(serving_actors)]
-        words = command("actor", actor__index=index, actor__learner=learner_addresses, actor__paramserver=nearest)
+        # Actors begin at neighbouring shards: few of them need more links, or some shard would have none.
+        links = max(actor.links, len(shard_ports) - actor.count + 1)
+        words = command("actor", actor__index=index, actor__learner=learner_addresses, actor__paramserver=nearest, actor__links=links)
         if ports.bandit is not None:
             words += ["--actor.bandit", local_address(settings.bandit.host, ports.bandit)]
         # One fixed port cannot serve several processes.
