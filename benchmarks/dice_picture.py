@@ -42,7 +42,7 @@ def draw(summaries: Sequence[Summary], results: Mapping[str, Sequence[RunResult]
         curves.set_xlabel("environment frames (thousands)")
         curves.set_ylabel("mean return of a game")
         curves.set_xlim(0.0, total / 1e3)
-        curves.legend(loc="lower right", frameon=False)
+        curves.legend(loc="center right", bbox_to_anchor=(1.0, 0.36), frameon=False)
         _draw_finals(finals, summaries, results)
         figure.savefig(path)
 
