@@ -13,6 +13,7 @@ from herd.config.origin import Origin
 from herd.config.tiling import tiling_of
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec
+from herd.process.allocator import return_free_memory
 from herd.process.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
 from herd.process.startup import BadInputError, announce_process
 from herd.telemetry import MetricsEndpointError
@@ -288,6 +289,7 @@ class Learner:
         else:
             self._meters.checkpoint_written(self._statistics.learner_updates)
             self._log.info("checkpoint", path=str(path))
+        return_free_memory()
 
     def _write_report(self, session_seconds: float, training_seconds: float) -> None:
         report = self._statistics.report(self._ledger.snapshot(), session_seconds=session_seconds, training_seconds=training_seconds)
