@@ -6,7 +6,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.fuzz import strangers
+from benchmarks.fuzz.hostile_messages import OTHER_RUN, header
 from herd.telemetry.scrape import total
+from herd.wire.messages import CreditRequest, ExchangeTemperatures, GetWeights
 
 if TYPE_CHECKING:
     from benchmarks.fuzz.processes import CatchRun
@@ -14,7 +16,18 @@ if TYPE_CHECKING:
 MEBIBYTE = 1 << 20
 
 
-def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: int, seconds: float, http: int) -> dict[str, Any]:
+def question(name: str) -> bytes:
+    """Something short that this server answers whoever asks."""
+    of_another = {"run_id": OTHER_RUN, "contract": "c"}
+    if name == "learner":
+        return header(CreditRequest(wanted_unrolls=1))
+    if name == "bandit":
+        nothing = {"agent": 0, "incarnation": 1, "purpose": "evaluation", "finished": (), "starting": ()}
+        return header(ExchangeTemperatures(request_id=1, **of_another, **nothing))
+    return header(GetWeights(request_id=1, have=None, **of_another))
+
+
+def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: int, seconds: float, http: int, deaf: int) -> dict[str, Any]:
     """Everything below the level of messages, against one server; what it counted, and whether honest work went on."""
     server = run[name]
     assert server.port is not None
@@ -29,6 +42,9 @@ def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: in
         "frames of 1 byte": strangers.never_end(server.port, frame_bytes=1, most_bytes=1 << 30),
     }
     blind = strangers.flood_blindly(server.port, random, 300_000)
+    cut = total(server.metrics(), "herd_wire_connections_cut_total")
+    deaf_hung_up = strangers.ask_without_reading(server.port, question(name), deaf)
+    deaf_hung_up -= int(total(server.metrics(), "herd_wire_connections_cut_total") - cut)  # for what they sent: that is not it
     connections: list[int] = []
 
     def meanwhile(living: int) -> None:
@@ -48,6 +64,8 @@ def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: in
         "oversized_frames_hung_up_on": hung_up,
         "endless_messages_let_through_bytes": let_through,
         "blind_flood_let_through_messages": blind,
+        "deaf_connections": deaf,
+        "deaf_hung_up_on": deaf_hung_up,
         "half_open_connections": held,
         "half_open_left_at_the_end": survivors[-1] if survivors else 0,
         "most_connections_at_once": max(connections, default=0),

@@ -67,6 +67,7 @@ def checks(result: dict[str, Any]) -> dict[str, bool]:
         "nothing consumed from strangers": end["nothing_consumed_from_strangers"],
         "memory bounded": all(s["resident_peak_bytes"] - s["resident_before_bytes"] < MOST_RESIDENT_BYTES for s in sieges.values()),
         "messages without end were cut off": all(siege["connections_cut"].get("unread", 2) >= 2 for siege in sieges.values()),
+        "who reads no answers was let go": all(siege["deaf_hung_up_on"] == siege["deaf_connections"] for siege in sieges.values()),
         "half-open connections were let go": all(siege["half_open_left_at_the_end"] == 0 for siege in sieges.values()),
         "every scrape went through": all(siege["scrapes_through"] == siege["scrapes_tried"] for siege in sieges.values()),
     }
@@ -85,7 +86,7 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
                 insiders |= flood.insiders_frames
                 _print_flood(name, result["floods"][name])
         for name in arguments.servers if arguments.sieges is None else arguments.sieges:
-            limits = {"nonsense": arguments.nonsense, "half_open": arguments.half_open, "http": arguments.http}
+            limits = {"nonsense": arguments.nonsense, "half_open": arguments.half_open, "http": arguments.http, "deaf": arguments.deaf}
             result["sieges"][name] = besiege(run, name, arguments.seed, seconds=arguments.hold_seconds, **limits)
             _print_siege(name, result["sieges"][name])
         result["end"] = finish(run, insiders)
@@ -130,6 +131,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--nonsense", type=int, default=2_000, help="connections with foreign protocols, each server")
     parser.add_argument("--half-open", type=int, default=4_000, help="connections, each server")
     parser.add_argument("--hold-seconds", type=float, default=15.0, help="for which they are held")
+    parser.add_argument("--deaf", type=int, default=3, help="connections that ask and never read, each server")
     parser.add_argument("--http", type=int, default=1_000, help="connections to each metrics port")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="the report, as JSON")

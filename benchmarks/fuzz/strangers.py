@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 PATIENCE_SECONDS = 20.0
+DEAF_SECONDS = 180.0
+"""For a server to let go who reads nothing: it takes 30 s from when the buffers are full."""
 COMMANDS = (b"\x09SUBSCRIBE", b"\x06CANCEL", b"\x05ERROR\xff", b"\x05READY", b"\xff", b"")
 
 
@@ -199,6 +201,27 @@ def flood_blindly(port: int, random: Random, most: int) -> int:
             peer.sendall(block)
             sent += 1000
     return sent
+
+
+def ask_without_reading(port: int, question: bytes, number: int) -> int:
+    """Ask over and over on ``number`` connections and read no answer; how many were hung up on, within a bounded time."""
+    asking = [peer for turn in range(number) if (peer := shake_hands(port, b"deaf/%d" % turn)) is not None]
+    hung_up, deadline = 0, time.monotonic() + DEAF_SECONDS
+    for peer in asking:
+        peer.settimeout(PATIENCE_SECONDS)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # soon full
+    while asking and time.monotonic() < deadline:
+        time.sleep(0.1)
+        for peer in list(asking):
+            try:
+                peer.sendall(frame(0, question) * 100)  # no more than the server can read, nor less than a heartbeat
+            except OSError:
+                hung_up += 1
+                asking.remove(peer)
+                peer.close()
+    for peer in asking:
+        peer.close()
+    return hung_up
 
 
 def hold_half_open(port: int, number: int, seconds: float, meanwhile: Callable[[int], None], first_bytes: bytes = b"") -> int:

@@ -42,8 +42,8 @@ class EnvSettings(Section):
     suite: Literal["atari", "catch"] = "atari"
     """Family of environments."""
     tasks: tuple[str, ...] = Field(default=("breakout",), min_length=1)
-    """Atari: lower-case ALE names such as ``ms_pacman``. Catch: ``catch`` or ``catch_instructed``. Several make a multi-task run,
-    dealt to environment slots round-robin."""
+    """Atari: lower-case ALE names such as ``ms_pacman``. Catch: ``catch``, ``catch_instructed`` or ``catch_deceptive``. Several
+    make a multi-task run, dealt to environment slots round-robin."""
     action_set: Literal["minimal", "full"] = "minimal"
     """Atari: the game's own actions, or all 18 (required when several games are played)."""
     action_repeat: PositiveInt = 4

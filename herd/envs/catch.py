@@ -3,6 +3,9 @@
 Board of ``frame_height`` x ``frame_width`` uint8 pixels, 0 or 255. Actions: 0 left, 1 stay, 2 right. Each env frame moves the
 paddle, then lowers the ball by one row; on the last row the game ends with +1 if the paddle is under the ball, else -1.
 ``catch_instructed`` gives each game the instruction to catch or to avoid the ball, and the reward's sign follows.
+``catch_deceptive`` has a safe corner: a miss with the paddle in the left-most column ends with +0.2 instead of -1. Going left at every
+step needs no look at the ball and wins 0.2 + 0.8 / columns on average (0.4 with four columns), following the ball wins 1. From the
+corner every further column that is learned takes one more deviating action in the same game, and all but the last of them cost.
 
 Of the switches of ``EnvSettings`` those of the emulator do not apply: action_set, max_pool, grayscale, noop_max,
 sticky_action_probability, life_loss_ends_episode, fire_on_reset.
@@ -24,9 +27,11 @@ if TYPE_CHECKING:
     from herd.config.settings import EnvSettings
 
 INSTRUCTED = "catch_instructed"
-CATCH_TASKS = ("catch", INSTRUCTED)
+DECEPTIVE = "catch_deceptive"
+CATCH_TASKS = ("catch", INSTRUCTED, DECEPTIVE)
 NUM_CATCH_ACTIONS = 3
 INSTRUCTIONS = ("catch the ball", "avoid the ball")
+SAFE_REWARD = 0.2
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -41,6 +46,8 @@ class CatchEnvironments:
         self._max_frames = settings.max_episode_frames
         self._environments = np.arange(num_environments)
         self._instructed = np.array([spec.task_names[task] == INSTRUCTED for task in self.task_ids])
+        # What a miss with the paddle in the left-most column pays.
+        self._corner_reward = np.array([SAFE_REWARD if spec.task_names[task] == DECEPTIVE else -1.0 for task in self.task_ids])
         # One random stream per slot, a function of the game's number: no state to keep, nothing shared between slots.
         run_key = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
         self._slot_keys = _mixed(run_key + (first_slot + self._environments).astype(np.uint64) * _GOLDEN)
@@ -111,7 +118,8 @@ class CatchEnvironments:
         self._frames += moving
         landed = moving & (self._ball_row == rows - 1)
         caught = self._paddle == self._ball_column
-        rewards += np.where(landed, np.where(caught != self._avoid, 1.0, -1.0), 0.0).astype(np.float32)
+        missed = np.where(self._paddle == 0, self._corner_reward, -1.0)
+        rewards += np.where(landed, np.where(caught != self._avoid, 1.0, missed), 0.0).astype(np.float32)
         terminated |= landed
 
     def _observe(self, game_reset: NDArray[np.bool_]) -> Observation:

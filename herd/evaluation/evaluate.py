@@ -75,7 +75,8 @@ def evaluate_run(
     env = _overridden(run.settings.env, {name: value for name, value in overrides.items() if value is not None})
     count = _num_environments(environments, episodes=episodes, num_tasks=len(env.tasks))
     precision = inference_precision(run.settings)
-    best = best_temperatures(run_dir, run)
+    # The most probable action is the same under every temperature.
+    best = None if greedy else best_temperatures(run_dir, run)
     batch = make_environments(env, num_environments=count, first_slot=0, seed=seed, num_threads=min(usable_cpus(), count))
     try:
         policy = PolicyRunner(
@@ -98,6 +99,7 @@ def evaluate_run(
             suite=env.suite,
             action_repeat=run.spec.action_repeat,
             seed=seed,
+            inverse_temperatures=None if best is None else best.bounds[task_id],
         )
         for task_id, name in enumerate(run.spec.task_names)
     )

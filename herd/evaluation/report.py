@@ -72,6 +72,8 @@ class TaskResult:
     """Games that ran into max_episode_frames."""
     human_normalised: float | None
     """Of the mean: 0 random, 1 human; None where no reference scores exist."""
+    inverse_temperatures: tuple[float, float] | None
+    """DiCE: lowest and highest 1/tau that games could be played under, the bandit's best-valued tile; None where it had no say."""
     episode_returns: tuple[float, ...]
 
 
@@ -112,7 +114,15 @@ class EvaluationReport:
         temporary.replace(path)
 
 
-def task_result(task_name: str, games: Sequence[Game], *, suite: str, action_repeat: int, seed: int) -> TaskResult:
+def task_result(
+    task_name: str,
+    games: Sequence[Game],
+    *,
+    suite: str,
+    action_repeat: int,
+    seed: int,
+    inverse_temperatures: tuple[float, float] | None = None,
+) -> TaskResult:
     """Sum up the games of one task."""
     returns = np.array([game.episode_return for game in games])
     error = standard_error(returns)
@@ -130,6 +140,7 @@ def task_result(task_name: str, games: Sequence[Game], *, suite: str, action_rep
         mean_env_frames=float(np.mean([game.agent_steps for game in games])) * action_repeat,
         truncated_episodes=sum(game.truncated for game in games),
         human_normalised=None if reference is None else float(human_normalised(mean, reference)),
+        inverse_temperatures=inverse_temperatures,
         episode_returns=tuple(returns.tolist()),
     )
 
@@ -174,11 +185,13 @@ def print_report(report: EvaluationReport, console: Console | None = None) -> No
     console = console if console is not None else Console()
     frames = "" if report.env_frames is None else f", {report.env_frames:,} env frames"
     with_human = any(task.human_normalised is not None for task in report.tasks)
-    headings = ("games", "mean", "± s.e.", "95 % interval", "median", *(["of human"] * with_human))
+    with_temperatures = any(task.inverse_temperatures is not None for task in report.tasks)
+    headings = ("games", "mean", "± s.e.", "95 % interval", "median", *(["of human"] * with_human), *(["1/tau"] * with_temperatures))
     table = _table(f"{report.run} after {report.learner_updates:,} updates{frames}", "task", headings)
     for task in report.tasks:
         scores = (_number(task.mean), _number(task.standard_error), _interval(task.mean_interval_95), _number(task.median))
-        table.add_row(task.task_name, str(task.episodes), *scores, *([_percent(task.human_normalised)] * with_human))
+        others = [_percent(task.human_normalised)] * with_human + [_temperatures(task)] * with_temperatures
+        table.add_row(task.task_name, str(task.episodes), *scores, *others)
     console.print(table)
     if report.summary is not None:
         console.print(_summary_table(report.summary))
@@ -219,6 +232,8 @@ def _protocol_line(report: EvaluationReport) -> str:
     if protocol.suite == "atari":
         starts = f"1..{protocol.noop_max} no-op frames" if protocol.noop_max else "no no-ops"
         parts += [starts, f"sticky {protocol.sticky_action_probability:g}", f"cap {protocol.max_episode_frames:,} frames"]
+    if any(task.inverse_temperatures is not None for task in report.tasks):
+        parts.append("1/tau drawn from the bandit's best-valued tile")
     truncated = sum(task.truncated_episodes for task in report.tasks)
     if truncated:
         parts.append(f"{truncated} games ran into the cap")
@@ -235,6 +250,11 @@ def _number(value: float | None) -> str:
 
 def _interval(interval: Interval) -> str:
     return f"{_number(interval[0])} to {_number(interval[1])}"
+
+
+def _temperatures(task: TaskResult) -> str:
+    """Short, so that it fits beside seven columns."""
+    return "-" if task.inverse_temperatures is None else "-".join(f"{bound:.3g}" for bound in task.inverse_temperatures)
 
 
 def _percent(value: float | None) -> str:

@@ -113,6 +113,7 @@ class BanditClient:
         self._answered: dict[int, float] = {}  # environment -> 1/tau of its next game
         self._request_id = 0
         self._under_way: list[Frame] | None = None
+        self._num_under_way = 0
         self._is_sent = False
         self._is_silent = False
 
@@ -125,6 +126,11 @@ class BanditClient:
     def num_waiting(self) -> int:
         """Reports and questions that are in no request yet."""
         return len(self._reports) + len(self._unasked)
+
+    @property
+    def num_unconfirmed(self) -> int:
+        """Reports that the service may or may not have counted: those that wait, and those of the request under way."""
+        return len(self._reports) + self._num_under_way
 
     @property
     def is_idle(self) -> bool:
@@ -141,11 +147,15 @@ class BanditClient:
         self._unasked[environment] = self._awaited[environment] = episode_id
         self._answered.pop(environment, None)
 
-    def finish(self, environment: int, *, episode_id: int, episode_return: float, agent_steps: int) -> None:
-        """Report a game played under the temperature in effect, and ask for that of the next one, ``episode_id`` + 1."""
+    def finish(self, environment: int, *, episode_id: int, episode_return: float, agent_steps: int) -> FinishedEpisode | None:
+        """Report a game played under the temperature in effect, and ask for that of the next one, ``episode_id`` + 1.
+
+        Returns the report that was dropped for it, which the service has never seen.
+        """
+        dropped = None
         if self._purpose == "training":
             if len(self._reports) == MAX_EPISODES:
-                self._reports.popleft()
+                dropped = self._reports.popleft()
                 self.num_dropped += 1
             self._reports.append(
                 FinishedEpisode(
@@ -159,6 +169,7 @@ class BanditClient:
                 )
             )
         self.ask(environment, int(episode_id) + 1)
+        return dropped
 
     def poll(self) -> None:
         """Read answers, send what is due; never blocks."""
@@ -226,6 +237,7 @@ class BanditClient:
         for episode in starting:
             del self._unasked[episode.environment_slot - self._first_slot]
         self._request_id += 1
+        self._num_under_way = len(finished)
         run_id, contract, agent = self._identity
         return ExchangeTemperatures(
             request_id=self._request_id,
@@ -260,6 +272,7 @@ class BanditClient:
             self.refused = message.reason  # the timer runs on: the next service may take us
         elif isinstance(message, Temperatures) and message.request_id == self._request_id and self._under_way is not None:
             self._under_way = None
+            self._num_under_way = 0
             self._timer.reset()
             self.refused = None
             self._is_silent = False

@@ -36,7 +36,8 @@ class GameTemperatures:
         self._client: BanditClient | None = None
         self._settings = settings
         self._tiling = tiling_of(settings.bandit)
-        self._account: dict[tuple[int, int], list[float]] = {}
+        self._played = _Games()
+        self._dropped = _Games()
         self._num_environments = len(task_ids)
         if settings.has_bandit:
             self._client = BanditClient(
@@ -84,29 +85,28 @@ class GameTemperatures:
             return
         for game in games:
             tile = self._tiling.tile_of(float(self._client.inverse_temperatures[game.environment]))
-            sums = self._account.setdefault((game.task_id, tile), [0, 0.0])
-            sums[0] += 1
-            sums[1] += game.episode_return
-            self._client.finish(
+            self._played.add(game.task_id, tile, game.episode_return)
+            dropped = self._client.finish(
                 game.environment,
                 episode_id=episode_id(game.environment),
                 episode_return=game.episode_return,
                 agent_steps=game.agent_steps,
             )
+            if dropped is not None:
+                self._dropped.add(dropped.task_id, self._tiling.tile_of(dropped.inverse_temperature), dropped.episode_return)
         self._client.poll()
 
     def close(self, index: int) -> None:
         """Let the bandit count what it was not told yet, a second at most, and leave this actor's own account of its games.
 
-        RUN/bandit/actors/<index>-<random>.json: [task_id, tile, games, sum of returns] of each tile; ``uncounted`` games are in it
-        that the bandit may not have counted.
+        RUN/bandit/actors/<index>-<random>.json: ``games`` and those among them that the bandit was never told of, ``dropped``, as
+        [task_id, tile, games, sum of returns] of each tile; and the number that it may or may not have counted, ``unconfirmed``.
         """
         if self._client is None:
             return
         if not self._client.drain(DRAIN_SECONDS):
-            get_logger().warning("the bandit did not count the last games", waiting=self._client.num_waiting)
-        uncounted = self._client.num_dropped + self._client.num_waiting
-        account = {"uncounted": uncounted, "games": sorted([*key, *sums] for key, sums in self._account.items())}
+            get_logger().warning("the bandit did not count the last games", unconfirmed=self._client.num_unconfirmed)
+        account = {"unconfirmed": self._client.num_unconfirmed, "games": self._played.rows(), "dropped": self._dropped.rows()}
         folder = self._settings.directory / "bandit" / "actors"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -114,3 +114,19 @@ class GameTemperatures:
         except OSError as error:
             get_logger().warning("the account of games could not be written", reason=error.strerror or str(error))
         self._client.close()
+
+
+class _Games:
+    """Games and the sum of their returns, by task and tile."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[int, int], list[float]] = {}
+
+    def add(self, task_id: int, tile: int, episode_return: float) -> None:
+        sums = self._sums.setdefault((task_id, tile), [0, 0.0])
+        sums[0] += 1
+        sums[1] += episode_return
+
+    def rows(self) -> list[list[float]]:
+        """[task_id, tile, games, sum of returns] each."""
+        return sorted([*key, *sums] for key, sums in self._sums.items())

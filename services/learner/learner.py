@@ -14,6 +14,7 @@ from herd.config.origin import Origin
 from herd.config.tiling import tiling_of
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec
+from herd.process.allocator import return_free_memory
 from herd.process.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
 from herd.process.startup import BadInputError, announce_process
 from herd.telemetry import MetricsEndpointError
@@ -372,6 +373,7 @@ class Learner:
         else:
             self._meters.checkpoint_written(self._statistics.learner_updates)
             self._log.info("checkpoint", path=str(path))
+        return_free_memory()
 
     def _write_report(self, session_seconds: float, training_seconds: float) -> None:
         ledger = self._global_ledger()

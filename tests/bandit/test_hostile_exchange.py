@@ -16,7 +16,7 @@ from services.bandit.population import draw_generator, new_bandits
 from services.bandit.window import RequestWindow
 from tests.wire.hostile_bytes import mutated_frames
 
-MAX_ENTRIES = 50
+MAX_ENTRIES = 5
 """Few, so that strangers fill them."""
 
 

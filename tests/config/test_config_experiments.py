@@ -24,6 +24,7 @@ def test_the_shipped_files_are_found() -> None:
         "dice-atari",
         "dice-quick",
         "dice-catch",
+        "dice-deceptive",
     } <= names
 
 

@@ -176,6 +176,36 @@ def test_plain_catch_beside_instructed_catch_has_empty_instructions() -> None:
     assert make().reset().instructions is None
 
 
+def test_a_miss_in_the_safe_corner_pays_a_little() -> None:
+    environments = make("catch_deceptive")
+    row = environments.reset()
+    assert row.instructions is None
+    seen: set[tuple[str, float]] = set()
+    for aim in (0, 1, 4):  # where the paddle goes, whatever the ball does
+        for _ in range(10 * ROWS):
+            ball, paddle = columns_of(row)
+            after = environments.step(np.asarray(1 + np.sign(aim - paddle), np.int32))
+            for game in after.finished:
+                missed = "corner" if aim == 0 else "elsewhere"
+                seen.add(("caught" if ball[game.environment] == aim else missed, round(game.episode_return, 6)))
+            row = after.observation
+    assert seen == {("caught", 1.0), ("corner", 0.2), ("elsewhere", -1.0)}
+
+
+def test_the_safe_corner_is_worth_less_than_catching_and_belongs_to_its_task_only() -> None:
+    left = np.zeros(16, np.int32)
+    environments = make(tasks=("catch", "catch_deceptive"))
+    returns: dict[int, list[float]] = {0: [], 1: []}
+    for _, after in play(environments, 200 * ROWS, lambda _row: left):
+        for game in after.finished:
+            returns[game.task_id].append(game.episode_return)
+    # 0.2 * 1 + 0.8 * 0.2 = 0.36, a game's deviation is 0.32: 0.032 is four standard errors of 1,600 games.
+    assert np.mean(returns[1]) == pytest.approx(0.36, abs=0.032)
+    assert set(returns[0]) == {-1.0, 1.0}
+    followed = [game.episode_return for _, after in play(make("catch_deceptive"), 100, follow) for game in after.finished]
+    assert set(followed) == {1.0}
+
+
 def test_games_depend_on_seed_and_slot_only() -> None:
     def balls(**where: int) -> NDArray[np.int64]:
         environments = make(**where)  # type: ignore[arg-type]

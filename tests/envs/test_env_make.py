@@ -42,7 +42,7 @@ def test_instructions_have_a_length_where_a_task_has_them() -> None:
         ("atari", "KungFuMasterNoFrameskip-v4", "kung_fu_master"),
         ("atari", "catch", "known: alien"),
         ("catch", "catch_instruct", "catch_instructed"),
-        ("catch", "breakout", "known: catch, catch_instructed"),
+        ("catch", "breakout", "known: catch, catch_instructed, catch_deceptive"),
     ],
 )
 def test_unknown_tasks_are_named_with_what_comes_close(suite: Any, task: str, hint: str) -> None:

@@ -31,7 +31,7 @@ def make_run(tmp_path: Path) -> RunMaker:
         settings = RunSettings.model_validate({"name": name, "actor": {"environments": 4, "inference_precision": "float32"}, **sections})
         agent = Agent(spec=environment_spec(settings.env), network=settings.network)
         with torch.no_grad():  # a fresh policy head is nearly uniform
-            agent.policy_head.weight.mul_(300.0)
+            (agent.advantage_head if agent.policy_head is None else agent.policy_head).weight.mul_(300.0)
         directory = tmp_path / name
         directory.mkdir(exist_ok=True)
         (directory / "config.yaml").write_text(dump_settings(settings))

@@ -1,7 +1,15 @@
 from __future__ import annotations
 
-import numpy as np
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
+from rich.console import Console
+
+from herd.evaluation.evaluate import evaluate_run
+from herd.evaluation.report import EvaluationReport, print_report
 from herd.evaluation.temperatures import BestTemperatures, GamesTemperatures
 
 
@@ -17,3 +25,52 @@ def test_each_game_draws_its_own_temperature_from_the_best_tile_of_its_task() ->
     np.testing.assert_array_equal(games.of_row(np.zeros(100, np.bool_)), first)
     again = games.of_row(np.arange(100) == 4)
     assert np.flatnonzero(again != first).tolist() == [4]
+
+
+DICE = {
+    "env": {
+        "suite": "catch",
+        "tasks": ["catch", "catch_deceptive"],
+        "frame_height": 6,
+        "frame_width": 5,
+        "frame_stack": 1,
+        "action_repeat": 1,
+    },
+    "network": {"torso": "mlp", "head": "dueling"},
+    "algorithm": {"loss": "dice"},
+}
+
+
+def leave_state(run_dir: Path, best: dict[str, list[float] | None]) -> None:
+    bandits = [{"agent": 0, "task": task, "best_inverse_temperatures": bounds} for task, bounds in best.items()]
+    (run_dir / "bandit").mkdir()
+    (run_dir / "bandit" / "state.json").write_text(json.dumps({"state": {"bandits": bandits}}))
+
+
+def printed(report: EvaluationReport) -> str:
+    file = io.StringIO()
+    print_report(report, Console(file=file, width=80))
+    return file.getvalue()
+
+
+def test_table_and_file_name_the_temperatures_that_games_were_played_under(make_run: Callable[..., Path]) -> None:
+    run_dir = make_run(DICE)
+    leave_state(run_dir, {"catch_deceptive": [11.18249, 12.46374], "catch": None})
+    report = evaluate_run(run_dir, episodes=4)
+    written = json.loads((run_dir / "evaluation-250.json").read_text())
+    # No return has come for catch: its games are played with tau = 1.
+    assert [task["inverse_temperatures"] for task in written["tasks"]] == [[1.0, 1.0], [11.18249, 12.46374]]
+    text = printed(report)
+    heading = next(line for line in text.splitlines() if line.lstrip().startswith("task "))
+    assert heading.split()[-1] == "1/tau"
+    assert "11.2-12.5" in text
+    assert "drawn from the bandit's best-valued tile" in " ".join(text.split())
+
+
+def test_where_no_temperature_was_drawn_none_is_named(make_run: Callable[..., Path]) -> None:
+    dice = make_run(DICE)
+    leave_state(dice, {"catch": [8.0, 9.0], "catch_deceptive": [8.0, 9.0]})
+    baseline = make_run({**DICE, "algorithm": {"loss": "dice", "dice_ablation": "baseline"}}, name="baseline")
+    for report in (evaluate_run(dice, episodes=4, greedy=True), evaluate_run(baseline, episodes=4)):
+        assert [task.inverse_temperatures for task in report.tasks] == [None, None]
+        assert "tau" not in printed(report)

@@ -29,17 +29,19 @@ def _bandits_account(run_dir: Path) -> Account:
     return {tile: (games, bandit["return_sums"][tile]) for tile, games in enumerate(bandit["reports"]) if games}
 
 
-def _actors_account(run_dir: Path) -> tuple[Account, int]:
+def _actors_account(run_dir: Path, *, dropped: bool = True) -> tuple[Account, int]:
+    """By tile, with or without the games that no bandit was told of; and how many it may or may not have counted."""
     games: Counter[int] = Counter()
     returns: Counter[int] = Counter()
-    uncounted = 0
+    unconfirmed = 0
     for file in (run_dir / "bandit" / "actors").glob("*.json"):
         account = json.loads(file.read_text())
-        uncounted += account["uncounted"]
-        for _, tile, number, return_sum in account["games"]:
-            games[tile] += number
-            returns[tile] += return_sum
-    return {tile: (games[tile], float(returns[tile])) for tile in games}, uncounted
+        unconfirmed += account["unconfirmed"]
+        for sign, rows in ((1, account["games"]), (-1, [] if dropped else account["dropped"])):
+            for _, tile, number, return_sum in rows:
+                games[tile] += sign * number
+                returns[tile] += sign * return_sum
+    return {tile: (games[tile], float(returns[tile])) for tile in games if games[tile]}, unconfirmed
 
 
 def _learners_account(run_dir: Path) -> Account:
@@ -52,7 +54,7 @@ def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Pa
     run_dir = tmp_path / "dice"
     words = ("train", DICE, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null")
     quick = ("--learner.log_interval_seconds", "0.5", "--bandit.snapshot_interval_seconds", "1", "--actor.bandit_timeout_seconds", "0.2")
-    # Long games, few at once: while the bandit is away their reports wait, and no more of them than may.
+    # Long games, few at once: while the bandit is away their reports wait, and few if any are dropped.
     long = ("--env.frame_height", "40", "--actor.environments", "8", "--learner.batch_size", "8")
     with Process(tmp_path / "out", "herd.cli.main", *words, *quick, *long) as run:
 
@@ -74,16 +76,17 @@ def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Pa
         assert run.stop() == 0, run.output
 
     bandits = _bandits_account(run_dir)
-    actors, uncounted = _actors_account(run_dir)
-    assert uncounted == 0
-    assert actors == bandits
+    told, unconfirmed = _actors_account(run_dir, dropped=False)
+    assert unconfirmed == 0
+    assert told == bandits
     assert len(bandits) >= 10  # temperatures, not one
     # The learner knows of the games whose unrolls it took: all but those of the last, unfinished unrolls.
     learner = _learners_account(run_dir)
     report = read_report(run_dir)
     assert sum(games for games, _ in learner.values()) == report["episode_return"]["episodes"]
-    assert all(games <= bandits[tile][0] for tile, (games, _) in learner.items())
-    missing = sum(games for games, _ in bandits.values()) - report["episode_return"]["episodes"]
+    played, _ = _actors_account(run_dir)
+    assert all(games <= played[tile][0] for tile, (games, _) in learner.items())
+    missing = sum(games for games, _ in played.values()) - report["episode_return"]["episodes"]
     assert 0 <= missing <= 2 * 8  # games of two messages at most
 
     evaluated = herd("evaluate", run_dir, "--episodes", "20", "--json")

@@ -12,9 +12,10 @@ from contextlib import suppress
 import pytest
 
 from herd.wire import connections as connections_module
+from herd.wire import sockets as sockets_module
 from herd.wire.connections import CAUSES, FRAME_OVERHEAD_BYTES, Connections, Probe, probe, shut
 from herd.wire.messages import MAX_SLICES
-from herd.wire.sockets import Context, Dealer, Router, new_context
+from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
 
 DEADLINE_SECONDS = 60.0
 MEBIBYTE = 1 << 20
@@ -234,6 +235,23 @@ def test_a_message_that_never_ends_is_cut_off(context: Context) -> None:
         with shake_hands(router, b"another") as peer:
             peer.sendall(b"\x00\x02hi")
             until(lambda: router.bytes_in == 2, router)  # and of what never ended nothing came out
+
+
+def test_who_asks_and_reads_no_answer_is_let_go(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets_module, "HEARTBEAT_TIMEOUT_MILLISECONDS", 1000)
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router) as peer:
+        peer.setblocking(False)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        is_connected = True
+        while is_connected:
+            assert time.monotonic() < deadline, "it waits for ever"
+            try:
+                peer.send(b"\x00\x02hi")  # it lives: no heartbeat is missed
+            except (ConnectionResetError, BrokenPipeError):
+                is_connected = False
+            Poller(router).poll(0.01)
+            while (received := router.receive()) is not None:
+                router.send(received[0], [bytes(MEBIBYTE)])
 
 
 def test_half_open_connections_make_room_for_those_that_speak(context: Context) -> None:

@@ -16,6 +16,7 @@ from herd.wire.messages import (
     MAX_EPISODES,
     MAX_HEADER_BYTES,
     ExchangeTemperatures,
+    FinishedEpisode,
     HandedTemperature,
     Message,
     Refused,
@@ -135,8 +136,8 @@ def until(client: BanditClient, condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def finish(client: BanditClient, environment: int, episode_id: int, score: float = 7.0) -> None:
-    client.finish(environment, episode_id=episode_id, episode_return=score, agent_steps=100)
+def finish(client: BanditClient, environment: int, episode_id: int, score: float = 7.0) -> FinishedEpisode | None:
+    return client.finish(environment, episode_id=episode_id, episode_return=score, agent_steps=100)
 
 
 def test_games_are_reported_under_the_temperature_they_were_played_with(service: Service, make: Make) -> None:
@@ -282,13 +283,28 @@ def test_reports_that_wait_are_bounded(service: Service, make: Make) -> None:
     client = make(1, timeout_seconds=0.05)
     client.ask(0, 0)
     until(client, lambda: len(service.seen) == 1)
-    for game in range(MAX_EPISODES + 10):
-        finish(client, 0, game)
-    assert (client.num_dropped, client.num_waiting) == (10, MAX_EPISODES + 1)
+    dropped = [finish(client, 0, game) for game in range(MAX_EPISODES + 10)]
+    assert dropped[:MAX_EPISODES] == [None] * MAX_EPISODES
+    assert [one.episode_id for one in dropped[MAX_EPISODES:] if one is not None] == list(range(10))  # the oldest
+    assert (client.num_dropped, client.num_waiting, client.num_unconfirmed) == (10, MAX_EPISODES + 1, MAX_EPISODES)
     service.answers.set()
     until(client, lambda: client.is_idle)
     reports = service.seen[-1].finished
     assert (reports[0].episode_id, reports[-1].episode_id, len(reports)) == (10, MAX_EPISODES + 9, MAX_EPISODES)
+
+
+def test_reports_under_way_are_unconfirmed(service: Service, make: Make) -> None:
+    service.answers.clear()
+    client = make()
+    finish(client, 0, 0)
+    finish(client, 1, 0)
+    until(client, lambda: len(service.seen) == 1)
+    assert (client.num_waiting, client.num_unconfirmed) == (0, 2)
+    finish(client, 2, 0)
+    assert client.num_unconfirmed == 3
+    service.answers.set()
+    until(client, lambda: client.is_idle)
+    assert client.num_unconfirmed == 0
 
 
 def test_an_evaluation_asks_and_reports_nothing(service: Service, make: Make) -> None:
