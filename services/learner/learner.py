@@ -196,6 +196,7 @@ class Learner:
                 self._log_point(now - started)
             if turn.checkpoint_due:
                 self._checkpoint(now - started)
+                return_free_memory()
                 checkpoint_at = time.monotonic() + settings.learner.checkpoint_interval_seconds
         self._telemetry.set_ready(False, "stopping")
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
@@ -311,15 +312,15 @@ class Learner:
     def _publish(self) -> None:
         """This shard's slice of the parameters: the version is there once all shards' are."""
         dtype = torch.bfloat16 if self._settings.learner.weights_dtype == "bfloat16" else torch.float32
-        tensors = self._update.agent.state_dict()
+        tensors = self._update.weights()
         payload = encode_weights({name: tensors[name] for name in self._slice}, dtype)
         self._io.publish(self._lineage, self._statistics.learner_updates, payload)
         self._telemetry.set_weights_version(self._lineage, self._statistics.learner_updates)
         self._publication_due = False
 
     def _own_slice(self) -> list[str]:
-        tensors = self._update.agent.state_dict()
-        return deal_tensors({name: tensor.nbytes for name, tensor in tensors.items()}, self._group.size)[self._group.rank]
+        num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in self._update.agent.state_dict().items()}
+        return deal_tensors(num_bytes, self._group.size)[self._group.rank]
 
     def _open_lineage(self, at_least: int) -> int:
         return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE_FILE, error))
@@ -352,12 +353,13 @@ class Learner:
         ledger = self._global_ledger()
         replay = self._batches.replay
         replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)
+        tensors = snapshot.tensors_of(self._update)
         if not self._group.is_first:
             return
         try:
             path = snapshot.save(
                 self._run_dir,
-                self._update,
+                tensors,
                 origin=self._origin,
                 learner_updates=self._statistics.learner_updates,
                 lineage=self._lineage,
@@ -373,7 +375,6 @@ class Learner:
         else:
             self._meters.checkpoint_written(self._statistics.learner_updates)
             self._log.info("checkpoint", path=str(path))
-        return_free_memory()
 
     def _write_report(self, session_seconds: float, training_seconds: float) -> None:
         ledger = self._global_ledger()

@@ -9,7 +9,6 @@ import torch
 
 from herd.checkpoints import store
 from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
-from herd.checkpoints.weights import load_into
 from services.learner.ledger import Ledger, LedgerSnapshot
 from services.learner.statistics import RunStatistics
 
@@ -35,9 +34,18 @@ class Restored(NamedTuple):
     """The lowest lineage that was not published yet, as far as the checkpoint knows."""
 
 
+def tensors_of(update: Update) -> dict[str, dict[str, Tensor]]:
+    """What a checkpoint holds of tensors, by file: parameters, the optimizer's state, random state. Every shard asks at once."""
+    return {
+        "model": {name: tensor.cpu() for name, tensor in update.weights().items()},
+        "optimizer": update.optimizer_tensors(),
+        "random": {"torch": torch.get_rng_state()},
+    }
+
+
 def save(
     run_dir: Path,
-    update: Update,
+    tensors: dict[str, dict[str, Tensor]],
     *,
     origin: Origin,
     learner_updates: int,
@@ -47,7 +55,7 @@ def save(
     replay_random: list[Any],
     keep: int,
 ) -> Path:
-    """Write a checkpoint: parameters, optimizer, random states, counters and the accounts that drop duplicates.
+    """Write a checkpoint: ``tensors_of`` the update, counters and the accounts that drop duplicates.
 
     ``ledger``, ``statistics`` and ``replay_random`` (by rank) are of all shards together.
 
@@ -63,11 +71,6 @@ def save(
         "ledger": ledger,
         "statistics": statistics,
         "replay_random": replay_random,
-    }
-    tensors = {
-        "model": {name: tensor.detach().cpu() for name, tensor in update.agent.state_dict().items()},
-        "optimizer": update.optimizer_tensors(),
-        "random": {"torch": torch.get_rng_state()},
     }
     return save_checkpoint(run_dir / CHECKPOINTS, learner_updates, tensors, state, keep)
 
@@ -125,7 +128,7 @@ def restore(checkpoint: Checkpoint, update: Update, *, replay: UnrollReplay | No
         CheckpointError: a tensor does not fit, or one is missing.
     """
     try:
-        load_into(update.agent, checkpoint.tensors["model"])
+        update.load_weights(checkpoint.tensors["model"])
         update.load_optimizer_tensors(checkpoint.tensors["optimizer"])
         torch.set_rng_state(checkpoint.tensors["random"]["torch"])
         replays = checkpoint.state.get("replay_random") or []

@@ -14,12 +14,14 @@ from torch import Tensor
 from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
 from herd.algorithms.dice import DiceTerms, dice_loss
 from herd.algorithms.rewards import shape_rewards
+from herd.checkpoints.weights import load_into
 from herd.config.contract import NO_ACTION
 from herd.networks.agent import Agent
 from herd.networks.frame_stack import restack
 from herd.networks.torsos import recommended_micro_batch
 from services.learner.optimizers import Rates, load_state_tensors, new_optimizer, state_tensors
 from services.learner.shards.group import ShardGroup
+from services.learner.shards.parts import part_like, whole
 from services.learner.shards.rendezvous import Place
 from services.learner.shards.replicas import Replicas
 
@@ -70,7 +72,7 @@ class Update:
         torch.manual_seed(settings.seed)
         self.agent = Agent(spec=spec, network=settings.network).to(device)
         self.agent.compute_dtype = precision
-        self._replicas = Replicas(self.agent, self._group, device)
+        self._replicas = Replicas(self.agent, self._group, device, settings.learner.sharding)
         self._parameters = dict(self.agent.named_parameters())
         self._optimizer_kind = settings.optimizer.kind
         self.optimizer = new_optimizer(settings.optimizer, self._parameters.values())
@@ -102,7 +104,7 @@ class Update:
     def finish(self, losses: Losses, rates: Rates | float) -> UpdateStatistics:
         """Clip the accumulated gradient by its global norm and take the optimizer's step at ``rates``, or at a learning rate alone."""
         limit = float("inf") if self._max_gradient_norm is None else self._max_gradient_norm
-        gradient_norm = float(torch.nn.utils.clip_grad_norm_(self._parameters.values(), limit, foreach=True))
+        gradient_norm = float(whole(torch.nn.utils.clip_grad_norm_(self._parameters.values(), limit, foreach=True)))
         # One poisoned batch must not destroy the weights of a run that took days.
         is_finite = gradient_norm < float("inf")
         if is_finite:
@@ -118,8 +120,22 @@ class Update:
         """One update on a batch of host tensors."""
         return self.finish(self.forward_backward(self.to_device(batch)), rates)
 
+    def weights(self) -> dict[str, Tensor]:
+        """The network's tensors, whole, on its device. Every shard asks at once."""
+        return {name: whole(tensor.detach()) for name, tensor in self.agent.state_dict().items()}
+
+    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Inverse of `weights`, from any device.
+
+        Raises:
+            CheckpointError: as `load_into`.
+        """
+        own = self.agent.state_dict()
+        fits = {name for name, tensor in tensors.items() if name in own and own[name].shape == tensor.shape}
+        load_into(self.agent, {name: part_like(tensor, own[name]) if name in fits else tensor for name, tensor in tensors.items()})
+
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimizer's state as flat named tensors: ``<parameter>/<slot>``."""
+        """The optimizer's state as flat named tensors, whole, on the CPU: ``<parameter>/<slot>``. Every shard asks at once."""
         return state_tensors(self.optimizer, self._parameters)
 
     def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:

@@ -1,4 +1,5 @@
-"""One shard of several in a process of its own: a few updates on its part of given batches. ``python -m tests.learner.shard_steps``.
+"""One shard of several in a process of its own: a few updates on its part of given batches. ``python -m tests.learner.shard_steps
+FOLDER ddp|fully_shard``.
 
 Reads FOLDER/settings.json and FOLDER/batch-<n>.safetensors; shard 0 leaves FOLDER/after-<size>.safetensors with parameters and the
 optimizer's state, and FOLDER/statistics-<size>.json.
@@ -20,11 +21,11 @@ from services.learner.shards.group import join_group
 from services.learner.update import Update
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, sharding: str) -> None:
     torch.set_num_threads(1)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     settings = RunSettings.model_validate({**json.loads((folder / "settings.json").read_text())})
-    settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size})})
+    settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size, "sharding": sharding})})
     group = join_group(size, device=torch.device("cpu"), timeout_seconds=30.0, go_on=lambda: True)
     update = Update(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32, group)
     told = []
@@ -35,13 +36,13 @@ def main(folder: Path) -> None:
         mine = {name: tensor[start : start + group.share(count)] for name, tensor in batch.items()}
         statistics = update(mine, 1e-2)
         told.append([*statistics.losses, statistics.gradient_norm])
+    whole = update.weights() | {f"optimizer/{name}": tensor for name, tensor in update.optimizer_tensors().items()}
     if group.is_first:
-        tensors = {name: tensor.contiguous() for name, tensor in update.agent.state_dict().items()}
-        tensors |= {f"optimizer/{name}": tensor.contiguous() for name, tensor in update.optimizer_tensors().items()}
+        tensors = {name: tensor.contiguous() for name, tensor in whole.items()}
         save_file(tensors, folder / f"after-{size}.safetensors")
         (folder / f"statistics-{size}.json").write_text(json.dumps(told))
     group.leave()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -78,7 +78,7 @@ def _save(run_dir: Path, update: Update, settings: RunSettings, **changes: Any) 
         "replay": None,
         "keep": 2,
     }
-    return snapshot.save(run_dir, update, **{**fields, **changes})
+    return snapshot.save(run_dir, snapshot.tensors_of(update), **{**fields, **changes})
 
 
 @pytest.mark.parametrize("run", [SHALLOW, MLP], ids=["shallow", "mlp"])

@@ -47,7 +47,7 @@ def write_batches(folder: Path, run: dict[str, Any]) -> None:
     (folder / "settings.json").write_text(json.dumps(run))
 
 
-def run_shards(folder: Path, size: int) -> tuple[dict[str, torch.Tensor], list[list[float]]]:
+def run_shards(folder: Path, size: int, sharding: str = "ddp") -> tuple[dict[str, torch.Tensor], list[list[float]]]:
     """What shard 0 leaves after the updates."""
     (port,) = free_ports(1)
     places: list[dict[str, str]] = [{}]
@@ -55,7 +55,7 @@ def run_shards(folder: Path, size: int) -> tuple[dict[str, torch.Tensor], list[l
         shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         places = [{**shared, "RANK": str(rank)} for rank in range(size)]
     clean = {name: value for name, value in environment().items() if name not in {"RANK", "WORLD_SIZE"}}
-    command = [sys.executable, "-m", "tests.learner.shard_steps", str(folder)]
+    command = [sys.executable, "-m", "tests.learner.shard_steps", str(folder), sharding]
     processes = [
         subprocess.Popen(command, cwd=ROOT, env={**clean, **place, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE) for place in places
     ]
@@ -76,15 +76,20 @@ def run_shards(folder: Path, size: int) -> tuple[dict[str, torch.Tensor], list[l
     [
         {},
         {"algorithm": {"unroll_length": 4, "loss_reduction": "mean"}, "optimizer": {"momentum": 0.5, "max_gradient_norm": 0.5}},
+        {
+            "env": {"suite": "atari", "tasks": ["breakout"]},
+            "network": {"torso": "shallow", "core": "none"},
+            "optimizer": {"kind": "adamw"},
+        },
     ],
-    ids=["sum", "mean, clipped"],
+    ids=["sum", "mean, clipped", "convolutions, adamw"],
 )
 def test_one_two_and_three_shards_take_the_same_step(tmp_path: Path, changes: dict[str, Any]) -> None:
     write_batches(tmp_path, {**RUN, **changes})
     expected, told = run_shards(tmp_path, 1)
     fresh = torch.zeros(())
-    for size in (2, 3):
-        after, told_by_shards = run_shards(tmp_path, size)
+    for size, sharding in ((2, "ddp"), (3, "ddp"), (2, "fully_shard"), (3, "fully_shard")):
+        after, told_by_shards = run_shards(tmp_path, size, sharding)
         assert after.keys() == expected.keys()
         for name, tensor in expected.items():
             torch.testing.assert_close(after[name], tensor, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
