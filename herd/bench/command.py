@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import json
 import os
 import sys
@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, get_args
+from typing import TYPE_CHECKING, get_args
 
 from herd.bench.hardware import describe_hardware
 from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per_second, summarise
+from herd.bench.options import Parser, positive
 from herd.bench.stages import STAGES, StageError, run_stage
 from herd.bench.system import measure_system
 from herd.config.arguments import split_arguments
@@ -34,8 +35,15 @@ TORSOS = get_args(NetworkSettings.model_fields["torso"].annotation)
 WARMUP_SECONDS = 5.0
 
 
+OTHERS = {"learner": "herd.bench.learner"}
+"""Benchmarks of one part: word -> module with ``main(argv)``."""
+
+
 def main(argv: Sequence[str]) -> int:
     """Measure and print; the exit code: 0 done, 2 bad input, 1 a stage that failed (one line on stderr)."""
+    if argv and argv[0] in OTHERS:
+        code: int = importlib.import_module(OTHERS[argv[0]]).main(argv[1:])
+        return code
     try:
         options, words = _parser().parse_known_args(argv)
         settings = _settings(words, torso=options.torso)
@@ -111,36 +119,19 @@ def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
     return settings
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as the settings do."""
-
-    def error(self, message: str) -> NoReturn:
-        raise SettingsError(f"bench: {message}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="herd bench",
         usage="%(prog)s [options] FILE [--section.key value ...]",
-        description="Measures each stage of a run alone and the whole system, on this machine, with nothing else running.",
+        description="Measures each stage of a run alone and the whole system, on this machine, with nothing else running. "
+        "herd bench learner --help: the learner at its limit, phase by phase.",
         allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--torso", choices=TORSOS, help="network.torso to measure instead of the file's")
-    parser.add_argument("--seconds", type=_positive(float), default=10.0, help="measured per stage and repeat (default: 10)")
-    parser.add_argument("--repeats", type=_positive(int), default=3, help="of every stage; the median counts (default: 3)")
+    parser.add_argument("--seconds", type=positive(float), default=10.0, help="measured per stage and repeat (default: 10)")
+    parser.add_argument("--repeats", type=positive(int), default=3, help="of every stage; the median counts (default: 3)")
     return parser
-
-
-def _positive(kind: type[float] | type[int]) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        value = kind(text)
-        if not value > 0:
-            raise ValueError
-        return value
-
-    parse.__name__ = f"positive {kind.__name__}"  # what argparse calls it in its error message
-    return parse
 
 
 @contextmanager

@@ -27,7 +27,7 @@ REFUSAL_REASONS = ("protocol", "run", "contract", "size", "full", "session", "se
 """Why a message that could be read was not taken."""
 CONNECTIONS_CUT_BY = ("crowd", "unread")
 """Why a server ended a connection."""
-PHASES = ("wait", "host_to_device", "forward_backward", "optimizer", "publish")
+PHASES = ("wait", "agree", "assemble", "host_to_device", "forward_backward", "optimizer", "publish")
 """Where the learner's time goes; the phases of one update do not overlap."""
 STREAMS = ("unrolls", "weights")
 """The two conversations on the wire."""

@@ -180,15 +180,17 @@ class Learner:
             if not unrolls and not is_over:
                 unrolls, stale = self._queue.take(self._num_online, self._is_stale, BATCH_TIMEOUT_SECONDS)
                 self._drop(stale)
-            turn = self._agree(unrolls, stop=is_over, now=now, due=(log_at, checkpoint_at))
             after_wait = time.monotonic()
             meters.waited(after_wait - now)
+            turn = self._agree(unrolls, stop=is_over, now=now, due=(log_at, checkpoint_at))
+            agreed = time.monotonic()
+            meters.agreed(agreed - after_wait)
             if turn.stop:
                 break
             if turn.is_ready:
                 first_batch_at = first_batch_at or now
                 self._env_frames += turn.num_frames
-                self._step(unrolls, after_wait, may_publish=turn.may_publish)
+                self._step(unrolls, agreed, may_publish=turn.may_publish)
                 unrolls = []
             now = time.monotonic()
             if turn.log_due:
@@ -237,18 +239,20 @@ class Learner:
         self._queue.release(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
+        assembled = time.monotonic()
         device_batch = self._update.to_device(batch)
         on_device = time.monotonic()
+        self._meters.batch_moved(assemble=assembled - started, host_to_device=on_device - assembled)
         # Between them is no checkpoint, so that frames are consumed with the first and are never trained on once only.
         for use in range(self._settings.learner.sample_reuse):
-            self._update_on(device_batch, unrolls if use == 0 else [], started, on_device, may_publish=may_publish)
-            started = on_device = time.monotonic()
+            self._update_on(device_batch, unrolls if use == 0 else [], may_publish=may_publish)
         if self._credit_bounds_lag:
             # Only now: an unroll that this credit begins must not begin under the version before.
             self._io.grant_again(len(unrolls))
 
-    def _update_on(self, batch: Batch, consumed: list[QueuedUnroll], started: float, on_device: float, *, may_publish: bool) -> None:
+    def _update_on(self, batch: Batch, consumed: list[QueuedUnroll], *, may_publish: bool) -> None:
         """One update; ``consumed`` are the unrolls that no update saw before."""
+        started = time.monotonic()
         losses = self._update.forward_backward(batch)
         after_backward = time.monotonic()
         rates = self._rates()
@@ -274,8 +278,7 @@ class Learner:
         self._meters.updated(
             update,
             rates.learning_rate,
-            host_to_device=on_device - started,
-            forward_backward=after_backward - on_device,
+            forward_backward=after_backward - started,
             optimizer=after_optimizer - after_backward,
             publish=finished - after_optimizer,
         )

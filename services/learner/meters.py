@@ -141,6 +141,10 @@ class Meters:
         self._phases["wait"].inc(seconds)
         self._starved.inc(seconds)
 
+    def agreed(self, seconds: float) -> None:
+        """With the other shards, which may have waited for theirs."""
+        self._phases["agree"].inc(seconds)
+
     def dropped(self, num_unrolls: int, reason: str) -> None:
         """Unrolls that will never be trained on."""
         self._telemetry.counter(names.UNROLLS_DROPPED, reason=reason).inc(num_unrolls)
@@ -157,6 +161,11 @@ class Meters:
         """Unrolls of the last batch came from replay, which holds ``num_held``."""
         self._replayed.inc(num_unrolls)
         self._replay_unrolls.set(num_held)
+
+    def batch_moved(self, **phase_seconds: float) -> None:
+        """A batch is where it is trained on."""
+        for phase, seconds in phase_seconds.items():
+            self._phases[phase].inc(seconds)
 
     def updated(self, update: UpdateStatistics, learning_rate: float, **phase_seconds: float) -> None:
         """One update ended."""

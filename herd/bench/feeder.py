@@ -1,0 +1,62 @@
+"""``python -m herd.bench.feeder --config FILE``: an actor without environments or policy, for measuring a learner at its limit.
+
+Sends the same made-up unrolls over the real links, with real credit, acknowledgement and resending, as fast as the learner's shards take
+them, until SIGTERM.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from herd.bench.synthetic import synthetic_unrolls
+from herd.config.contract import contract_digest
+from herd.envs.make import environment_spec
+from herd.process.signals import StopRequest
+from herd.process.startup import parse_settings
+from herd.wire.run_layout import run_layout
+from herd.wire.sockets import new_context
+from herd.wire.unroll_client import UnrollClient
+from herd.wire.unroll_links import UnrollLinks, choose_shards
+
+CREDIT_SECONDS = 0.5
+"""How long one wait for credit is, between looks at whether to stop."""
+
+
+def main() -> int:
+    """Feed until told to stop."""
+    stop = StopRequest()
+    settings = parse_settings("actor", sys.argv[1:])
+    actor, spec = settings.actor, environment_spec(settings.env)
+    layout = run_layout(settings, spec)
+    arrays = synthetic_unrolls(layout, actor.environments, seed=settings.seed)
+    num_frames = actor.environments * layout.new_steps * spec.action_repeat
+    context = new_context(settings.security)
+    index = actor.index or 0
+    clients = [
+        UnrollClient(
+            context,
+            endpoint,
+            layout=layout,
+            run_id=settings.name,
+            contract=contract_digest(settings, spec),
+            actor_index=index,
+            max_unrolls=actor.environments,
+            compression=actor.compression,
+        )
+        for endpoint in choose_shards(actor.learner, actor.links, index)
+    ]
+    links = UnrollLinks(clients)
+    while not stop:
+        if links.wait_for_credit(actor.environments, CREDIT_SECONDS):
+            # The arrays never change, so they may be sent again before they are acknowledged.
+            links.send_unrolls(arrays, num_frames=num_frames)
+        elif links.refused is not None:
+            print(f"the learner refuses the feeder: {links.refused}", file=sys.stderr)
+            return 2
+    links.close()
+    context.term()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

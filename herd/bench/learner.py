@@ -1,0 +1,272 @@
+"""``herd bench learner``: real learner shards, fed over the wire as fast as they take it, and where the time of an update goes.
+
+The learner's processes are those of ``herd train``; its parameter server takes the weights. In the actors' place stand
+`herd.bench.feeder` processes, so the learner never waits for a game.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from herd.bench.hardware import describe_hardware
+from herd.bench.options import Parser, positive
+from herd.bench.stages import StageError, stage_environment
+from herd.config.arguments import split_arguments
+from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
+from herd.config.loading import SettingsError, dump_settings, load_settings
+from herd.supervisor.plan import Start, choose_run_ports, plan_children
+from herd.supervisor.ports import PortError
+from herd.supervisor.readings import metrics_url
+from herd.supervisor.run_directory import CONFIG
+from herd.telemetry import metric_names
+from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from herd.config.settings import RunSettings
+    from herd.supervisor.plan import ChildPlan
+
+START_SECONDS = 180.0
+"""Imports of torch, the rendezvous, a first update, perhaps a compiler."""
+STOP_SECONDS = 60.0
+POLL_SECONDS = 0.1
+# What only a real run needs: no end of its own, no checkpoint in between, no unroll dropped as stale (the feeder's versions are zero).
+OVERRIDES = (
+    *("--stop.env_frames", "null", "--stop.wall_seconds", "null", "--resume", "false"),
+    *("--learner.max_policy_lag", "null", "--learner.checkpoint_interval_seconds", "1e9"),
+    *(word for name in ("learner", "paramserver", "bandit", "actor") for word in (f"--{name}.metrics_port", "0")),
+    *(word for name in ("learner", "paramserver", "bandit") for word in (f"--{name}.port", "0")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """One measured stretch, over all shards."""
+
+    wall_seconds: float
+    env_frames: float
+    agent_steps: float
+    learner_updates: float
+    cpu_seconds: float
+    """Of the shards' processes, ingest included; not of the feeders."""
+    phase_seconds: dict[str, float]
+    """Mean over the shards."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure and print; the exit code: 0 done, 2 bad input, 1 a process that failed (one line on stderr)."""
+    try:
+        options, words = _parser().parse_known_args(argv)
+        settings = _settings(words)
+        report = measure_learner(settings, seconds=options.seconds, warmup_seconds=options.warmup_seconds, repeats=options.repeats)
+    except (SettingsError, PortError) as error:
+        print(f"herd: {error}", file=sys.stderr)
+        return 2
+    except StageError as error:
+        print(f"herd: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(report))
+    else:
+        from herd.bench.learner_table import print_learner  # noqa: PLC0415  rich is not needed for JSON
+
+        print_learner(report)
+    return 0
+
+
+def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: float, repeats: int) -> dict[str, Any]:
+    """Feed one learner and read its counters ``repeats`` times, ``seconds`` apart, after the warm-up.
+
+    Raises:
+        PortError: no port for a server.
+        StageError: a process ended, or the learner did not begin.
+    """
+    hardware = describe_hardware()
+    with tempfile.TemporaryDirectory(prefix="herd-bench-") as directory:
+        run_dir = Path(directory) / "run"
+        run_dir.mkdir()
+        (run_dir / CONFIG).write_text(dump_settings(settings))
+        plans = plan_children(settings, run_dir, choose_run_ports(settings), stage_environment())
+        with _started(plans, run_dir) as processes:
+            shards = [plan.name for plan in plans if plan.service == "learner"]
+            _until(processes, run_dir, lambda: all(_updates(run_dir, shard) > 0 for shard in shards))
+            _pause(processes, run_dir, warmup_seconds)
+            before = _read(run_dir, shards, processes)
+            measured = []
+            for _ in range(repeats):
+                _pause(processes, run_dir, seconds)
+                after = _read(run_dir, shards, processes)
+                measured.append(_difference(before, after, shards, settings))
+                before = after
+    return make_report(settings, measured, hardware)
+
+
+def make_report(settings: RunSettings, measured: Sequence[Repeat], hardware: dict[str, object]) -> dict[str, Any]:
+    """Medians over the repeats, and the spread of what counts most."""
+    rates = [repeat.env_frames / repeat.wall_seconds for repeat in measured]
+    phases = {
+        phase: 1e3 * statistics.median(repeat.phase_seconds[phase] / repeat.learner_updates for repeat in measured)
+        for phase in measured[0].phase_seconds
+    }
+    update = 1e3 * statistics.median(repeat.wall_seconds / repeat.learner_updates for repeat in measured)
+    return {
+        "frames_per_second": statistics.median(rates),
+        "frames_per_second_spread": [min(rates), max(rates)],
+        "agent_steps_per_second": statistics.median(repeat.agent_steps / repeat.wall_seconds for repeat in measured),
+        "core_microseconds_per_agent_step": 1e6 * statistics.median(repeat.cpu_seconds / repeat.agent_steps for repeat in measured),
+        "updates_per_second": 1e3 / update,
+        "update_milliseconds": update,
+        "phase_milliseconds": {**phases, "other": max(0.0, update - sum(phases.values()))},
+        "repeats": len(measured),
+        "seconds": sum(repeat.wall_seconds for repeat in measured),
+        "hardware": hardware,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": settings.model_dump(mode="json"),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    at: float
+    samples: dict[str, Samples]
+    cpu_seconds: float
+
+
+def _read(run_dir: Path, shards: Sequence[str], processes: dict[str, subprocess.Popen[bytes]]) -> _Reading:
+    samples = {shard: _samples(run_dir, shard) for shard in shards}
+    cpu = [psutil.Process(processes[shard].pid).cpu_times() for shard in shards]
+    return _Reading(time.monotonic(), samples, sum(times.user + times.system for times in cpu))
+
+
+def _difference(before: _Reading, after: _Reading, shards: Sequence[str], settings: RunSettings) -> Repeat:
+    def grown(name: str, **labels: str) -> float:
+        return sum(total(after.samples[shard], name, **labels) - total(before.samples[shard], name, **labels) for shard in shards)
+
+    env_frames = grown(metric_names.LEARNER_ENV_FRAMES.name)
+    updates = grown(metric_names.LEARNER_UPDATES.name) / len(shards)
+    if updates <= 0:
+        raise StageError("learner: no update between two readings: raise --seconds")
+    return Repeat(
+        wall_seconds=after.at - before.at,
+        env_frames=env_frames,
+        agent_steps=env_frames / settings.env.action_repeat,
+        learner_updates=updates,
+        cpu_seconds=after.cpu_seconds - before.cpu_seconds,
+        phase_seconds={phase: grown(metric_names.UPDATE_PHASE.name, phase=phase) / len(shards) for phase in metric_names.PHASES},
+    )
+
+
+def _samples(run_dir: Path, name: str) -> Samples:
+    url = metrics_url(run_dir, name)
+    if url is None:
+        raise StageError(f"{name}: has not announced itself")
+    try:
+        return scrape(url)
+    except ScrapeError as error:
+        raise StageError(f"{name}: {error}") from error
+
+
+def _updates(run_dir: Path, name: str) -> float:
+    try:
+        return total(_samples(run_dir, name), metric_names.LEARNER_UPDATES.name)
+    except StageError:
+        return 0.0  # it is starting
+
+
+def _until(processes: dict[str, subprocess.Popen[bytes]], run_dir: Path, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise StageError(f"learner: no update within {START_SECONDS:g} s: {_last_line(run_dir, 'learner-0')}")
+        _pause(processes, run_dir, POLL_SECONDS)
+
+
+def _pause(processes: dict[str, subprocess.Popen[bytes]], run_dir: Path, seconds: float) -> None:
+    """Let time pass, as long as every process lives."""
+    deadline = time.monotonic() + seconds
+    while True:
+        for name, process in processes.items():
+            if process.poll() is not None:
+                raise StageError(f"{name}: ended with exit code {process.returncode}: {_last_line(run_dir, name)}")
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(left, POLL_SECONDS))
+
+
+@contextmanager
+def _started(plans: Sequence[ChildPlan], run_dir: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    with ExitStack() as stack:
+        try:
+            for plan in plans:
+                command = plan.command(Start(0, 0.0))
+                if plan.service == "actor":
+                    command[command.index("services.actor")] = "herd.bench.feeder"
+                log = stack.enter_context(_log(run_dir, plan.name).open("wb"))
+                # A session of its own: Ctrl-C reaches this process alone, which ends the others.
+                processes[plan.name] = subprocess.Popen(
+                    command, env=plan.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+            yield processes
+        finally:
+            _end(processes)
+
+
+def _end(processes: dict[str, subprocess.Popen[bytes]]) -> None:
+    for process in processes.values():
+        process.terminate()
+    deadline = time.monotonic() + STOP_SECONDS
+    for process in processes.values():
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _log(run_dir: Path, name: str) -> Path:
+    return run_dir / f"{name}.log"
+
+
+def _last_line(run_dir: Path, name: str) -> str:
+    lines = _log(run_dir, name).read_text(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "(no output)"
+
+
+def _settings(words: Sequence[str]) -> RunSettings:
+    files, overrides = split_arguments(words)
+    if not files:
+        raise SettingsError("bench learner needs a run file, such as experiments/breakout.yaml (see herd bench learner --help)")
+    settings = load_settings(files, [*overrides, *OVERRIDES], os.environ)
+    check_curve_keys(settings.security, os.environ, EVERY_ROLE)
+    return settings
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="herd bench learner",
+        usage="%(prog)s [options] FILE [--section.key value ...]",
+        description="Feeds the learner of a run over the wire with made-up unrolls, as fast as it takes them, and says where the time "
+        "of an update goes. --learner.shards N measures several; --actor.count N is the number of feeding processes.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--seconds", type=positive(float), default=10.0, help="of each repeat (default: 10)")
+    parser.add_argument("--warmup_seconds", type=positive(float), default=5.0, help="before the first (default: 5)")
+    parser.add_argument("--repeats", type=positive(int), default=3, help="the median counts (default: 3)")
+    return parser

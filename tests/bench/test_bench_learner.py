@@ -1,0 +1,95 @@
+"""``herd bench learner``: its arithmetic on known counters, its errors, and one small run of the real processes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import psutil
+import pytest
+from rich.console import Console
+
+from herd.bench import command, learner
+from herd.bench.learner_table import MEANINGS, print_learner
+from herd.config.settings import RunSettings
+from herd.telemetry.metric_names import PHASES
+from tests.system.whole_runs import CATCH
+
+HARDWARE: dict[str, object] = {"processor": "abacus"}
+
+
+def repeat(*, seconds: float, frames: float, updates: float, cpu: float, phases: dict[str, float]) -> learner.Repeat:
+    return learner.Repeat(seconds, frames, frames / 4, updates, cpu, {phase: phases.get(phase, 0.0) for phase in PHASES})
+
+
+def test_medians_and_what_is_in_no_phase() -> None:
+    measured = [
+        repeat(seconds=10.0, frames=100_000, updates=100, cpu=12.5, phases={"forward_backward": 8.0, "wait": 1.0}),
+        repeat(seconds=10.0, frames=120_000, updates=125, cpu=12.0, phases={"forward_backward": 7.5, "wait": 0.0}),
+        repeat(seconds=5.0, frames=40_000, updates=40, cpu=6.0, phases={"forward_backward": 4.0, "wait": 0.4}),
+    ]
+    report = learner.make_report(RunSettings(name="run"), measured, HARDWARE)
+    assert report["frames_per_second"] == pytest.approx(10_000)
+    assert report["frames_per_second_spread"] == pytest.approx([8_000, 12_000])
+    assert report["agent_steps_per_second"] == pytest.approx(2_500)
+    assert report["core_microseconds_per_agent_step"] == pytest.approx(500)
+    assert report["update_milliseconds"] == pytest.approx(100.0)
+    assert report["updates_per_second"] == pytest.approx(10.0)
+    assert report["phase_milliseconds"]["forward_backward"] == pytest.approx(80.0)
+    assert report["phase_milliseconds"]["wait"] == pytest.approx(10.0)
+    assert report["phase_milliseconds"]["other"] == pytest.approx(10.0)
+
+
+def test_the_table_explains_every_phase_within_80_columns() -> None:
+    phases = dict.fromkeys(PHASES, 1.2345)
+    report = learner.make_report(RunSettings(name="run"), [repeat(seconds=10.0, frames=1e6, updates=1, cpu=9.0, phases=phases)], HARDWARE)
+    out = io.StringIO()
+    print_learner(report, Console(file=out, width=80))
+    assert set(MEANINGS) == {*PHASES, "other"}
+    for phase, meaning in MEANINGS.items():
+        assert phase in out.getvalue()
+        assert meaning in out.getvalue()
+    assert "100,000 env frames/s" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "needs a run file"),
+        (["missing.yaml"], "missing.yaml"),
+        ([CATCH, "--learner.shard", "2"], "learner.shards"),
+        ([CATCH, "--seconds", "inf"], "bench learner: argument --seconds: invalid positive float"),
+        ([CATCH, "--repeats", "0"], "--repeats: invalid positive int"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["learner", *words]) == 2
+    error = capsys.readouterr().err
+    assert line in error
+    assert error.count("\n") == 1
+
+
+def test_a_learner_that_ends_is_one_line_and_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = tmp_path / "run.yaml"
+    unknown.write_text("env: {suite: atari, tasks: [no_such_game]}\n")
+    assert command.main(["learner", str(unknown)]) == 1
+    error = capsys.readouterr().err
+    assert "no_such_game" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("shards", ["1", "2"])
+def test_two_feeders_keep_a_real_learner_busy(shards: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--json", "--seconds", "1", "--warmup_seconds", "0.2", "--repeats", "2", "--actor.count", "2", "--actor.environments", "8"]
+    assert command.main(["learner", CATCH, *words, "--learner.shards", shards, "--learner.threads", "1"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["repeats"] == 2
+    # Every unroll has 20 steps of one frame, every batch 32 of them; readings fall between updates.
+    assert report["frames_per_second"] == pytest.approx(640 * report["updates_per_second"], rel=0.2)
+    phases = report["phase_milliseconds"]
+    assert all(phases[phase] > 0 for phase in ("assemble", "forward_backward", "optimizer", "publish"))
+    assert (phases["agree"] > 0.0) or shards == "1"
+    assert sum(phases.values()) == pytest.approx(report["update_milliseconds"], rel=0.05)
+    assert not [process for process in psutil.Process().children(recursive=True) if process.status() != psutil.STATUS_ZOMBIE]
