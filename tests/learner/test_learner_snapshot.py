@@ -21,6 +21,8 @@ from herd.wire.run_layout import run_layout
 from services.learner import snapshot
 from services.learner.ledger import LEARNER_RESTART, Ledger
 from services.learner.replay import UnrollReplay
+from services.learner.shards.group import ShardGroup
+from services.learner.shards.rendezvous import Place
 from services.learner.statistics import RunStatistics
 from services.learner.update import Update
 from tests.learner.small_unrolls import LAYOUT, small_arrays
@@ -75,7 +77,7 @@ def _save(run_dir: Path, update: Update, settings: RunSettings, **changes: Any) 
         "lineage": 1,
         "ledger": Ledger().snapshot().as_json(),
         "statistics": RunStatistics(environment_spec(settings.env)).as_json(1.5),
-        "replay": None,
+        "replay_random": [],
         "keep": 2,
     }
     return snapshot.save(run_dir, snapshot.tensors_of(update), **{**fields, **changes})
@@ -112,6 +114,16 @@ def test_resuming_gives_the_parameters_of_the_uninterrupted_run_bit_for_bit(tmp_
         assert second.optimizer_tensors()[name].stride() == tensor.stride(), name
 
 
+def test_a_checkpoint_from_before_the_first_update_spreads_whole(tmp_path: Path) -> None:
+    settings = _settings(MLP)
+    _save(tmp_path, _update(settings), settings, learner_updates=0)
+    checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
+    spread = snapshot.spread(checkpoint, ShardGroup(Place(0, 1)))
+    assert spread is not None
+    assert spread.tensors["optimizer"] == {}  # empty, not missing
+    snapshot.restore(spread, _update(settings), replay=None)
+
+
 def test_loaded_state_does_not_share_memory_with_the_checkpoint(tmp_path: Path) -> None:
     settings = _settings(MLP)
     update = _update(settings)
@@ -132,7 +144,8 @@ def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
     ledger.consume(30)
     replay = UnrollReplay(LAYOUT, 4, seed=2)
     replay.insert(small_arrays(4), 4)
-    path = _save(tmp_path, _update(settings), settings, lineage=7, ledger=ledger.snapshot().as_json(), replay=replay)
+    randoms = [replay.random.bit_generator.state, UnrollReplay(LAYOUT, 4, seed=3).random.bit_generator.state]
+    path = _save(tmp_path, _update(settings), settings, lineage=7, ledger=ledger.snapshot().as_json(), replay_random=randoms)
     expected = replay.random.integers(0, 2**60, 3)
     json.loads((path / "state.json").read_text())
 
@@ -146,6 +159,13 @@ def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
     other = UnrollReplay(LAYOUT, 4, seed=9)
     snapshot.restore(checkpoint, _update(settings), replay=other)
     np.testing.assert_array_equal(other.random.integers(0, 2**60, 3), expected)
+    # Each rank its own; one that was not there begins as its seed says.
+    other, begun = UnrollReplay(LAYOUT, 4, seed=9), UnrollReplay(LAYOUT, 4, seed=5)
+    snapshot.restore(checkpoint, _update(settings), replay=other, rank=1)
+    snapshot.restore(checkpoint, _update(settings), replay=begun, rank=2)
+    for restored_random, seed in ((other.random, 3), (begun.random, 5)):
+        fresh = UnrollReplay(LAYOUT, 4, seed=seed).random
+        np.testing.assert_array_equal(restored_random.integers(0, 2**60, 3), fresh.integers(0, 2**60, 3))
 
 
 def test_a_checkpoint_of_another_network_is_refused_with_the_settings_that_differ(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""Learner shards started by torchrun, one agent per host as in a cluster, and a shard that is killed there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.system.whole_runs import CATCH, Process, free_ports, pid_of, read_points, read_report, until
+
+LEARNERS = ("learner-0", "learner-1")
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[list[Process]]:
+    """Two torchrun agents with a shard each, a parameter server and an actor; nothing stays behind."""
+    rendezvous, weights, *unrolls = free_ports(4)
+    shared = ("--config", CATCH, "--run_dir", tmp_path / "run")
+    addresses = json.dumps([f"tcp://127.0.0.1:{port}" for port in unrolls])
+    paramserver = f"tcp://127.0.0.1:{weights}"
+    learner = ("--learner.shards", "2", "--learner.threads", "1", "--learner.paramserver", paramserver, "--resume", "true")
+    often = ("--learner.checkpoint_interval_seconds", "1", "--learner.log_interval_seconds", "0.5", "--stop.env_frames", "null")
+    with ExitStack() as stack:
+        stack.enter_context(Process(tmp_path / "paramserver.out", "services.paramserver", *shared, "--paramserver.port", str(weights)))
+        started = []
+        for rank, port in enumerate(unrolls):
+            place = ("--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(rank), "--max-restarts", "3")
+            master = ("--master-addr", "127.0.0.1", "--master-port", str(rendezvous))
+            service = ("-m", "services.learner", *shared, *learner, *often, "--learner.port", str(port))
+            started.append(stack.enter_context(Process(tmp_path / f"agent-{rank}.out", "torch.distributed.run", *place, *master, *service)))
+        actor = ("--actor.learner", addresses, "--actor.paramserver", paramserver, "--actor.index", "0")
+        stack.enter_context(Process(tmp_path / "actor.out", "services.actor", *shared, *actor))
+        try:
+            yield started
+        finally:
+            for process in psutil.Process().children(recursive=True):
+                process.kill()  # an agent's shards would outlive it
+
+
+@pytest.mark.timeout(400)
+def test_shards_of_two_agents_learn_and_survive_a_kill(tmp_path: Path, agents: list[Process]) -> None:
+    run_dir = tmp_path / "run"
+
+    def env_frames() -> int:
+        assert all(agent.is_running() for agent in agents), agents[0].output + agents[1].output
+        points = read_points(run_dir)
+        return int(points[-1]["env_frames"]) if points else 0
+
+    until(lambda: env_frames() > 10_000, "learning begins")
+    before = {name: pid_of(run_dir, name) for name in LEARNERS}
+    victim = before["learner-1"]
+    assert victim is not None
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: all(pid_of(run_dir, name) != pid for name, pid in before.items()), "both shards start again")
+    again = env_frames()
+    until(lambda: env_frames() > again + 10_000, "learning goes on")
+    first = pid_of(run_dir, "learner-0")
+    assert first is not None
+    os.kill(first, signal.SIGTERM)  # to one of them: they stop together
+    assert [agent.wait() for agent in agents] == [0, 0]
+    report = read_report(run_dir)
+    assert report["env_frames"] >= again + 10_000
