@@ -114,7 +114,8 @@ def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ
     """Parameter servers, bandit, learner, actors, in the order to start them; each reads ``run_dir``/config.yaml and is told the ports."""
     learner, paramserver, actor = settings.learner, settings.paramserver, settings.actor
     shard_ports = (ports.learner, *ports.shards)
-    learner_addresses = json.dumps([local_address(learner.host, port) for port in shard_ports])
+    shard_addresses = [local_address(learner.host, port) for port in shard_ports]
+    learner_addresses = shard_addresses[0] if len(shard_addresses) == 1 else json.dumps(shard_addresses)
     paramserver_address = local_address(paramserver.host, ports.paramserver)
     serving_actors = [local_address(paramserver.host, port) for port in ports.replicas] or [paramserver_address]
     inherited = _inherited(environ)

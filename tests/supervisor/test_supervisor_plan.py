@@ -43,7 +43,7 @@ def test_every_process_is_told_the_same_addresses() -> None:
     for index in range(3):
         actor = parsed(plans[f"actor-{index}"]).actor
         assert actor.index == index
-        assert actor.learner == f"tcp://127.0.0.1:{learner.learner.port}"
+        assert actor.learner == (f"tcp://127.0.0.1:{learner.learner.port}",)
         assert actor.paramserver == learner.learner.paramserver
 
 
