@@ -35,7 +35,6 @@ BATCH = 500
 WINDOW_BYTES = 4 << 20
 WINDOW_MESSAGES = 20_000
 """Sent beyond what the server has counted: it cuts off who sends much more than it can read, and then nobody could say what it read."""
-SAMPLE_SECONDS = 0.5
 SETTLE_SECONDS = 180.0
 """For the server to read what was sent, without any progress."""
 KNOWN_STRANGER = actor_identity(900, 900).encode()
@@ -147,7 +146,6 @@ class Flood:
         return dealer
 
     def _send_all(self, num_messages: int, deadline: float) -> None:
-        sample_at = 0.0
         identities = [dealer.getsockopt(zmq.ROUTING_ID) for dealer in self._dealers]
         sent = num_bytes = window = 0
         while sent < num_messages and time.monotonic() < deadline:
@@ -164,9 +162,7 @@ class Flood:
                 if self._settle(expected).total() < expected.total():
                     break  # some are lost: the sums at the end will tell
                 num_bytes = window = 0
-            now = time.monotonic()
-            if now >= sample_at:
-                sample_at = now + SAMPLE_SECONDS
+                # Only here: in between, some ten megabytes of unread messages come and go, which is no growth.
                 self._resident.append(self._server.resident_bytes())
                 self._allocated.append(self._server.anonymous_bytes())
         self._sent += sent
