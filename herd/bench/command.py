@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 SYSTEM = "system"
+FANS = ("fan-in", "fan-out")
+"""Measurements of their own, with options of their own: see ``herd.bench.fan``."""
 TORSOS = get_args(NetworkSettings.model_fields["torso"].annotation)
 # The learner's first updates, the games' common start and the filling of queues are over after this.
 WARMUP_SECONDS = 5.0
@@ -36,6 +38,10 @@ WARMUP_SECONDS = 5.0
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; the exit code: 0 done, 2 bad input, 1 a stage that failed (one line on stderr)."""
+    if argv and argv[0] in FANS:
+        from herd.bench.fan.command import main as main_of_fan  # noqa: PLC0415  the stages do without
+
+        return main_of_fan(argv)
     try:
         options, words = _parser().parse_known_args(argv)
         settings = _settings(words, torso=options.torso)
@@ -121,8 +127,9 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="herd bench",
-        usage="%(prog)s [options] FILE [--section.key value ...]",
-        description="Measures each stage of a run alone and the whole system, on this machine, with nothing else running.",
+        usage="%(prog)s [options] FILE [--section.key value ...]\n       %(prog)s fan-in | fan-out [options]",
+        description="Measures each stage of a run alone and the whole system, on this machine, with nothing else running; fan-in and "
+        "fan-out: thousands of simulated actors against one learner's ingest, and against a tree of parameter servers.",
         allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from herd.bench.fan.busy import busy_cores
 from herd.bench.fan.child import Child
 from herd.bench.fan.fan_in_report import FanInReadings, Reading, make_fan_in_report
 from herd.bench.fan.limits import check_servers, client_processes, raise_limit, shares
@@ -113,20 +114,20 @@ class _Measurement:
         if self._options.messages_per_actor is None:
             self._wait(WARMUP_SECONDS + (self._options.interval_seconds or 0.0), "warming up")
             start = self._read(by_actor=True)
-            _busy_cores()
+            busy_cores()
             self._wait(self._options.seconds, "measuring")
-            busy_cores = _busy_cores()
+            busy = busy_cores()
             end = self._read(by_actor=True)
             self._tell("stop")
             sent = self._results()
         else:
             start = connected
-            _busy_cores()
+            busy_cores()
             self._tell("stop", now=False)
             sent = self._results()
-            busy_cores = _busy_cores()
+            busy = busy_cores()
             end = self._read(by_actor=True)
-        return FanInReadings(before, connected, start, end, self._drain(sent), sent, hello_seconds, busy_cores)
+        return FanInReadings(before, connected, start, end, self._drain(sent), sent, hello_seconds, busy)
 
     def _connect(self) -> float:
         """Seconds until every actor has a session."""
@@ -210,11 +211,6 @@ class _Measurement:
     def _check(self) -> None:
         for child in (self._receiver, *self._crowds):
             child.check()
-
-
-def _busy_cores() -> float:
-    """Since the last call, over the whole machine."""
-    return psutil.cpu_percent() / 100.0 * (psutil.cpu_count() or 1)
 
 
 def _with_free_port(settings: RunSettings, options: FanInOptions) -> RunSettings:
