@@ -125,7 +125,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--game_steps", type=above_zero, default=1000.0, help="agent steps of a game: how often a bandit is asked")
     parser.add_argument(
-        "--figures", type=Path, action="append", default=[], metavar="FILE", help="what herd bench, or herd bench fan-in or fan-out, printed with --json"
+        "--figures",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what herd bench, or herd bench fan-in or fan-out, printed with --json",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--values", action="store_true", help="print values for the Helm chart")

@@ -118,9 +118,7 @@ class Receiver:
             queue=self._queue,
             meters=meters,
         )
-        self._consumer = Consumer(
-            self._queue, self._ledger, batch_size=settings.num_online_unrolls, unrolls_per_second=unrolls_per_second
-        )
+        self._consumer = Consumer(self._queue, self._ledger, batch_size=settings.num_online_unrolls, unrolls_per_second=unrolls_per_second)
         self._process = psutil.Process()
         self._draining = False
         self.metrics_port = self._telemetry.serve(settings.learner.metrics_host, settings.learner.metrics_port)

@@ -52,7 +52,10 @@ def test_lines_come_whole_and_in_order(pipe: tuple[LineReader, int]) -> None:
 
 def test_a_process_that_fails_says_why() -> None:
     script = "import sys; print('first', file=sys.stderr); print('the reason', file=sys.stderr); sys.exit(3)"
-    with Child("actors", [sys.executable, "-c", script]) as child, pytest.raises(StageError, match="^actors: ended with exit code 3: the reason$"):
+    with (
+        Child("actors", [sys.executable, "-c", script]) as child,
+        pytest.raises(StageError, match=r"^actors: ended with exit code 3: the reason$"),
+    ):
         child.receive(30.0)
 
 
@@ -85,7 +88,9 @@ def test_clients_are_spread_over_as_many_processes_as_open_files_call_for() -> N
 
 def test_a_server_that_would_turn_clients_away_is_said_beforehand() -> None:
     check_servers(5000, 5256, option="--actors")
-    with pytest.raises(LimitError, match=r"^--actors: 5,000 connections need 5,256 open files .* limit is 5,255: .*ulimit -Hn 5256.* 4,999 at most"):
+    with pytest.raises(
+        LimitError, match=r"^--actors: 5,000 connections need 5,256 open files .* limit is 5,255: .*ulimit -Hn 5256.* 4,999 at most"
+    ):
         check_servers(5000, 5255, option="--actors")
     with pytest.raises(LimitError, match="16,384 connections at most"):
         check_servers(16_385, 1 << 20, option="--actors")
@@ -110,9 +115,7 @@ def test_shares_differ_by_one_at_most() -> None:
     assert shares(2, 3) == [1, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("replicas", "depth", "sizes"), [(0, 3, []), (4, 1, [4]), (4, 2, [2, 4]), (5, 3, [2, 3, 5]), (1, 2, [1, 1])]
-)
+@pytest.mark.parametrize(("replicas", "depth", "sizes"), [(0, 3, []), (4, 1, [4]), (4, 2, [2, 4]), (5, 3, [2, 3, 5]), (1, 2, [1, 1])])
 def test_each_level_of_the_tree_is_half_as_wide_as_the_one_below(replicas: int, depth: int, sizes: list[int]) -> None:
     assert level_sizes(replicas, depth) == sizes
 

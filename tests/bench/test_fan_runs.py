@@ -66,7 +66,18 @@ def test_the_command_prints_what_was_measured(monkeypatch: pytest.MonkeyPatch, c
         return {"actors": options.actors}
 
     monkeypatch.setattr("herd.bench.fan.fan_in.measure_fan_in", measure)
-    words = ["fan-in", "--actors", "300", "--unrolls-per-second", "inf", "--unrolls-per-message", "8", "--json", "--learner.queue_batches", "3"]
+    words = [
+        "fan-in",
+        "--actors",
+        "300",
+        "--unrolls-per-second",
+        "inf",
+        "--unrolls-per-message",
+        "8",
+        "--json",
+        "--learner.queue_batches",
+        "3",
+    ]
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out) == {"actors": 300}
     settings, options = asked[0]

@@ -135,7 +135,10 @@ def fan_in_parser() -> argparse.ArgumentParser:
     _common(parser)
     parser.add_argument("--seconds", type=positive(float), default=20.0, help="measured, after a warm-up (default: 20)")
     parser.add_argument(
-        "--unrolls-per-second", type=positive(float), default=3125.0, help="that the consumer takes at most; inf: all it can (default: 3125)"
+        "--unrolls-per-second",
+        type=positive(float),
+        default=3125.0,
+        help="that the consumer takes at most; inf: all it can (default: 3125)",
     )
     parser.add_argument(
         "--paced", action="store_true", help="actors play as fast as --unrolls-per-second says, all together, instead of waiting for credit"

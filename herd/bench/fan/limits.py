@@ -40,7 +40,7 @@ def check_servers(num_clients: int, limit: int, *, option: str) -> None:
     needed = num_clients + SPARE_DESCRIPTORS
     if needed > limit:
         raise LimitError(
-            f"{option}: {num_clients:,} connections need {needed:,} open files in the process that accepts them, and the limit is {limit:,}: "
+            f"{option}: {num_clients:,} connections need {needed:,} open files in the process that accepts them; the limit is {limit:,}: "
             f"raise it (ulimit -Hn {needed}, or nofile in /etc/security/limits.conf), or take {max(0, limit - SPARE_DESCRIPTORS):,} at most"
         )
 

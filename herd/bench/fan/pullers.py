@@ -90,7 +90,9 @@ class Puller:
 class PullingCrowd:
     """All clients of this process."""
 
-    def __init__(self, settings: RunSettings, endpoints: Sequence[str], *, count: int, ask_seconds: float, concurrent: int, seed: int) -> None:
+    def __init__(
+        self, settings: RunSettings, endpoints: Sequence[str], *, count: int, ask_seconds: float, concurrent: int, seed: int
+    ) -> None:
         """``endpoints``: servers, dealt to the clients in turn."""
         contract = contract_digest(settings, environment_spec(settings.env))
         self._ask_seconds = ask_seconds
@@ -151,8 +153,10 @@ class PullingCrowd:
         return {"held": dict(held), "answers": self._num_answered}
 
     def result(self) -> dict[str, Any]:
-        """Everything; ``held_at``: by updates, when each client had that version or a newer one, in monotonic seconds, which all
-        processes of a machine share."""
+        """Everything; ``held_at``: by updates, when each client had that version or a newer one.
+
+        In monotonic seconds, which all processes of a machine share.
+        """
         clients = [puller.client for puller in self._pullers]
         return {
             **self.count(),

@@ -61,7 +61,9 @@ def print_fan_out(measured: Mapping[str, object], console: Console | None = None
 def _fan_in_conclusions(report: Mapping[str, Any]) -> list[str]:
     most = report["receiver"]["busiest_thread_unrolls_per_core_second"]
     frames = report["receiver"]["busiest_thread_frames_per_core_second"]
-    capacity = [f"the receiver's busiest thread would fill a core of its own at {most:,.0f} unrolls/s, {frames:,.0f} frames/s"] if most else []
+    capacity = (
+        [f"the receiver's busiest thread would fill a core of its own at {most:,.0f} unrolls/s, {frames:,.0f} frames/s"] if most else []
+    )
     return [*capacity, *_remarks(report, report)]
 
 
@@ -90,7 +92,8 @@ def _offered(report: Mapping[str, Any]) -> str:
 
 
 def _memory(sizes: Mapping[str, float]) -> str:
-    return f"{sizes['before_bytes'] / 2**20:,.0f} MiB before, {sizes['after_bytes'] / 2**20:,.0f} after, {sizes['peak_bytes'] / 2**20:,.0f} at most"
+    before, after, peak = (sizes[name] / 2**20 for name in ("before_bytes", "after_bytes", "peak_bytes"))
+    return f"{before:,.0f} MiB before, {after:,.0f} after, {peak:,.0f} at most"
 
 
 def _number(cost: float | None) -> str:

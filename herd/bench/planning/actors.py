@@ -10,7 +10,6 @@ from herd.bench.planning.sheet import shown
 
 if TYPE_CHECKING:
     from herd.bench.planning.demand import Demand
-    from herd.bench.planning.figures import Figures
     from herd.bench.planning.options import PlanOptions
     from herd.bench.planning.sheet import Sheet
     from herd.config.settings import RunSettings
@@ -32,7 +31,7 @@ class ActorPlan:
     asks_each: float
 
 
-def plan_actors(settings: RunSettings, options: PlanOptions, figures: Figures, demand: Demand, sheet: Sheet) -> ActorPlan:
+def plan_actors(settings: RunSettings, options: PlanOptions, demand: Demand, sheet: Sheet) -> ActorPlan:
     """All that an agent step costs the whole system, but for the learner's update, is taken for the actor's."""
     actor, spent = settings.actor, demand.stage.microseconds
     sheet.section("actors")
@@ -48,7 +47,9 @@ def plan_actors(settings: RunSettings, options: PlanOptions, figures: Figures, d
     )
     cores_each = max(actor.environment_threads, actor.inference_threads)
     processes = sheet.count("processes", f"{shown(cores)} / {cores_each} cores each, rounded up", math.ceil(cores / cores_each - 1e-9))
-    environments = sheet.count("environments", f"{shown(processes)} x {actor.environments} (actor.environments)", processes * actor.environments)
+    environments = sheet.count(
+        "environments", f"{shown(processes)} x {actor.environments} (actor.environments)", processes * actor.environments
+    )
     messages = sheet.line(
         "messages/s", f"{shown(demand.unrolls)} unrolls / {actor.environments} a message", demand.unrolls / actor.environments
     )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from herd.bench.planning.sheet import shown
 
 if TYPE_CHECKING:
-    from herd.bench.planning.actors import ActorPlan
     from herd.bench.planning.demand import Demand
     from herd.bench.planning.figures import Figures
     from herd.bench.planning.options import PlanOptions
@@ -28,11 +27,13 @@ class BanditPlan:
     bytes_each_way: float
 
 
-def plan_bandit(options: PlanOptions, figures: Figures, demand: Demand, actors: ActorPlan, sheet: Sheet) -> BanditPlan:
+def plan_bandit(options: PlanOptions, figures: Figures, demand: Demand, sheet: Sheet) -> BanditPlan:
     """A request at each game's end."""
     sheet.section("bandit")
     requests = sheet.line(
-        "requests/s", f"{shown(demand.steps)} steps / {shown(options.game_steps)} of a game (--game_steps)", demand.steps / options.game_steps
+        "requests/s",
+        f"{shown(demand.steps)} steps / {shown(options.game_steps)} of a game (--game_steps)",
+        demand.steps / options.game_steps,
     )
     spent = figures.bandit.microseconds_per_request
     cores = sheet.line("cores", f"{shown(requests)} x {shown(spent)} us / 1e6", requests * spent / 1e6)

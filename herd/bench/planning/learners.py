@@ -38,7 +38,7 @@ class LearnerPlan:
 
 
 def plan_learners(
-    settings: RunSettings, options: PlanOptions, figures: Figures, demand: Demand, actors: ActorPlan, sheet: Sheet
+    settings: RunSettings, options: PlanOptions, figures: Figures, *, demand: Demand, actors: ActorPlan, sheet: Sheet
 ) -> LearnerPlan:
     """Raise FiguresError where nobody knows how fast a GPU trains this network."""
     sheet.section("learner")
@@ -52,11 +52,17 @@ def plan_learners(
     arriving = sheet.line(
         "unrolls in", f"{shown(demand.unrolls)} x {shown_bytes(demand.unroll_bytes)}", demand.unrolls * demand.unroll_bytes, "B/s"
     )
-    training = _for_training_on_cpus(options, demand, sheet) if options.learner == "cpu" else _for_training(settings, options, figures, demand, sheet)
+    training = (
+        _for_training_on_cpus(options, demand, sheet)
+        if options.learner == "cpu"
+        else _for_training(settings, options, figures, demand, sheet)
+    )
     bounds = {
         "training": training,
         "I/O thread": sheet.count(
-            "shards for their I/O threads", f"{shown(ingest_cores)} / {INGEST_SHARE} of a core each, rounded up", _whole(ingest_cores / INGEST_SHARE)
+            "shards for their I/O threads",
+            f"{shown(ingest_cores)} / {INGEST_SHARE} of a core each, rounded up",
+            _whole(ingest_cores / INGEST_SHARE),
         ),
         "network": sheet.count(
             "shards for the network", f"{shown_bytes(arriving)}/s / {shown_bytes(room)}/s each, rounded up", _whole(arriving / room)
@@ -69,7 +75,9 @@ def plan_learners(
     )
     shards = sheet.count("shards", "the most of these", max(bounds.values()))
     if shards > settings.num_online_unrolls:
-        sheet.note(f"{shards} shards need as many fresh unrolls in a batch, which has {settings.num_online_unrolls}: raise learner.batch_size")
+        sheet.note(
+            f"{shards} shards need as many fresh unrolls in a batch, which has {settings.num_online_unrolls}: raise learner.batch_size"
+        )
     sheet.note(f"I/O threads: {ingest.source}")
     cores = options.learner_cores if options.learner == "cpu" else 2 + math.ceil(ingest_cores / shards)
     return LearnerPlan(shards, shards if options.learner == "gpu" else 0, cores, bounds, min(links, shards))
@@ -107,8 +115,12 @@ def _for_training_on_cpus(options: PlanOptions, demand: Demand, sheet: Sheet) ->
         f"{shown(demand.steps)} steps x {shown(spent)} us x {shown(factor)} (replayed and repeated ones included) / 1e6",
         demand.steps * spent * factor / 1e6,
     )
-    sheet.note(f"a CPU learner is taken to be as fast on {options.learner_cores} cores as {options.learner_cores} times on one: not measured")
-    return sheet.count("shards for training", f"{shown(cores)} / {options.learner_cores} cores each, rounded up", _whole(cores / options.learner_cores))
+    sheet.note(
+        f"a CPU learner is taken to be as fast on {options.learner_cores} cores as {options.learner_cores} times on one: not measured"
+    )
+    return sheet.count(
+        "shards for training", f"{shown(cores)} / {options.learner_cores} cores each, rounded up", _whole(cores / options.learner_cores)
+    )
 
 
 def _whole(needed: float) -> int:

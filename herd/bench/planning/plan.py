@@ -44,9 +44,9 @@ def make_plan(settings: RunSettings, options: PlanOptions, figures: Figures) -> 
     """
     sheet = Sheet()
     demand = work_out_demand(settings, options, figures, sheet)
-    actors = plan_actors(settings, options, figures, demand, sheet)
-    learners = plan_learners(settings, options, figures, demand, actors, sheet)
-    servers = plan_servers(settings, options, figures, demand, actors, sheet)
-    bandit = plan_bandit(options, figures, demand, actors, sheet) if settings.has_bandit else None
-    pods = plan_pods(settings, figures, demand, actors, learners, servers, bandit, sheet)
+    actors = plan_actors(settings, options, demand, sheet)
+    learners = plan_learners(settings, options, figures, demand=demand, actors=actors, sheet=sheet)
+    servers = plan_servers(options, figures, demand=demand, actors=actors, sheet=sheet)
+    bandit = plan_bandit(options, figures, demand, sheet) if settings.has_bandit else None
+    pods = plan_pods(settings, figures, demand=demand, actors=actors, learners=learners, servers=servers, bandit=bandit, sheet=sheet)
     return Plan(demand, actors, learners, servers, bandit, pods, sheet)

@@ -36,6 +36,7 @@ class Pod:
 def plan_pods(
     settings: RunSettings,
     figures: Figures,
+    *,
     demand: Demand,
     actors: ActorPlan,
     learners: LearnerPlan,
@@ -60,7 +61,12 @@ def plan_pods(
             (arriving + games) / actors.processes,
         ),
         Pod(
-            "learner", learners.shards, learners.cores_each, learners.gpus // learners.shards, sheet_memory, arriving / learners.shards,
+            "learner",
+            learners.shards,
+            learners.cores_each,
+            learners.gpus // learners.shards,
+            sheet_memory,
+            arriving / learners.shards,
             published / learners.shards,
         ),
         Pod("paramserver", 1, 1 if servers.replicas else max(1.0, servers.cores), 0, server_memory, published, servers.root_bytes_out),

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from herd.bench.planning.figures import Figures
     from herd.bench.planning.options import PlanOptions
     from herd.bench.planning.sheet import Sheet
-    from herd.config.settings import RunSettings
 
 SERVER_SHARE = 0.5
 """Of one core, what a server may use on average: its one thread serves everybody, and whoever comes meanwhile waits."""
@@ -45,7 +44,7 @@ class ServerPlan:
     bounds: dict[str, int]
 
 
-def plan_servers(settings: RunSettings, options: PlanOptions, figures: Figures, demand: Demand, actors: ActorPlan, sheet: Sheet) -> ServerPlan:
+def plan_servers(options: PlanOptions, figures: Figures, *, demand: Demand, actors: ActorPlan, sheet: Sheet) -> ServerPlan:
     """Servers as their processor time, the network and connections call for."""
     sheet.section("weights")
     weights, room = figures.weights, options.pod_bytes_per_second * NETWORK_SHARE
@@ -60,40 +59,48 @@ def plan_servers(settings: RunSettings, options: PlanOptions, figures: Figures, 
     each = weights.microseconds_per_answer + weights.microseconds_per_megabyte * demand.version_bytes / 1e6
     cores = sheet.line(
         "cores of parameter servers",
-        f"({shown(with_weights)} x {shown(each)} us + {shown(actors.asks - with_weights)} x {shown(weights.microseconds_per_not_modified)} us "
-        "'not modified') / 1e6",
+        f"({shown(with_weights)} x {shown(each)} us + {shown(actors.asks - with_weights)} 'not modified' x "
+        f"{shown(weights.microseconds_per_not_modified)} us) / 1e6",
         (with_weights * each + (actors.asks - with_weights) * weights.microseconds_per_not_modified) / 1e6,
     )
     connections = actors.processes * CONNECTIONS_EACH
     bounds = {
-        "processor": sheet.count("servers for their processors", f"{shown(cores)} / {SERVER_SHARE} each, rounded up", _whole(cores / SERVER_SHARE)),
+        "processor": sheet.count(
+            "servers for their processors", f"{shown(cores)} / {SERVER_SHARE} each, rounded up", _whole(cores / SERVER_SHARE)
+        ),
         "network": sheet.count(
             "servers for the network", f"{shown_bytes(leaving)}/s / {shown_bytes(room)}/s each, rounded up", _whole(leaving / room)
         ),
         "connections": sheet.count(
-            "servers for connections", f"{shown(connections)} / {shown(MAX_CONNECTIONS)} each, rounded up", _whole(connections / MAX_CONNECTIONS)
+            "servers for connections",
+            f"{shown(connections)} / {shown(MAX_CONNECTIONS)} each, rounded up",
+            _whole(connections / MAX_CONNECTIONS),
         ),
     }
     needed = max(bounds.values())
-    replicas = sheet.count("replicas", "none: the root is enough" if needed == 1 else "the most of these, below the root", 0 if needed == 1 else needed)
+    replicas = sheet.count(
+        "replicas", "none: the root is enough" if needed == 1 else "the most of these, below the root", 0 if needed == 1 else needed
+    )
     sheet.note(f"parameter servers: {weights.source}")
-    levels, root_out = _tree(settings, demand, replicas, room, sheet) if replicas else (0, leaving)
+    levels, root_out = _tree(demand, replicas, room, sheet) if replicas else (0, leaving)
     return ServerPlan(replicas, levels, with_weights, leaving, root_out, cores, bounds)
 
 
-def _tree(settings: RunSettings, demand: Demand, replicas: int, room: float, sheet: Sheet) -> tuple[int, float]:
+def _tree(demand: Demand, replicas: int, room: float, sheet: Sheet) -> tuple[int, float]:
     """(levels of replicas, bytes that the root sends a second). Each replica fetches every version that it sees."""
     seen = min(demand.versions, 1.0 / PAUSE_SECONDS)
     child = sheet.line("weights to a replica", f"{shown(seen)} x {shown_bytes(demand.version_bytes)}", seen * demand.version_bytes, "B/s")
     children = max(1, min(MOST_CHILDREN, math.floor(room / child)))
-    children = sheet.count("replicas below one server", f"{shown_bytes(room)}/s / {shown_bytes(child)}/s, at most {MOST_CHILDREN}", children)
+    children = sheet.count(
+        "replicas below one server", f"{shown_bytes(room)}/s / {shown_bytes(child)}/s, at most {MOST_CHILDREN}", children
+    )
     if replicas <= children:
         return 1, replicas * child
-    interval = math.ceil(settings.learner.publish_interval_updates * replicas * child / room)
-    sheet.note(
-        f"the root feeds {children} replicas, not {replicas}: publish less often (learner.publish_interval_updates {interval}), or as bfloat16, "
-        "or put replicas below replicas (paramserver.upstream)"
-    )
+    remedy = "put replicas below replicas (paramserver.upstream)"
+    if children < MOST_CHILDREN:
+        interval = math.ceil(demand.updates * replicas * demand.version_bytes / room)
+        remedy = f"publish less often (learner.publish_interval_updates {interval}), or as bfloat16, or {remedy}"
+    sheet.note(f"the root feeds {children} replicas, not {replicas}: {remedy}")
     levels = math.ceil(math.log(replicas) / math.log(children) - 1e-9) if children > 1 else replicas
     return sheet.count("levels of replicas", f"{shown(children)} below each server reach {shown(replicas)}", levels), children * child
 

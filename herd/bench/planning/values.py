@@ -28,5 +28,7 @@ def helm_values(plan: Plan) -> str:
         },
         "paramserverReplica": {"replicas": plan.servers.replicas},
     }
-    levels = f"# The plan has {plan.servers.levels} levels of replicas, and the chart one: see herd plan.\n" if plan.servers.levels > 1 else ""
+    levels = (
+        f"# The plan has {plan.servers.levels} levels of replicas, and the chart one: see herd plan.\n" if plan.servers.levels > 1 else ""
+    )
     return levels + yaml.safe_dump(values, sort_keys=False)
