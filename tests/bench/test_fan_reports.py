@@ -71,7 +71,8 @@ def test_fan_in_rates_and_costs_are_those_of_the_measured_seconds() -> None:
     report = fan_in_report(fan_in_readings())
     assert report["unrolls_per_second"] == pytest.approx(500.0)
     assert report["frames_per_second"] == pytest.approx(40_000.0)
-    assert report["bytes_per_second"] == pytest.approx(85e6)
+    # 1,022 MB for 6,010 unrolls.
+    assert report["bytes_per_second"] == pytest.approx(1022e6 / 6010 * 500)
     assert report["receiver"]["cpu_microseconds_per_unroll"] == pytest.approx(400.0)
     assert report["receiver"]["thread_cpu_microseconds_per_unroll"]["io_thread"] == pytest.approx(200.0)
     assert report["receiver"]["busiest_thread_unrolls_per_core_second"] == pytest.approx(5000.0)

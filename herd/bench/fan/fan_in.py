@@ -40,6 +40,8 @@ FINISH_SECONDS = 120.0
 """For what is under way when the measurement ends; repeated questions and reconnections may take tens of seconds."""
 WARMUP_SECONDS = 2.0
 LOOK_SECONDS = 0.5
+METER_SECONDS = 1.25
+"""The receiver counts its sockets' bytes once a second, and a turn of its loop takes a quarter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ class _Measurement:
             status = self._status()
             # Not equal at the deadline: the report says what is missing.
             if status["unrolls_consumed"] >= wanted or time.monotonic() > deadline:
+                time.sleep(METER_SECONDS)
                 return self._read(by_actor=True)
             if status["unrolls_waiting"] == 0 and status["frames"]["in_flight"] == 0:
                 deadline = min(deadline, time.monotonic() + 1.0)

@@ -71,8 +71,8 @@ def make_fan_in_report(
         "hello_seconds": readings.hello_seconds,
         "unrolls_per_second": consumed / seconds,
         "frames_per_second": consumed * frames_per_unroll / seconds,
-        "bytes_per_second": _difference(readings, "herd_wire_received_bytes_total", stream="unrolls") / seconds,
-        "answer_bytes_per_second": _difference(readings, "herd_wire_sent_bytes_total", stream="unrolls") / seconds,
+        "bytes_per_second": _bytes_per_unroll(readings, "herd_wire_received_bytes_total") * consumed / seconds,
+        "answer_bytes_per_second": _bytes_per_unroll(readings, "herd_wire_sent_bytes_total") * consumed / seconds,
         "bytes_per_unroll": layout.bytes_per_unroll,
         "receiver": receiver,
         "simulated_actors": {
@@ -152,8 +152,9 @@ def _memory(settings: RunSettings, readings: FanInReadings, bytes_per_unroll: in
     }
 
 
-def _difference(readings: FanInReadings, name: str, **labels: str) -> float:
-    return total(readings.end.metrics, name, **labels) - total(readings.start.metrics, name, **labels)
+def _bytes_per_unroll(readings: FanInReadings, name: str) -> float:
+    """Over the whole run, headers, credit and hellos included: bytes are counted once a second, which is too coarse for less."""
+    return total(readings.last.metrics, name, stream="unrolls") / max(1, readings.last.status["unrolls_consumed"])
 
 
 def _by_actor(reading: Reading, actors: int) -> list[int]:
