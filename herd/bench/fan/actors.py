@@ -179,9 +179,9 @@ class Crowd:
                 is_paced=self._interval is not None,
             )
             self._by_index[index] = actor
+            self._sweep.append(actor)
             self._watch(actor)
             self.turn(0.0)
-        self._sweep = deque(self._by_index.values())
 
     def send(self) -> None:
         """Let all of them send from now on; those that play first each begin at a moment of their own."""
