@@ -70,7 +70,7 @@ class Repeat:
 def main(argv: Sequence[str]) -> int:
     """Measure and print; the exit code: 0 done, 2 bad input, 1 a process that failed (one line on stderr)."""
     try:
-        options, words = _parser().parse_known_args(argv)
+        options, words = _parser().parse_known_args(argv[1:])
         settings = _settings(words)
         report = measure_learner(settings, seconds=options.seconds, warmup_seconds=options.warmup_seconds, repeats=options.repeats)
     except (SettingsError, PortError) as error:

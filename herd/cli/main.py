@@ -22,6 +22,7 @@ COMMANDS = {
     "status": ("herd.cli.status", "show what runs here and how far it is"),
     "keys": ("herd.cli.keys", "make the keys that encrypt and authenticate the connections of a run"),
     "bench": ("herd.bench.command", "measure every stage of a run, and all together, on this machine"),
+    "plan": ("herd.cli.plan", "say what a rate of frames needs: cores, GPUs, servers, network, memory"),
     "doctor": ("herd.cli.doctor", "check what this machine has and lacks"),
 }
 _ENTRY = {"herd.bench.command": "main"}

@@ -1,0 +1,1 @@
+"""What a rate of frames needs: cores, GPUs, servers, network and memory, from measured figures."""

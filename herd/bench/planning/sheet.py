@@ -1,0 +1,63 @@
+"""The arithmetic as it is shown: one line per quantity, with its formula in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One quantity."""
+
+    section: str
+    quantity: str
+    formula: str
+    """In numbers; empty for what is given."""
+    value: float
+    unit: str
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Collects lines as they are worked out, and what the reader must know beside them."""
+
+    lines: list[Line] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _section: str = ""
+
+    def section(self, name: str) -> None:
+        """What the next lines are about."""
+        self._section = name
+
+    def line(self, quantity: str, formula: str, value: float, unit: str = "") -> float:
+        """Add a line; returns its value."""
+        self.lines.append(Line(self._section, quantity, formula, value, unit))
+        return value
+
+    def count(self, quantity: str, formula: str, value: int, unit: str = "") -> int:
+        """Add a line about things that are whole; returns their number."""
+        self.lines.append(Line(self._section, quantity, formula, value, unit))
+        return value
+
+    def note(self, text: str) -> None:
+        """Add a remark."""
+        self.notes.append(text)
+
+    def as_json(self) -> list[dict[str, object]]:
+        """The lines."""
+        return [asdict(line) for line in self.lines]
+
+
+def shown(value: float) -> str:
+    """A number for people: whole from 100 on, else three digits."""
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.3g}"
+
+
+def shown_bytes(value: float) -> str:
+    """Bytes for people, in powers of a thousand, as networks count."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:,.3g} {unit}" if value < 100 * size else f"{value / size:,.0f} {unit}"
+    return f"{value:,.0f} B"

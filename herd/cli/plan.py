@@ -1,0 +1,158 @@
+"""``herd plan``: what a rate of frames needs, with the arithmetic."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from herd.cli.errors import CommandError, OneLineParser, did_you_mean
+from herd.config.arguments import split_arguments
+from herd.config.loading import load_settings
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from herd.bench.planning.plan import Plan
+    from herd.config.settings import RunSettings
+
+EXPERIMENTS = Path("experiments")
+BESIDE_THE_SOURCE = Path(__file__).parents[2] / EXPERIMENTS
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print a plan; returns the exit code."""
+    options, words = _parser().parse_known_args(argv)
+    if options.json and options.values:
+        raise CommandError("--json and --values exclude each other")
+    settings = _settings(options.preset, words)
+    # --help and bad settings do without sockets, which the layout of an unroll brings along.
+    from herd.bench.planning.figures import FiguresError, package_figures, with_own_figures  # noqa: PLC0415
+    from herd.bench.planning.options import PlanOptions  # noqa: PLC0415
+    from herd.bench.planning.plan import make_plan  # noqa: PLC0415
+    from herd.bench.weights_size import NoTorchError  # noqa: PLC0415
+
+    asked = PlanOptions(
+        frames_per_second=options.frames_per_second,
+        learner=options.learner,
+        learner_frames_per_second=options.learner_frames_per_second,
+        learner_cores=options.learner_cores,
+        headroom=options.headroom,
+        pod_gigabits=options.pod_gigabits,
+        compression_ratio=options.compression_ratio,
+        game_steps=options.game_steps,
+    )
+    try:
+        plan = make_plan(settings, asked, with_own_figures(package_figures(), options.figures))
+    except (FiguresError, NoTorchError) as error:
+        raise CommandError(str(error)) from error
+    _print(plan, options)
+    return 0
+
+
+def as_json(plan: Plan) -> dict[str, object]:
+    """The plan, ready for JSON."""
+    return {
+        "arithmetic": plan.sheet.as_json(),
+        "pods": [asdict(pod) for pod in plan.pods],
+        "actors": asdict(plan.actors),
+        "learners": asdict(plan.learners),
+        "paramservers": asdict(plan.servers),
+        "bandit": asdict(plan.bandit) if plan.bandit is not None else None,
+        "notes": plan.sheet.notes,
+    }
+
+
+def find_preset(name: str) -> Path:
+    """The run file ``name``: a path, or a name in experiments/, here or beside the source.
+
+    Raises:
+        CommandError: there is none.
+
+    """
+    given = Path(name)
+    candidates = [given, EXPERIMENTS / f"{name}.yaml", BESIDE_THE_SOURCE / f"{name}.yaml"]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    known = sorted({path.stem for folder in (EXPERIMENTS, BESIDE_THE_SOURCE) for path in folder.glob("*.yaml")})
+    hint = did_you_mean(name, known) or (f"; there are {', '.join(known)}" if known else "; give the path of a run file")
+    raise CommandError(f"--preset {name}: no such run file{hint}")
+
+
+def _settings(preset: str | None, words: Sequence[str]) -> RunSettings:
+    files, overrides = split_arguments(words)
+    if files:
+        raise CommandError(f"{files[0]}: unexpected word; a run file is given as --preset {files[0]}")
+    return load_settings([find_preset(preset)] if preset is not None else [], overrides, os.environ)
+
+
+def _print(plan: Plan, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(as_json(plan), indent=2))
+    elif options.values:
+        from herd.bench.planning.values import helm_values  # noqa: PLC0415
+
+        print(helm_values(plan), end="")
+    else:
+        from herd.bench.planning.table import print_plan  # noqa: PLC0415  rich is not needed for JSON
+
+        print_plan(plan)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="herd plan",
+        description="Says what a rate of frames needs: actors, learner shards, parameter servers, network and memory, with the arithmetic "
+        "and where each figure comes from. Settings are given as elsewhere: --actor.environments 64.",
+    )
+    above_zero = _number(lambda value: 0 < value < float("inf"), "a number above 0")
+    parser.add_argument("--frames_per_second", type=above_zero, required=True, help="env frames that the learner consumes")
+    parser.add_argument("--preset", help="run file, or a name in experiments/; without one: Breakout with every default")
+    parser.add_argument("--learner", choices=("gpu", "cpu"), default="gpu", help="what shards train on")
+    parser.add_argument(
+        "--learner_frames_per_second", type=above_zero, help="that one GPU trains on, replayed ones included; without: what was published"
+    )
+    parser.add_argument("--learner_cores", type=_whole, default=16, help="of one shard with --learner cpu")
+    below_one = _number(lambda value: 0 <= value < 1, "in [0, 1)")
+    parser.add_argument("--headroom", type=below_one, default=0.1, help="share of each actor's core that stays free")
+    parser.add_argument("--pod_gigabits", type=above_zero, default=10.0, help="that a pod may send, and receive, a second")
+    parser.add_argument(
+        "--compression_ratio", type=_number(lambda value: 1 <= value < float("inf"), "1 or more"), help="of frames on the wire"
+    )
+    parser.add_argument("--game_steps", type=above_zero, default=1000.0, help="agent steps of a game: how often a bandit is asked")
+    parser.add_argument(
+        "--figures",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what herd bench, or herd bench fan-in or fan-out, printed with --json",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--values", action="store_true", help="print values for the Helm chart")
+    return parser
+
+
+def _number(fits: Callable[[float], bool], name: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = float(text)
+        if not fits(value):
+            raise ValueError
+        return value
+
+    parse.__name__ = f"value, which is {name}"  # what argparse calls it in its error message
+    return parse
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+_whole.__name__ = "whole number above 0"

@@ -1,0 +1,282 @@
+"""The arithmetic of ``herd plan`` against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from herd.bench.planning.figures import (
+    BanditFigures,
+    CompressionFigures,
+    Figures,
+    FiguresError,
+    IngestFigures,
+    LearnerFigures,
+    MemoryFigures,
+    StageFigures,
+    WeightsFigures,
+    package_figures,
+)
+from herd.bench.planning.options import PlanOptions
+from herd.bench.planning.plan import Plan, make_plan
+from herd.bench.weights_size import num_parameters
+from herd.config.settings import (
+    ActorSettings,
+    AlgorithmSettings,
+    EnvSettings,
+    LearnerSettings,
+    NetworkSettings,
+    ReplaySettings,
+    RunSettings,
+)
+
+# Round numbers, none equal to another that could stand in its place.
+STAGE = StageFigures(
+    suite="atari",
+    torso="shallow",
+    width_multiplier=1,
+    core="none",
+    microseconds={"environment": 300.0, "inference": 50.0, "learner": 100.0, "transport": 2.0, "system": 500.0},
+    trained_per_fresh_unroll=1.0,
+    parameters=1_000_000,
+    source="a bench",
+)
+FIGURES = Figures(
+    stages=(STAGE,),
+    learners={"shallow": LearnerFigures(100_000.0, "a paper")},
+    shard_efficiency=0.8,
+    shard_efficiency_source="a table",
+    ingest=IngestFigures(microseconds_per_message=160.0, microseconds_per_unroll=40.0, source="a fan-in"),
+    weights=WeightsFigures(
+        microseconds_per_answer=200.0, microseconds_per_megabyte=450.0, microseconds_per_not_modified=150.0, source="a fan-out"
+    ),
+    bandit=BanditFigures(microseconds_per_request=250.0, answers_per_second=7000.0, source="a load"),
+    memory=MemoryFigures(
+        actor_bytes=400_000_000, learner_bytes=500_000_000, paramserver_bytes=70_000_000, bandit_bytes=250_000_000, source="an hour"
+    ),
+    compression=CompressionFigures({"none": 1.0, "lz4": 60.0, "zstd": 160.0}, "a game"),
+)
+SETTINGS = RunSettings(actor=ActorSettings(environments=16))
+HALF_BUSY = PlanOptions(frames_per_second=80_000.0, headroom=0.2)
+UNROLL_BYTES = 170_066
+
+
+def value(plan: Plan, section: str, quantity: str) -> float:
+    found = [line.value for line in plan.sheet.lines if (line.section, line.quantity) == (section, quantity)]
+    assert len(found) == 1, (section, quantity)
+    return found[0]
+
+
+def test_frames_become_unrolls_updates_and_versions() -> None:
+    settings = SETTINGS.model_copy(update={"learner": LearnerSettings(batch_size=40, publish_interval_updates=5)})
+    plan = make_plan(settings, HALF_BUSY, FIGURES)
+    # 80,000 frames / 4; / 20 steps; / 40 a batch; / 5.
+    assert plan.demand.steps == pytest.approx(20_000)
+    assert plan.demand.unrolls == pytest.approx(1000)
+    assert plan.demand.updates == pytest.approx(25)
+    assert plan.demand.versions == pytest.approx(5)
+    assert plan.demand.unroll_bytes == UNROLL_BYTES
+    assert plan.demand.version_bytes == 4_000_000
+
+
+def test_actors_pay_for_everything_but_the_update() -> None:
+    plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
+    # 20,000 steps x (500 - 100) us = 8 cores, at 80 % of each.
+    assert plan.actors.cores == pytest.approx(10.0)
+    assert plan.actors.processes == 10
+    assert plan.actors.environments == 160
+    # 1,000 unrolls in messages of 16.
+    assert plan.actors.messages == pytest.approx(62.5)
+    # Each environment makes 125 steps/s and its actor asks before each unroll of 20.
+    assert plan.actors.asks_each == pytest.approx(6.25)
+    assert plan.actors.asks == pytest.approx(62.5)
+
+
+def test_actors_with_more_threads_are_fewer_and_a_part_of_one_is_one() -> None:
+    settings = SETTINGS.model_copy(update={"actor": ActorSettings(environments=16, environment_threads=3)})
+    plan = make_plan(settings, HALF_BUSY, FIGURES)
+    assert (plan.actors.processes, plan.actors.cores_each) == (4, 3)
+
+
+def test_actors_that_pull_at_intervals_ask_as_often_as_these_say() -> None:
+    settings = SETTINGS.model_copy(update={"actor": ActorSettings(environments=16, pull_interval_steps=50)})
+    assert make_plan(settings, HALF_BUSY, FIGURES).actors.asks_each == pytest.approx(2.5)
+
+
+def test_the_slowest_bound_decides_how_many_shards_there_are() -> None:
+    plan = make_plan(SETTINGS, replace(HALF_BUSY, frames_per_second=400_000.0), FIGURES)
+    # Training: 400,000 / (100,000 x 0.8).
+    # I/O threads: 312.5 messages x 160 us + 5,000 unrolls x 40 us = 0.25 of a core, at 0.7 each.
+    # Network: 5,000 x 170,066 = 850 MB/s of 1,000 MB/s, which are 80 % of 10 Gb/s.
+    assert plan.learners.bounds == {"training": 5, "I/O thread": 1, "network": 1, "sessions": 1}
+    assert (plan.learners.shards, plan.learners.gpus) == (5, 5)
+    assert value(plan, "learner", "cores of I/O threads") == pytest.approx(0.25)
+
+
+def test_a_slow_network_calls_for_shards_and_compression_answers() -> None:
+    slow = replace(HALF_BUSY, pod_gigabits=1.0)
+    # 1,000 x 170,066 B/s of 100 MB/s.
+    assert make_plan(SETTINGS, slow, FIGURES).learners.bounds["network"] == 2
+    compressed = SETTINGS.model_copy(update={"actor": ActorSettings(environments=16, compression="lz4")})
+    plan = make_plan(compressed, slow, FIGURES)
+    assert plan.learners.bounds["network"] == 1
+    assert plan.demand.unroll_bytes == pytest.approx(UNROLL_BYTES / 60)
+    assert make_plan(compressed, replace(slow, compression_ratio=2.0), FIGURES).demand.unroll_bytes == pytest.approx(UNROLL_BYTES / 2)
+
+
+def test_one_shard_loses_nothing_to_others() -> None:
+    plan = make_plan(SETTINGS, replace(HALF_BUSY, frames_per_second=100_000.0), FIGURES)
+    assert plan.learners.bounds["training"] == 1
+    assert make_plan(SETTINGS, replace(HALF_BUSY, frames_per_second=100_001.0), FIGURES).learners.bounds["training"] == 2
+
+
+def test_replay_and_repeated_batches_are_trained_on_too() -> None:
+    settings = SETTINGS.model_copy(
+        update={"replay": ReplaySettings(fraction=0.75), "learner": LearnerSettings(batch_size=32, sample_reuse=2)}
+    )
+    plan = make_plan(settings, HALF_BUSY, FIGURES)
+    # 32 unrolls for 8 fresh ones, twice: 80,000 x 8 = 640,000 frames/s, at 80,000 each of several.
+    assert plan.demand.trained_per_fresh == pytest.approx(8.0)
+    assert plan.learners.bounds["training"] == 8
+    # 1,000 / 8 x 2.
+    assert plan.demand.updates == pytest.approx(250.0)
+
+
+def test_learners_on_cpus_take_the_measured_cost_per_step() -> None:
+    plan = make_plan(SETTINGS, replace(HALF_BUSY, learner="cpu", learner_cores=1), FIGURES)
+    # 20,000 steps x 100 us.
+    assert value(plan, "learner", "cores for training") == pytest.approx(2.0)
+    assert (plan.learners.shards, plan.learners.gpus) == (2, 0)
+
+
+def test_figures_with_replay_in_them_are_not_counted_twice() -> None:
+    settings = SETTINGS.model_copy(update={"replay": ReplaySettings(fraction=0.5)})
+    figures = replace(FIGURES, stages=(replace(STAGE, trained_per_fresh_unroll=2.0),))
+    plan = make_plan(settings, replace(HALF_BUSY, learner="cpu", learner_cores=1), figures)
+    assert value(plan, "learner", "cores for training") == pytest.approx(2.0)
+
+
+def test_an_own_rate_beats_the_published_one_and_an_unknown_one_is_asked_for() -> None:
+    assert make_plan(SETTINGS, replace(HALF_BUSY, learner_frames_per_second=20_000.0), FIGURES).learners.shards == 5
+    unknown = replace(FIGURES, learners={})
+    with pytest.raises(FiguresError, match="--learner_frames_per_second"):
+        make_plan(SETTINGS, HALF_BUSY, unknown)
+    assert make_plan(SETTINGS, replace(HALF_BUSY, learner_frames_per_second=80_000.0), unknown).learners.shards == 1
+
+
+def test_more_shards_than_unrolls_in_a_batch_are_said() -> None:
+    plan = make_plan(SETTINGS, replace(HALF_BUSY, learner_frames_per_second=2_000.0), FIGURES)
+    assert plan.learners.shards == 50
+    assert any("50 shards" in note and "raise learner.batch_size" in note for note in plan.sheet.notes)
+
+
+def test_weights_go_to_every_question_that_finds_a_new_version() -> None:
+    # 1,000 unrolls / 32 = 31.25 versions a second: each of the 6.25 questions an actor asks finds one.
+    plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
+    assert plan.servers.with_weights == pytest.approx(62.5)
+    assert plan.servers.bytes_out == pytest.approx(250e6)
+    # 62.5 x (200 + 450 x 4) us.
+    assert plan.servers.cores == pytest.approx(0.125)
+    assert (plan.servers.replicas, plan.servers.levels) == (0, 0)
+    rare = SETTINGS.model_copy(update={"learner": LearnerSettings(publish_interval_updates=25)})
+    plan = make_plan(rare, HALF_BUSY, FIGURES)
+    # 1.25 versions a second to ten actors; 50 questions find nothing.
+    assert plan.servers.with_weights == pytest.approx(12.5)
+    assert plan.servers.cores == pytest.approx((12.5 * 2000 + 50 * 150) / 1e6)
+
+
+def test_replicas_share_what_one_server_cannot_send() -> None:
+    fast = replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6)
+    settings = SETTINGS.model_copy(update={"learner": LearnerSettings(publish_interval_updates=10)})
+    plan = make_plan(settings, fast, FIGURES)
+    # 100 actors ask 6.25 times a second and find something each time (31.25 versions/s): 2,500 MB/s, of 1,000 each.
+    # Processors: 625 x 2,000 us = 1.25 cores, of 0.5 each.
+    assert plan.servers.bounds == {"processor": 3, "network": 3, "connections": 1}
+    assert (plan.servers.replicas, plan.servers.levels) == (3, 1)
+    # Each replica fetches 31.25 x 4 MB.
+    assert plan.servers.root_bytes_out == pytest.approx(375e6)
+    pods = {pod.role: pod for pod in plan.pods}
+    assert pods["paramserver"].bytes_out == pytest.approx(375e6)
+    assert pods["paramserver-replica"].pods == 3
+    assert pods["paramserver-replica"].bytes_out == pytest.approx(2500e6 / 3)
+
+
+def test_a_root_that_cannot_feed_its_replicas_is_said_with_the_remedy() -> None:
+    fast = replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6)
+    plan = make_plan(SETTINGS, fast, FIGURES)
+    # A replica asks 100 times a second and finds something each time: 400 MB/s each, two of them below one server.
+    # Three of them have room at 312.5 x 3 x 4 MB / 3.75 a second.
+    assert (plan.servers.replicas, plan.servers.levels) == (3, 2)
+    assert any("learner.publish_interval_updates 4" in note for note in plan.sheet.notes)
+
+
+def test_bandits_are_planned_where_the_run_has_one() -> None:
+    assert make_plan(SETTINGS, HALF_BUSY, FIGURES).bandit is None
+    dice = SETTINGS.model_copy(update={"algorithm": AlgorithmSettings(loss="dice"), "network": NetworkSettings(head="dueling")})
+    plan = make_plan(dice, replace(HALF_BUSY, game_steps=500.0), FIGURES)
+    assert plan.bandit is not None
+    assert plan.bandit.requests == pytest.approx(40.0)
+    assert plan.bandit.cores == pytest.approx(0.01)
+    assert [pod.role for pod in plan.pods] == ["actor", "learner", "paramserver", "bandit"]
+    busy = make_plan(dice, replace(HALF_BUSY, game_steps=2.0), FIGURES)
+    assert any("one bandit answered 7,000" in note for note in busy.sheet.notes)
+
+
+def test_memory_holds_the_queue_twice_and_the_replay() -> None:
+    plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
+    # Two batches of 32 may be granted.
+    assert value(plan, "memory", "memory of a learner shard") == pytest.approx(500e6 + 128 * UNROLL_BYTES)
+    replayed = SETTINGS.model_copy(
+        update={"replay": ReplaySettings(fraction=0.5, capacity_unrolls=1000), "learner": LearnerSettings(queue_batches=3)}
+    )
+    plan = make_plan(replayed, HALF_BUSY, FIGURES)
+    # Two shards: 160,000 frames/s to train on.
+    assert plan.learners.shards == 2
+    # Of each: half of 1,000 replayed; 3 x 8 granted, or 8 + 15, whichever is more, twice.
+    assert value(plan, "memory", "memory of a learner shard") == pytest.approx(500e6 + (500 + 48) * UNROLL_BYTES)
+
+
+def test_the_pods_add_up() -> None:
+    plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
+    assert value(plan, "together", "cores") == 10 * 1 + 1 * 3 + 1
+    assert value(plan, "together", "GPUs") == 1
+    pods = {pod.role: pod for pod in plan.pods}
+    assert pods["learner"].bytes_in == pytest.approx(pods["actor"].bytes_out * 10)
+    assert pods["actor"].bytes_in * 10 == pytest.approx(plan.servers.bytes_out)
+    received = sum(pod.pods * pod.bytes_in for pod in plan.pods)
+    sent = sum(pod.pods * pod.bytes_out for pod in plan.pods)
+    assert received == pytest.approx(sent)
+    assert value(plan, "together", "network") == pytest.approx(received)
+
+
+def test_twice_the_frames_need_twice_the_actors() -> None:
+    once, twice = (make_plan(SETTINGS, replace(HALF_BUSY, frames_per_second=rate), FIGURES) for rate in (1e6, 2e6))
+    assert twice.actors.cores == pytest.approx(2 * once.actors.cores)
+    assert twice.servers.bytes_out == pytest.approx(2 * once.servers.bytes_out)
+
+
+def test_a_network_that_nobody_measured_is_not_guessed() -> None:
+    settings = SETTINGS.model_copy(update={"network": NetworkSettings(torso="nature")})
+    with pytest.raises(FiguresError, match=r"no figures for atari with network\.torso nature"):
+        make_plan(settings, HALF_BUSY, FIGURES)
+    board = RunSettings(env=EnvSettings(suite="catch", tasks=("catch",)), network=NetworkSettings(torso="mlp"))
+    with pytest.raises(FiguresError, match="no figures for catch"):
+        make_plan(board, HALF_BUSY, FIGURES)
+
+
+@pytest.mark.parametrize("torso", ["shallow", "deep"])
+def test_the_package_counts_parameters_as_the_networks_have_them(torso: str) -> None:
+    settings = RunSettings(network=NetworkSettings(torso=torso))  # type: ignore[arg-type]
+    assert package_figures().stage_for(settings).parameters == num_parameters(settings)
+
+
+def test_every_figure_of_the_package_says_where_it_is_from() -> None:
+    figures = package_figures()
+    for source in (figures.ingest.source, figures.weights.source, figures.bandit.source, figures.memory.source, figures.compression.source):
+        assert len(source) > 20
+    for stage in figures.stages:
+        assert "benchmarks/results/" in stage.source
+        assert "cores" in stage.source
+    assert min(figures.ingest.microseconds_per_message, figures.ingest.microseconds_per_unroll) > 0
+    assert min(figures.weights.microseconds_per_megabyte, figures.weights.microseconds_per_not_modified) > 0

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from herd.bench.planning.figures import package_figures
+from herd.bench.planning.options import PlanOptions
+from herd.bench.planning.plan import make_plan
+from herd.bench.planning.table import print_plan
+from herd.cli.main import main
+from herd.config.settings import RunSettings
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+def own_bench(path: Path, *, torso: str, system: float = 900.0) -> str:
+    report = json.loads((RESULTS / "2026-11-21-bench-breakout.json").read_text())
+    report["settings"]["network"]["torso"] = torso
+    report["stages"]["system"]["core_microseconds_per_agent_step"] = system
+    path.write_text(json.dumps(report))
+    return str(path)
+
+
+def plan_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    assert main(["plan", *words, "--json"]) == 0
+    report: dict[str, object] = json.loads(capsys.readouterr().out)
+    return report
+
+
+def test_json_has_the_arithmetic_the_pods_and_the_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    report = plan_json(["--frames_per_second", "250000"], capsys)
+    lines = {(line["section"], line["quantity"]): line for line in report["arithmetic"]}  # type: ignore[attr-defined]
+    assert lines["frames", "unrolls/s"]["value"] == 3125
+    assert "62,500 / 20" in lines["frames", "unrolls/s"]["formula"]
+    assert [pod["role"] for pod in report["pods"]] == ["actor", "learner", "paramserver"]  # type: ignore[attr-defined]
+    assert any("No GPU learner was measured" in note for note in report["notes"])  # type: ignore[attr-defined]
+
+
+def test_a_preset_is_a_name_or_a_path_and_settings_go_on_top(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    deep = plan_json(["--frames_per_second", "250000", "--preset", "atari-deep"], capsys)
+    shallow = plan_json(["--frames_per_second", "250000"], capsys)
+    assert deep["actors"]["processes"] > 2 * shallow["actors"]["processes"]  # type: ignore[index]
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("actor: {environments: 16}\n")
+    report = plan_json(["--frames_per_second", "250000", "--preset", str(mine), "--learner.queue_batches", "4"], capsys)
+    assert report["actors"]["messages"] == pytest.approx(3125 / 16)  # type: ignore[index]
+
+
+def test_a_given_rate_of_a_gpu_needs_no_excuse(capsys: pytest.CaptureFixture[str]) -> None:
+    report = plan_json(["--frames_per_second", "250000", "--learner_frames_per_second", "125000"], capsys)
+    assert report["learners"]["shards"] == 3  # type: ignore[index]  250,000 / (125,000 x 0.875)
+    assert not any("No GPU learner was measured" in note for note in report["notes"])  # type: ignore[attr-defined]
+
+
+def test_own_figures_take_the_place_of_the_packages(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    figures = own_bench(tmp_path / "own.json", torso="shallow")
+    report = plan_json(["--frames_per_second", "40000", "--headroom", "0", "--figures", figures], capsys)
+    # 10,000 steps x (900 - 94.086) us.
+    assert report["actors"]["cores"] == pytest.approx(8.05914, rel=1e-4)  # type: ignore[index]
+    assert any(figures in note for note in report["notes"])  # type: ignore[attr-defined]
+
+
+def test_own_figures_make_a_network_known(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    figures = own_bench(tmp_path / "own.json", torso="nature")
+    words = ["--frames_per_second", "40000", "--preset", "atari-shallow", "--learner", "cpu", "--figures", figures]
+    report = plan_json(words, capsys)
+    assert report["paramservers"]["bytes_out"] > 0  # type: ignore[index]
+
+
+def test_fan_in_and_fan_out_are_figures_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    hardware = {"usable_cores": 8, "processor": "Mine"}
+    fan_in = tmp_path / "in.json"
+    fan_in.write_text(
+        json.dumps(
+            {
+                "receiver": {"thread_cpu_microseconds_per_unroll": {"io_thread": 448.0}},
+                "unrolls_per_message": 4,
+                "hardware": hardware,
+                "date": "2026-11-21",
+            }
+        )
+    )
+    fan_out = tmp_path / "out.json"
+    fan_out.write_text(
+        json.dumps(
+            {
+                "version_bytes": 2e6,
+                "cpu_microseconds_per_weights": 6000.0,
+                "cpu_microseconds_per_not_modified": 90.0,
+                "hardware": hardware,
+                "date": "2026-11-21",
+            }
+        )
+    )
+    words = ["--frames_per_second", "250000", "--figures", str(fan_in), "--figures", str(fan_out)]
+    report = plan_json(words, capsys)
+    # 3,125 x 448 us = 1.4 cores, at 0.7 each.
+    assert report["learners"]["bounds"]["I/O thread"] == 2  # type: ignore[index]
+    # 97.7 answers x 3,000 us x 2.71 MB.
+    assert report["paramservers"]["cores"] == pytest.approx(97.656 * 3000e-6 * 2.709716, rel=1e-3)  # type: ignore[index]
+
+
+def test_values_are_keys_of_the_chart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--frames_per_second", "250000", "--preset", "atari-deep", "--values"]) == 0
+    values = yaml.safe_load(capsys.readouterr().out)
+    assert values["actor"] == {"replicas": 74}
+    assert values["learner"]["shards"] == 10
+    assert values["learner"]["gpu"] == {"enabled": True}
+    assert values["paramserverReplica"] == {"replicas": 0}
+    assert main(["plan", "--frames_per_second", "1000", "--learner", "cpu", "--values"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["learner"]["gpu"] == {"enabled": False}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "--frames_per_second"),
+        (["--frames_per_second", "0"], "above 0"),
+        (["--frames_per_second", "inf"], "above 0"),
+        (["--frames_per_second", "fast"], "above 0"),
+        (["--frames_per_second", "1e5", "--headroom", "1"], "--headroom"),
+        (["--frames_per_second", "1e5", "--learner_cores", "0"], "--learner_cores"),
+        (["--frames_per_second", "1e5", "--preset", "atari-depe"], "did you mean atari-deep?"),
+        (["--frames_per_second", "1e5", "--preset", "atari-shallow"], "no figures for atari with network.torso nature"),
+        (["--frames_per_second", "1e5", "--figures", "missing.json"], "missing.json: cannot be read"),
+        (["--frames_per_second", "1e5", "--figures", "BROKEN"], "no JSON"),
+        (["--frames_per_second", "1e5", "--figures", "FOREIGN"], "not what herd bench"),
+        (["--frames_per_second", "1e5", "--figures", "PARTIAL"], "incomplete: KeyError 'settings'"),
+        (["--frames_per_second", "1e5", "--actor.enviroments", "3"], "--actor.environments"),
+        (["--frames_per_second", "1e5", "atari.yaml"], "--preset atari.yaml"),
+        (["--frames_per_second", "1e5", "--json", "--values"], "exclude each other"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    contents = {"BROKEN": "{", "FOREIGN": "{}", "PARTIAL": '{"stages": {}}'}
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text)
+    assert main(["plan", *(str(tmp_path / word) if word in contents else word for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert line in error
+    assert error.count("\n") == 1
+
+
+def test_the_table_shows_every_line_of_the_arithmetic() -> None:
+    plan = make_plan(RunSettings(), PlanOptions(frames_per_second=250_000.0), package_figures())
+    out = io.StringIO()
+    print_plan(plan, Console(file=out, width=120))
+    text = out.getvalue()
+    for line in plan.sheet.lines:
+        assert line.quantity in text
+    assert "62,500 / 20 (agent steps of an unroll)" in text
+    assert "No GPU learner was measured" in text
