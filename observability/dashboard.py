@@ -41,7 +41,7 @@ def dashboard_json() -> str:
 def _numbered(dashboard: models.Dashboard) -> models.Dashboard:
     """Every panel gets the id that links and alerts name it by; in order, so that the file says what changed."""
     for number, panel in enumerate(dashboard.panels or [], 1):
-        panel.id = number
+        panel.id_val = number
     return dashboard
 
 

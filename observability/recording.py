@@ -130,6 +130,11 @@ PROCESSES = Group(
             "Processes that Prometheus knows of, by component.",
         ),
         Rule(
+            "herd:processes:sum",
+            "sum by (RUN) (herd:processes:count{SCOPE})",
+            "The same over all components: a run is there while Prometheus knows any process of it.",
+        ),
+        Rule(
             "herd:processes_up:sum",
             "sum by (RUN, component) (up{SCOPE, ANY_COMPONENT})",
             "Processes that answer.",
@@ -272,3 +277,4 @@ SCORES = Group(
 )
 
 GROUPS = (FRAMES, WAITING, PROCESSES, WIRE, WEIGHTS, SCORES)
+"""In the order of the dashboard's rows."""

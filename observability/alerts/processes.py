@@ -20,11 +20,11 @@ ALERTS = (
     Alert(
         name="HerdComponentMissing",
         expression="""
-            label_replace(group by (RUN) (up{SCOPE, ANY_COMPONENT}) unless on (RUN) up{SCOPE, component="learner"}, "component", "learner", "", "")
+            label_replace(herd:processes:sum{SCOPE} unless on (RUN) up{SCOPE, component="learner"}, "component", "learner", "", "")
             or
-            label_replace(group by (RUN) (up{SCOPE, ANY_COMPONENT}) unless on (RUN) up{SCOPE, component="paramserver"}, "component", "paramserver", "", "")
+            label_replace(herd:processes:sum{SCOPE} unless on (RUN) up{SCOPE, component="paramserver"}, "component", "paramserver", "", "")
             or
-            label_replace(group by (RUN) (up{SCOPE, ANY_COMPONENT}) unless on (RUN) up{SCOPE, component="actor"}, "component", "actor", "", "")
+            label_replace(herd:processes:sum{SCOPE} unless on (RUN) up{SCOPE, component="actor"}, "component", "actor", "", "")
             """,
         lasting="10m",  # as above
         severity="critical",

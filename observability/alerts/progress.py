@@ -9,7 +9,7 @@ ALERTS = (
         expression="""
             herd:env_frames:rate5m{SCOPE} == 0
             or
-            (group by (RUN) (up{SCOPE, ANY_COMPONENT}) unless on (RUN) herd:env_frames:rate5m{SCOPE})
+            (herd:processes:sum{SCOPE} unless on (RUN) herd:env_frames:rate5m{SCOPE})
             """,
         lasting="10m",  # with the window of the rate: fifteen minutes without a frame
         severity="critical",

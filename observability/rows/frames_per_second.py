@@ -11,15 +11,15 @@ ROW = Row(
             "Red: none.",
             queries=(Query("herd:env_frames:rate1m{SCOPE}", "env frames/s"),),
             kind="figure",
-            base="blue",
-            steps=((0.0, "red"), (1.0, "green")),
+            base="red",
+            steps=((1.0, "green"),),
             width=7,
             height=9,
         ),
         Panel(
             title="Frames per second over time",
             description="Trained on, played by actors, and the trend of an hour. Played above trained on: frames are dropped or wait in the queue. "
-            "The dashed target is the variable above; it is not drawn where that is 0.",
+            "The target is the variable above; it is not drawn where that is 0.",
             queries=(
                 Query("herd:env_frames:rate1m{SCOPE}", "trained on (1 min)"),
                 Query("herd:env_frames:rate1h{SCOPE}", "trend (1 h)"),
