@@ -47,7 +47,10 @@ def _target(query: Query, ref_id: str, *, instant: bool) -> prometheus.Dataquery
 
 
 def _thresholds(panel: Panel) -> builders.ThresholdsConfig:
-    steps = [models.Threshold(value=None, color=panel.base), *(models.Threshold(value=value, color=colour) for value, colour in panel.steps)]
+    steps = [
+        models.Threshold(value=None, color=panel.base),
+        *(models.Threshold(value=value, color=colour) for value, colour in panel.steps),
+    ]
     return builders.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps)
 
 

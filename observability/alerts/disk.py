@@ -10,7 +10,8 @@ ALERTS = (
         lasting="0m",  # the next try is an interval away
         severity="critical",
         summary="The learner of {{ $labels.release }} cannot write checkpoints.",
-        description="The checkpoint before stays and the run goes on; a restart now would lose what came since. Most often the volume is full.",
+        description="The checkpoint before stays and the run goes on; a restart now would lose what came since. Most often the "
+        "volume is full.",
     ),
     Alert(
         name="HerdCheckpointOverdue",

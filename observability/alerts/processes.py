@@ -14,8 +14,8 @@ ALERTS = (
         lasting="10m",  # a pull of a large image on a new node
         severity="warning",
         summary="Prometheus scrapes no learner{{ with $labels.release }} of {{ . }}{{ end }}.",
-        description="No target carries component=learner and a release. Either no run is installed, or the PodMonitor is not selected by "
-        "this Prometheus, or its relabelling is missing; every other alert is silent then.",
+        description="No target carries component=learner and a release. Either no run is installed, or the PodMonitor is not "
+        "selected by this Prometheus, or its relabelling is missing; every other alert is silent then.",
     ),
     Alert(
         name="HerdComponentMissing",
@@ -29,8 +29,8 @@ ALERTS = (
         lasting="10m",  # as above
         severity="critical",
         summary="{{ $labels.release }} has no {{ $labels.component }}.",
-        description="Other processes of {{ $labels.namespace }}/{{ $labels.release }} are scraped and no pod of {{ $labels.component }} is: "
-        "it was scaled to zero, cannot be scheduled, or is not scraped.",
+        description="Other processes of {{ $labels.namespace }}/{{ $labels.release }} are scraped and no pod of {{ $labels.component "
+        "}} is: it was scaled to zero, cannot be scheduled, or is not scraped.",
     ),
     Alert(
         name="HerdProcessDown",
@@ -38,8 +38,8 @@ ALERTS = (
         lasting="5m",  # twice what a pod with torch needs to start
         severity="critical",
         summary="{{ $labels.pod }} of {{ $labels.release }} does not answer.",
-        description="The {{ $labels.component }} {{ $labels.pod }} has not answered a scrape for five minutes: it is dead, does not become "
-        "ready, or is cut off from Prometheus.",
+        description="The {{ $labels.component }} {{ $labels.pod }} has not answered a scrape for five minutes: it is dead, does not "
+        "become ready, or is cut off from Prometheus.",
     ),
     Alert(
         name="HerdActorsDown",
@@ -60,8 +60,8 @@ ALERTS = (
         lasting="0m",  # three times is enough
         severity="critical",
         summary="{{ $value }} {{ $labels.component }} processes of {{ $labels.release }} die again and again.",
-        description="Each of them restarted three times or more within fifteen minutes. Look at the logs of the container before the present "
-        "one; its last line says why.",
+        description="Each of them restarted three times or more within fifteen minutes. Look at the logs of the container before the "
+        "present one; its last line says why.",
     ),
     Alert(
         name="HerdProcessHangs",
@@ -69,8 +69,8 @@ ALERTS = (
         lasting="1m",  # the liveness probe should have ended it by then
         severity="critical",
         summary="{{ $value }} {{ $labels.component }} processes of {{ $labels.release }} hang.",
-        description="Their main loop has not come round for more than a minute, and they still answer scrapes: /healthz fails, and a liveness "
-        "probe should restart them.",
+        description="Their main loop has not come round for more than a minute, and they still answer scrapes: /healthz fails, and a "
+        "liveness probe should restart them.",
     ),
     Alert(
         name="HerdMemoryGrows",

@@ -14,17 +14,20 @@ ALERTS = (
         lasting="10m",  # with the window of the rate: fifteen minutes without a frame
         severity="critical",
         summary="{{ $labels.release }} trains on nothing.",
-        description="The learner of {{ $labels.namespace }}/{{ $labels.release }} has consumed no env frame for a quarter of an hour, or is "
-        "not there. The dashboard's rows, from the actors on, show where frames stop.",
+        description="The learner of {{ $labels.namespace }}/{{ $labels.release }} has consumed no env frame for a quarter of an "
+        "hour, or is not there. The dashboard's rows, from the actors on, show where frames stop.",
     ),
     Alert(
         name="HerdFramesPerSecondFell",
-        expression="herd:env_frames:rate5m{SCOPE} < 0.5 * avg_over_time(herd:env_frames:rate5m{SCOPE}[6h]) and herd:env_frames:rate5m{SCOPE} > 0",
+        expression="""
+            herd:env_frames:rate5m{SCOPE} < 0.5 * avg_over_time(herd:env_frames:rate5m{SCOPE}[6h])
+            and herd:env_frames:rate5m{SCOPE} > 0
+            """,
         lasting="15m",  # longer than a rolling upgrade
         severity="warning",
         summary="{{ $labels.release }} trains at {{ $value | humanize }} env frames per second, half of its usual speed or less.",
-        description="Usual is the mean of the last six hours. Fewer actors, slower nodes, or a new bottleneck: the row of the dashboard that "
-        "changed first says which.",
+        description="Usual is the mean of the last six hours. Fewer actors, slower nodes, or a new bottleneck: the row of the "
+        "dashboard that changed first says which.",
     ),
     Alert(
         name="HerdLearnerStarved",

@@ -26,8 +26,9 @@ ALERTS = (
         lasting="5m",  # with the age: ten minutes behind
         severity="warning",
         summary="{{ $value | humanizePercentage }} of the actors of {{ $labels.release }} play old weights, or have none.",
-        description="Their weights arrived more than five minutes ago. They go on with what they have. Follow the version along learner, root, "
-        "replicas, actors in the dashboard's row Weights: the first that stands still is cut off from the one before it.",
+        description="Their weights arrived more than five minutes ago. They go on with what they have. Follow the version along "
+        "learner, root, replicas, actors in the dashboard's row Weights: the first that stands still is cut off from the one before "
+        "it.",
     ),
     Alert(
         name="HerdWeightsNotServed",
@@ -46,8 +47,8 @@ ALERTS = (
         lasting="5m",  # a version is on its way for seconds
         severity="critical",
         summary="{{ $labels.pod }} of {{ $labels.release }} serves no weights, or old ones.",
-        description="The learner has published since, and the {{ $labels.component }} {{ $labels.pod }} does not have it: every actor that asks "
-        "it falls behind.",
+        description="The learner has published since, and the {{ $labels.component }} {{ $labels.pod }} does not have it: every "
+        "actor that asks it falls behind.",
     ),
     Alert(
         name="HerdReplicaCutOff",

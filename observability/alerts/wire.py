@@ -19,7 +19,8 @@ ALERTS = (
         expression="sum by (RUN, component, reason) (increase(herd_wire_malformed_messages_total{SCOPE}[10m])) > 10",
         lasting="5m",  # a rolling upgrade may leave a few
         severity="warning",
-        summary="{{ $labels.component }} of {{ $labels.release }} dropped {{ $value | humanize }} messages as malformed ({{ $labels.reason }}).",
+        summary="{{ $labels.component }} of {{ $labels.release }} dropped {{ $value | humanize }} messages as malformed ({{ "
+        "$labels.reason }}).",
         description="Two releases of the program in one run, a damaged network path, or somebody else who sends to this port.",
     ),
     Alert(
@@ -33,8 +34,8 @@ ALERTS = (
         lasting="5m",  # as above
         severity="warning",
         summary="{{ $labels.component }} of {{ $labels.release }} refused {{ $value | humanize }} messages ({{ $labels.reason }}).",
-        description="A client of another release, run or configuration, or more clients than there are places. The client's log says what "
-        "differs.",
+        description="A client of another release, run or configuration, or more clients than there are places. The client's log says "
+        "what differs.",
     ),
     Alert(
         name="HerdAuthenticationFailures",
@@ -47,8 +48,8 @@ ALERTS = (
         lasting="0m",  # whoever tries often enough is worth a look at once
         severity="warning",
         summary="{{ $value | humanize }} handshakes with {{ $labels.component }} of {{ $labels.release }} failed ({{ $labels.reason }}).",
-        description="A process of the run without its key, keys of two runs mixed, or somebody who should not be here: the server's log names "
-        "the address.",
+        description="A process of the run without its key, keys of two runs mixed, or somebody who should not be here: the server's "
+        "log names the address.",
     ),
     Alert(
         name="HerdConnectionsCut",

@@ -7,8 +7,8 @@ ROW = Row(
     panels=(
         share(
             "Where an actor's time goes",
-            "Mean over all actors. Healthy: environments and policy fill it. Credit: the learner is the bottleneck. "
-            "Weights: the parameter server or the network is. What is missing to 100 % is packing, sending and waiting for the processor.",
+            "Mean over all actors. Healthy: environments and policy fill it. Credit: the learner is the bottleneck. Weights: the "
+            "parameter server or the network is. What is missing to 100 % is packing, sending and waiting for the processor.",
             Query("herd:actor_env_step:ratio_rate1m{SCOPE}", "steps environments"),
             Query("herd:actor_inference:ratio_rate1m{SCOPE}", "policy"),
             Query("herd:actor_blocked:ratio_rate1m{SCOPE}", "waits for credit"),
@@ -33,8 +33,8 @@ ROW = Row(
         ),
         Panel(
             title="Actors",
-            description="Those that Prometheus knows of, those that answer, and connections that shards count as alive: an actor may hold "
-            "several. Known above answering: pods start, hang or die.",
+            description="Those that Prometheus knows of, those that answer, and connections that shards count as alive: an actor may "
+            "hold several. Known above answering: pods start, hang or die.",
             queries=(
                 Query('herd:processes:count{SCOPE, component="actor"}', "known"),
                 Query('herd:processes_up:sum{SCOPE, component="actor"}', "answer"),

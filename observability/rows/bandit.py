@@ -12,7 +12,8 @@ ROW = Row(
         ),
         Panel(
             title="Games reported per second",
-            description="Only `accepted` ones change anything. `non_finite`: a game returns NaN; `unknown` and `out_of_range`: another configuration.",
+            description="Only `accepted` ones change anything. `non_finite`: a game returns NaN; `unknown` and `out_of_range`: "
+            "another configuration.",
             queries=(Query("sum by (outcome) (rate(herd_bandit_reports_total{SCOPE}[$__rate_interval]))", "{{outcome}}"),),
         ),
         share(

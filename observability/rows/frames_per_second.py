@@ -7,8 +7,7 @@ ROW = Row(
     panels=(
         Panel(
             title="Frames per second",
-            description="Env frames that the learner trains on for the first time, all shards together, over the last minute. "
-            "Red: none.",
+            description="Env frames that the learner trains on for the first time, all shards together, over the last minute. Red: none.",
             queries=(Query("herd:env_frames:rate1m{SCOPE}", "env frames/s"),),
             kind="figure",
             base="red",
@@ -18,8 +17,8 @@ ROW = Row(
         ),
         Panel(
             title="Frames per second over time",
-            description="Trained on, played by actors, and the trend of an hour. Played above trained on: frames are dropped or wait in the queue. "
-            "The target is the variable above; it is not drawn where that is 0.",
+            description="Trained on, played by actors, and the trend of an hour. Played above trained on: frames are dropped or wait "
+            "in the queue. The target is the variable above; it is not drawn where that is 0.",
             queries=(
                 Query("herd:env_frames:rate1m{SCOPE}", "trained on (1 min)"),
                 Query("herd:env_frames:rate1h{SCOPE}", "trend (1 h)"),
@@ -31,8 +30,8 @@ ROW = Row(
         ),
         Panel(
             title="Who waits for whom",
-            description="Shares of time over the last minute. The longest bar is the bottleneck. Learner waits for batches: the actors are. "
-            "Actors wait for credit: the learner is. Actors wait for weights: the parameter server or the network is. "
+            description="Shares of time over the last minute. The longest bar is the bottleneck. Learner waits for batches: the "
+            "actors are. Actors wait for credit: the learner is. Actors wait for weights: the parameter server or the network is. "
             "All short: everybody works, and more of everything makes it faster.",
             queries=(
                 Query("herd:learner_starved:ratio_rate1m{SCOPE}", "learner waits for batches"),
@@ -80,8 +79,8 @@ ROW = Row(
         ),
         Panel(
             title="Policy lag",
-            description="Learner updates between the policy that began an unroll and the one that trained on it: one unroll in twenty is older. "
-            "Below 16 is ordinary.",
+            description="Learner updates between the policy that began an unroll and the one that trained on it: one unroll in "
+            "twenty is older. Below 16 is ordinary.",
             queries=(Query("herd:policy_lag_updates:p95_5m{SCOPE}", "updates"),),
             kind="figure",
             decimals=1,

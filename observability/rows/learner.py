@@ -7,14 +7,15 @@ ROW = Row(
     panels=(
         share(
             "Where the learner's time goes",
-            "Mean over shards, by phase of the update. `wait`: starved. `publish`: weights go out too often for their size. `host_to_device`: the "
-            "way to the accelerator. Healthy: forward_backward fills it.",
+            "Mean over shards, by phase of the update. `wait`: starved. `publish`: weights go out too often for their size. "
+            "`host_to_device`: the way to the accelerator. Healthy: forward_backward fills it.",
             Query("herd:learner_phase:ratio_rate1m{SCOPE}", "{{phase}}"),
             stacked=True,
         ),
         share(
             "Waiting, by shard",
-            "Share of its time that a shard waits for a batch, its own or another shard's: the one that waits least is the one that all wait for.",
+            "Share of its time that a shard waits for a batch, its own or another shard's: the one that waits least is the one that "
+            "all wait for.",
             Query("sum by (pod) (rate(herd_learner_starved_seconds_total{SCOPE}[$__rate_interval]))", "{{pod}}"),
             steps=((0.5, "orange"),),
         ),
@@ -77,7 +78,9 @@ ROW = Row(
         Panel(
             title="Cores in use, by shard",
             description="Processor time per second. With an accelerator: one or two cores.",
-            queries=(Query('sum by (pod) (rate(herd_process_cpu_seconds_total{SCOPE, component="learner"}[$__rate_interval]))', "{{pod}}"),),
+            queries=(
+                Query('sum by (pod) (rate(herd_process_cpu_seconds_total{SCOPE, component="learner"}[$__rate_interval]))', "{{pod}}"),
+            ),
         ),
         Panel(
             title="Memory, by process",

@@ -7,8 +7,8 @@ ROW = Row(
     panels=(
         share(
             "Queue filled",
-            "By shard. Always full: the learner is the bottleneck. Always empty: the actors are. One shard apart from the others: its "
-            "connections are.",
+            "By shard. Always full: the learner is the bottleneck. Always empty: the actors are. One shard apart from the others: "
+            "its connections are.",
             Query("herd_learner_queue_unrolls{SCOPE} / herd_learner_queue_capacity_unrolls{SCOPE}", "{{pod}}"),
             steps=((0.9, "orange"),),
         ),
@@ -22,7 +22,8 @@ ROW = Row(
         ),
         Panel(
             title="Credit given and not used",
-            description="By shard: unrolls that actors may send and have not sent. With an empty queue: actors are slow, or their network is.",
+            description="By shard: unrolls that actors may send and have not sent. With an empty queue: actors are slow, or their "
+            "network is.",
             queries=(Query("herd_learner_credit_outstanding_unrolls{SCOPE}", "{{pod}}"),),
         ),
         Panel(
@@ -33,8 +34,8 @@ ROW = Row(
         ),
         Panel(
             title="Frames dropped",
-            description="Env frames per second that nobody will train on. `stale`: older than learner.max_policy_lag; `learner_restart`: "
-            "lost with a learner that died; `malformed`: see the row Wire.",
+            description="Env frames per second that nobody will train on. `stale`: older than learner.max_policy_lag; "
+            "`learner_restart`: lost with a learner that died; `malformed`: see the row Wire.",
             queries=(Query("herd:env_frames_dropped:rate5m{SCOPE}", "{{reason}}"),),
         ),
         Panel(

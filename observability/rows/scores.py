@@ -48,7 +48,8 @@ ROW = Row(
         ),
         Panel(
             title="Loss, by term",
-            description="Of the last update, each with its cost: they add up to total. `value` dwarfing the others: rewards are not shaped.",
+            description="Of the last update, each with its cost: they add up to total. `value` dwarfing the others: rewards are not "
+            "shaped.",
             queries=(Query("avg by (term) (herd_learner_loss{SCOPE})", "{{term}}"),),
             low=None,
         ),

@@ -7,8 +7,8 @@ ROW = Row(
     panels=(
         Panel(
             title="Updates behind the learner",
-            description="Of the oldest weights of each component. Read it from the root to the actors: the first that stays behind is cut off "
-            "from the one before it.",
+            description="Of the oldest weights of each component. Read it from the root to the actors: the first that stays behind "
+            "is cut off from the one before it.",
             queries=(Query("herd:weights_behind_updates:max{SCOPE}", "{{component}}"),),
         ),
         Panel(
@@ -40,22 +40,27 @@ ROW = Row(
         ),
         Panel(
             title="Versions per second",
-            description="Complete versions taken, by parameter server. The root takes what the learner publishes; a replica the newest at each "
-            "question.",
+            description="Complete versions taken, by parameter server. The root takes what the learner publishes; a replica the "
+            "newest at each question.",
             queries=(Query("sum by (pod) (rate(herd_paramserver_versions_total{SCOPE}[$__rate_interval]))", "{{pod}}"),),
         ),
         Panel(
             title="Answers per second",
             description="To actors and replicas. Mostly `not_modified`: they ask more often than there are versions.",
             queries=(
-                Query("sum by (component, answer) (rate(herd_paramserver_answers_total{SCOPE}[$__rate_interval]))", "{{component}}: {{answer}}"),
+                Query(
+                    "sum by (component, answer) (rate(herd_paramserver_answers_total{SCOPE}[$__rate_interval]))",
+                    "{{component}}: {{answer}}",
+                ),
             ),
         ),
         Panel(
             title="Requests per second",
             description="By kind; the learner publishes slices, actors ask for weights and lease an index.",
             queries=(
-                Query("sum by (component, kind) (rate(herd_paramserver_requests_total{SCOPE}[$__rate_interval]))", "{{component}}: {{kind}}"),
+                Query(
+                    "sum by (component, kind) (rate(herd_paramserver_requests_total{SCOPE}[$__rate_interval]))", "{{component}}: {{kind}}"
+                ),
                 Query("sum(rate(herd_paramserver_stale_publishes_total{SCOPE}[$__rate_interval]))", "refused as stale"),
             ),
         ),

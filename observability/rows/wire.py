@@ -42,7 +42,10 @@ ROW = Row(
             description="Understood and not taken. `session`, `sequence`, `credit` and `duplicate` after a restart are ordinary; "
             "`run`, `contract` and `protocol` are a client of another run or release.",
             queries=(
-                Query("sum by (component, reason) (rate(herd_wire_refused_messages_total{SCOPE}[$__rate_interval]))", "{{component}}: {{reason}}"),
+                Query(
+                    "sum by (component, reason) (rate(herd_wire_refused_messages_total{SCOPE}[$__rate_interval]))",
+                    "{{component}}: {{reason}}",
+                ),
             ),
         ),
         Panel(
@@ -57,9 +60,13 @@ ROW = Row(
         ),
         Panel(
             title="Connections cut and bytes unread",
-            description="Connections that a server ended, per second, and bytes that its clients sent and it has not read yet. Both near 0.",
+            description="Connections that a server ended, per second, and bytes that its clients sent and it has not read yet. Both "
+            "near 0.",
             queries=(
-                Query("sum by (component, cause) (rate(herd_wire_connections_cut_total{SCOPE}[$__rate_interval]))", "{{component}} cut: {{cause}}"),
+                Query(
+                    "sum by (component, cause) (rate(herd_wire_connections_cut_total{SCOPE}[$__rate_interval]))",
+                    "{{component}} cut: {{cause}}",
+                ),
                 Query("sum by (pod) (herd_wire_unread_bytes{SCOPE})", "{{pod}} unread bytes"),
             ),
         ),

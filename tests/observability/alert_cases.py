@@ -60,7 +60,9 @@ PROCESSES = (
         changes=no_pods("learner") | no_pods("actor"),
         fires=(of("learner"), of("actor")),
     ),
-    Case(alert="HerdComponentMissing", when="there is no bandit and no replica", changes=no_pods("bandit") | no_pods("paramserver-replica")),
+    Case(
+        alert="HerdComponentMissing", when="there is no bandit and no replica", changes=no_pods("bandit") | no_pods("paramserver-replica")
+    ),
     Case(alert="HerdComponentMissing", when="actors are missing for nine minutes", changes=no_pods("actor"), minutes=9),
     Case(alert="HerdProcessDown", when="a shard does not answer", changes={key("up", SHARDS[1]): stays(0, LONG)}, fires=(on(SHARDS[1]),)),
     Case(alert="HerdProcessDown", when="the bandit does not answer", changes={key("up", BANDIT): stays(0, LONG)}, fires=(on(BANDIT),)),
@@ -129,7 +131,13 @@ PROGRESS = (
         changes=gone("herd_learner_env_frames_total", "learner"),
         fires=(RUN,),
     ),
-    Case(alert="HerdNoProgress", when="there is no learner", changes=no_pods("learner"), without=("herd_learner_env_frames_total",), fires=(RUN,)),
+    Case(
+        alert="HerdNoProgress",
+        when="there is no learner",
+        changes=no_pods("learner"),
+        without=("herd_learner_env_frames_total",),
+        fires=(RUN,),
+    ),
     Case(
         alert="HerdNoProgress",
         when="one shard stands still in the account of another",
@@ -296,7 +304,9 @@ LEARNING = (
     Case(
         alert="HerdFramesDropped",
         when="a restart drops a queue",
-        changes=everywhere("herd_learner_env_frames_dropped_total", "learner", f"{stays(0, 40)} {stays(20000, 20)}", reason="learner_restart"),
+        changes=everywhere(
+            "herd_learner_env_frames_dropped_total", "learner", f"{stays(0, 40)} {stays(20000, 20)}", reason="learner_restart"
+        ),
     ),
 )
 

@@ -24,7 +24,10 @@ QUERY_SECONDS = 30.0
 
 
 def tool(name: str) -> str:
-    """Path of ``prometheus`` or ``promtool``: of this environment, or of the system. Skips the test where there is none, unless TESTS_NEED_PROMETHEUS is set."""
+    """Path of ``prometheus`` or ``promtool``: of this environment, or of the system.
+
+    Skips the test where there is none, unless TESTS_NEED_PROMETHEUS is set.
+    """
     path = shutil.which(name, path=os.pathsep.join((str(Path(sys.prefix) / "bin"), os.environ.get("PATH", ""))))
     if path is None:
         message = f"{name} is not installed: .ci/prometheus puts it into .venv, or install Debian's package prometheus"

@@ -55,7 +55,10 @@ def needed(name: str) -> list[dict[str, Any]]:
     """The alert as it is shipped, and before it the recording rules that it needs: evaluating all for every case takes minutes."""
     rules = [{"alert": name, **alerts()[name]}]
     while missing := {
-        metric for rule in rules for metric in metric_names(rule["expr"]) if metric in recorded() and metric not in {one.get("record") for one in rules}
+        metric
+        for rule in rules
+        for metric in metric_names(rule["expr"])
+        if metric in recorded() and metric not in {one.get("record") for one in rules}
     }:
         rules[:0] = [{"record": metric, "expr": recorded()[metric]} for metric in sorted(missing)]
     order = list(recorded())

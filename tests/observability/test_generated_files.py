@@ -27,7 +27,9 @@ def exported() -> set[str]:
     """Names of series as they are scraped."""
     names: set[str] = set()
     for metric in CATALOGUE:
-        names |= {metric.name + suffix for suffix in ("_bucket", "_sum", "_count")} if isinstance(metric, HistogramMetric) else {metric.name}
+        names |= (
+            {metric.name + suffix for suffix in ("_bucket", "_sum", "_count")} if isinstance(metric, HistogramMetric) else {metric.name}
+        )
     return names
 
 
