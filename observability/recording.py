@@ -150,11 +150,6 @@ PROCESSES = Group(
             "Resident memory of the largest process of a component, bytes.",
         ),
         Rule(
-            "herd:process_resident_memory_bytes:sum",
-            "sum by (RUN, component) (herd_process_resident_memory_bytes{SCOPE})",
-            "Resident memory of all processes of a component, bytes.",
-        ),
-        Rule(
             "herd:process_heartbeat_age_seconds:max",
             "max by (RUN, component) (herd_process_heartbeat_age_seconds{SCOPE})",
             "The longest silence of a main loop, by component, seconds.",

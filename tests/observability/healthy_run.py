@@ -29,8 +29,8 @@ def grows(per_second: float, minutes: float, start: float = 0.0) -> str:
 
 
 def stays(value: float | str, minutes: float) -> str:
-    """A gauge."""
-    return f"{value}x{steps(minutes)}"
+    """A gauge; NaN and Inf by name, which the notation cannot repeat."""
+    return " ".join([value] * (steps(minutes) + 1)) if isinstance(value, str) else f"{value:g}x{steps(minutes)}"
 
 
 def key(name: str, pod: str, **labels: str) -> str:
