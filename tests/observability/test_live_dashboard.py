@@ -108,6 +108,10 @@ def until_all_have_data(prometheus: Server, expressions: set[str]) -> None:
         raise AssertionError("no data for\n" + "\n".join(sorted(missing))) from error
 
 
+def rules_of(prometheus: Server) -> list[dict[str, Any]]:
+    return [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+
+
 def shown(expression: str, release: str) -> str:
     """As Grafana fills in the variables for one release and every task."""
     values = {"$namespace": NAMESPACE, "$release": release, "$task": ".*", "$target": "1000", "$__rate_interval": "1m"}
@@ -137,7 +141,8 @@ def test_every_alert_watches_series_that_a_healthy_run_has(prometheus: Server) -
 
 def test_every_rule_is_evaluated_without_an_error(prometheus: Server) -> None:
     until_all_have_data(prometheus, set(recorded()))
-    rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    until(lambda: all(rule["health"] != "unknown" for rule in rules_of(prometheus)), "every rule was evaluated")
+    rules = rules_of(prometheus)
     assert {rule["name"] for rule in rules} == recorded().keys() | alerts().keys()
     assert {rule["name"]: rule.get("lastError") for rule in rules if rule["health"] != "ok"} == {}
 
