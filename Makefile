@@ -23,8 +23,8 @@ test: lint typecheck imports  ## All checks and tests; about twelve minutes on t
 	$(BIN)/python -m pytest -n 2 -m "not learning and not soak"
 
 lint: $(VENV)/.dev  ## Style: ruff.
-	$(BIN)/ruff check herd services tests benchmarks
-	$(BIN)/ruff format --check herd services tests benchmarks
+	$(BIN)/ruff check herd services observability tests benchmarks
+	$(BIN)/ruff format --check herd services observability tests benchmarks
 
 typecheck: $(VENV)/.dev  ## Types: mypy, strict.
 	$(BIN)/mypy
@@ -38,9 +38,10 @@ bench: $(VENV)/.installed  ## Measure this machine: every stage alone and all to
 doctor: $(VENV)/.installed  ## What this machine has and lacks.
 	$(BIN)/herd doctor
 
-docs: $(VENV)/.dev  ## Write the generated reference pages again.
+docs: $(VENV)/.dev  ## Write the generated reference pages, dashboard and rules again.
 	$(BIN)/python -m herd.config.reference > docs/configuration.md
 	$(BIN)/python -m herd.telemetry.reference > docs/metrics.md
+	$(BIN)/python -m observability
 
 # The stamps are newer than what they were made from, so a changed pyproject.toml installs again.
 $(VENV)/bin/python:

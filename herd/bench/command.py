@@ -121,7 +121,8 @@ def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
 def _parser() -> Parser:
     parser = Parser(
         prog="herd bench",
-        usage="%(prog)s [options] FILE [--section.key value ...]\n       %(prog)s learner | fan-in | fan-out [options] [FILE] [--section.key value ...]",
+        usage="%(prog)s [options] FILE [--section.key value ...]\n"
+        "       %(prog)s learner | fan-in | fan-out [options] [FILE] [--section.key value ...]",
         description="Measures each stage of a run alone and the whole system, on this machine, with nothing else running. "
         "learner: at its limit, phase by phase; fan-in and fan-out: thousands of simulated actors against one learner's ingest, "
         "and against a tree of parameter servers. Each has its --help.",

@@ -257,6 +257,12 @@ LEARNER_ENV_FRAMES = CounterMetric(
     unit="env_frames",
     services=("learner",),
 )
+RUN_ENV_FRAMES = GaugeMetric(
+    name="herd_learner_run_env_frames",
+    help="Env frames trained on by all shards since the run began; a restart goes back to the checkpoint's.",
+    unit="env_frames",
+    services=("learner",),
+)
 LEARNER_FRAMES_PER_SECOND = GaugeMetric(
     name="herd_learner_env_frames_per_second",
     help="Env frames trained on per second over the last log interval.",
@@ -351,6 +357,12 @@ POLICY_LAG = HistogramMetric(
 LEARNER_UPDATES = CounterMetric(
     name="herd_learner_updates_total",
     help="Optimizer steps since this process started.",
+    unit="updates",
+    services=("learner",),
+)
+UPDATES_SKIPPED = CounterMetric(
+    name="herd_learner_updates_skipped_total",
+    help="Updates that changed no parameter, since their gradient was not finite; every shard counts each.",
     unit="updates",
     services=("learner",),
 )

@@ -47,6 +47,7 @@ class Meters:
         self._telemetry.read(names.BANDIT_CLIENTS, lambda: float(len(window)))
         self._telemetry.read(names.BANDIT_SNAPSHOT_AGE, snapshot_age_seconds)
         for bandit in bandits:
+            self._telemetry.histogram(names.BANDIT_TEMPERATURE, agent=str(bandit.agent), task=bandit.task)
             for tile in range(bandit.ensemble.tiling.num_tiles):
                 labels = {"agent": str(bandit.agent), "task": bandit.task, "tile": str(tile)}
                 self._telemetry.read(names.BANDIT_TILE_VALUE, partial(_value, bandit, tile), **labels)

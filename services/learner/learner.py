@@ -132,6 +132,8 @@ class Learner:
             statistics=self._statistics,
             online_unrolls=self._num_online,
         )
+        self._meters.run_env_frames(self._env_frames)
+        self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
         self._files = RunFiles(self._run_dir, self._meters.write_failed)
         self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
         self._slice = self._own_slice()
@@ -190,6 +192,7 @@ class Learner:
             if turn.is_ready:
                 first_batch_at = first_batch_at or now
                 self._env_frames += turn.num_frames
+                self._meters.run_env_frames(self._env_frames)
                 self._step(unrolls, agreed, may_publish=turn.may_publish)
                 unrolls = []
             now = time.monotonic()

@@ -48,10 +48,12 @@ class Meters:
         self._online_unrolls = online_unrolls
         counter, gauge = telemetry.counter, telemetry.gauge
         self._env_frames = counter(names.LEARNER_ENV_FRAMES)
+        self._run_env_frames = gauge(names.RUN_ENV_FRAMES)
         self._received = counter(names.UNROLLS_RECEIVED)
         self._consumed = counter(names.UNROLLS_CONSUMED)
         self._lag = telemetry.histogram(names.POLICY_LAG)
         self._updates = counter(names.LEARNER_UPDATES)
+        self._skipped = counter(names.UPDATES_SKIPPED)
         self._phases = {phase: counter(names.UPDATE_PHASE, phase=phase) for phase in names.PHASES}
         self._starved = counter(names.LEARNER_STARVED)
         costs = _loss_costs(algorithm)
@@ -79,6 +81,14 @@ class Meters:
         self._replayed = counter(names.UNROLLS_REPLAYED)
         self._trained = counter(names.UNROLLS_TRAINED)
         self._replay_unrolls = gauge(names.REPLAY_UNROLLS)
+        self._checkpoints = counter(names.CHECKPOINTS_WRITTEN)
+        self._checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
+        self._checkpoint_updates = gauge(names.CHECKPOINT_UPDATES)
+        for metric in (names.MALFORMED_MESSAGES, names.REFUSED_MESSAGES, names.UNROLLS_DROPPED):
+            counter(metric, reason="other")  # all reasons stand at 0 before the first, so that the first is seen
+        counter(names.WRITE_FAILURES, file=names.FILES[0])
+        counter(names.BYTES_IN, stream="unrolls")
+        counter(names.BYTES_OUT, stream="unrolls")
 
     def watch_credit(self, credit: CreditPool) -> None:
         """Export the credit pool's state."""
@@ -167,9 +177,14 @@ class Meters:
         for phase, seconds in phase_seconds.items():
             self._phases[phase].inc(seconds)
 
+    def run_env_frames(self, number: int) -> None:
+        """Env frames of the whole run, all shards and restarts included."""
+        self._run_env_frames.set(number)
+
     def updated(self, update: UpdateStatistics, learning_rate: float, **phase_seconds: float) -> None:
         """One update ended."""
         self._updates.inc()
+        self._skipped.inc(not update.is_finite)
         self._trained.inc(self._online_unrolls)
         for phase, seconds in phase_seconds.items():
             self._phases[phase].inc(seconds)
@@ -192,12 +207,16 @@ class Meters:
 
     def checkpoint_written(self, learner_updates: int) -> None:
         """A checkpoint is complete on disk."""
-        self._telemetry.counter(names.CHECKPOINTS_WRITTEN).inc()
-        self._telemetry.gauge(names.CHECKPOINT_UPDATES).set(learner_updates)
+        self._checkpoints.inc()
+        self._checkpoint_updates.set(learner_updates)
+
+    def checkpoint_restored(self, learner_updates: int) -> None:
+        """The run goes on from this one."""
+        self._checkpoint_updates.set(learner_updates)
 
     def checkpoint_failed(self) -> None:
         """A checkpoint could not be written."""
-        self._telemetry.counter(names.CHECKPOINT_FAILURES).inc()
+        self._checkpoint_failures.inc()
 
     def write_failed(self, file: str) -> None:
         """A file of the run directory could not be written."""

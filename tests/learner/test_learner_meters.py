@@ -55,3 +55,32 @@ def test_files_that_could_not_be_written_are_counted(telemetry: Telemetry, meter
         meters.write_failed(file)
     counted = exported(telemetry, names.WRITE_FAILURES.name)
     assert counted == {'{file="metrics.jsonl"}': 2.0, '{file="report.json"}': 1.0, '{file="lineage.json"}': 0.0}
+
+
+def test_what_alerts_watch_stands_at_0_before_it_happens(telemetry: Telemetry, meters: Meters) -> None:
+    for metric in (
+        names.UPDATES_SKIPPED,
+        names.CHECKPOINTS_WRITTEN,
+        names.CHECKPOINT_FAILURES,
+        names.WRITE_FAILURES,
+        names.MALFORMED_MESSAGES,
+        names.REFUSED_MESSAGES,
+        names.UNROLLS_DROPPED,
+    ):
+        assert list(exported(telemetry, metric.name).values()) == [0.0] * max(1, len(metric.values)), metric.name
+
+
+def test_a_skipped_update_is_counted(telemetry: Telemetry, meters: Meters) -> None:
+    losses = Losses(total=float("nan"), policy=0.0, value=0.0, entropy=0.0, mean_rho=1.0)
+    for is_finite in (True, False, False):
+        meters.updated(UpdateStatistics(losses, gradient_norm=1.0, is_finite=is_finite), 1e-3)
+    assert exported(telemetry, names.UPDATES_SKIPPED.name) == {"": 2.0}
+    assert exported(telemetry, names.LEARNER_UPDATES.name) == {"": 3.0}
+
+
+def test_the_newest_checkpoint_is_the_restored_one_until_another_is_written(telemetry: Telemetry, meters: Meters) -> None:
+    meters.checkpoint_restored(70)
+    assert exported(telemetry, names.CHECKPOINT_UPDATES.name) == {"": 70.0}
+    meters.checkpoint_written(90)
+    assert exported(telemetry, names.CHECKPOINT_UPDATES.name) == {"": 90.0}
+    assert exported(telemetry, names.CHECKPOINTS_WRITTEN.name) == {"": 1.0}

@@ -1,0 +1,14 @@
+"""Every alert, by what it is about."""
+
+from observability.alerts import bandit, disk, learning, processes, progress, weights, wire
+from observability.rules import Group
+
+GROUPS = (
+    Group("herd-processes-alerts", processes.ALERTS),
+    Group("herd-progress-alerts", progress.ALERTS),
+    Group("herd-weights-alerts", weights.ALERTS),
+    Group("herd-learning-alerts", learning.ALERTS),
+    Group("herd-wire-alerts", wire.ALERTS),
+    Group("herd-disk-alerts", disk.ALERTS),
+    Group("herd-bandit-alerts", bandit.ALERTS),
+)

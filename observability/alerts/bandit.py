@@ -1,0 +1,34 @@
+"""Whether games get their temperatures. Runs without a bandit have none of these series, and none of these alerts."""
+
+from observability.rules import Alert
+
+ALERTS = (
+    Alert(
+        name="HerdBanditSilent",
+        # Where games end and nobody asks; or where a bandit is scraped that exports nothing of the kind.
+        expression="""
+            (
+              sum by (RUN) (rate(herd_bandit_requests_total{SCOPE}[10m])) == 0
+              and on (RUN) sum by (RUN) (rate(herd_actor_episodes_total{SCOPE}[10m])) > 0
+            )
+            or
+            (group by (RUN) (up{SCOPE, component="bandit"}) unless on (RUN) sum by (RUN) (rate(herd_bandit_requests_total{SCOPE}[10m])))
+            """,
+        lasting="5m",  # with the window: a quarter of an hour
+        severity="warning",
+        summary="Nobody asks the bandit of {{ $labels.release }} for temperatures.",
+        description="Games go on under their last temperatures: the bandit is away, or actors cannot reach it.",
+    ),
+    Alert(
+        name="HerdTemperaturesReused",
+        expression="""
+            sum by (RUN) (rate(herd_bandit_reused_temperatures_total{SCOPE}[10m]))
+              / sum by (RUN) (rate(herd_bandit_reports_total{SCOPE, outcome="accepted"}[10m]))
+            > 0.2
+            """,
+        lasting="15m",  # a restart of the bandit costs every environment one game
+        severity="warning",
+        summary="{{ $value | humanizePercentage }} of the games of {{ $labels.release }} are played under an old temperature.",
+        description="The bandit's answers come later than actor.bandit_timeout_seconds: its processor is busy, or the network is slow.",
+    ),
+)

@@ -1,0 +1,39 @@
+"""What should be on disk and is not."""
+
+from observability.rules import Alert
+
+ALERTS = (
+    Alert(
+        name="HerdCheckpointFailing",
+        # Shard 0 writes; the others' counters stay at 0.
+        expression="sum by (RUN) (increase(herd_learner_checkpoint_failures_total{SCOPE}[30m])) > 0",
+        lasting="0m",  # the next try is an interval away
+        severity="critical",
+        summary="The learner of {{ $labels.release }} cannot write checkpoints.",
+        description="The checkpoint before stays and the run goes on; a restart now would lose what came since. Most often the "
+        "volume is full.",
+    ),
+    Alert(
+        name="HerdCheckpointOverdue",
+        expression="""
+            sum by (RUN) (increase(herd_learner_checkpoints_written_total{SCOPE}[1h])) == 0
+            and on (RUN) herd:learner_updates:rate5m{SCOPE} > 0
+            """,
+        lasting="30m",  # six of the intervals that learner.checkpoint_interval_seconds has by default
+        severity="warning",
+        summary="{{ $labels.release }} has written no checkpoint for an hour.",
+        description="The learner trains, and a restart would lose an hour or more.",
+    ),
+    Alert(
+        name="HerdRunFilesFailing",
+        expression="""
+            sum by (RUN, component, file) (
+              increase(herd_learner_write_failures_total{SCOPE}[15m]) or increase(herd_bandit_file_failures_total{SCOPE}[15m])
+            ) > 0
+            """,
+        lasting="0m",  # every failure is final for what it should have written
+        severity="warning",
+        summary="{{ $labels.component }} of {{ $labels.release }} cannot write {{ $labels.file }}.",
+        description="The run goes on without. The volume is full, read-only or failing, and the next checkpoint will fail too.",
+    ),
+)

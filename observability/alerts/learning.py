@@ -1,0 +1,34 @@
+"""Whether updates change the parameters for the better. Scores are for researchers to judge; this is what no run should show."""
+
+from observability.rules import Alert
+
+ALERTS = (
+    Alert(
+        name="HerdLossNotFinite",
+        # Every shard counts every skipped update. 2.5: increase() extrapolates, and three are meant. NaN is not equal to itself.
+        expression="""
+            max by (RUN) (increase(herd_learner_updates_skipped_total{SCOPE}[15m])) > 2.5
+            or
+            count by (RUN) (
+              herd_learner_loss{SCOPE, term="total"} != herd_learner_loss{SCOPE, term="total"}
+              or abs(herd_learner_loss{SCOPE, term="total"}) == Inf
+            )
+            """,
+        lasting="1m",  # one skipped update that a scrape happened to meet is over by the next
+        severity="critical",
+        summary="Losses of {{ $labels.release }} are not finite.",
+        description="Updates are skipped, so the parameters are as they were; the run learns nothing from them.",
+    ),
+    Alert(
+        name="HerdFramesDropped",
+        expression="""
+            sum by (RUN, reason) (rate(herd_learner_env_frames_dropped_total{SCOPE}[10m]))
+              / on (RUN) group_left () sum by (RUN) (rate(herd_learner_env_frames_generated_total{SCOPE}[10m]))
+            > 0.05
+            """,
+        lasting="10m",  # a restart drops what was in flight, once
+        severity="warning",
+        summary="{{ $labels.release }} drops {{ $value | humanizePercentage }} of its frames as {{ $labels.reason }}.",
+        description="Actors play them and nobody trains on them.",
+    ),
+)

@@ -1,0 +1,84 @@
+"""Processes that are missing, down, hanging, dying or growing.
+
+``up`` is Prometheus' own: 1 where a scrape succeeded, 0 where it failed, and no series where nobody told it to scrape. The three are
+three alerts, because they are mended in three places.
+"""
+
+from observability.rules import Alert
+
+ALERTS = (
+    Alert(
+        name="HerdNothingScraped",
+        # absent() takes its labels from the matchers: in the chart's rules they name the release.
+        expression='absent(up{SCOPE, component="learner"})',
+        lasting="10m",  # a pull of a large image on a new node
+        severity="warning",
+        summary="Prometheus scrapes no learner{{ with $labels.release }} of {{ . }}{{ end }}.",
+        description="No target carries component=learner and a release. Either no run is installed, or the PodMonitor is not "
+        "selected by this Prometheus, or its relabelling is missing; every other alert is silent then.",
+    ),
+    Alert(
+        name="HerdComponentMissing",
+        expression="""
+            label_replace(herd:processes:sum{SCOPE} unless on (RUN) up{SCOPE, component="learner"}, "component", "learner", "", "")
+            or
+            label_replace(herd:processes:sum{SCOPE} unless on (RUN) up{SCOPE, component="paramserver"}, "component", "paramserver", "", "")
+            or
+            label_replace(herd:processes:sum{SCOPE} unless on (RUN) up{SCOPE, component="actor"}, "component", "actor", "", "")
+            """,
+        lasting="10m",  # as above
+        severity="critical",
+        summary="{{ $labels.release }} has no {{ $labels.component }}.",
+        description="Other processes of {{ $labels.namespace }}/{{ $labels.release }} are scraped and no pod of {{ $labels.component "
+        "}} is: it was scaled to zero, cannot be scheduled, or is not scraped.",
+    ),
+    Alert(
+        name="HerdProcessDown",
+        expression='up{SCOPE, component=~"learner|paramserver|paramserver-replica|bandit"} == 0',
+        lasting="5m",  # twice what a pod with torch needs to start
+        severity="critical",
+        summary="{{ $labels.pod }} of {{ $labels.release }} does not answer.",
+        description="The {{ $labels.component }} {{ $labels.pod }} has not answered a scrape for five minutes: it is dead, does not "
+        "become ready, or is cut off from Prometheus.",
+    ),
+    Alert(
+        name="HerdActorsDown",
+        expression='1 - herd:processes_up:sum{SCOPE, component="actor"} / herd:processes:count{SCOPE, component="actor"} > 0.2',
+        lasting="10m",  # a wave of reclaimed spot machines is over sooner
+        severity="warning",
+        summary="{{ $value | humanizePercentage }} of the actors of {{ $labels.release }} do not answer.",
+        description="Actors may come and go; more than one in five for ten minutes is more than that.",
+    ),
+    Alert(
+        name="HerdCrashLoop",
+        # Processor time begins anew with the process. Who dies before its first scrape shows as `up` going to and fro instead.
+        expression="""
+            count by (RUN, component) (
+              resets(herd_process_cpu_seconds_total{SCOPE}[15m]) >= 3 or changes(up{SCOPE, ANY_COMPONENT}[15m]) >= 6
+            )
+            """,
+        lasting="0m",  # three times is enough
+        severity="critical",
+        summary="{{ $value }} {{ $labels.component }} processes of {{ $labels.release }} die again and again.",
+        description="Each of them restarted three times or more within fifteen minutes. Look at the logs of the container before the "
+        "present one; its last line says why.",
+    ),
+    Alert(
+        name="HerdProcessHangs",
+        expression="count by (RUN, component) (herd_process_heartbeat_age_seconds{SCOPE} > 60)",
+        lasting="1m",  # the liveness probe should have ended it by then
+        severity="critical",
+        summary="{{ $value }} {{ $labels.component }} processes of {{ $labels.release }} hang.",
+        description="Their main loop has not come round for more than a minute, and they still answer scrapes: /healthz fails, and a "
+        "liveness probe should restart them.",
+    ),
+    Alert(
+        name="HerdMemoryGrows",
+        # Of the largest process of each component, so that thousands of actors cost one series.
+        expression="herd:process_resident_memory_bytes:max{SCOPE} / (herd:process_resident_memory_bytes:max{SCOPE} offset 6h) > 1.5",
+        lasting="1h",  # six hours after the start even replay is full
+        severity="warning",
+        summary="{{ $labels.component }} of {{ $labels.release }} needs {{ $value | humanize }} times the memory of six hours ago.",
+        description="Resident memory of every process is flat after its first minutes; a learner's rises until replay is full.",
+    ),
+)

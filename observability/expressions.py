@@ -1,0 +1,33 @@
+"""The abbreviations that expressions are written with.
+
+``SCOPE`` says which runs an expression is about. A rule watches every run that its Prometheus scrapes, a panel the run that was
+chosen above it. ``RUN`` are the labels that name a run, as in ``sum by (RUN)``; ``ANY_COMPONENT`` keeps ``up`` to our processes.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+ALL_RUNS = 'release!=""'
+"""Every run. The chart puts its own namespace and release here, so that two releases do not record the same series twice."""
+CHOSEN_RUN = 'namespace="$namespace", release="$release"'
+"""The run that the dashboard's variables name."""
+COMPONENTS = ("actor", "learner", "paramserver", "paramserver-replica", "bandit")
+"""Values of the label ``component``."""
+ANY_COMPONENT = f'component=~"{"|".join(COMPONENTS)}"'
+
+
+def in_rules(expression: str) -> str:
+    """``expression`` for a rule file."""
+    return _filled(expression, ALL_RUNS)
+
+
+def in_panels(expression: str) -> str:
+    """``expression`` for the dashboard."""
+    return _filled(expression, CHOSEN_RUN)
+
+
+def _filled(expression: str, scope: str) -> str:
+    words = {"SCOPE": scope, "RUN": "namespace, release", "ANY_COMPONENT": ANY_COMPONENT}
+    return re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[0]], textwrap.dedent(expression).strip())

@@ -1,0 +1,69 @@
+"""What a panel of the dashboard is, before it is put into Grafana's words (``grafana.py``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Unit = Literal["short", "percentunit", "s", "bytes", "Bps", "none", "dtdurations"]
+"""Grafana's names. short: a number, with k and M; percentunit: 0..1 shown as 0..100 %; Bps: bytes per second."""
+Kind = Literal["lines", "figure", "bars"]
+"""Over time; the newest value, big; the newest values side by side."""
+Colour = Literal["green", "yellow", "orange", "red", "blue"]
+Step = tuple[float, Colour]
+"""From this value on, this colour."""
+
+FULL_WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A line, or several: one for each series that comes back."""
+
+    expression: str
+    legend: str
+    """``{{pod}}`` stands for the value of that label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One panel; widths and heights in Grafana's grid of 24 columns."""
+
+    title: str
+    description: str
+    """What is normal, and what another picture means."""
+    queries: tuple[Query, ...]
+    kind: Kind = "lines"
+    unit: Unit = "short"
+    decimals: int | None = None
+    low: float | None = 0.0
+    """Where the y axis begins; None leaves it to the data."""
+    high: float | None = None
+    base: Colour = "green"
+    steps: tuple[Step, ...] = ()
+    """Colours of a figure or a bar by value; dashed lines over time."""
+    stacked: bool = False
+    width: int = 6
+    height: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A line of panels about one stage."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def share(title: str, description: str, *queries: Query, steps: tuple[Step, ...] = (), stacked: bool = False, width: int = 6) -> Panel:
+    """Shares of time or of a whole, from 0 to 100 %."""
+    return Panel(
+        title=title,
+        description=description,
+        queries=queries,
+        unit="percentunit",
+        high=1.0,
+        steps=steps,
+        stacked=stacked,
+        width=width,
+    )

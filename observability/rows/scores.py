@@ -1,0 +1,75 @@
+"""What it is all for: returns, and the numbers of the update that researchers look at."""
+
+from observability.panels import Panel, Query, Row
+
+ROW = Row(
+    title="Scores",
+    panels=(
+        Panel(
+            title="Return",
+            description="Mean raw return of the last 100 games, by task. Several shards: the mean of theirs.",
+            queries=(Query('herd:episode_return:mean_100{SCOPE, task=~"$task"}', "{{task}}"),),
+            low=None,
+            width=12,
+            height=9,
+        ),
+        Panel(
+            title="Return now",
+            description="The same, newest value.",
+            queries=(Query('sort_desc(herd:episode_return:mean_100{SCOPE, task=~"$task"})', "{{task}}"),),
+            kind="bars",
+            low=None,
+            base="blue",
+            decimals=2,
+            width=6,
+            height=9,
+        ),
+        Panel(
+            title="Length of games",
+            description="Mean agent steps of the last 100 games, by task. At its limit: games end by the clock, not by their rules.",
+            queries=(Query('herd:episode_length:mean_100{SCOPE, task=~"$task"}', "{{task}}"),),
+            height=9,
+        ),
+        Panel(
+            title="Games finished per second",
+            description="By task. One at 0 while its frames go on: its games do not end.",
+            queries=(Query('herd:episodes:rate5m{SCOPE, task=~"$task"}', "{{task}}"),),
+        ),
+        Panel(
+            title="Frames per second, by task",
+            description="Trained on for the first time.",
+            queries=(Query('herd:task_env_frames:rate5m{SCOPE, task=~"$task"}', "{{task}}"),),
+            stacked=True,
+        ),
+        Panel(
+            title="Entropy",
+            description="Of the trained policy, nats. log(number of actions): nothing learned yet; 0: the policy has collapsed.",
+            queries=(Query("avg(herd_learner_policy_entropy{SCOPE})", "entropy"),),
+        ),
+        Panel(
+            title="Loss, by term",
+            description="Of the last update, each with its cost: they add up to total. `value` dwarfing the others: rewards are not "
+            "shaped.",
+            queries=(Query("avg by (term) (herd_learner_loss{SCOPE})", "{{term}}"),),
+            low=None,
+        ),
+        Panel(
+            title="Gradient norm",
+            description="Global norm of the last gradient before clipping.",
+            queries=(Query("max(herd_learner_gradient_norm{SCOPE})", "norm"),),
+            width=8,
+        ),
+        Panel(
+            title="Importance ratio",
+            description="Mean of the last update before clipping. Far from 1: far off-policy.",
+            queries=(Query("avg(herd_learner_mean_rho{SCOPE})", "mean rho"),),
+            width=8,
+        ),
+        Panel(
+            title="Learning rate",
+            description="Of the last update.",
+            queries=(Query("max(herd_learner_learning_rate{SCOPE})", "learning rate"),),
+            width=8,
+        ),
+    ),
+)

@@ -1,0 +1,63 @@
+"""The generated files, as whoever reads them sees them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FILES = ROOT / "helm" / "herd" / "files"
+DASHBOARD = FILES / "herd-dashboard.json"
+RECORDING_RULES = FILES / "recording-rules.yaml"
+ALERT_RULES = FILES / "alert-rules.yaml"
+
+
+class Target(NamedTuple):
+    """One query of one panel."""
+
+    row: str
+    panel: str
+    expression: str
+
+
+def _rules(path: Path) -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+
+
+@cache
+def dashboard() -> dict[str, Any]:
+    """As Grafana imports it."""
+    loaded: dict[str, Any] = json.loads(DASHBOARD.read_text())
+    return loaded
+
+
+@cache
+def recorded() -> dict[str, str]:
+    """Expression of each recording rule, by the name it records."""
+    return {rule["record"]: rule["expr"] for rule in _rules(RECORDING_RULES)}
+
+
+@cache
+def alerts() -> dict[str, dict[str, Any]]:
+    """Each alert, by name."""
+    return {rule.pop("alert"): rule for rule in _rules(ALERT_RULES)}
+
+
+def panels() -> list[tuple[str, dict[str, Any]]]:
+    """Every panel but the rows themselves, with the title of its row."""
+    found, row = [], ""
+    for panel in dashboard()["panels"]:
+        if panel["type"] == "row":
+            row = panel["title"]
+        else:
+            found.append((row, panel))
+    return found
+
+
+def targets() -> list[Target]:
+    """Every query of every panel."""
+    return [Target(row, panel["title"], target["expr"]) for row, panel in panels() for target in panel["targets"]]

@@ -1,0 +1,101 @@
+"""Series of a healthy run, in promtool's notation; cases change some of them."""
+
+from __future__ import annotations
+
+STEP_SECONDS = 30
+"""Between samples, and between evaluations."""
+RUN = {"namespace": "lab", "release": "pong"}
+SHARDS = ("pong-learner-0", "pong-learner-1")
+ACTORS = tuple(f"pong-actor-{number}" for number in range(10))
+ROOT, REPLICA, BANDIT = "pong-paramserver-0", "pong-paramserver-replica-0", "pong-bandit-0"
+PODS = {
+    **dict.fromkeys(SHARDS, "learner"),
+    **dict.fromkeys(ACTORS, "actor"),
+    ROOT: "paramserver",
+    REPLICA: "paramserver-replica",
+    BANDIT: "bandit",
+}
+Series = dict[str, str]
+
+
+def steps(minutes: float) -> int:
+    """How many samples come after the first."""
+    return int(minutes * 60) // STEP_SECONDS
+
+
+def grows(per_second: float, minutes: float, start: float = 0.0) -> str:
+    """A counter."""
+    return f"{start:g}+{per_second * STEP_SECONDS:g}x{steps(minutes)}"
+
+
+def stays(value: float | str, minutes: float) -> str:
+    """A gauge; NaN and Inf by name, which the notation cannot repeat."""
+    return " ".join([value] * (steps(minutes) + 1)) if isinstance(value, str) else f"{value:g}x{steps(minutes)}"
+
+
+def key(name: str, pod: str, **labels: str) -> str:
+    """A series of this pod, with the labels that its target gives it."""
+    pairs = {**RUN, "component": PODS[pod], "pod": pod, **labels}
+    return f"{name}{{{', '.join(f'{label}={value!r}' for label, value in pairs.items())}}}".replace("'", '"')
+
+
+def everywhere(name: str, component: str, values: str, **labels: str) -> Series:
+    """The same of every pod of a component."""
+    return {key(name, pod, **labels): values for pod, its in PODS.items() if its == component}
+
+
+def gone(name: str, component: str) -> dict[str, None]:
+    """Without this series of any pod of a component."""
+    return dict.fromkeys(everywhere(name, component, ""))
+
+
+def healthy_run(minutes: float) -> Series:
+    """Two shards at 1,000 env frames per second each; ten actors; root, replica and bandit."""
+    series: Series = {}
+
+    def counts(name: str, component: str, per_second: float, **labels: str) -> None:
+        series.update(everywhere(name, component, grows(per_second, minutes), **labels))
+
+    def shows(name: str, component: str, value: float, **labels: str) -> None:
+        series.update(everywhere(name, component, stays(value, minutes), **labels))
+
+    for component in dict.fromkeys(PODS.values()):
+        shows("up", component, 1)
+        counts("herd_process_cpu_seconds_total", component, 0.9)
+        shows("herd_process_heartbeat_age_seconds", component, 0.2)
+        shows("herd_process_resident_memory_bytes", component, 5e8)
+        counts("herd_wire_malformed_messages_total", component, 0, reason="digest")
+    for component in ("learner", "paramserver", "paramserver-replica", "actor"):
+        shows("herd_weights_age_seconds", component, 3)
+        shows("herd_weights_updates", component, 1000)
+    for component in ("learner", "paramserver", "paramserver-replica", "bandit"):
+        counts("herd_wire_connections_cut_total", component, 0, cause="crowd")
+        counts("herd_wire_authentication_failures_total", component, 0, reason="unknown_key")
+        counts("herd_wire_authentication_failures_total", component, 0.1, reason="incomplete")  # a TCP probe
+    counts("herd_wire_refused_messages_total", "learner", 0, reason="contract")
+    counts("herd_wire_refused_messages_total", "learner", 0.5, reason="duplicate")
+    counts("herd_actor_env_frames_total", "actor", 200)
+    counts("herd_actor_episodes_total", "actor", 0.1)
+    counts("herd_actor_unrolls_sent_total", "actor", 2.5)
+    counts("herd_actor_unrolls_resent_total", "actor", 0)
+    counts("herd_actor_blocked_seconds_total", "actor", 0.1)
+    counts("herd_learner_env_frames_total", "learner", 1000)
+    counts("herd_learner_env_frames_generated_total", "learner", 1000)
+    counts("herd_learner_env_frames_dropped_total", "learner", 10, reason="stale")
+    counts("herd_learner_updates_total", "learner", 2)
+    counts("herd_learner_updates_skipped_total", "learner", 0)
+    counts("herd_learner_starved_seconds_total", "learner", 0.2)
+    shows("herd_learner_loss", "learner", 1.5, term="total")
+    counts("herd_learner_policy_lag_updates_bucket", "learner", 9, le="2")
+    counts("herd_learner_policy_lag_updates_bucket", "learner", 10, le="4")
+    counts("herd_learner_policy_lag_updates_bucket", "learner", 10, le="64")
+    counts("herd_learner_policy_lag_updates_bucket", "learner", 10, le="+Inf")
+    counts("herd_learner_checkpoints_written_total", "learner", 1 / 300)
+    counts("herd_learner_checkpoint_failures_total", "learner", 0)
+    counts("herd_learner_write_failures_total", "learner", 0, file="metrics.jsonl")
+    shows("herd_paramserver_upstream_silence_seconds", "paramserver-replica", 0.01)
+    counts("herd_bandit_requests_total", "bandit", 1, outcome="new")
+    counts("herd_bandit_reports_total", "bandit", 1, outcome="accepted")
+    counts("herd_bandit_reused_temperatures_total", "bandit", 0.01)
+    counts("herd_bandit_file_failures_total", "bandit", 0, file="state.json")
+    return series

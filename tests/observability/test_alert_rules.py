@@ -1,0 +1,134 @@
+"""Every alert, against series that should make it fire and against series that should not; promtool evaluates."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.observability.alert_cases import CASES, Case
+from tests.observability.generated import ALERT_RULES, RECORDING_RULES, ROOT, alerts, recorded
+from tests.observability.healthy_run import RUN, STEP_SECONDS, healthy_run
+from tests.observability.prometheus_server import tool
+from tests.observability.promql import metric_names
+
+SEVERITIES = {"critical", "warning", "info"}
+OPTIONAL_LABELS = {"release"}
+"""Used under `with`: a shared Prometheus that scrapes no learner knows no release."""
+
+
+def promtool_test(case: Case) -> dict[str, Any]:
+    """A case in promtool's words: what of ALERTS fires at its end."""
+    series = {**healthy_run(case.minutes), **case.changes}
+    read = {"up"} | {metric for rule in needed(case.alert) for metric in metric_names(rule["expr"])}
+    severity = alerts()[case.alert]["labels"]["severity"]
+    return {
+        "name": f"{case.alert}: {case.when}",
+        "interval": f"{STEP_SECONDS}s",
+        "input_series": [
+            {"series": name, "values": values}
+            for name, values in series.items()
+            if values is not None and name.partition("{")[0] in read - set(case.without)
+        ],
+        "promql_expr_test": [
+            {
+                "expr": f'ALERTS{{alertname="{case.alert}", alertstate="firing"}}',
+                "eval_time": f"{case.minutes:g}m",
+                "exp_samples": [
+                    {"labels": selector({"alertname": case.alert, "alertstate": "firing", "severity": severity, **labels}), "value": 1}
+                    for labels in case.fires
+                ],
+            }
+        ],
+    }
+
+
+def selector(labels: dict[str, str]) -> str:
+    return "ALERTS{" + ", ".join(f'{label}="{value}"' for label, value in labels.items()) + "}"
+
+
+def needed(name: str) -> list[dict[str, Any]]:
+    """The alert as it is shipped, and before it the recording rules that it needs: evaluating all for every case takes minutes."""
+    rules = [{"alert": name, **alerts()[name]}]
+    while missing := {
+        metric
+        for rule in rules
+        for metric in metric_names(rule["expr"])
+        if metric in recorded() and metric not in {one.get("record") for one in rules}
+    }:
+        rules[:0] = [{"record": metric, "expr": recorded()[metric]} for metric in sorted(missing)]
+    order = list(recorded())
+    return sorted(rules, key=lambda rule: order.index(rule["record"]) if "record" in rule else len(order))
+
+
+def write_test(folder: Path, name: str, rule_files: list[Path], tests: list[dict[str, Any]]) -> Path:
+    path = folder / f"{name}-test.yaml"
+    rules = [str(rule_file) for rule_file in rule_files]
+    path.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": f"{STEP_SECONDS}s", "tests": tests}))
+    return path
+
+
+def write_cases(folder: Path, name: str, cases: list[Case]) -> Path:
+    rules = folder / f"{name}-rules.yaml"
+    rules.write_text(yaml.safe_dump({"groups": [{"name": name, "rules": needed(name)}]}))
+    return write_test(folder, name, [rules], [promtool_test(case) for case in cases])
+
+
+def run_promtool(*tests: Path) -> str:
+    """What it found wrong; empty where all is as expected."""
+    done = subprocess.run([tool("promtool"), "test", "rules", *tests], capture_output=True, text=True, timeout=100, check=False)
+    found = [line for line in (done.stdout + done.stderr).splitlines() if line.strip() not in {"", "SUCCESS"}]
+    return "" if done.returncode == 0 else "\n".join(line for line in found if not line.startswith("Unit Testing"))
+
+
+def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+    assert run_promtool(*(write_cases(tmp_path, name, [case for case in CASES if case.alert == name]) for name in alerts())) == ""
+
+
+def test_the_cases_can_fail(tmp_path: Path) -> None:
+    for expected in (True, False):
+        case = next(case for case in CASES if bool(case.fires) is expected and case.alert == "HerdNoProgress")
+        wrong = Case(alert=case.alert, when=case.when, changes=case.changes, fires=() if expected else (RUN,))
+        assert "FAILED" in run_promtool(write_cases(tmp_path, case.alert, [wrong]))
+
+
+def test_a_healthy_run_fires_nothing(tmp_path: Path) -> None:
+    quiet = promtool_test(Case(alert="HerdNoProgress", when="never", changes={}, minutes=90))
+    quiet["input_series"] = [{"series": name, "values": values} for name, values in healthy_run(90).items()]
+    quiet["promql_expr_test"] = [{"expr": 'ALERTS{alertstate="firing"}', "eval_time": "90m", "exp_samples": []}]
+    assert run_promtool(write_test(tmp_path, "healthy", [RECORDING_RULES, ALERT_RULES], [quiet])) == ""
+
+
+@pytest.mark.parametrize("name", sorted(alerts()))
+def test_every_alert_has_a_case_that_fires_and_one_that_does_not(name: str) -> None:
+    assert {bool(case.fires) for case in CASES if case.alert == name} == {True, False}
+
+
+@pytest.mark.parametrize("name", sorted(alerts()))
+def test_every_alert_says_what_it_means_with_labels_that_it_has(name: str) -> None:
+    alert = alerts()[name]
+    annotations = alert["annotations"]
+    assert alert["labels"]["severity"] in SEVERITIES
+    assert annotations.keys() == {"summary", "description", "runbook_url"}
+    used = set(re.findall(r"\$labels\.(\w+)", annotations["summary"] + annotations["description"]))
+    for case in CASES:
+        if case.alert == name:
+            for labels in case.fires:
+                assert used - OPTIONAL_LABELS <= labels.keys()
+
+
+@pytest.mark.parametrize("name", sorted(alerts()))
+def test_every_alert_has_its_section_in_the_runbook(name: str) -> None:
+    path, _, anchor = alerts()[name]["annotations"]["runbook_url"].partition("#")
+    titles = re.findall(r"^### (\w+)$", (ROOT / path).read_text(), re.MULTILINE)
+    assert name in titles
+    assert anchor == name.lower()
+
+
+def test_no_section_of_the_runbook_is_about_an_alert_that_is_gone() -> None:
+    titles = re.findall(r"^### (Herd\w+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
+    assert sorted(titles) == sorted(alerts())

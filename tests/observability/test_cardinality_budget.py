@@ -1,0 +1,88 @@
+"""How many series a cluster costs Prometheus: counted in registries that hold everything the catalogue lets a process export."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from herd.telemetry import metric_names as names
+from herd.telemetry.metric_names import Service
+from herd.telemetry.telemetry import Telemetry
+from tests.observability.generated import recorded
+
+ACTOR_BUDGET = 30
+"""DESIGN: an actor exports no more."""
+NUM_ACTORS = 4_000
+NUM_SHARDS = 8
+NUM_SERVERS = 1 + 125
+"""A root, and a replica for 32 actors."""
+TASKS = [f"task_{number}" for number in range(57)]
+TILES = [str(number) for number in range(39)]
+ADDED_BY_PROMETHEUS = 5
+"""To every target: up, scrape_duration_seconds, scrape_samples_scraped, scrape_samples_post_metric_relabeling, scrape_series_added."""
+TARGET_LABELS = {"job", "instance", "namespace", "release", "component", "pod"}
+EXPORTED_BY_TELEMETRY = {names.PROCESS_INFO, names.PROCESS_RESIDENT_MEMORY, names.PROCESS_CPU, names.HEARTBEAT_AGE, names.WEIGHTS_AGE}
+OPEN_LABELS = {"task": TASKS, "agent": ["0"], "tile": TILES}
+
+
+def exposition(service: Service) -> list[str]:
+    """Every series that a process of this service can ever have."""
+    telemetry = Telemetry(service, "run")
+    make = {names.CounterMetric: telemetry.counter, names.GaugeMetric: telemetry.gauge, names.HistogramMetric: telemetry.histogram}
+    for metric in names.CATALOGUE:
+        if service in metric.services and metric not in EXPORTED_BY_TELEMETRY:
+            for labels in label_values(metric):
+                make[type(metric)](metric, **labels)  # type: ignore[operator]
+    return [line for line in telemetry.exposition().decode().splitlines() if not line.startswith("#")]
+
+
+def label_values(metric: names.Metric) -> list[dict[str, str]]:
+    combinations: list[dict[str, str]] = [{}]
+    for label in metric.labels:
+        values = list(metric.values) or OPEN_LABELS[label]
+        combinations = [{**combination, label: value} for combination in combinations for value in values]
+    return combinations
+
+
+@pytest.fixture(scope="module")
+def series() -> dict[str, int]:
+    """Of one process of each service."""
+    return {service: len(exposition(service)) for service in names.EVERY_SERVICE}
+
+
+def test_an_actor_keeps_to_its_budget(series: dict[str, int]) -> None:
+    assert series["actor"] <= ACTOR_BUDGET
+
+
+def test_a_cluster_of_4000_actors_is_a_small_prometheus(series: dict[str, int]) -> None:
+    actors = NUM_ACTORS * (series["actor"] + ADDED_BY_PROMETHEUS)
+    others = (
+        NUM_SHARDS * (series["learner"] + ADDED_BY_PROMETHEUS)
+        + NUM_SERVERS * (series["paramserver"] + ADDED_BY_PROMETHEUS)
+        + series["bandit"]
+        + ADDED_BY_PROMETHEUS
+    )
+    assert actors <= 140_000
+    assert others <= 25_000
+    # What docs/observability.md says.
+    assert series["learner"] < 500
+    assert series["bandit"] < 7_800
+
+
+@pytest.mark.parametrize("service", names.EVERY_SERVICE)
+def test_no_process_labels_series_by_what_its_target_says(service: Service) -> None:
+    labels = {label for line in exposition(service) for label in re.findall(r'[{,](\w+)="', line)}
+    assert labels & TARGET_LABELS == set()
+
+
+def test_only_what_is_bounded_is_counted_by_task() -> None:
+    for metric in names.CATALOGUE:
+        if not metric.values:
+            assert set(metric.labels) <= OPEN_LABELS.keys() or metric is names.PROCESS_INFO
+
+
+def test_recording_rules_leave_actors_apart_nowhere() -> None:
+    for name, expression in recorded().items():
+        by = {label for labels in re.findall(r"by \(([^)]*)\)", expression) for label in re.split(r",\s*", labels)}
+        assert by <= {"namespace", "release", "component", "task", "reason", "phase", "stream", "le"}, name

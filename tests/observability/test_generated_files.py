@@ -1,0 +1,193 @@
+"""The files that the chart ships: fresh, parsed, complete, and about metrics that exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+
+import promql_parser
+import pytest
+
+from herd.telemetry.metric_names import CATALOGUE, CounterMetric, HistogramMetric
+from observability.__main__ import FOLDER, render
+from observability.expressions import COMPONENTS
+from tests.observability.generated import ALERT_RULES, FILES, RECORDING_RULES, alerts, dashboard, panels, recorded, targets
+from tests.observability.prometheus_server import tool
+from tests.observability.promql import metric_names, operands, selectors
+
+OF_PROMETHEUS = {"up", "ALERTS"}
+STAGES = ["Frames per second", "Actors", "Wire", "Queue", "Learner", "Weights", "Bandit", "Scores"]
+TARGET_LABELS = {"namespace", "release", "component", "pod"}
+VARIABLES = {"$namespace": "lab", "$release": "pong", "$task": ".*", "$target": "1000", "$__rate_interval": "1m"}
+RECORDED_NAME = re.compile(r"herd:[a-z0-9_]+:[a-z0-9_]+")
+
+
+def exported() -> set[str]:
+    """Names of series as they are scraped."""
+    names: set[str] = set()
+    for metric in CATALOGUE:
+        names |= (
+            {metric.name + suffix for suffix in ("_bucket", "_sum", "_count")} if isinstance(metric, HistogramMetric) else {metric.name}
+        )
+    return names
+
+
+def filled(expression: str) -> str:
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
+    return expression
+
+
+def rule_expressions() -> dict[str, str]:
+    return {**recorded(), **{name: alert["expr"] for name, alert in alerts().items()}}
+
+
+def every_expression() -> list[str]:
+    return [*rule_expressions().values(), *(filled(target.expression) for target in targets())]
+
+
+def test_the_files_are_what_the_code_writes() -> None:
+    assert FOLDER == FILES
+    for name, text in render().items():
+        assert (FILES / name).read_text() == text, f"{name} is not fresh: make docs"
+
+
+def test_promtool_takes_the_rule_files() -> None:
+    done = subprocess.run(
+        [tool("promtool"), "check", "rules", RECORDING_RULES, ALERT_RULES], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("expression", every_expression())
+def test_every_expression_parses_and_names_series_that_exist(expression: str) -> None:
+    promql_parser.parse(expression)
+    assert metric_names(expression) <= exported() | OF_PROMETHEUS | recorded().keys()
+
+
+def test_every_metric_is_shown_recorded_or_watched() -> None:
+    used = {name for expression in every_expression() for name in metric_names(expression)}
+    assert exported() - used == {
+        "herd_learner_env_frames_per_second",  # for a terminal's live view: it keeps its last value while the learner starves
+        "herd_learner_episode_agent_steps_total",  # for means over a window of one's own; the dashboard has the last 100 games
+        "herd_bandit_inverse_temperature_sum",  # 1/tau may be infinite
+        "herd_bandit_inverse_temperature_count",
+    }
+
+
+@pytest.mark.parametrize(("name", "expression"), rule_expressions().items(), ids=lambda value: value if ":" in value else "")
+def test_every_selector_of_a_rule_is_about_runs_only(name: str, expression: str) -> None:
+    for selector in selectors(expression):
+        scopes = [(matcher.value, str(matcher.op)) for matcher in selector.matchers.matchers if matcher.name == "release"]
+        assert scopes == [("", "MatchOp.NotEqual")], f"{name} reads {selector.name} of strangers"
+
+
+@pytest.mark.parametrize("name", sorted(recorded()))
+def test_recorded_series_are_named_and_aggregated_by_run(name: str) -> None:
+    assert RECORDED_NAME.fullmatch(name)
+    assert recorded()[name].count("namespace, release") >= 1
+
+
+def test_rules_use_what_was_recorded_before_them() -> None:
+    seen: set[str] = set()
+    for name, expression in recorded().items():
+        assert {used for used in metric_names(expression) if ":" in used} <= seen, name
+        seen.add(name)
+
+
+def test_every_recorded_series_is_used() -> None:
+    used = {name for expression in every_expression() for name in metric_names(expression)}
+    assert recorded().keys() <= used
+
+
+def test_counters_are_never_shown_raw() -> None:
+    counters = {metric.name for metric in CATALOGUE if isinstance(metric, CounterMetric)}
+    for expression in every_expression():
+        for name in counters & metric_names(expression):
+            # Its only other use: whether there has been any.
+            assert re.search(rf"{name}{{[^}}]*}}(\[| > 0)", expression), expression
+
+
+def test_components_in_expressions_are_those_of_the_chart() -> None:
+    named = {
+        value
+        for expression in every_expression()
+        for selector in selectors(expression)
+        for matcher in selector.matchers.matchers
+        if matcher.name == "component"
+        for value in matcher.value.split("|")
+    }
+    assert named == set(COMPONENTS)
+
+
+def test_operands_leave_nothing_to_compare() -> None:
+    assert operands("sum(a) / sum(b) > 0.5 or count by (x) (c > 1 or c != c) unless on (x) d == 0 and absent(e)") == [
+        "sum(a{}) / sum(b{})",
+        *("c{}",) * 3,
+        "d{}",
+        "e{}",
+    ]
+
+
+# --- the dashboard
+
+
+def test_the_rows_are_the_stages_frames_per_second_first() -> None:
+    assert [panel["title"] for panel in dashboard()["panels"] if panel["type"] == "row"] == STAGES
+    row, first = panels()[0]
+    assert (row, first["title"], first["type"]) == ("Frames per second", "Frames per second", "stat")
+    assert first["gridPos"] | {"h": 0} == {"x": 0, "y": 1, "w": 7, "h": 0}
+    assert max(panel["gridPos"]["w"] * panel["gridPos"]["h"] for _, panel in panels() if panel["type"] == "stat") == 63
+
+
+def test_every_panel_says_what_it_shows() -> None:
+    for row, panel in panels():
+        assert panel["description"].endswith("."), (row, panel["title"])
+        assert panel["fieldConfig"]["defaults"]["unit"], (row, panel["title"])
+        assert all(target["legendFormat"] for target in panel["targets"])
+        assert [target["refId"] for target in panel["targets"]] == list("ABCDEFGH"[: len(panel["targets"])])
+        assert panel["datasource"]["uid"] == "${datasource}"
+
+
+def test_panels_have_names_and_places_of_their_own() -> None:
+    assert Counter(panel["id"] for panel in dashboard()["panels"]).most_common(1)[0][1] == 1
+    assert Counter((row, panel["title"]) for row, panel in panels()).most_common(1)[0][1] == 1
+    cells = Counter(
+        (column, line)
+        for panel in dashboard()["panels"]
+        for place in [panel["gridPos"]]
+        for column in range(place["x"], place["x"] + place["w"])
+        for line in range(place["y"], place["y"] + place["h"])
+    )
+    assert set(cells.values()) == {1}
+    assert {column for column, _ in cells} == set(range(24))
+
+
+def test_legends_name_labels_that_the_series_have() -> None:
+    metrics = {metric.name: set(metric.labels) for metric in CATALOGUE}
+    for row, panel in panels():
+        for target in panel["targets"]:
+            named = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            known = {
+                label
+                for name in metric_names(filled(target["expr"]))
+                for label in metrics.get(name, set()) | set(re.findall(r"\w+", recorded().get(name, "")))
+            }
+            assert named <= known | TARGET_LABELS, (row, panel["title"])
+
+
+def test_the_run_is_chosen_by_variables() -> None:
+    variables = {one["name"]: one for one in dashboard()["templating"]["list"]}
+    assert list(variables) == ["datasource", "namespace", "release", "task", "target"]
+    assert variables["task"]["includeAll"]
+    assert variables["task"]["multi"]
+    assert variables["task"]["allValue"] == ".*"
+    for row, panel in panels():
+        for target in panel["targets"]:
+            assert re.search(r'namespace="\$namespace", release="\$release"|vector', target["expr"]), (row, panel["title"])
+
+
+def test_the_chart_can_carry_the_dashboard() -> None:
+    # A ConfigMap holds 1 MiB, and so does the Secret in which Helm keeps a release, compressed.
+    assert sum(path.stat().st_size for path in FILES.iterdir()) < 300_000

@@ -1,0 +1,170 @@
+"""Two real runs, scraped by a real Prometheus: every panel shows something, every alert watches something."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.observability.generated import ALERT_RULES, RECORDING_RULES, alerts, dashboard, recorded, targets
+from tests.observability.prometheus_server import Server
+from tests.observability.promql import operands
+from tests.system.whole_runs import Process, until
+
+pytestmark = pytest.mark.timeout(300)
+
+NAMESPACE = "lab"
+TREE, BANDIT = "tree", "bandit"
+"""Releases: two shards and a replica of the parameter server; one shard and a bandit."""
+RUNS = {
+    TREE: ("experiments/catch.yaml", ("learner-0", "learner-1", "paramserver-0", "paramserver-1", "actor-0")),
+    BANDIT: ("experiments/dice-catch.yaml", ("learner-0", "paramserver-0", "bandit-0", "actor-0")),
+}
+WORDS = {TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"), BANDIT: ()}
+ONLY_WITH_REPLICAS = frozenset({"Replicas: silence of the parent", "Replicas: answers of the parent"})
+WITHOUT_BANDIT = "herd_bandit_"
+DATA_SECONDS = 90.0
+"""Two scrapes and two evaluations a second apart are enough on a free machine."""
+
+MEMORY = 'herd:process_resident_memory_bytes:max{release!=""}'
+SILENT_ALERTS = {f"{MEMORY} / ({MEMORY} offset 6h)": "no run of a test is that old"}
+"""Operands that a healthy run leaves empty, with the reason. No panel is empty."""
+
+
+def component_of(process: str) -> str:
+    """As the chart's label: the first parameter server is the root."""
+    name, _, index = process.rpartition("-")
+    return "paramserver-replica" if name == "paramserver" and index != "0" else name
+
+
+def metrics_port(run_dir: Path, process: str) -> int | None:
+    try:
+        return int(json.loads((run_dir / "processes" / f"{process}.json").read_text())["metrics_port"])
+    except FileNotFoundError:
+        return None
+
+
+def targets_of(release: str, run_dir: Path, processes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Static targets with the labels that a PodMonitor's relabelling gives to pods."""
+    return [
+        {
+            "targets": [f"127.0.0.1:{metrics_port(run_dir, process)}"],
+            "labels": {"namespace": NAMESPACE, "release": release, "component": component_of(process), "pod": f"{release}-{process}"},
+        }
+        for process in processes
+    ]
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Scrapes both runs once a second, and evaluates the rules as often."""
+    folder = tmp_path_factory.mktemp("live")
+    scraped: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        started = {}
+        for release, (file, _) in RUNS.items():
+            words = ("--learner.threads", "1", "--stop.env_frames", "null", "--actor.environments", "8", "--learner.batch_size", "8")
+            command = ("train", file, "--run_dir", folder / release, *words, *WORDS[release])
+            started[release] = stack.enter_context(Process(folder / f"{release}.out", "herd.cli.main", *command))
+        for release, (_, processes) in RUNS.items():
+            until(announced(started[release], folder / release, processes), f"all processes of {release} are there")
+            scraped += targets_of(release, folder / release, processes)
+        configuration = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(RECORDING_RULES), str(ALERT_RULES)],
+            "scrape_configs": [{"job_name": "herd", "static_configs": scraped}],
+        }
+        yield stack.enter_context(Server(folder, configuration))
+
+
+def announced(run: Process, run_dir: Path, processes: tuple[str, ...]) -> Callable[[], bool]:
+    def met() -> bool:
+        assert run.is_running(), run.output
+        return all(metrics_port(run_dir, process) is not None for process in processes)
+
+    return met
+
+
+def has_data(prometheus: Server, expression: str) -> bool:
+    return any(not math.isnan(value) for _, value in prometheus.query(expression))
+
+
+def until_all_have_data(prometheus: Server, expressions: set[str]) -> None:
+    """Within the bound; fails with those that stay empty."""
+    missing = set(expressions)
+
+    def found() -> bool:
+        missing.difference_update({expression for expression in missing if has_data(prometheus, expression)})
+        return not missing
+
+    try:
+        until(found, "data", seconds=DATA_SECONDS)
+    except AssertionError as error:
+        raise AssertionError("no data for\n" + "\n".join(sorted(missing))) from error
+
+
+def rules_of(prometheus: Server) -> list[dict[str, Any]]:
+    return [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+
+
+def shown(expression: str, release: str) -> str:
+    """As Grafana fills in the variables for one release and every task."""
+    values = {"$namespace": NAMESPACE, "$release": release, "$task": ".*", "$target": "1000", "$__rate_interval": "1m"}
+    for name, value in values.items():
+        expression = expression.replace(name, value)
+    assert "$" not in expression, expression
+    return expression
+
+
+def releases_with(expression: str, panel: str) -> tuple[str, ...]:
+    if WITHOUT_BANDIT in expression:
+        return (BANDIT,)
+    return (TREE,) if panel in ONLY_WITH_REPLICAS else (TREE, BANDIT)
+
+
+def test_every_panel_shows_data_of_every_run_that_has_the_stage(prometheus: Server) -> None:
+    expressions = {shown(target.expression, release) for target in targets() for release in releases_with(target.expression, target.panel)}
+    assert len(expressions) > 100
+    until_all_have_data(prometheus, expressions)
+
+
+def test_every_alert_watches_series_that_a_healthy_run_has(prometheus: Server) -> None:
+    expressions = {operand for alert in alerts().values() for operand in operands(alert["expr"])}
+    assert SILENT_ALERTS.keys() <= expressions
+    until_all_have_data(prometheus, expressions - SILENT_ALERTS.keys())
+
+
+def test_every_rule_is_evaluated_without_an_error(prometheus: Server) -> None:
+    until_all_have_data(prometheus, set(recorded()))
+    until(lambda: all(rule["health"] != "unknown" for rule in rules_of(prometheus)), "every rule was evaluated")
+    rules = rules_of(prometheus)
+    assert {rule["name"] for rule in rules} == recorded().keys() | alerts().keys()
+    assert {rule["name"]: rule.get("lastError") for rule in rules if rule["health"] != "ok"} == {}
+
+
+def test_a_healthy_run_raises_no_alarm(prometheus: Server) -> None:
+    until_all_have_data(prometheus, set(recorded()))
+    firing = [alert["labels"] for alert in prometheus.ask("alerts")["alerts"] if alert["state"] == "firing"]
+    assert firing == []
+
+
+def test_the_variables_find_the_runs_and_their_tasks(prometheus: Server) -> None:
+    queries = {one["name"]: one["query"]["query"] for one in dashboard()["templating"]["list"] if one["type"] == "query"}
+    found = {}
+    for name, query in queries.items():
+        selector, _, label = query.removeprefix("label_values(").removesuffix(")").rpartition(", ")
+        until_all_have_data(prometheus, {shown(selector, BANDIT)})
+        found[name] = {labels[label] for labels, _ in prometheus.query(shown(selector, BANDIT))}
+    assert found == {"namespace": {NAMESPACE}, "release": {TREE, BANDIT}, "task": {"catch"}}
+
+
+def test_an_actor_costs_thirty_series_at_most(prometheus: Server) -> None:
+    until_all_have_data(prometheus, {'scrape_samples_scraped{component="actor"}'})
+    scraped = prometheus.query('scrape_samples_scraped{component="actor"}')
+    assert len(scraped) == 2
+    assert max(value for _, value in scraped) <= 30
