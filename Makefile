@@ -7,10 +7,10 @@ FILE ?= experiments/breakout.yaml
 SECONDS ?= 120
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev train test lint typecheck imports bench doctor docs
+.PHONY: help install dev train test lint typecheck imports bench doctor docs helm helm-security
 
 help:  ## This list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed  ## Everything that training needs, in .venv.
 
@@ -23,8 +23,8 @@ test: lint typecheck imports  ## All checks and tests; about twelve minutes on t
 	$(BIN)/python -m pytest -n 2 -m "not learning and not soak"
 
 lint: $(VENV)/.dev  ## Style: ruff.
-	$(BIN)/ruff check herd services observability tests benchmarks
-	$(BIN)/ruff format --check herd services observability tests benchmarks
+	$(BIN)/ruff check herd services observability tests benchmarks helm
+	$(BIN)/ruff format --check herd services observability tests benchmarks helm
 
 typecheck: $(VENV)/.dev  ## Types: mypy, strict.
 	$(BIN)/mypy
@@ -42,6 +42,19 @@ docs: $(VENV)/.dev  ## Write the generated reference pages, dashboard and rules 
 	$(BIN)/python -m herd.config.reference > docs/configuration.md
 	$(BIN)/python -m herd.telemetry.reference > docs/metrics.md
 	$(BIN)/python -m observability
+
+helm: $(VENV)/.dev  ## Write the chart's generated files again: schema and README.
+	$(BIN)/python -m helm.tools.values_schema > $(VENV)/values.schema.json
+	mv $(VENV)/values.schema.json helm/herd/values.schema.json
+	$(BIN)/python -m helm.tools.chart_readme > $(VENV)/chart-readme.md
+	mv $(VENV)/chart-readme.md helm/herd/README.md
+
+# An environment of its own: checkov pins half a hundred packages.
+CHECKOV := $(VENV)-checkov
+helm-security: $(VENV)/.dev  ## Look for security findings in everything that the chart renders: checkov.
+	test -x $(CHECKOV)/bin/checkov || $(PYTHON) -m venv $(CHECKOV)
+	$(CHECKOV)/bin/python -m pip --disable-pip-version-check install --quiet checkov==3.3.30
+	$(BIN)/python -m helm.tools.chart_security --checkov $(CHECKOV)/bin/checkov
 
 # The stamps are newer than what they were made from, so a changed pyproject.toml installs again.
 $(VENV)/bin/python:

@@ -1,0 +1,75 @@
+"""``python -m helm.tools.chart_security``: checkov over everything that the chart renders; exit code 1 on any finding not accepted here.
+
+checkov runs in an environment of its own (`make helm-security` makes it), named by --checkov. Without an account it gives no
+severities: each accepted check is one that its makers call low, with our reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from helm.tools.fetch_tools import helm_program
+from helm.tools.values_comments import CHART
+
+ACCEPTED = {
+    "CKV_K8S_43": "low: digests are values (image.digest); a chart cannot know those of images that its users build",
+    "CKV_K8S_15": "low: Always asks the registry at every start, of thousands of actors at once; image.pullPolicy sets it",
+    "CKV_K8S_8": "low: only the pod of helm test, which ends by itself and has a time-out",
+    "CKV_K8S_9": "low: only the pod of helm test, to which nobody connects",
+}
+ONLY_TEST_POD = frozenset({"CKV_K8S_8", "CKV_K8S_9"})
+
+
+def render_all(folder: Path) -> None:
+    """Every file of ci/, under Helm 4."""
+    for values in sorted((CHART / "ci").glob("*-values.yaml")):
+        command = [str(helm_program("4")), "template", "herd", str(CHART), "--namespace", "rl", "--values", str(values)]
+        rendered = subprocess.run(command, capture_output=True, text=True, check=True)
+        (folder / values.name).write_text(rendered.stdout)
+
+
+def findings(checkov: str, folder: Path) -> tuple[int, list[tuple[str, str, str]]]:
+    """Checks passed, and (check, its name, resource) of each that failed.
+
+    Raises:
+        RuntimeError: checkov did not look at anything, or could not read something.
+    """
+    command = [checkov, "--framework", "kubernetes", "--skip-download", "--quiet", "--output", "json", "--directory", str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    report = json.loads(result.stdout)
+    summary = report["summary"]
+    if not summary["passed"] or summary["parsing_errors"]:
+        raise RuntimeError(f"checkov: {summary}; {result.stderr[-500:]}")
+    failed = report["results"]["failed_checks"]
+    return summary["passed"], sorted({(each["check_id"], each["check_name"], each["resource"]) for each in failed})
+
+
+def is_accepted(check: str, resource: str) -> bool:
+    """Whether a finding has its reason above."""
+    return check in ACCEPTED and (check not in ONLY_TEST_POD or resource.endswith("-test"))
+
+
+def main() -> int:
+    """Render, check, print; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m helm.tools.chart_security", description="checkov over everything that is rendered.")
+    parser.add_argument("--checkov", default="checkov", help="the program")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        render_all(Path(folder))
+        num_passed, failed = findings(options.checkov, Path(folder))
+    unaccepted = [finding for finding in failed if not is_accepted(finding[0], finding[2])]
+    print(f"{num_passed} checks passed, {len(unaccepted)} findings above low; accepted:")
+    for check in sorted({check for check, _, _ in failed} & set(ACCEPTED)):
+        print(f"  {check} {ACCEPTED[check]}")
+    for check, name, resource in unaccepted:
+        print(f"{resource}: {check}: {name}")
+    return 1 if unaccepted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

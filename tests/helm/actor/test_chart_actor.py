@@ -1,0 +1,152 @@
+"""Actors: a Deployment of interchangeable pods, any of which may go at any time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import promql_parser
+import pytest
+
+from services.actor.actor import DRAIN_SECONDS
+from tests.helm.rendering import (
+    compare_with_snapshot,
+    container_of,
+    find,
+    names,
+    of_component,
+    pod_of,
+    render,
+    render_ci,
+    settings_of,
+    with_values,
+)
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("name", ["default", "multi-learner", "spot", "autoscaled"])
+def test_snapshot(name: str) -> None:
+    compare_with_snapshot(HERE / f"{name}.snapshot.yaml", of_component(render_ci(f"{name}-values.yaml"), "actor"))
+
+
+def test_it_has_neither_service_nor_budget() -> None:
+    kinds = {each["kind"] for each in of_component(render_ci("multi-learner-values.yaml"), "actor")}
+    assert kinds == {"Deployment", "NetworkPolicy"}
+
+
+def test_it_leases_an_index_and_knows_every_shard(tmp_path: Path) -> None:
+    objects = render_ci("multi-learner-values.yaml")
+    settings = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
+    assert settings.actor.index is None
+    assert settings.actor.learner == tuple(f"tcp://herd-learner-{rank}.herd-learner:7100" for rank in range(8))
+    assert settings.actor.paramserver == "tcp://herd-paramserver-replica:7200"
+    assert settings.actor.bandit == "tcp://herd-bandit:7300"
+    assert (settings.actor.metrics_host, settings.actor.metrics_port) == ("0.0.0.0", 9400)
+
+
+def test_a_laptops_places_are_not_the_clusters(tmp_path: Path) -> None:
+    text = "actor: {index: 3, pin_to_cpu: true, metrics_port: 9999, learner: 'tcp://127.0.0.1:1', paramserver: 'tcp://127.0.0.1:2'}"
+    objects = render(*with_values(f"experiment={text}"))
+    settings = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
+    assert settings.actor.index is None
+    assert not settings.actor.pin_to_cpu
+    assert settings.actor.metrics_port == 9400
+    assert settings.actor.learner == ("tcp://herd-learner-0.herd-learner:7100",)
+    assert settings.actor.paramserver == "tcp://herd-paramserver:7200"
+
+
+@pytest.mark.parametrize(
+    ("words", "links"),
+    [
+        (("learner.shards=8", "actor.replicas=2"), 7),  # actors 0 and 1 begin at shards 0 and 1
+        (("learner.shards=8", "actor.replicas=8"), 2),
+        (("learner.shards=8", "actor.replicas=2", "experiment.actor.links=8"), 8),
+        (("learner.shards=6", "actor.autoscaling.enabled=true", "actor.autoscaling.minReplicas=4"), 3),
+    ],
+)
+def test_no_shard_is_without_actors(words: tuple[str, ...], links: int, tmp_path: Path) -> None:
+    objects = render(*with_values(*words, "experiment.learner.batch_size=64"))
+    assert settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path).actor.links == links
+
+
+def test_replicas_are_somebody_elses_where_autoscaled_or_null() -> None:
+    def spec(*words: str) -> dict[str, object]:
+        deployment = find(render(*with_values(*words)), "Deployment", "herd-actor")
+        return dict(deployment["spec"])
+
+    assert spec("actor.replicas=4000")["replicas"] == 4000
+    assert "replicas" not in spec("actor.replicas=null")
+    assert "replicas" not in spec("actor.autoscaling.enabled=true")
+    assert "replicas" not in spec("actor.autoscaling.enabled=true", "actor.autoscaling.kind=keda")
+
+
+def test_rollout_is_a_share_of_the_pods() -> None:
+    strategy = find(render_ci("actors-4000-values.yaml"), "Deployment", "herd-actor")["spec"]["strategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}}
+
+
+def test_it_drains_within_a_spot_nodes_notice() -> None:
+    grace = pod_of(find(render(), "Deployment", "herd-actor"))["terminationGracePeriodSeconds"]
+    assert DRAIN_SECONDS < 25 < grace == 30
+
+
+def test_spot_tolerations_switch() -> None:
+    assert "tolerations" not in pod_of(find(render(), "Deployment", "herd-actor"))
+    objects = render_ci("spot-values.yaml")
+    keys = {each["key"] for each in pod_of(find(objects, "Deployment", "herd-actor"))["tolerations"]}
+    assert keys == {"cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority", "karpenter.sh/capacity-type"}
+    assert "tolerations" not in pod_of(find(objects, "StatefulSet", "herd-learner"))
+
+
+def test_it_is_spread_softly() -> None:
+    (spread,) = pod_of(find(render(), "Deployment", "herd-actor"))["topologySpreadConstraints"]
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+
+
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [
+        ((), set()),
+        (("actor.autoscaling.enabled=true",), {"HorizontalPodAutoscaler"}),
+        (("actor.autoscaling.enabled=true", "actor.autoscaling.kind=keda"), {"ScaledObject"}),
+    ],
+)
+def test_autoscalers_switch(words: tuple[str, ...], kinds: set[str]) -> None:
+    found = {kind for kind, _ in names(render(*with_values(*words)))}
+    assert found & {"HorizontalPodAutoscaler", "ScaledObject"} == kinds
+
+
+def test_the_horizontal_autoscaler_wants_a_number_of_pods() -> None:
+    scaler = find(render(*with_values("actor.autoscaling.enabled=true")), "HorizontalPodAutoscaler", "herd-actor")["spec"]
+    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "herd-actor"}
+    (metric,) = scaler["metrics"]
+    assert metric["external"]["metric"] == {"name": "herd_actors_wanted", "selector": {"matchLabels": {"release": "herd"}}}
+    assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1"}
+
+
+def test_the_query_for_actors_wanted_is_promql_over_metrics_that_there_are() -> None:
+    scaled = find(render_ci("autoscaled-values.yaml"), "ScaledObject", "herd-actor")["spec"]
+    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (8, 500)
+    query = scaled["triggers"][0]["metadata"]["query"]
+    promql_parser.parse(query)
+    described = (HERE.parents[2] / "docs" / "metrics.md").read_text()
+    for metric in ("herd_actor_env_frames_total", "herd_actor_blocked_seconds_total", "herd_learner_starved_seconds_total"):
+        assert f"{metric}{{" in query
+        assert f"`{metric}`" in described
+    assert query.count('namespace="rl",release="herd"') == 3
+    assert "950 / 1000" in query  # the learner may starve for a twentieth of its time
+
+
+def test_a_new_learning_rate_leaves_actors_alone() -> None:
+    def checksum(*words: str) -> str:
+        template = find(render(*with_values(*words)), "Deployment", "herd-actor")["spec"]["template"]
+        return str(template["metadata"]["annotations"]["checksum/experiment"])
+
+    assert checksum("experiment.optimizer.learning_rate=0.001") == checksum() == checksum("experiment.learner.batch_size=64")
+    assert checksum("experiment.env.frame_stack=1") != checksum()
+    assert checksum("experiment=env: {frame_stack: 1}") == checksum("experiment.env.frame_stack=1")
+
+
+def test_it_has_time_to_wait_for_an_index() -> None:
+    startup = container_of(find(render(), "Deployment", "herd-actor"))["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] == 600

@@ -1,0 +1,60 @@
+"""The bandit: there where the experiment has one, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helm.rendering import ROOT, compare_with_snapshot, find, names, of_component, pod_of, render, render_ci, settings_of, with_values
+
+HERE = Path(__file__).parent
+DICE = ("experiment.algorithm.loss=dice", "experiment.network.head=dueling")
+
+
+def test_snapshot() -> None:
+    compare_with_snapshot(HERE / "multi-learner.snapshot.yaml", of_component(render_ci("multi-learner-values.yaml"), "bandit"))
+
+
+@pytest.mark.parametrize(
+    ("words", "is_there"),
+    [
+        ((), False),
+        (DICE, True),
+        ((*DICE, "experiment.algorithm.dice_ablation=random"), True),
+        ((*DICE, "experiment.algorithm.dice_ablation=baseline"), False),
+    ],
+)
+def test_it_is_there_where_the_experiment_has_one(words: tuple[str, ...], is_there: bool, tmp_path: Path) -> None:
+    objects = render(*with_values(*words))
+    kinds = {kind for kind, name in names(objects) if name == "herd-bandit"}
+    assert kinds == ({"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} if is_there else set())
+    settings = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
+    assert settings.has_bandit == is_there
+    assert (settings.actor.bandit == "tcp://herd-bandit:7300") == is_there
+
+
+def test_it_reads_text_as_well_as_maps() -> None:
+    objects = render("--set-file", f"experiment={ROOT / 'experiments' / 'dice-catch.yaml'}")
+    assert ("StatefulSet", "herd-bandit") in names(objects)
+
+
+def test_it_is_one_and_listens(tmp_path: Path) -> None:
+    objects = render(*with_values(*DICE))
+    bandit = find(objects, "StatefulSet", "herd-bandit")
+    assert bandit["spec"]["replicas"] == 1
+    settings = settings_of(objects, bandit, tmp_path).bandit
+    assert (settings.host, settings.port, settings.metrics_port) == ("0.0.0.0", 7300, 9400)
+
+
+def test_persistence_and_budget_switch() -> None:
+    plain = render(*with_values(*DICE))
+    assert "volumeClaimTemplates" not in find(plain, "StatefulSet", "herd-bandit")["spec"]
+    budget = find(plain, "PodDisruptionBudget", "herd-bandit")["spec"]
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+    other = render(*with_values(*DICE, "bandit.persistence.enabled=true", "bandit.podDisruptionBudget.enabled=false"))
+    bandit = find(other, "StatefulSet", "herd-bandit")
+    (claim,) = bandit["spec"]["volumeClaimTemplates"]
+    assert claim["metadata"]["name"] == "run"
+    assert "run" not in {volume["name"] for volume in pod_of(bandit)["volumes"]}
+    assert ("PodDisruptionBudget", "herd-bandit") not in names(other)

@@ -1,0 +1,142 @@
+"""Learners: ranked pods that meet by name, and go on from the checkpoint whenever they start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from services.learner.shards.rendezvous import Place, place_of
+from tests.helm.rendering import (
+    Object,
+    compare_with_snapshot,
+    container_of,
+    find,
+    names,
+    of_component,
+    pod_of,
+    render,
+    render_ci,
+    settings_of,
+    with_values,
+)
+
+HERE = Path(__file__).parent
+
+
+def learner(*words: str) -> Object:
+    return find(render(*with_values(*words)), "StatefulSet", "herd-learner")
+
+
+@pytest.mark.parametrize("name", ["default", "gpu", "multi-learner"])
+def test_snapshot(name: str) -> None:
+    compare_with_snapshot(HERE / f"{name}.snapshot.yaml", of_component(render_ci(f"{name}-values.yaml"), "learner"))
+
+
+def test_one_shard_meets_nobody() -> None:
+    one = learner()
+    assert one["spec"]["replicas"] == 1
+    assert {each["name"] for each in container_of(one)["env"]} == {"HOME", "OMP_NUM_THREADS"}
+    service = find(render(), "Service", "herd-learner")
+    assert [port["name"] for port in service["spec"]["ports"]] == ["unrolls", "metrics"]
+
+
+def test_shards_are_told_their_place() -> None:
+    objects = render_ci("multi-learner-values.yaml")
+    shards = find(objects, "StatefulSet", "herd-learner")
+    assert shards["spec"]["replicas"] == 8
+    assert shards["spec"]["podManagementPolicy"] == "Parallel"
+    env = {each["name"]: each for each in container_of(shards)["env"]}
+    assert env["RANK"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}}
+    told = {name: each["value"] for name, each in env.items() if "value" in each} | {"RANK": "3"}
+    assert place_of(8, told) == Place(3, 8, "herd-learner-0.herd-learner", 29500)
+    service = find(objects, "Service", "herd-learner")["spec"]
+    assert service["clusterIP"] == "None"
+    assert service["publishNotReadyAddresses"] is True  # they find each other in order to become ready
+    assert {port["name"]: port["port"] for port in service["ports"]} == {"unrolls": 7100, "rendezvous": 29500, "metrics": 9400}
+
+
+def test_the_experiments_number_of_shards_unless_another_is_given(tmp_path: Path) -> None:
+    for words, shards in ((("experiment.learner.shards=3",), 3), (("experiment.learner.shards=3", "learner.shards=2"), 2)):
+        objects = render(*with_values(*words))
+        own = find(objects, "StatefulSet", "herd-learner")
+        assert own["spec"]["replicas"] == settings_of(objects, own, tmp_path).learner.shards == shards
+
+
+def test_a_rolling_upgrade_of_shards_never_waits_for_a_group() -> None:
+    """The new shard is ready before the others are new: else the controller and the shard would wait for each other."""
+    assert container_of(learner())["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    several = container_of(learner("learner.shards=2"))
+    assert several["readinessProbe"]["httpGet"]["path"] == several["startupProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_shards_of_another_upgrade_do_not_meet() -> None:
+    def group(*words: str) -> str:
+        env = {each["name"]: each.get("value") for each in container_of(learner(*words))["env"]}
+        return str(env["TORCHELASTIC_RUN_ID"])
+
+    two = group("learner.shards=2")
+    assert group("learner.shards=2", "actor.replicas=9") == two
+    assert group("learner.shards=3") != two
+    assert group("learner.shards=2", "experiment.optimizer.learning_rate=0.001") != two
+
+
+def test_every_start_goes_on_and_an_end_is_no_crash(tmp_path: Path) -> None:
+    objects = render(*with_values("experiment=name: mine\nlearner: {threads: 1, host: 127.0.0.1, port: 0}\nstop: {env_frames: 1000}"))
+    settings = settings_of(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path)
+    assert settings.resume
+    assert settings.stop.wait_for_signal
+    assert settings.stop.env_frames == 1000
+    assert settings.directory == Path("/var/lib/herd/runs/mine")
+    assert (settings.learner.host, settings.learner.port, settings.learner.threads) == ("0.0.0.0", 7100, None)
+    assert settings.learner.paramserver == "tcp://herd-paramserver:7200"
+
+
+def test_gpu_switch(tmp_path: Path) -> None:
+    assert "nvidia" not in str(learner())
+    gpu = learner("learner.gpu.enabled=true")
+    assert container_of(gpu)["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod_of(gpu)["tolerations"]
+    assert "--learner.device=cuda" in container_of(gpu)["args"]
+
+
+def test_shared_memory() -> None:
+    (volume,) = [each for each in pod_of(learner("learner.sharedMemory=3Gi"))["volumes"] if each["name"] == "shm"]
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "3Gi"}
+    assert {"name": "shm", "mountPath": "/dev/shm"} in container_of(learner())["volumeMounts"]
+
+
+def test_persistence_switch() -> None:
+    def run_volume(workload: Object) -> list[Object]:
+        return [each for each in pod_of(workload)["volumes"] if each["name"] == "run"]
+
+    assert "volumeClaimTemplates" not in learner()["spec"]
+    assert run_volume(learner())[0]["emptyDir"] == {"sizeLimit": "4Gi"}
+    kept = learner("learner.persistence.enabled=true", "learner.persistence.storageClass=fast")
+    assert run_volume(kept) == []
+    (claim,) = kept["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert claim["spec"]["resources"]["requests"]["storage"] == "10Gi"
+    assert kept["spec"]["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    shared = learner("learner.persistence.existingClaim=mine")
+    assert "volumeClaimTemplates" not in shared["spec"]
+    assert run_volume(shared)[0]["persistentVolumeClaim"] == {"claimName": "mine"}
+
+
+def test_claims_never_change_with_chart_or_labels() -> None:
+    """Kubernetes refuses any change of them, and with it the whole upgrade."""
+    words = ("learner.persistence.enabled=true",)
+    plain, labelled = learner(*words), learner(*words, 'commonLabels={"team": "rl"}', "image.tag=other")
+    assert plain["spec"]["volumeClaimTemplates"] == labelled["spec"]["volumeClaimTemplates"]
+    assert "helm.sh/chart" not in str(plain["spec"]["volumeClaimTemplates"])
+
+
+def test_budget_switch() -> None:
+    assert ("PodDisruptionBudget", "herd-learner") not in names(render())
+    budget = find(render_ci("gpu-values.yaml"), "PodDisruptionBudget", "herd-learner")["spec"]
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (0, "AlwaysAllow")
+
+
+def test_threads_are_those_of_the_limit() -> None:
+    env = {each["name"]: each for each in container_of(learner())["env"]}
+    assert env["OMP_NUM_THREADS"]["valueFrom"] == {"resourceFieldRef": {"containerName": "learner", "resource": "limits.cpu"}}

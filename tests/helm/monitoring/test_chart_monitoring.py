@@ -1,0 +1,140 @@
+"""Monitoring: only what was asked for, with the labels that rules and dashboards go by."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from helm.tools.fetch_tools import ENGINES, resource_validators
+from tests.helm.rendering import CHART, Object, RenderError, compare_with_snapshot, find, names, render, render_ci, with_values
+
+HERE = Path(__file__).parent
+RULES = """groups:
+  - name: herd-recording
+    rules:
+      - record: herd:env_frames:rate1m
+        expr: sum by (namespace, release) (rate(herd_learner_env_frames_total[1m]))
+"""
+ALERTS = """groups:
+  - name: herd-alerts
+    rules:
+      - alert: HerdStarves
+        expr: herd:starved:rate1m > 0.5
+        for: 10m
+        annotations:
+          summary: The learner of {{ $labels.release }} starves
+"""
+DASHBOARD = {"title": "Herd", "panels": [{"targets": [{"legendFormat": "{{pod}}"}]}]}
+_PACKAGES = {"monitoring.coreos.com/v1": "prometheus-operator", "keda.sh/v1alpha1": "keda"}
+_VALIDATE = """
+import { readFileSync } from "node:fs";
+for (const [module, object] of JSON.parse(readFileSync(0, "utf8"))) {
+  const { validate } = await import(module);
+  if (!validate(object)) { console.log(JSON.stringify(validate.errors)); process.exitCode = 1; }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart with rules and a dashboard of these tests' own."""
+    copy = tmp_path_factory.mktemp("chart") / "herd"
+    shutil.copytree(CHART, copy)
+    shutil.rmtree(copy / "files", ignore_errors=True)
+    (copy / "files").mkdir()
+    (copy / "files" / "recording-rules.yaml").write_text(RULES)
+    (copy / "files" / "alert-rules.yaml").write_text(ALERTS)
+    (copy / "files" / "herd-dashboard.json").write_text(json.dumps(DASHBOARD, indent=2))
+    return copy
+
+
+EVERYTHING = with_values(
+    "monitoring.podMonitor.enabled=true", "monitoring.prometheusRule.enabled=true", "monitoring.dashboard.enabled=true"
+)
+
+
+def errors_of(*objects: Object) -> str:
+    """What the validators made from the projects' own definitions say; empty where all is well."""
+    root = resource_validators()
+    pairs = []
+    for each in objects:
+        package = root / "node_modules" / "@kubernetes-models" / _PACKAGES[each["apiVersion"]] / "_schemas"
+        (module,) = [path for path in package.glob(f"*{each['kind']}.js") if path.stem.endswith(f"1{each['kind']}")]
+        pairs.append([str(module), each])
+    command = ["node", "--input-type=module", "--eval", _VALIDATE]
+    result = subprocess.run(command, input=json.dumps(pairs), cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode in (0, 1), result.stderr
+    assert not result.stderr
+    return result.stdout
+
+
+def test_nothing_is_there_unless_asked_for() -> None:
+    kinds = {kind for kind, _ in names(render())}
+    assert kinds & {"PodMonitor", "PrometheusRule", "ScaledObject"} == set()
+    assert [name for kind, name in names(render()) if kind == "ConfigMap"] == ["herd-experiment"]
+
+
+def test_snapshot(chart: Path) -> None:
+    wanted = {("PodMonitor", "herd"), ("PrometheusRule", "herd"), ("ConfigMap", "herd-dashboard")}
+    found = [each for each in render(*EVERYTHING, chart=chart) if (each["kind"], each["metadata"]["name"]) in wanted]
+    assert len(found) == 3
+    compare_with_snapshot(HERE / "everything.snapshot.yaml", sorted(found, key=lambda each: str(each["kind"])))
+
+
+def test_custom_resources_are_valid(chart: Path) -> None:
+    objects = render(*EVERYTHING, *with_values("actor.autoscaling.enabled=true", "actor.autoscaling.kind=keda"), chart=chart)
+    custom = [each for each in objects if each["apiVersion"] in _PACKAGES]
+    assert {each["kind"] for each in custom} == {"PodMonitor", "PrometheusRule", "ScaledObject"}
+    assert errors_of(*custom) == ""
+    custom[0]["spec"]["podMetricsEndpoints" if custom[0]["kind"] == "PodMonitor" else "groups"] = "nonsense"
+    assert errors_of(custom[0]) != ""
+
+
+def test_targets_get_the_agreed_labels() -> None:
+    monitor = find(render_ci("gpu-values.yaml"), "PodMonitor", "herd")
+    assert monitor["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert {each["targetLabel"] for each in endpoint["relabelings"]} == {"namespace", "release", "component", "pod"}
+    assert (endpoint["port"], endpoint["path"]) == ("metrics", "/metrics")
+
+
+def test_annotations_give_way_to_a_pod_monitor() -> None:
+    def annotations(*words: str) -> Object:
+        template: Object = find(render(*with_values(*words)), "Deployment", "herd-actor")["spec"]["template"]
+        return dict(template["metadata"]["annotations"])
+
+    assert annotations()["prometheus.io/port"] == "9400"
+    assert "prometheus.io/scrape" not in annotations("monitoring.podMonitor.enabled=true")
+    assert "prometheus.io/scrape" not in annotations("monitoring.scrapeAnnotations=false")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rules_and_dashboard_are_the_files(chart: Path, engine: str) -> None:
+    objects = render(*EVERYTHING, chart=chart, engine=engine)
+    rules = find(objects, "PrometheusRule", "herd")["spec"]["groups"]
+    assert [group["name"] for group in rules] == ["herd-recording", "herd-alerts"]
+    # Prometheus' own templates are no business of Helm's.
+    assert rules[1]["rules"][0]["annotations"]["summary"] == "The learner of {{ $labels.release }} starves"
+    board = find(objects, "ConfigMap", "herd-dashboard")
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(board["data"]["herd-dashboard.json"]) == DASHBOARD
+
+
+@pytest.mark.parametrize(("switch", "file"), [("prometheusRule", "alert-rules.yaml"), ("dashboard", "herd-dashboard.json")])
+def test_a_file_that_is_missing_is_named_where_it_is_needed(chart: Path, tmp_path: Path, switch: str, file: str) -> None:
+    without = tmp_path / "herd"
+    shutil.copytree(chart, without)
+    (without / "files" / file).unlink()
+    assert render(chart=without)
+    with pytest.raises(RenderError, match=f"this chart has no files/{file}"):
+        render(*with_values(f"monitoring.{switch}.enabled=true"), chart=without)
+
+
+def test_the_charts_own_rules_and_dashboard(chart: Path) -> None:
+    objects = render(*EVERYTHING, chart=CHART if (CHART / "files").is_dir() else chart)
+    assert errors_of(find(objects, "PrometheusRule", "herd")) == ""
+    assert json.loads(find(objects, "ConfigMap", "herd-dashboard")["data"]["herd-dashboard.json"])["title"]

@@ -1,0 +1,72 @@
+"""The parameter server: one root, and replicas that actors ask in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helm.rendering import compare_with_snapshot, find, names, of_component, render, render_ci, settings_of, with_values
+
+HERE = Path(__file__).parent
+REPLICA = "herd-paramserver-replica"
+
+
+@pytest.mark.parametrize("name", ["default", "actors-4000"])
+def test_snapshot(name: str) -> None:
+    found = of_component(render_ci(f"{name}-values.yaml"), "paramserver", "paramserver-replica")
+    compare_with_snapshot(HERE / f"{name}.snapshot.yaml", found)
+
+
+def test_the_root_is_one_and_has_no_parent(tmp_path: Path) -> None:
+    objects = render(*with_values("experiment=paramserver: {upstream: 'tcp://x:1', port: 0}"))
+    root = find(objects, "StatefulSet", "herd-paramserver")
+    assert root["spec"]["replicas"] == 1
+    settings = settings_of(objects, root, tmp_path).paramserver
+    assert settings.upstream is None
+    assert (settings.host, settings.port) == ("0.0.0.0", 7200)
+    assert find(objects, "Service", "herd-paramserver")["spec"]["clusterIP"] == "None"
+
+
+def test_replicas_follow_the_root_and_actors_ask_them(tmp_path: Path) -> None:
+    objects = render(*with_values("paramserverReplica.replicas=3"))
+    replicas = find(objects, "StatefulSet", REPLICA)
+    assert replicas["spec"]["replicas"] == 3
+    assert settings_of(objects, replicas, tmp_path).paramserver.upstream == "tcp://herd-paramserver:7200"
+    service = find(objects, "Service", REPLICA)["spec"]
+    assert "clusterIP" not in service  # an address that balances over those that have weights
+    assert "publishNotReadyAddresses" not in service
+    actor, learner = find(objects, "Deployment", "herd-actor"), find(objects, "StatefulSet", "herd-learner")
+    assert settings_of(objects, actor, tmp_path).actor.paramserver == f"tcp://{REPLICA}:7200"
+    assert settings_of(objects, learner, tmp_path).learner.paramserver == "tcp://herd-paramserver:7200"
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        ((), 0),
+        (("experiment.paramserver.replicas=2",), 2),
+        (("experiment.paramserver.replicas=2", "paramserverReplica.replicas=0"), 0),
+    ],
+)
+def test_the_experiments_replicas_unless_others_are_given(words: tuple[str, ...], number: int) -> None:
+    objects = render(*with_values(*words))
+    kinds = {kind for kind, name in names(objects) if name == REPLICA}
+    assert kinds == ({"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} if number else set())
+    if number:
+        assert find(objects, "StatefulSet", REPLICA)["spec"]["replicas"] == number
+
+
+def test_budgets_switch() -> None:
+    on = render(*with_values("paramserverReplica.replicas=3"))
+    for name in ("herd-paramserver", REPLICA):
+        budget = find(on, "PodDisruptionBudget", name)["spec"]
+        assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+        assert budget["selector"] == find(on, "StatefulSet", name)["spec"]["selector"]
+    off = ("paramserver.podDisruptionBudget.enabled=false", "paramserverReplica.podDisruptionBudget.enabled=false")
+    assert "PodDisruptionBudget" not in {kind for kind, _ in names(render(*with_values("paramserverReplica.replicas=3", *off)))}
+
+
+def test_traffic_distribution_switch() -> None:
+    assert "trafficDistribution" not in find(render(*with_values("paramserverReplica.replicas=1")), "Service", REPLICA)["spec"]
+    assert find(render_ci("actors-4000-values.yaml"), "Service", REPLICA)["spec"]["trafficDistribution"] == "PreferClose"

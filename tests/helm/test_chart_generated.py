@@ -1,0 +1,85 @@
+"""What is generated from values.yaml is fresh, and values.yaml says why."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import kubernetes_validate
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from helm.tools import chart_security
+from helm.tools.chart_readme import chart_readme
+from helm.tools.values_comments import read_values
+from helm.tools.values_schema import values_schema
+from herd.config.keys import setting_keys
+from tests.helm.rendering import CHART, CI_FILES, ROOT
+
+
+def test_the_schema_is_fresh() -> None:
+    assert json.loads((CHART / "values.schema.json").read_text()) == values_schema(), "make helm"
+
+
+def test_the_readme_is_fresh() -> None:
+    assert (CHART / "README.md").read_text() == chart_readme(), "make helm"
+
+
+def test_every_value_has_its_reason() -> None:
+    without = [".".join(value.path) for value in read_values() if not value.comment]
+    assert without == []
+
+
+def test_the_schema_is_draft_07_and_takes_what_is_there() -> None:
+    schema = values_schema()
+    Draft7Validator.check_schema(schema)
+    validator = Draft7Validator(schema)
+    assert list(validator.iter_errors(yaml.safe_load((CHART / "values.yaml").read_text()))) == []
+    for name in CI_FILES:
+        assert list(validator.iter_errors(yaml.safe_load((CHART / "ci" / name).read_text()))) == []
+
+
+def test_the_schema_knows_every_setting_and_refuses_others() -> None:
+    validator = Draft7Validator(values_schema())
+    for key in setting_keys():
+        nested: object = {"nobody_has": "this"}
+        for name in reversed(key.path[:-1]):
+            nested = {name: nested}
+        assert not validator.is_valid({"experiment": nested}), key.dotted
+        properties = validator.schema["definitions"]["RunSettings"]["properties"]
+        for name in key.path[:-1]:
+            reference = properties[name]["anyOf"][0]["$ref"].rpartition("/")[2]
+            properties = validator.schema["definitions"][reference]["properties"]
+        assert key.path[-1] in properties
+
+
+def test_no_unknown_value_passes_anywhere() -> None:
+    validator = Draft7Validator(values_schema())
+    for value in read_values():
+        if value.is_section:
+            nested: object = {"nobody_has": "this"}
+            for name in reversed(value.path):
+                nested = {name: nested}
+            assert not validator.is_valid(nested), value.path
+
+
+def test_the_program_is_that_of_this_repository() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["appVersion"] == project["version"]
+    assert chart["kubeVersion"] == ">=1.32.0-0"
+    assert kubernetes_validate.latest_version() == "1.37.0"  # a newer one is to be added to what is tested
+
+
+@pytest.mark.parametrize(
+    ("check", "resource", "accepted"),
+    [
+        ("CKV_K8S_43", "Deployment.rl.herd-actor", True),
+        ("CKV_K8S_8", "Pod.rl.herd-test", True),
+        ("CKV_K8S_8", "Deployment.rl.herd-actor", False),
+        ("CKV_K8S_16", "Deployment.rl.herd-actor", False),
+    ],
+)
+def test_which_security_findings_are_accepted(check: str, resource: str, accepted: bool) -> None:
+    assert chart_security.is_accepted(check, resource) == accepted

@@ -1,0 +1,383 @@
+"""Every file of ci/ under both Helms: valid for every Kubernetes from 1.32 on, named and labelled as agreed, hardened throughout."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from helm.tools.fetch_tools import ENGINES
+from herd.config.loading import load_settings
+from tests.helm.rendering import (
+    CHART,
+    CI_FILES,
+    NEWEST,
+    ROOT,
+    Object,
+    RenderError,
+    container_of,
+    find,
+    helm,
+    names,
+    pod_of,
+    render,
+    render_ci,
+    settings_of,
+    with_values,
+    workloads,
+)
+
+KUBERNETES = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
+CUSTOM = {"PodMonitor", "PrometheusRule", "ScaledObject"}
+EXPERIMENTS = sorted(path.name for path in (ROOT / "experiments").glob("*.yaml"))
+EVERY_SWITCH = with_values(
+    "security.curve.existingSecret=herd-keys",
+    "priorityClasses.create=true",
+    "actor.autoscaling.enabled=true",
+    "actor.spot.enabled=true",
+    "learner.gpu.enabled=true",
+    "learner.podDisruptionBudget.enabled=true",
+    "bandit.persistence.enabled=true",
+    "paramserverReplica.trafficDistribution=PreferClose",
+)
+
+
+def test_the_files_of_ci_are_those_that_were_asked_for() -> None:
+    wanted = {"default", "minimal-cpu", "gpu", "multi-learner", "spot", "autoscaled", "actors-4000"}
+    assert {name.removesuffix("-values.yaml") for name in CI_FILES} == wanted
+
+
+@pytest.mark.parametrize("name", CI_FILES)
+def test_both_helms_render_the_same(name: str) -> None:
+    first, *others = (sorted(map(str, render_ci(name, engine=engine))) for engine in ENGINES)
+    assert first
+    assert all(other == first for other in others)
+
+
+def test_every_object_is_valid_for_every_kubernetes() -> None:
+    """Strict: unknown fields and wrong types are errors."""
+    unique: dict[str, Object] = {}
+    for objects in (*map(render_ci, CI_FILES), render_ci("multi-learner-values.yaml", *EVERY_SWITCH)):
+        unique |= {str(each): each for each in objects if each["kind"] not in CUSTOM}
+    assert {each["kind"] for each in unique.values()} >= {"Deployment", "StatefulSet", "HorizontalPodAutoscaler", "PriorityClass", "Pod"}
+    for each in unique.values():
+        for version in KUBERNETES:
+            kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_the_validator_finds_what_is_wrong() -> None:
+    broken = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": {"prots": []}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, KUBERNETES[0], strict=True)
+
+
+@pytest.mark.parametrize("name", CI_FILES)
+def test_pods_are_restricted(name: str) -> None:
+    """Pod Security `restricted`, and what it does not ask for: no token, a root that cannot be written, limits, no service variables."""
+    pods = workloads(render_ci(name))
+    assert {each["kind"] for each in pods} == {"Deployment", "StatefulSet", "Pod"}
+    for workload in pods:
+        spec, container = pod_of(workload), container_of(workload)
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["enableServiceLinks"] is False
+        pod, own = spec["securityContext"], container["securityContext"]
+        assert (pod["runAsNonRoot"], pod["runAsUser"], pod["seccompProfile"]) == (True, 10001, {"type": "RuntimeDefault"})
+        assert own["allowPrivilegeEscalation"] is False
+        assert own["readOnlyRootFilesystem"] is True
+        assert own["capabilities"] == {"drop": ["ALL"]}
+        assert {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec) == set()
+        for volume in spec.get("volumes", []):
+            assert set(volume) - {"name"} <= {"configMap", "emptyDir", "secret", "persistentVolumeClaim"}
+            assert "sizeLimit" in volume.get("emptyDir", {"sizeLimit": ""})
+        resources = container["resources"]
+        assert {"cpu", "memory"} <= set(resources["requests"]) & set(resources["limits"])
+
+
+@pytest.mark.parametrize("name", CI_FILES)
+def test_mounts_and_volumes_fit(name: str) -> None:
+    for workload in workloads(render_ci(name)):
+        claims = [claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", [])]
+        volumes = [volume["name"] for volume in pod_of(workload).get("volumes", [])] + claims
+        mounts = container_of(workload).get("volumeMounts", [])
+        assert sorted(volumes) == sorted(mount["name"] for mount in mounts)
+        assert len({mount["mountPath"] for mount in mounts}) == len(mounts)
+
+
+@pytest.mark.parametrize("name", CI_FILES)
+def test_names_labels_and_namespaces(name: str) -> None:
+    objects = render_ci(name)
+    assert len(names(objects)) == len(objects)
+    for each in objects:
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == labels["app.kubernetes.io/instance"] == labels["app.kubernetes.io/part-of"] == "herd"
+        assert ("namespace" in each["metadata"]) == (each["kind"] != "PriorityClass")
+    for workload in workloads(objects):
+        if workload["kind"] == "Pod":
+            continue
+        selector = workload["spec"]["selector"]["matchLabels"]
+        # What never changes, and nothing else: a selector cannot be changed, a chart's version is.
+        assert set(selector) == {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component")}
+        assert selector.items() <= workload["spec"]["template"]["metadata"]["labels"].items()
+        assert "helm.sh/chart" not in workload["spec"]["template"]["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("name", CI_FILES)
+def test_services_find_pods_and_their_ports(name: str) -> None:
+    objects = render_ci(name)
+    for service in (each for each in objects if each["kind"] == "Service"):
+        pods = [
+            each
+            for each in workloads(objects)
+            if each["kind"] != "Pod" and service["spec"]["selector"].items() <= each["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        assert len(pods) == 1
+        ports = {port["name"]: port["containerPort"] for port in container_of(pods[0])["ports"]}
+        assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
+
+
+@pytest.mark.parametrize("name", CI_FILES)
+def test_every_process_takes_its_settings(name: str, tmp_path: Path) -> None:
+    objects = render_ci(name)
+    run = {settings_of(objects, each, tmp_path).name for each in workloads(objects) if each["kind"] != "Pod"}
+    assert len(run) == 1
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS)
+def test_an_experiment_is_the_same_as_text_as_map_and_on_a_laptop(file: str, tmp_path: Path) -> None:
+    path = ROOT / "experiments" / file
+    laptop = load_settings([path], [], {})
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"experiment": yaml.safe_load(path.read_text())}, sort_keys=False))
+    for engine in ENGINES:
+        for words in (("--set-file", f"experiment={path}"), ("--values", str(values))):
+            objects = render(*words, engine=engine)
+            text = find(objects, "ConfigMap", "herd-experiment")["data"]["experiment.yaml"]
+            (tmp_path / "rendered.yaml").write_text(text)
+            assert load_settings([tmp_path / "rendered.yaml"], [], {}) == laptop
+            assert (
+                ("StatefulSet", "herd-bandit") in names(objects)
+                if laptop.has_bandit
+                else ("StatefulSet", "herd-bandit") not in names(objects)
+            )
+
+
+def test_null_in_an_experiment_is_kept(tmp_path: Path) -> None:
+    """Helm drops nulls from values where a chart has a default: here it must not, for null is a setting's value."""
+    objects = render_ci("multi-learner-values.yaml")
+    assert settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path).optimizer.max_gradient_norm is None
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (with_values("experiment.learner.batchsize=3"), "batchsize"),
+        (with_values("experiment.learner.batch_size=0"), "batch_size"),
+        (with_values("actor.replica=3"), "replica"),
+        (with_values("actor.replicas=-1"), "replicas"),
+        (with_values("learner.gpu.enabled=yes"), "enabled"),
+        (with_values("actor.image.digest=latest"), "digest"),
+        (with_values("experiment=a: [b"), "not a map of settings in YAML"),
+        (with_values("experiment=just words"), "not a map of settings in YAML"),
+        (with_values("experiment=learner: 3"), "learner must be a map of settings"),
+        (with_values("experiment.security.curve_keys=keys"), "security.curve.existingSecret"),
+        (with_values('learner.env=[{"name": "RANK", "value": "3"}]'), "RANK is the chart's own"),
+        (with_values('actor.env=[{"name": "A"}, {"name": "A"}]'), "A is given twice"),
+        (
+            with_values("actor.autoscaling.enabled=true", "actor.autoscaling.minReplicas=9", "actor.autoscaling.maxReplicas=8"),
+            "minReplicas",
+        ),
+        (with_values("fullnameOverride=a-name-that-is-longer-than-32-characters"), "fullnameOverride"),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_wrong_is_refused_and_named(engine: str, words: list[str], line: str) -> None:
+    with pytest.raises(RenderError, match=line):
+        render(*words, engine=engine)
+
+
+def test_long_and_foreign_release_names() -> None:
+    def fullname(release: str) -> str:
+        (deployment,) = [each for each in render(release=release) if each["kind"] == "Deployment"]
+        return str(deployment["metadata"]["name"]).removesuffix("-actor")
+
+    assert fullname("herd") == "herd"
+    assert fullname("my-herd") == "my-herd"
+    assert fullname("breakout") == "breakout-herd"
+    long = [fullname(f"an-experiment-with-a-name-of-many-words-{number}") for number in (1, 2)]
+    assert all(len(name) <= 32 for name in long)
+    assert long[0] != long[1]
+
+
+def test_what_is_for_every_component() -> None:
+    """Each key that components share, of each of them."""
+    given: dict[str, Any] = {
+        "nodeSelector": {"a": "b"},
+        "affinity": {"nodeAffinity": {}},
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+        "topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "host", "whenUnsatisfiable": "DoNotSchedule"}],
+        "priorityClassName": "mine",
+        "runtimeClassName": "gvisor",
+        "terminationGracePeriodSeconds": 77,
+    }
+    components = ("actor", "learner", "paramserver", "paramserverReplica", "bandit")
+    more = {
+        "labels": {"queue": "q"},
+        "annotations": {"note": "n"},
+        "env": [{"name": "OMP_NUM_THREADS", "value": "9"}],
+        "extraVolumes": [{"name": "roms", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "roms", "mountPath": "/roms"}],
+        "extraArgs": ["--seed=7"],
+        "image": {"registry": "own", "tag": "t"},
+    }
+    words = [
+        word for each in components for key, value in (given | more).items() for word in with_values(f"{each}.{key}={json.dumps(value)}")
+    ]
+    pods = [each for each in workloads(render_ci("multi-learner-values.yaml", *words)) if each["kind"] != "Pod"]
+    assert len(pods) == len(components)
+    for workload in pods:
+        spec, container, metadata = pod_of(workload), container_of(workload), workload["spec"]["template"]["metadata"]
+        (spread,) = spec.pop("topologySpreadConstraints")
+        assert spread.pop("labelSelector")["matchLabels"] == workload["spec"]["selector"]["matchLabels"]
+        assert spread == given["topologySpreadConstraints"][0]
+        rest = {key: value for key, value in given.items() if key not in {"topologySpreadConstraints", "tolerations"}}
+        assert {key: spec[key] for key in rest} == rest
+        assert given["tolerations"][0] in spec["tolerations"]
+        assert metadata["labels"]["queue"] == "q"
+        assert metadata["annotations"]["note"] == "n"
+        assert [each["value"] for each in container["env"] if each["name"] == "OMP_NUM_THREADS"] == ["9"]
+        assert container["volumeMounts"][-1] == more["extraVolumeMounts"][0]  # type: ignore[index]
+        assert container["args"][-1] == "--seed=7"
+        assert container["image"].startswith("own/herd-")
+        assert container["image"].endswith(":t")
+
+
+@pytest.mark.parametrize(("words", "is_there"), [((), True), (("networkPolicy.enabled=false",), False)])
+def test_network_policies_switch(words: tuple[str, ...], is_there: bool) -> None:
+    objects = render_ci("multi-learner-values.yaml", *with_values(*words))
+    policies = {each["metadata"]["name"] for each in objects if each["kind"] == "NetworkPolicy"}
+    components = ("actor", "learner", "paramserver", "paramserver-replica", "bandit", "test", "default-deny")
+    assert policies == ({f"herd-{each}" for each in components} if is_there else set())
+
+
+TALK = {
+    ("actor", "learner", 7100),
+    ("actor", "paramserver", 7200),
+    ("actor", "paramserver-replica", 7200),
+    ("actor", "bandit", 7300),
+    ("learner", "paramserver", 7200),
+    ("learner", "learner", None),
+    ("paramserver-replica", "paramserver", 7200),
+}
+
+
+def test_who_may_talk_to_whom() -> None:
+    """Both ends allow what the protocol needs, and nothing more."""
+    policies = [each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "NetworkPolicy"]
+    component = "app.kubernetes.io/component"
+    outgoing, incoming = set(), set()
+    for policy in policies:
+        own = policy["spec"]["podSelector"]["matchLabels"].get(component)
+        if own is None:
+            assert set(policy["spec"]) == {"podSelector", "policyTypes"}
+            assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+            continue
+        for direction, key, pairs in (("egress", "to", outgoing), ("ingress", "from", incoming)):
+            for rule in policy["spec"].get(direction, []):
+                ports = [port["port"] for port in rule.get("ports", [{"port": None}])]
+                if ports in ([53, 53], [9400]):
+                    continue
+                for peer in rule[key]:
+                    other = peer["podSelector"]["matchLabels"][component]
+                    pairs |= {(own, other, port) if direction == "egress" else (other, own, port) for port in ports}
+    assert outgoing == TALK
+    assert incoming == TALK
+
+
+def test_who_may_read_metrics() -> None:
+    anybody = find(render(), "NetworkPolicy", "herd-actor")["spec"]["ingress"]
+    assert anybody == [{"ports": [{"port": 9400, "protocol": "TCP"}]}]
+    narrowed = find(render_ci("gpu-values.yaml"), "NetworkPolicy", "herd-actor")["spec"]["ingress"][-1]["from"]
+    assert [set(peer) for peer in narrowed] == [{"namespaceSelector"}, {"podSelector"}]
+    assert narrowed[1]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "test"
+
+
+def test_keys_go_where_their_role_is() -> None:
+    objects = render_ci(
+        "multi-learner-values.yaml", *with_values("security.curve.existingSecret=k", 'security.curve.clients=["default", "old"]')
+    )
+    client, server = {"server.public", "client-default.secret"}, {"server.secret", "client-default.public", "client-old.public"}
+    wanted = {"actor": client, "learner": client | server, "paramserver": server, "paramserver-replica": client | server, "bandit": server}
+    for workload in workloads(objects):
+        if workload["kind"] == "Pod":
+            assert "volumes" not in pod_of(workload)
+            continue
+        (keys,) = [volume["secret"] for volume in pod_of(workload)["volumes"] if volume["name"] == "keys"]
+        assert keys["secretName"] == "k"
+        assert keys["defaultMode"] == 0o440
+        component = workload["metadata"]["labels"]["app.kubernetes.io/component"]
+        assert {item["key"] for item in keys["items"]} == {item["path"] for item in keys["items"]} == wanted[component]
+        assert "--security.curve_keys=/etc/herd-keys" in container_of(workload)["args"]
+
+
+def test_the_account_of_the_pods() -> None:
+    assert pod_of(find(render(), "Deployment", "herd-actor"))["serviceAccountName"] == "herd"
+    own = render(*with_values("serviceAccount.create=false"))
+    assert ("ServiceAccount", "herd") not in names(own)
+    assert pod_of(find(own, "Deployment", "herd-actor"))["serviceAccountName"] == "default"
+
+
+def test_priority_classes_switch() -> None:
+    assert not any(each["kind"] == "PriorityClass" for each in render())
+    objects = render_ci("gpu-values.yaml")
+    serving, actor = (find(objects, "PriorityClass", f"rl-herd-{which}") for which in ("serving", "actor"))
+    assert serving["value"] > 0 > actor["value"]
+    assert actor["preemptionPolicy"] == "Never"
+    assert pod_of(find(objects, "Deployment", "herd-actor"))["priorityClassName"] == "rl-herd-actor"
+    assert pod_of(find(objects, "StatefulSet", "herd-learner"))["priorityClassName"] == "rl-herd-serving"
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        ((), "herd-actor:0.1.0"),
+        (("image.registry=r/x", "image.tag=v7"), "r/x/herd-actor:v7"),
+        (("image.registry=r/x", f"actor.image.digest=sha256:{'a' * 64}", "actor.image.tag=v9"), f"r/x/herd-actor@sha256:{'a' * 64}"),
+    ],
+)
+def test_images(values: tuple[str, ...], image: str) -> None:
+    assert container_of(find(render(*with_values(*values)), "Deployment", "herd-actor"))["image"] == image
+
+
+def test_common_labels_are_everywhere_but_in_selectors() -> None:
+    for each in render(*with_values('commonLabels={"team": "rl"}')):
+        assert each["metadata"]["labels"]["team"] == "rl"
+        assert "team" not in str(each["spec"].get("selector", "") if "spec" in each else "")
+
+
+def test_the_notes_say_what_to_do_next() -> None:
+    def notes(name: str) -> str:
+        return helm(NEWEST, "install", "herd", str(CHART), "--namespace", "rl", "--dry-run=client", "--values", str(CHART / "ci" / name))
+
+    default, gpu = notes("default-values.yaml"), notes("gpu-values.yaml")
+    for words in ("helm test herd --namespace rl", "port-forward", "WARNING: checkpoints live in the pod", "herd keys keys"):
+        assert words in default
+    assert "WARNING" not in gpu
+    assert "herd keys" not in gpu
+
+
+def test_helm_lint_is_content() -> None:
+    for engine in ENGINES:
+        assert "0 chart(s) failed" in helm(engine, "lint", "--strict", str(CHART))
+
+
+def test_the_package_leaves_test_values_out(tmp_path: Path) -> None:
+    helm(NEWEST, "package", str(CHART), "--destination", str(tmp_path))
+    with tarfile.open(next(tmp_path.glob("herd-*.tgz"))) as package:
+        inside = package.getnames()
+    assert "herd/values.schema.json" in inside
+    assert not any("/ci/" in name for name in inside)
