@@ -42,7 +42,7 @@ def print_release(picture: ReleasePicture, *, show_all: bool, console: Console |
 
 
 def age(seconds: float | None) -> str:
-    """``45s``, ``12m``, ``3h20m``, ``5d3h``: as kubectl has it, two units at most."""
+    """``45s``, ``12m``, ``3h20m``, ``5d3h``: two figures' worth, like kubectl's."""
     if seconds is None:
         return "-"
     minutes, rest = divmod(int(seconds), 60)
@@ -50,7 +50,7 @@ def age(seconds: float | None) -> str:
     days, hours = divmod(hours, 24)
     units = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
     first = next((index for index, (value, _) in enumerate(units) if value), 3)
-    if units[first][0] >= 10 or first == 2 and units[first][0] >= 5:
+    if units[first][0] >= 10:
         return f"{units[first][0]}{units[first][1]}"
     return "".join(f"{value}{letter}" for value, letter in units[first : first + 2] if value) or "0s"
 

@@ -60,7 +60,8 @@ def run(argv: Sequence[str]) -> int:
 
         return show_release(options)
     for name in (*CLUSTER_OPTIONS, "seconds", "actors", "all"):
-        if getattr(options, name):
+        value = getattr(options, name)
+        if value is not None and value is not False:
             raise CommandError(f"--{name} goes with --release (see herd status --help)")
     directories = [existing_run(directory) for directory in options.run_dirs] or sorted(path.parent for path in RUNS.glob("*/config.yaml"))
     if not directories and not options.json:
