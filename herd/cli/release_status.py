@@ -64,7 +64,8 @@ def take_picture(cluster: Cluster, name: str, seconds: float, actors: int) -> Re
     release = find_release(cluster, name)
     pods = release_pods(cluster, release.name)
     asked = whom_to_ask(pods, actors)
-    looks, notes = [], []
+    looks: list[Readings] = []
+    notes: list[str] = []
     for wait in (0.0, seconds) if seconds else (0.0,):
         time.sleep(wait)
         look, notes = _look(cluster, asked)

@@ -79,11 +79,13 @@ def _wait(cluster: Cluster, release: Release, actors: Workload, replicas: int, t
     while True:
         try:
             now = read_deployment(cluster, actors.name)
-            line = f"{release.name}: {now.ready:,} of {replicas:,} actors ready" + (f", {now.present:,} pods" if now.present > replicas else "")
+            line = f"{release.name}: {now.ready:,} of {replicas:,} actors ready" + (
+                f", {now.present:,} pods" if now.present > replicas else ""
+            )
         except UnreachableError as error:  # a busy API server; what was asked for stands
             now, line = actors, f"herd: {error}; trying again"
         if line != said:
-            print(line, flush=True)
+            print(line, file=sys.stderr if now is actors else sys.stdout, flush=True)
             said = line
         if now is not actors and now.settled and now.wanted == replicas:
             return True

@@ -50,7 +50,7 @@ class Cluster:
 
     def __init__(self, connection: Connection) -> None:
         configuration = connection.configuration
-        configuration.retries = False  # type: ignore[assignment]  # urllib3 takes it: raise at once, follow nothing
+        configuration.retries = False  # urllib3 takes it: raise at once, follow nothing
         configuration.connection_pool_maxsize = MOST_AT_ONCE
         configuration.keep_alive = True  # a followed log may be silent for hours
         configuration.safe_chars_for_path_param = ":"  # POD:PORT of the proxy
@@ -66,7 +66,7 @@ class Cluster:
 
     def close(self) -> None:
         """Close the connections."""
-        self.client.close()
+        self.client.close()  # type: ignore[no-untyped-call]
 
     def open(
         self, want: Want, request: Callable[..., Any], *arguments: Any, read_seconds: float | None = READ_SECONDS, **options: Any

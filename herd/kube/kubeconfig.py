@@ -82,7 +82,7 @@ def _from_files(files: list[Path], access: Access) -> Connection:
     joined = os.pathsep.join(map(str, files))
     configuration = Configuration()
     try:
-        contexts, current = list_kube_config_contexts(joined)
+        contexts, current = list_kube_config_contexts(joined)  # type: ignore[no-untyped-call]
     except ConfigException as error:
         if "current-context" not in str(error):
             raise KubeError(f"{joined}: not a kubeconfig: {_first_line(error)}") from error
@@ -92,7 +92,9 @@ def _from_files(files: list[Path], access: Access) -> Connection:
     chosen = _choose(contexts, current, access.context, joined)
     with _no_chatter(f"the credentials of context {chosen['name']} cannot be had"):
         try:
-            load_kube_config(config_file=joined, context=chosen["name"], client_configuration=configuration)
+            load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=joined, context=chosen["name"], client_configuration=configuration
+            )
         except (ConfigException, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
             raise KubeError(f"{joined}: context {chosen['name']}: {_first_line(error)}") from error
     if configuration.host == Configuration().host:
@@ -129,9 +131,11 @@ def _from_pod(access: Access, environ: Mapping[str, str], service_account: Path)
     if access.context is not None:
         raise KubeError("--context goes with a kubeconfig; this pod's service account has none")
     configuration = Configuration()
-    loader = InClusterConfigLoader(str(service_account / "token"), str(service_account / "ca.crt"), environ=dict(environ))
+    loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+        str(service_account / "token"), str(service_account / "ca.crt"), environ=dict(environ)
+    )
     try:
-        loader.load_and_set(configuration)
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError) as error:
         raise KubeError(f"this pod has no service account to ask with: {_first_line(error)}") from error
     try:

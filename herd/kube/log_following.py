@@ -144,5 +144,3 @@ class Follower:
                 yield self._said.get(timeout=left)
             except queue.Empty:
                 return
-
-

@@ -48,12 +48,16 @@ def set_replicas(cluster: Cluster, deployment: str, replicas: int) -> None:
 def read_deployment(cluster: Cluster, deployment: str) -> Workload:
     """Read how far a Deployment is; raises ``KubeError``."""
     want = Want("get", "deployments", deployment)
-    return read_workload(cluster.get(want, AppsV1Api(cluster.client).read_namespaced_deployment, deployment, cluster.namespace), "Deployment")
+    return read_workload(
+        cluster.get(want, AppsV1Api(cluster.client).read_namespaced_deployment, deployment, cluster.namespace), "Deployment"
+    )
 
 
 def causes(pods: Sequence[Pod]) -> str:
     """Say why pods are not ready, the most common cause first: ``5 Unschedulable: 0/3 nodes are available``."""
-    counted = Counter(f"{pod.state}{f': {pod.trouble}' if pod.trouble else ''}" for pod in pods if not pod.ready and pod.state != "Terminating")
+    counted = Counter(
+        f"{pod.state}{f': {pod.trouble}' if pod.trouble else ''}" for pod in pods if not pod.ready and pod.state != "Terminating"
+    )
     return "; ".join(f"{number} {cause}" for cause, number in counted.most_common(_MOST_CAUSES))
 
 

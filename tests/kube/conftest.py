@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.fake_api_server import FakeCluster, serving, write_kubeconfig
-from tests.kube.fake_objects import holder_page, learner_page, pod, workload
-
 from herd.kube.cluster import Cluster, open_cluster
 from herd.kube.kubeconfig import Access
+from tests.kube.fake_api_server import FakeCluster, serving, write_kubeconfig
+from tests.kube.fake_objects import holder_page, learner_page, pod, workload
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
+
 from tests.kube.fake_objects import Json
 
 USER = "jane"
@@ -129,9 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._single(method, namespace, resource, name, below, query, body)
 
-    def _single(
-        self, method: str, namespace: str, resource: str, name: str, below: str | None, query: dict[str, str], body: bytes
-    ) -> None:
+    def _single(self, method: str, namespace: str, resource: str, name: str, below: str | None, query: dict[str, str], body: bytes) -> None:
         item = self.cluster.find(resource, name, namespace)
         if item is None:
             self._status(404, "NotFound", f'{resource} "{name}" not found')
@@ -154,7 +153,8 @@ class _Handler(BaseHTTPRequestHandler):
         selected = [
             item
             for item in self.cluster.objects.get(resource, [])
-            if namespace in {None, item["metadata"]["namespace"]} and selects(query.get("labelSelector", ""), item["metadata"].get("labels", {}))
+            if namespace in {None, item["metadata"]["namespace"]}
+            and selects(query.get("labelSelector", ""), item["metadata"].get("labels", {}))
         ]
         start = int(query.get("continue", 0))
         stop = start + int(query.get("limit", len(selected) or 1))
@@ -195,7 +195,8 @@ class _Handler(BaseHTTPRequestHandler):
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             with self.cluster.changed:
-                self.cluster.changed.wait_for(lambda: len(log.lines) > sent or log.ended or not follow, timeout=1.0)
+                if len(log.lines) == sent and follow and not log.ended:
+                    self.cluster.changed.wait(timeout=1.0)
                 lines, ended = log.lines[sent:], log.ended
             for stamp, text in lines:
                 if log.break_after is not None and sent >= log.break_after:
@@ -220,7 +221,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(404, b"404 page not found\n", "text/plain; charset=utf-8")
 
     def _status(self, code: int, reason: str, message: str) -> None:
-        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code}
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "code": code,
+        }
         self._json(status, code)
 
     def _json(self, answer: Json, code: int = 200) -> None:

@@ -36,7 +36,11 @@ def pod(name: str, component: str, *, release: str = "herd", namespace: str = "r
         "spec": {
             "nodeName": "node-1",
             "containers": [
-                {"name": component.partition("-")[0], "image": "herd", "ports": [{"name": "metrics", "containerPort": 9400, "protocol": "TCP"}]}
+                {
+                    "name": component.partition("-")[0],
+                    "image": "herd",
+                    "ports": [{"name": "metrics", "containerPort": 9400, "protocol": "TCP"}],
+                }
             ],
         },
         "status": {

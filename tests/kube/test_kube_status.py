@@ -82,7 +82,9 @@ def test_one_look_has_no_rates(herd: Herd) -> None:
 def test_thousands_of_actors_are_listed_by_pages_and_a_bounded_sample_is_asked(served: Served) -> None:
     fake = served.fake
     fake.objects["pods"] = [each for each in fake.objects["pods"] if "actor" not in each["metadata"]["name"]]
-    many = [pod(f"herd-actor-5d9f7c-{number:05}", "actor", ready=number % 100 != 7, restarts=int(number == 1234)) for number in range(1_300)]
+    many = [
+        pod(f"herd-actor-5d9f7c-{number:05}", "actor", ready=number % 100 != 7, restarts=int(number == 1234)) for number in range(1_300)
+    ]
     fake.objects["pods"] += many
     fake.objects["deployments"][0] = workload("Deployment", "actor", 1_300, ready=1_287)
     fake.pages |= {each["metadata"]["name"]: holder_page(updates=1) for each in many}
@@ -116,7 +118,9 @@ def test_the_sample_is_spread_over_all_actors_and_asks_only_who_runs() -> None:
 
 
 def test_pods_in_trouble_say_why(served: Served, herd: Herd) -> None:
-    served.fake.objects["pods"][0] = waiting_pod("herd-learner-0", "learner", "CrashLoopBackOff", "back-off 40s restarting failed", restarts=4)
+    served.fake.objects["pods"][0] = waiting_pod(
+        "herd-learner-0", "learner", "CrashLoopBackOff", "back-off 40s restarting failed", restarts=4
+    )
     served.fake.objects["pods"][1] = pending_pod("herd-learner-1", "learner", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
     answer = herd("status", "--release", "herd", "--seconds", "0")
     assert answer.code == 0
@@ -167,7 +171,9 @@ def test_an_unknown_release_is_answered_with_those_there_are(served: Served, her
     assert (answer.code, answer.output) == (2, "")
     assert answer.errors == "herd: no release hrd in namespace rl; there are: herd\n"
     answer = herd("status", "--release", "herd", "--namespace", "empty")
-    assert answer.errors == "herd: no release herd in namespace empty; elsewhere there are: herd (--namespace rl), other (--namespace lab)\n"
+    assert (
+        answer.errors == "herd: no release herd in namespace empty; elsewhere there are: herd (--namespace rl), other (--namespace lab)\n"
+    )
     served.fake.forbidden.add(("list everywhere", "deployments"))
     answer = herd("status", "--release", "herd", "--namespace", "empty")
     assert answer.errors == "herd: no release herd in namespace empty; there is none in this namespace\n"
@@ -199,4 +205,3 @@ def test_a_release_without_pods_is_shown(served: Served, herd: Herd) -> None:
     answer = herd("status", "--release", "herd", "--seconds", "0")
     assert answer.code == 0
     assert "0/2" in answer.output
-
