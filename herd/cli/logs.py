@@ -127,8 +127,9 @@ def _say_what_is_missing(pods: Sequence[Pod], most: int) -> None:
 def _read(cluster: Cluster, pods: Sequence[Pod], window: LogWindow, options: argparse.Namespace) -> int:
     from herd.kube.log_following import read_logs  # noqa: PLC0415
 
-    failed = _print(read_logs(cluster, [pod for pod in pods if pod.started], window), options)
-    return 1 if failed == len(pods) else 0
+    started = [pod for pod in pods if pod.started]
+    failed = _print(read_logs(cluster, started, window), options)
+    return 1 if failed == len(started) else 0
 
 
 def _follow(cluster: Cluster, find: Callable[[], list[Pod]], window: LogWindow, options: argparse.Namespace) -> int:

@@ -115,6 +115,8 @@ def _without_current(joined: str) -> list[dict[str, Any]]:
 
 
 def _choose(contexts: list[dict[str, Any]], current: dict[str, Any] | None, wanted: str | None, joined: str) -> dict[str, Any]:
+    if not all(isinstance(context, dict) and "name" in context for context in contexts):
+        raise KubeError(f"{joined}: not a kubeconfig: a context without a name")
     names = [str(context["name"]) for context in contexts]
     there_are = ", ".join(names[:_MOST_NAMED]) + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
     if wanted is not None:
