@@ -21,6 +21,7 @@ from tests.kube.fake_objects import Json
 
 USER = "jane"
 _NAMESPACED = re.compile(r"^/(?:api|apis/[^/]+)/[^/]+/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(.+))?$")
+_NAMESPACE = re.compile(r"^/api/v1/namespaces(?:/([^/]+))?$")
 _EVERYWHERE = re.compile(r"^/(?:api|apis/[^/]+)/[^/]+/([a-z]+)$")
 
 
@@ -52,6 +53,8 @@ class FakeCluster:
     on_scale: Callable[[Json], None] | None = None
     on_read: Callable[[Json], None] | None = None
     """Called before a single object is answered: a controller at work."""
+    on_delete: Callable[[Json], None] | None = None
+    on_list: Callable[[], object] | None = None
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     """Method, path, query."""
     patches: list[tuple[str, Any]] = field(default_factory=list)
@@ -91,6 +94,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PATCH(self) -> None:
         self._route("PATCH")
 
+    def do_POST(self) -> None:
+        self._route("POST")
+
     def do_DELETE(self) -> None:
         self._route("DELETE")
 
@@ -103,12 +109,25 @@ class _Handler(BaseHTTPRequestHandler):
         if self.cluster.unauthorized:
             self._status(401, "Unauthorized", "Unauthorized")
             return
-        if match := _EVERYWHERE.match(path):
+        if match := _NAMESPACE.match(path):
+            self._namespace(method, match[1], body)
+        elif match := _EVERYWHERE.match(path):
             self._collection(match[1], None, query)
         elif match := _NAMESPACED.match(path):
             self._namespaced(method, *match.groups(), query, body)
         else:
             self._not_found_page()
+
+    def _namespace(self, method: str, name: str | None, body: bytes) -> None:
+        known = self.cluster.objects.setdefault("namespaces", [])
+        if method == "POST":
+            known.append(json.loads(body))
+            self._json(known[-1], 201)
+        elif found := [item for item in known if item["metadata"]["name"] == name]:
+            known.remove(found[0])
+            self._json(found[0])
+        else:
+            self._status(404, "NotFound", f'namespaces "{name}" not found')
 
     def _namespaced(
         self, method: str, namespace: str, resource: str, name: str | None, below: str | None, query: dict[str, str], body: bytes
@@ -140,6 +159,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._scale(item, body)
         elif method == "DELETE":
             self.cluster.objects[resource].remove(item)
+            if self.cluster.on_delete is not None:
+                self.cluster.on_delete(item)
             self._json(item)
         else:
             if self.cluster.on_read is not None:
@@ -150,10 +171,12 @@ class _Handler(BaseHTTPRequestHandler):
         if namespace is None and ("list everywhere", resource) in self.cluster.forbidden:
             self._forbidden("list", resource, None)
             return
+        if self.cluster.on_list is not None:
+            self.cluster.on_list()
         selected = [
             item
             for item in self.cluster.objects.get(resource, [])
-            if namespace in {None, item["metadata"]["namespace"]}
+            if namespace in {None, item["metadata"].get("namespace")}
             and selects(query.get("labelSelector", ""), item["metadata"].get("labels", {}))
         ]
         start = int(query.get("continue", 0))
