@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from herd.kube.errors import KubeError, UnreachableError
+from herd.kube.errors import KubeError, NotAllowedError, UnreachableError
 from herd.kube.log_streams import LogStream, LogWindow
 
 if TYPE_CHECKING:
@@ -75,10 +75,18 @@ class Follower:
         self._streams: dict[tuple[str, int], LogStream] = {}
         """By incarnation; kept while its pod is listed, so that a broken connection goes on where it was."""
         self._threads: dict[tuple[str, int], threading.Thread] = {}
+        self._refusals: dict[tuple[str, int], str] = {}
+        """What was said of an incarnation whose log cannot be read: once is enough."""
+        self._denied: NotAllowedError | None = None
         self._closed = threading.Event()
 
     def lines(self) -> Iterator[Said]:
-        """Give lines until no pod has been there for long; the caller ends it sooner by ``close``."""
+        """Give lines until no pod has been there for long; the caller ends it sooner by ``close``.
+
+        Raises:
+            KubeError: pods or logs may not be read. What passes (a busy server, a container that is starting) is a note.
+
+        """
         seen_at, first = time.monotonic(), True
         while not self._closed.is_set():
             look_at = time.monotonic() + self._look_seconds
@@ -94,6 +102,8 @@ class Follower:
                     yield Said("", "no pod to follow any more", is_note=True)
                     return
             yield from self._until(look_at)
+            if self._denied is not None:
+                raise self._denied
 
     def close(self) -> None:
         """End all threads."""
@@ -105,6 +115,7 @@ class Follower:
         self._threads = {key: thread for key, thread in self._threads.items() if thread.is_alive()}
         listed = {pod.incarnation for pod in pods}
         self._streams = {key: stream for key, stream in self._streams.items() if key in listed or key in self._threads}
+        self._refusals = {key: said for key, said in self._refusals.items() if key in self._streams}
         for pod in pods:
             key = pod.incarnation
             if key in self._threads or not pod.started or len(self._threads) >= self._most:
@@ -118,17 +129,23 @@ class Follower:
                     yield Said(pod.name, f"restart {pod.restarts}" if pod.restarts else "new pod", is_note=True)
             elif pod.state != "Running":
                 continue  # it has ended, and its log was read to the end
-            self._threads[key] = thread = threading.Thread(target=self._read, args=(pod.name, stream), name=f"log-{pod.name}", daemon=True)
+            self._threads[key] = thread = threading.Thread(
+                target=self._read, args=(pod.name, key, stream), name=f"log-{pod.name}", daemon=True
+            )
             thread.start()
 
-    def _read(self, pod: str, stream: LogStream) -> None:
+    def _read(self, pod: str, key: tuple[str, int], stream: LogStream) -> None:
         try:
             for line in stream.read(follow=True):
                 self._put(Said(pod, line.text))
         except UnreachableError:
             return  # gone on with at the next look
+        except NotAllowedError as error:
+            self._denied = error
         except KubeError as error:
-            self._put(Said(pod, str(error), is_note=True))
+            if self._refusals.get(key) != str(error):
+                self._refusals[key] = str(error)
+                self._put(Said(pod, str(error), is_note=True))
 
     def _put(self, said: Said) -> None:
         while not self._closed.is_set():

@@ -247,6 +247,29 @@ def test_following_survives_a_server_that_stumbles(served: Served) -> None:
     assert sum("trying again" in line for line in said) == 2
 
 
+def test_following_says_once_what_cannot_be_read_and_goes_on(served: Served) -> None:
+    served.fake.say("herd-learner-0", "hello")
+    looks = 0
+
+    def count() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 10:
+            served.fake.say("herd-learner-1", "at last")
+
+    served.fake.on_list = count
+    with following(served) as (said, more):
+        until(said, more, "herd-learner-1|at last")
+    assert sum("is waiting to start" in line for line in said) == 1
+
+
+def test_following_without_the_right_to_read_logs_ends(served: Served, herd: Herd) -> None:
+    served.fake.forbidden.add(("get", "pods/log"))
+    answer = herd("logs", "learner", "--rank", "0", "--follow")
+    assert (answer.code, answer.output) == (2, "")
+    assert answer.errors.startswith("herd: not allowed to get pods/log herd-learner-0 in namespace rl")
+
+
 def test_a_follower_that_is_closed_ends_although_pods_are_silent(served: Served) -> None:
     served.fake.say("herd-learner-0", "hello")
     with following(served) as (said, more):
