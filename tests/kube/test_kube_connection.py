@@ -210,7 +210,9 @@ def test_what_the_server_refuses(served: Served) -> None:
 
 
 @pytest.mark.parametrize("words", [["status", "--release", "herd"], ["scale", "actors", "3"], ["logs", "learner"]], ids=" ".join)
-def test_every_command_answers_trouble_with_one_line_and_exit_code_2(served: Served, herd: Herd, words: list[str]) -> None:
+def test_every_command_answers_trouble_with_one_line_and_exit_code_2(
+    served: Served, herd: Herd, herd_process: Herd, words: list[str]
+) -> None:
     for environment, options, part in (
         ({"KUBECONFIG": ""}, [], "no cluster: no ~/.kube/config"),
         ({"KUBECONFIG": "/nowhere"}, [], "KUBECONFIG=/nowhere: no such file"),
@@ -218,7 +220,7 @@ def test_every_command_answers_trouble_with_one_line_and_exit_code_2(served: Ser
         ({}, ["--context", "prod"], "no context prod; there are: fake"),
         ({}, ["--namespace", "empty", "--release", "x"], "no release x in namespace empty; elsewhere there are: herd (--namespace rl)"),
     ):
-        answer = herd(*words, *options, **environment)
+        answer = herd_process(*words, *options, **environment)
         assert (answer.code, answer.output) == (2, ""), answer
         assert part in answer.errors
         assert answer.errors.startswith("herd: ")

@@ -52,11 +52,11 @@ def test_a_line_without_a_time_counts_as_written_with_the_one_before() -> None:
     assert [(line.at // 10**9, line.text) for line in lines] == [(2, "hello there"), (2, "no time"), (3, "café \ufffd")]
 
 
-def test_several_pods_in_the_order_of_time(served: Served, herd: Herd) -> None:
+def test_several_pods_in_the_order_of_time(served: Served, herd_process: Herd) -> None:
     fake = served.fake
     fake.logs["herd-learner-0"] = FakeLog([("2026-11-21T12:00:01Z", "a"), ("2026-11-21T12:00:03.5Z", "c")])
     fake.logs["herd-learner-1"] = FakeLog([("2026-11-21T12:00:02Z", "b"), ("2026-11-21T12:00:03.25Z", "b2"), ("2026-11-21T12:00:04Z", "d")])
-    answer = herd("logs", "learner")
+    answer = herd_process("logs", "learner")
     assert (answer.code, answer.errors) == (0, "")
     assert answer.output.splitlines() == [
         "herd-learner-0 | a",
@@ -263,9 +263,9 @@ def test_following_says_once_what_cannot_be_read_and_goes_on(served: Served) -> 
     assert sum("is waiting to start" in line for line in said) == 1
 
 
-def test_following_without_the_right_to_read_logs_ends(served: Served, herd: Herd) -> None:
+def test_following_without_the_right_to_read_logs_ends(served: Served, herd_process: Herd) -> None:
     served.fake.forbidden.add(("get", "pods/log"))
-    answer = herd("logs", "learner", "--rank", "0", "--follow")
+    answer = herd_process("logs", "learner", "--rank", "0", "--follow")
     assert (answer.code, answer.output) == (2, "")
     assert answer.errors.startswith("herd: not allowed to get pods/log herd-learner-0 in namespace rl")
 

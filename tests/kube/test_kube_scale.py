@@ -23,9 +23,9 @@ def controller(item: Json) -> None:
     item["status"] |= {"replicas": wanted, "updatedReplicas": wanted, "readyReplicas": ready}
 
 
-def test_more_actors_and_progress_until_they_are_ready(served: Served, herd: Herd) -> None:
+def test_more_actors_and_progress_until_they_are_ready(served: Served, herd_process: Herd) -> None:
     served.fake.on_read = controller
-    answer = herd("scale", "actors", "5")
+    answer = herd_process("scale", "actors", "5")
     assert (answer.code, answer.errors) == (0, "")
     assert answer.output.splitlines() == ["herd: actors 3 -> 5", "herd: 4 of 5 actors ready", "herd: 5 of 5 actors ready"]
     assert served.fake.patches == [("application/merge-patch+json", {"spec": {"replicas": 5}})]
@@ -45,12 +45,12 @@ def test_without_waiting(served: Served, herd: Herd) -> None:
     assert (answer.code, answer.output, answer.errors) == (0, "herd: actors 3 -> 9\n", "")
 
 
-def test_not_ready_in_time_says_why(served: Served, herd: Herd) -> None:
+def test_not_ready_in_time_says_why(served: Served, herd_process: Herd) -> None:
     served.fake.objects["pods"] += [pending_pod(f"herd-actor-5d9f7c-pend{number}", "actor") for number in range(2)]
     served.fake.on_read = lambda item: item["status"].update(
         replicas=5, updatedReplicas=5, observedGeneration=item["metadata"]["generation"]
     )
-    answer = herd("scale", "actors", "5", "--timeout", "0")
+    answer = herd_process("scale", "actors", "5", "--timeout", "0")
     assert answer.code == 1
     assert answer.errors == "herd: not ready after 0 s: 2 Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.\n"
     assert answer.output.splitlines()[-1] == "herd: 3 of 5 actors ready"

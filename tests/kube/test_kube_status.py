@@ -17,8 +17,8 @@ from tests.kube.fake_objects import exposition, holder_page, pending_pod, pod, w
 Herd = Callable[..., Answer]
 
 
-def test_a_release_is_shown_with_pods_versions_speed_and_returns(herd: Herd) -> None:
-    answer = herd("status", "--release", "herd", "--seconds", "0.3")
+def test_a_release_is_shown_with_pods_versions_speed_and_returns(herd_process: Herd) -> None:
+    answer = herd_process("status", "--release", "herd", "--seconds", "0.3")
     assert (answer.code, answer.errors) == (0, "")
     lines = answer.output.splitlines()
     assert lines[0] == "herd in namespace rl"
@@ -166,16 +166,16 @@ def test_who_holds_no_weights_yet_has_no_version(served: Served) -> None:
     assert rows["herd-actor-5d9f7c-bbbbb"] is not None
 
 
-def test_an_unknown_release_is_answered_with_those_there_are(served: Served, herd: Herd) -> None:
-    answer = herd("status", "--release", "hrd")
+def test_an_unknown_release_is_answered_with_those_there_are(served: Served, herd_process: Herd) -> None:
+    answer = herd_process("status", "--release", "hrd")
     assert (answer.code, answer.output) == (2, "")
     assert answer.errors == "herd: no release hrd in namespace rl; there are: herd\n"
-    answer = herd("status", "--release", "herd", "--namespace", "empty")
+    answer = herd_process("status", "--release", "herd", "--namespace", "empty")
     assert (
         answer.errors == "herd: no release herd in namespace empty; elsewhere there are: herd (--namespace rl), other (--namespace lab)\n"
     )
     served.fake.forbidden.add(("list everywhere", "deployments"))
-    answer = herd("status", "--release", "herd", "--namespace", "empty")
+    answer = herd_process("status", "--release", "herd", "--namespace", "empty")
     assert answer.errors == "herd: no release herd in namespace empty; there is none in this namespace\n"
 
 
