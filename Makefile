@@ -7,7 +7,7 @@ FILE ?= experiments/breakout.yaml
 SECONDS ?= 120
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev train test lint typecheck imports bench doctor docs helm helm-security
+.PHONY: help install dev train test test-cluster lint typecheck imports bench doctor docs helm helm-security
 
 help:  ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,10 @@ train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=experiments/p
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
 test: lint typecheck imports  ## All checks and tests; about twelve minutes on two cores.
-	$(BIN)/python -m pytest -n 2 -m "not learning and not soak"
+	$(BIN)/python -m pytest -n 2 -m "not learning and not soak and not cluster"
+
+test-cluster: $(VENV)/.dev  ## The chart on a real cluster, KUBECONFIG's: installs, scales, kills, upgrades, uninstalls.
+	$(BIN)/python -m pytest -m cluster -x tests/cluster
 
 lint: $(VENV)/.dev  ## Style: ruff.
 	$(BIN)/ruff check herd services observability tests benchmarks helm

@@ -15,6 +15,7 @@ _EXTRA = {
     "gymnasium": "actor",
     "matplotlib": "plot",
     "imageio": "plot",
+    "kubernetes": "kube",
 }
 """Package -> the extra of herd-rl that brings it."""
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
 from herd.cli.errors import CommandError, OneLineParser
 from herd.cli.run_paths import RUNS, existing_run
 
@@ -36,15 +37,32 @@ class RunStatus:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="herd status", description="Shows the runs of this machine: processes, progress, newest checkpoint.")
+    parser = OneLineParser(
+        prog="herd status",
+        description="Shows the runs of this machine: processes, progress, newest checkpoint. "
+        "With --release: a release in a cluster, its pods, policy versions, speed, returns, and who waits for whom.",
+    )
     parser.add_argument("run_dirs", type=Path, nargs="*", metavar="RUN_DIR", help=f"default: every run in {RUNS}/")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--release", metavar="R", help="look at this release in a cluster instead")
+    add_cluster_options(parser)
+    parser.add_argument("--seconds", type=float, metavar="S", help="with --release: time to measure rates over; default: 5, 0: none")
+    parser.add_argument("--actors", type=int, metavar="N", help="with --release: actors asked for their metrics, at most; default: 16")
+    parser.add_argument("--all", action="store_true", help="with --release: show every pod, however many")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
     """Print the state of runs; returns the exit code."""
     options = _parser().parse_args(argv)
+    if options.release is not None:
+        from herd.cli.release_status import show_release  # noqa: PLC0415  local runs do without
+
+        return show_release(options)
+    for name in (*CLUSTER_OPTIONS, "seconds", "actors", "all"):
+        value = getattr(options, name)
+        if value is not None and value is not False:
+            raise CommandError(f"--{name} goes with --release (see herd status --help)")
     directories = [existing_run(directory) for directory in options.run_dirs] or sorted(path.parent for path in RUNS.glob("*/config.yaml"))
     if not directories and not options.json:
         raise CommandError(f"no runs in {RUNS}/: name a run directory, or start one with herd train")

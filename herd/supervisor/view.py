@@ -130,11 +130,11 @@ class LiveView:
 def one_line(snapshot: RunSnapshot) -> str:
     """``00:30  461 k frames (24 %, 01:35 left)  15,432 frames/s  breakout 3.2  ...``."""
     parts = [clock(snapshot.elapsed_seconds), f"{count(snapshot.env_frames)} frames{_progress_text(snapshot)}"]
-    parts.append(f"{_number(snapshot.frames_per_second)} frames/s")
+    parts.append(f"{number(snapshot.frames_per_second)} frames/s")
     parts += [f"{task.name} return {_return(task)}" for task in snapshot.tasks[:_MOST_ROWS]]
-    parts.append(f"lag {_number(snapshot.policy_lag, 1)}")
-    parts.append(f"queue {_number(snapshot.queue_unrolls)}/{_number(snapshot.queue_capacity)}")
-    parts.append(f"learner starved {_percent(snapshot.starved_share)}, actors blocked {_percent(snapshot.blocked_share)}")
+    parts.append(f"lag {number(snapshot.policy_lag, 1)}")
+    parts.append(f"queue {number(snapshot.queue_unrolls)}/{number(snapshot.queue_capacity)}")
+    parts.append(f"learner starved {percent(snapshot.starved_share)}, actors blocked {percent(snapshot.blocked_share)}")
     restarts = sum(child.restarts for child in snapshot.children)
     if restarts:
         parts.append(f"restarts {restarts}")
@@ -153,31 +153,35 @@ def panel(snapshot: RunSnapshot, title: str) -> RenderableType:
         ProgressBar(total=1.0, completed=done or 0.0, pulse=done is None),
         Text(f"{clock(snapshot.elapsed_seconds)}{_progress_text(snapshot)}"),
     )
-    facts = Table.grid(padding=(0, 3))
-    facts.add_row("frames", "frames/s", "updates", "policy lag", "queue", style="dim")
-    facts.add_row(
+    return Panel(Group(head, *facts(snapshot), _process_table(snapshot.children)), title=title, border_style="dim")
+
+
+def facts(snapshot: RunSnapshot) -> list[RenderableType]:
+    """Draw what every picture of a run shows: speed, who waits for whom, returns by task."""
+    numbers = Table.grid(padding=(0, 3))
+    numbers.add_row("frames", "frames/s", "updates", "policy lag", "queue", style="dim")
+    numbers.add_row(
         count(snapshot.env_frames),
-        Text(_number(snapshot.frames_per_second), style="bold"),
-        _number(snapshot.learner_updates),
-        _number(snapshot.policy_lag, 1),
-        f"{_number(snapshot.queue_unrolls)}/{_number(snapshot.queue_capacity)}",
+        Text(number(snapshot.frames_per_second), style="bold"),
+        number(snapshot.learner_updates),
+        number(snapshot.policy_lag, 1),
+        f"{number(snapshot.queue_unrolls)}/{number(snapshot.queue_capacity)}",
     )
     waits = Text.assemble(
         (snapshot.bottleneck, "bold"),
-        f"   learner starved {_percent(snapshot.starved_share)}, actors blocked {_percent(snapshot.blocked_share)}, "
-        f"waiting for weights {_percent(snapshot.weights_wait_share)}",
+        f"   learner starved {percent(snapshot.starved_share)}, actors blocked {percent(snapshot.blocked_share)}, "
+        f"waiting for weights {percent(snapshot.weights_wait_share)}",
     )
-    body: list[RenderableType] = [head, facts, waits]
+    body: list[RenderableType] = [numbers, waits]
     if snapshot.failed_writes:
         body.append(Text(_failed_writes(snapshot), style="bold red"))
     if snapshot.tasks:
         body.append(_task_table(snapshot.tasks))
-    body.append(_process_table(snapshot.children))
-    return Panel(Group(*body), title=title, border_style="dim")
+    return body
 
 
 def _task_table(tasks: Sequence[TaskRow]) -> Table:
-    table = _table("task", "games", "return (last 100)")
+    table = make_table("task", "games", "return (last 100)")
     for task in tasks[:_MOST_ROWS]:
         table.add_row(task.name, f"{task.episodes:,}", Text(_return(task), style="bold"))
     if len(tasks) > _MOST_ROWS:
@@ -186,18 +190,19 @@ def _task_table(tasks: Sequence[TaskRow]) -> Table:
 
 
 def _process_table(children: Sequence[ChildRow]) -> Table:
-    table = _table("process", "state", "weights", "cores", "memory", "restarts")
+    table = make_table("process", "state", "weights", "cores", "memory", "restarts")
     for child in children[:_MOST_ROWS]:
         memory = "-" if child.resident_bytes is None else f"{child.resident_bytes / 2**20:,.0f} MiB"
         style = "" if child.state == "running" else "yellow"
-        weights, cores = _number(child.weights_updates), _number(child.cpu_cores, 2)
+        weights, cores = number(child.weights_updates), number(child.cpu_cores, 2)
         table.add_row(child.name, Text(child.state, style=style), weights, cores, memory, str(child.restarts))
     if len(children) > _MOST_ROWS:
         table.add_row(f"and {len(children) - _MOST_ROWS} more", "", "", "", "", "")
     return table
 
 
-def _table(first: str, *others: str) -> Table:
+def make_table(first: str, *others: str) -> Table:
+    """Make an empty table; columns after the first hold numbers."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
     table.add_column(first)
     for name in others:
@@ -235,9 +240,11 @@ def _return(task: TaskRow) -> str:
     return "-" if task.episode_return is None else f"{task.episode_return:,.2f}"
 
 
-def _number(value: float | None, digits: int = 0) -> str:
+def number(value: float | None, digits: int = 0) -> str:
+    """``15,432``; ``-`` where it is not known."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """``40%``; ``-`` where it is not known."""
     return "-" if value is None else f"{max(0.0, value):.0%}"

@@ -31,6 +31,11 @@ def scrape(url: str, timeout: float = 2.0) -> Samples:
     status, body = _get(url, timeout)
     if status != http.client.OK:
         raise ScrapeError(f"{url} answered {status}")
+    return parse(body, url)
+
+
+def parse(body: bytes, source: str) -> Samples:
+    """Every sample of a /metrics page that came from ``source``, as ``scrape`` gives them. Raises ``ScrapeError``."""
     try:
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): float(sample.value)
@@ -38,7 +43,7 @@ def scrape(url: str, timeout: float = 2.0) -> Samples:
             for sample in family.samples
         }
     except (ValueError, IndexError, KeyError) as error:
-        raise ScrapeError(f"{url} did not answer with metrics: {error}") from error
+        raise ScrapeError(f"{source} did not answer with metrics: {error}") from error
 
 
 def total(samples: Samples, name: str, **labels: str) -> float:

@@ -16,7 +16,7 @@ from herd.config.keys import setting_keys
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
 
-HEAVY = ("torch", "matplotlib", "ale_py", "zmq", "gymnasium")
+HEAVY = ("torch", "matplotlib", "ale_py", "zmq", "gymnasium", "kubernetes")
 REPOSITORY = Path(__file__).parents[2]
 BREAKOUT = str(REPOSITORY / "experiments" / "breakout.yaml")
 

@@ -1,0 +1,51 @@
+"""What every command that talks to a cluster takes: which release, and how to reach it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from herd.cli.errors import CommandError
+from herd.cli.requirements import require
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from herd.kube.cluster import Cluster
+
+CLUSTER_OPTIONS = ("namespace", "context", "kubeconfig")
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Add --namespace, --context and --kubeconfig."""
+    parser.add_argument("--namespace", metavar="N", help="default: the context's own")
+    parser.add_argument("--context", metavar="C", help="of the kubeconfig; default: its current one")
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="default: KUBECONFIG, then ~/.kube/config, then the pod this runs in"
+    )
+
+
+@contextmanager
+def cluster_of(options: argparse.Namespace) -> Iterator[Cluster]:
+    """Open the cluster of the options, and say what goes wrong with it in one line.
+
+    Raises:
+        CommandError: kubernetes is not installed, or anything of ``herd.kube.errors``.
+
+    """
+    require("kubernetes")
+    from herd.kube.cluster import open_cluster  # noqa: PLC0415  kubernetes loads; --help does without
+    from herd.kube.errors import KubeError  # noqa: PLC0415
+    from herd.kube.kubeconfig import Access  # noqa: PLC0415
+
+    try:
+        cluster = open_cluster(Access(options.kubeconfig, options.context, options.namespace), os.environ)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+    except KubeError as error:
+        raise CommandError(str(error)) from error

@@ -1,0 +1,172 @@
+"""What ``herd status --release`` shows, computed from what the API server and the pods say. No input or output."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from herd.config.settings import StopSettings
+from herd.supervisor.readings import Readings
+from herd.supervisor.snapshot import ChildState, RunSnapshot, SnapshotMaker
+from herd.telemetry import metric_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from herd.kube.pods import Pod
+    from herd.kube.release import Release, Workload
+    from herd.telemetry.scrape import Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A policy version, and how long its holder has had it (learner: since it was published)."""
+
+    lineage: int
+    learner_updates: int
+    age_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    """One pod, and what it says about itself."""
+
+    pod: Pod
+    version: Version | None
+    """None: not asked, no answer, or no weights yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentRow:
+    """One workload of the release."""
+
+    component: str
+    kind: str
+    wanted: int
+    ready: int
+    restarts: int
+    states: Mapping[str, int]
+    """Pods by state."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePicture:
+    """A release at one moment."""
+
+    release: Release
+    taken: datetime
+    components: tuple[ComponentRow, ...]
+    rows: tuple[PodRow, ...]
+    run: RunSnapshot
+    learners_answer: bool
+    """Whether every shard did; the run's numbers are sums over all of them, and unknown otherwise."""
+    actors_asked: int
+    """Actors whose waits are in ``run``: a sample of them."""
+    notes: tuple[str, ...]
+    """What could not be looked at, and why."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it in plain types, for ``--json``."""
+        run = self.run
+        return {
+            "release": self.release.name,
+            "namespace": self.release.namespace,
+            "taken": self.taken.isoformat(),
+            "components": {row.component: {**asdict(row), "states": dict(row.states)} for row in self.components},
+            "pods": [_pod_json(row, self.taken) for row in self.rows],
+            "env_frames_since_learner_start": run.env_frames if self.learners_answer else None,
+            "frames_per_second": run.frames_per_second,
+            "learner_updates": run.learner_updates,
+            "policy_lag": run.policy_lag,
+            "queue_unrolls": run.queue_unrolls,
+            "queue_capacity_unrolls": run.queue_capacity,
+            "learner_starved_share": run.starved_share,
+            "actors_blocked_share": run.blocked_share,
+            "actors_weights_wait_share": run.weights_wait_share,
+            "who_waits": run.bottleneck,
+            "actors_asked": self.actors_asked,
+            "tasks": [asdict(task) for task in run.tasks],
+            "failed_writes": run.failed_writes,
+            "notes": list(self.notes),
+        }
+
+
+def make_picture(release: Release, pods: Sequence[Pod], looks: Sequence[Readings], notes: Sequence[str], taken: datetime) -> ReleasePicture:
+    """Put the picture together.
+
+    Args:
+        release: with its workloads.
+        pods: all of them, in order.
+        looks: readings by pod's name, one or more, some seconds apart: rates need two.
+        notes: what could not be looked at.
+        taken: now.
+
+    """
+    children = {pod.name: _child_name(pod) for pod in pods if pod.component != "bandit"}
+    states = [ChildState(children[pod.name], pod.state, None, pod.restarts) for pod in pods if pod.name in children]
+    ages = [age for pod in pods if pod.component == "learner" and (age := pod.age_seconds(taken)) is not None]
+    maker = SnapshotMaker(StopSettings())
+    newest = looks[-1]
+    runs = [maker.make(_by_child(look, children), states, max(ages, default=0.0)) for look in looks]
+    return ReleasePicture(
+        release=release,
+        taken=taken,
+        components=tuple(_component_row(workload, pods) for workload in release.workloads),
+        rows=tuple(PodRow(pod, read_version(newest.samples.get(pod.name, {}))) for pod in pods),
+        run=runs[-1],
+        learners_answer=all(pod.name in newest.samples for pod in pods if pod.component == "learner") and bool(ages),
+        actors_asked=sum(pod.component == "actor" and pod.name in newest.samples for pod in pods),
+        notes=tuple(notes),
+    )
+
+
+def read_version(samples: Samples) -> Version | None:
+    """Read the policy version that a process holds; None before the first."""
+    lineage, updates = (samples.get((metric.name, ()), math.nan) for metric in (names.WEIGHTS_LINEAGE, names.WEIGHTS_UPDATES))
+    age = samples.get((names.WEIGHTS_AGE.name, ()), math.nan)
+    if math.isnan(lineage) or math.isnan(updates) or math.isnan(age):  # the age is NaN before the first version
+        return None
+    return Version(int(lineage), int(updates), age)
+
+
+def _by_child(look: Readings, children: Mapping[str, str]) -> Readings:
+    """The readings under the names that a local run would use: ``learner-0``, ``actor-herd-actor-5d9f-x2x``."""
+    samples = {children[name]: each for name, each in look.samples.items() if name in children}
+    learners = [each for name, each in samples.items() if name.startswith("learner-")]
+    updates = [version.learner_updates for each in learners if (version := read_version(each)) is not None]
+    return Readings(at=look.at, samples=samples, point={"learner_updates": max(updates)} if updates else {})
+
+
+def _child_name(pod: Pod) -> str:
+    return f"{pod.component}-{pod.name if pod.rank is None else pod.rank}"
+
+
+def _component_row(workload: Workload, pods: Sequence[Pod]) -> ComponentRow:
+    own = [pod for pod in pods if pod.component == workload.component]
+    return ComponentRow(
+        component=workload.component,
+        kind=workload.kind,
+        wanted=workload.wanted,
+        ready=sum(pod.ready for pod in own),
+        restarts=sum(pod.restarts for pod in own),
+        states=Counter(pod.state for pod in own),
+    )
+
+
+def _pod_json(row: PodRow, now: datetime) -> dict[str, Any]:
+    pod = row.pod
+    return {
+        "name": pod.name,
+        "component": pod.component,
+        "rank": pod.rank,
+        "state": pod.state,
+        "ready": pod.ready,
+        "restarts": pod.restarts,
+        "node": pod.node,
+        "age_seconds": pod.age_seconds(now),
+        "trouble": pod.trouble,
+        "version": None if row.version is None else asdict(row.version),
+    }

@@ -1,0 +1,111 @@
+"""``herd status --release``: a release in a cluster, asked twice some seconds apart, so that there are rates."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from herd.cli.cluster_options import cluster_of
+from herd.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from herd.cli.release_picture import ReleasePicture
+    from herd.kube.cluster import Cluster
+    from herd.kube.pods import Pod
+    from herd.supervisor.readings import Readings
+
+_SECONDS = 5.0
+"""Between the two looks: several updates of a small network, a few of a deep one on a GPU."""
+_MOST_SECONDS = 600.0
+_ACTORS = 16
+"""Enough for a mean wait within some percent, and two dozen requests to an API server whatever the size of the release."""
+_MOST_ACTORS = 1_000
+_MOST_NOTES = 5
+
+
+def show_release(options: argparse.Namespace) -> int:
+    """Print the state of a release; returns the exit code."""
+    seconds = _SECONDS if options.seconds is None else options.seconds
+    actors = _ACTORS if options.actors is None else options.actors
+    if options.run_dirs:
+        raise CommandError("run directories are of this machine; --release is in a cluster: ask for one of them")
+    if not (math.isfinite(seconds) and 0 <= seconds <= _MOST_SECONDS):
+        raise CommandError(f"--seconds must be from 0 to {_MOST_SECONDS:.0f}, not {seconds:g}")
+    if not 0 <= actors <= _MOST_ACTORS:
+        raise CommandError(f"--actors must be from 0 to {_MOST_ACTORS}, not {actors}")
+    with cluster_of(options) as cluster:
+        picture = take_picture(cluster, options.release, seconds, actors)
+    if options.json:
+        print(json.dumps(picture.as_json(), indent=2))
+    else:
+        from herd.cli.release_view import print_release  # noqa: PLC0415  after the questions: rich loads
+
+        print_release(picture, show_all=options.all)
+    return 0
+
+
+def take_picture(cluster: Cluster, name: str, seconds: float, actors: int) -> ReleasePicture:
+    """Look at a release, for ``seconds``, with the metrics of at most ``actors`` of its actors.
+
+    Raises:
+        KubeError: there is no such release, or it may not be looked at. Pods that do not answer are notes in the picture.
+
+    """
+    from herd.cli.release_picture import make_picture  # noqa: PLC0415  pydantic loads; --help does without
+    from herd.kube.release import find_release, release_pods  # noqa: PLC0415
+
+    release = find_release(cluster, name)
+    pods = release_pods(cluster, release.name)
+    asked = whom_to_ask(pods, actors)
+    looks: list[Readings] = []
+    notes: list[str] = []
+    for wait in (0.0, seconds) if seconds else (0.0,):
+        time.sleep(wait)
+        look, notes = _look(cluster, asked)
+        looks.append(look)
+    return make_picture(release, pods, looks, notes, datetime.now(UTC))
+
+
+def whom_to_ask(pods: Sequence[Pod], actors: int) -> list[Pod]:
+    """Choose every pod that has started, of the actors only some."""
+    from herd.kube.pods import spread  # noqa: PLC0415
+
+    running = [pod for pod in pods if pod.state == "Running"]
+    return [pod for pod in running if pod.component != "actor"] + spread([pod for pod in running if pod.component == "actor"], actors)
+
+
+def _look(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Readings, list[str]]:
+    from herd.kube.pod_metrics import metrics_pages  # noqa: PLC0415
+    from herd.supervisor.readings import Readings  # noqa: PLC0415
+    from herd.telemetry.scrape import ScrapeError, parse  # noqa: PLC0415
+
+    samples, problems = {}, {}
+    at = time.monotonic()
+    for name, page in metrics_pages(cluster, pods).items():
+        try:
+            if isinstance(page, bytes):
+                samples[name] = parse(page, name)
+            else:
+                problems[name] = str(page)
+        except ScrapeError as error:
+            problems[name] = str(error)
+    return Readings(at=at, samples=samples), _notes(problems)
+
+
+def _notes(problems: dict[str, str]) -> list[str]:
+    """One line a cause: thousands of pods behind one closed door are one note."""
+    causes = Counter(problems.values())
+    notes = []
+    for cause, times in causes.most_common(_MOST_NOTES):
+        first = next(name for name, problem in problems.items() if problem == cause)
+        notes.append(f"no metrics of {first}{f' and {times - 1} more' if times > 1 else ''}: {cause}")
+    if len(causes) > _MOST_NOTES:
+        notes.append(f"and {len(causes) - _MOST_NOTES} more causes")
+    return notes

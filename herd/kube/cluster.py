@@ -1,0 +1,199 @@
+"""Asking the API server: bounded answers, and one line for everything that can go wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+from kubernetes.client import ApiClient
+from kubernetes.client.exceptions import ApiException, OpenApiException
+
+from herd.kube.errors import KubeError, NotAllowedError, NotFoundError, UnreachableError
+from herd.kube.kubeconfig import Access, Connection, find_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+CONNECT_SECONDS = 5.0
+"""A reachable API server accepts within a round trip; three lost packets take 7 s, one takes 1 s."""
+READ_SECONDS = 30.0
+"""Silence inside an answer. A page of 500 pods takes the server part of a second."""
+MOST_AT_ONCE = 16
+"""Connections to the API server: its default share for one client is some hundred requests."""
+_PAGE = 500
+"""Objects a page, as kubectl has it: 4,000 actors are eight pages of about 4 MB."""
+_MOST_PAGES = 200
+_MOST_BYTES = 64 << 20
+_USER = re.compile(r'User "([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a request is about, for its errors: ``list``, ``pods``."""
+
+    verb: str
+    resource: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}{f' {self.name}' if self.name else ''}"
+
+
+class Cluster:
+    """One API server and one namespace. Its methods may be called from several threads.
+
+    Every request waits ``CONNECT_SECONDS`` for a connection and ``READ_SECONDS`` for each piece of the answer, and is tried once.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        configuration = connection.configuration
+        configuration.retries = False  # urllib3 takes it: raise at once, follow nothing
+        configuration.connection_pool_maxsize = MOST_AT_ONCE
+        configuration.keep_alive = True  # a followed log may be silent for hours
+        configuration.safe_chars_for_path_param = ":"  # POD:PORT of the proxy
+        self.client = ApiClient(configuration)
+        self.client.user_agent = "herd"
+        self.namespace = connection.namespace
+        self.source = connection.source
+
+    @property
+    def server(self) -> str:
+        """Its address."""
+        return str(self.client.configuration.host)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.client.close()  # type: ignore[no-untyped-call]
+
+    def open(
+        self, want: Want, request: Callable[..., Any], *arguments: Any, read_seconds: float | None = READ_SECONDS, **options: Any
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request and return its answer unread.
+
+        ``read_seconds``: None waits for ever.
+
+        Raises:
+            KubeError: one of errors.py.
+
+        """
+        try:
+            response = request(*arguments, _preload_content=False, _request_timeout=self._timeout(read_seconds), **options)
+        except (ApiException, OpenApiException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise self._explain(want, error) from error
+        assert isinstance(response, urllib3.BaseHTTPResponse)
+        return response
+
+    def read(self, want: Want, request: Callable[..., Any], *arguments: Any, most_bytes: int = _MOST_BYTES, **options: Any) -> bytes:
+        """Send a request and return the bytes of its answer; raises ``KubeError``, also where there are more than ``most_bytes``."""
+        response = self.open(want, request, *arguments, **options)
+        try:
+            body = response.read(most_bytes + 1)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._explain(want, error) from error
+        finally:
+            response.release_conn()
+        if len(body) > most_bytes:
+            response.close()
+            raise KubeError(f"{self.server}: the answer to {want} has more than {most_bytes} bytes")
+        return bytes(body)
+
+    def get(self, want: Want, request: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
+        """Send a request and return the JSON object it answers; raises ``KubeError``."""
+        try:
+            answer = json.loads(self.read(want, request, *arguments, **options))
+        except ValueError as error:
+            raise KubeError(f"{self.server} does not answer like a Kubernetes API server (to {want})") from error
+        if not isinstance(answer, dict):
+            raise KubeError(f"{self.server} does not answer like a Kubernetes API server (to {want})")
+        return answer
+
+    def items(self, want: Want, request: Callable[..., Any], *arguments: Any, **options: Any) -> list[dict[str, Any]]:
+        """List objects, page by page; raises ``KubeError``."""
+        found: list[dict[str, Any]] = []
+        for page in self._pages(want, request, arguments, options):
+            found += [item for item in page.get("items") or [] if isinstance(item, dict)]
+        return found
+
+    def _pages(
+        self, want: Want, request: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        token: str | None = None
+        for _ in range(_MOST_PAGES):
+            more = {"_continue": token} if token else {}
+            page = self.get(want, request, *arguments, limit=_PAGE, **more, **options)
+            yield page
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return
+        raise KubeError(f"more than {_MOST_PAGES * _PAGE} {want.resource} in namespace {self.namespace}")
+
+    def _timeout(self, read_seconds: float | None) -> tuple[float, float] | None:
+        # The client has no "connect within, read for ever"; a year is for ever.
+        return (CONNECT_SECONDS, read_seconds if read_seconds is not None else 365.0 * 86_400)
+
+    def _explain(self, want: Want, error: Exception) -> KubeError:
+        if isinstance(error, ApiException) and error.status:
+            return self._refused(want, int(error.status), error)
+        if isinstance(error, ApiException) or _is_tls(error):
+            return KubeError(f"no trusted connection to the API server at {self.server}: {_reason(error)}")
+        if isinstance(error, ValueError) and not isinstance(error, OSError):
+            return KubeError(f"{want}: {_reason(error)}")
+        return UnreachableError(f"the API server at {self.server} ({self.source}) does not answer: {_reason(error)}")
+
+    def _refused(self, want: Want, status: int, error: ApiException) -> KubeError:
+        message = _status_message(error)
+        if status == 401:
+            return NotAllowedError(f"{self.server} does not accept the credentials of {self.source}: log in again")
+        if status == 403:
+            user = _USER.search(message)
+            who = f" (user {user[1]})" if user else ""
+            return NotAllowedError(f"not allowed to {want} in namespace {self.namespace}{who}: this needs verb {_needs(want)}")
+        if status == 404:
+            return NotFoundError(f"{want} in namespace {self.namespace}: {message or 'not found'}")
+        if status == 409:
+            return KubeError(f"{want}: changed by somebody else at the same moment; try again")
+        line = f"the API server at {self.server} answered {status} to {want}{f': {message}' if message else ''}"
+        return UnreachableError(line) if status in {429, 500, 502, 503, 504} else KubeError(line)
+
+
+def open_cluster(access: Access, environ: Mapping[str, str]) -> Cluster:
+    """Find the cluster; nothing is sent yet. Raises ``KubeError``."""
+    return Cluster(find_connection(access, environ))
+
+
+def _needs(want: Want) -> str:
+    return f'"{want.verb}" on resource "{want.resource}"'
+
+
+def _status_message(error: ApiException) -> str:
+    """The API server's own words, on one line."""
+    try:
+        message = json.loads(error.body or "").get("message") or ""
+    except (ValueError, AttributeError):
+        message = str(error.body or error.reason or "")
+    return " ".join(str(message).split())[:500]
+
+
+def _is_tls(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, urllib3.exceptions.SSLError):
+            return True
+        error = getattr(error, "reason", None) if isinstance(getattr(error, "reason", None), BaseException) else None
+    return False
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause on one line: ``Connection refused`` rather than three names of pools."""
+    if isinstance(error, ApiException):
+        lines = str(error.reason or "").splitlines()
+        return lines[-1] if lines else type(error).__name__
+    if isinstance(error, urllib3.exceptions.ReadTimeoutError):
+        return f"no answer within {READ_SECONDS:.0f} s"
+    if isinstance(error, urllib3.exceptions.ConnectTimeoutError) and not isinstance(error, urllib3.exceptions.NewConnectionError):
+        return f"no connection within {CONNECT_SECONDS:.0f} s"
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else type(error).__name__
+    return re.sub(r"^\w+\(host='[^']*', port=[^)]*\): ", "", text)

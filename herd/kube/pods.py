@@ -1,0 +1,168 @@
+"""What the API server says about a pod, in the few words that an operator needs. No input or output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+COMPONENTS = ("learner", "paramserver", "paramserver-replica", "bandit", "actor")
+"""Values of the label ``app.kubernetes.io/component``, in the order they are shown: few pods first."""
+COMPONENT_LABEL = "app.kubernetes.io/component"
+RELEASE_LABEL = "app.kubernetes.io/instance"
+METRICS_PORT = 9400
+"""Where every process of a release serves /metrics; a container port named ``metrics`` says otherwise."""
+_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
+_INDEX_LABEL = "apps.kubernetes.io/pod-index"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod of a release."""
+
+    name: str
+    uid: str
+    component: str
+    rank: int | None
+    """Ordinal within its StatefulSet (learner: torchrun's rank); None for actors, which are interchangeable."""
+    state: str
+    """``Running``, ``Pending``, ``CrashLoopBackOff``, ``Terminating``: as kubectl shows it."""
+    ready: bool
+    restarts: int
+    node: str | None
+    created: datetime | None
+    containers: tuple[str, ...]
+    container: str
+    """The one that runs the service."""
+    metrics_port: int
+    trouble: str = ""
+    """Why it is not ready, where the cluster says so; one line."""
+    started: bool = True
+    """Whether its container has run, so that there are logs."""
+
+    def age_seconds(self, now: datetime) -> float | None:
+        """Seconds since it was created, by this machine's clock."""
+        return None if self.created is None else max(0.0, (now - self.created).total_seconds())
+
+    @property
+    def incarnation(self) -> tuple[str, int]:
+        """Changes whenever the container begins anew."""
+        return (self.uid, self.restarts)
+
+
+def read_pod(item: Mapping[str, Any]) -> Pod | None:
+    """Read one object of a PodList; None where it is no pod of a release."""
+    metadata, spec, status = (_mapping(item.get(key)) for key in ("metadata", "spec", "status"))
+    labels = _mapping(metadata.get("labels"))
+    component = str(labels.get(COMPONENT_LABEL, ""))
+    name = str(metadata.get("name", ""))
+    if not name or component not in COMPONENTS:
+        return None
+    containers = tuple(str(container.get("name")) for container in _list(spec.get("containers")))
+    container = _main_container(containers, component, _mapping(metadata.get("annotations")))
+    statuses = _list(status.get("containerStatuses"))
+    state, trouble = _state(metadata, status, statuses)
+    return Pod(
+        name=name,
+        uid=str(metadata.get("uid", "")),
+        component=component,
+        rank=None if component == "actor" else _rank(name, labels),
+        state=state,
+        ready=any(each.get("type") == "Ready" and each.get("status") == "True" for each in _list(status.get("conditions"))),
+        restarts=sum(int(each.get("restartCount") or 0) for each in statuses),
+        node=spec.get("nodeName"),
+        created=_time(metadata.get("creationTimestamp")),
+        containers=containers,
+        container=container,
+        metrics_port=_metrics_port(spec),
+        trouble=trouble,
+        started=any(each.get("name") == container and _has_run(each) for each in statuses),
+    )
+
+
+def in_order(pods: Iterable[Pod]) -> list[Pod]:
+    """Order by component, then rank, then name."""
+    return sorted(pods, key=lambda pod: (COMPONENTS.index(pod.component), -1 if pod.rank is None else pod.rank, pod.name))
+
+
+def worst_first(pods: Iterable[Pod]) -> list[Pod]:
+    """Who is not ready, then who restarted most: what an operator wants to see where not all fit."""
+    return sorted(pods, key=lambda pod: (pod.ready, -pod.restarts, pod.name))
+
+
+def spread(pods: Sequence[Pod], most: int) -> list[Pod]:
+    """Choose at most ``most`` pods, evenly over the list, the same ones for the same list."""
+    if len(pods) <= most:
+        return list(pods)
+    return [pods[index * len(pods) // most] for index in range(most)]
+
+
+def _state(metadata: Mapping[str, Any], status: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """State and trouble; what keeps a container from running says more than the pod's phase."""
+    if metadata.get("deletionTimestamp"):
+        return "Terminating", ""
+    for each in []:
+        waiting, terminated = (_mapping(_mapping(each.get("state")).get(key)) for key in ("waiting", "terminated"))
+        reason = str(waiting.get("reason") or "")
+        if reason and reason not in {"ContainerCreating", "PodInitializing"}:
+            return reason, _one_line(waiting.get("message")) or _last_end(each)
+        if terminated and int(terminated.get("exitCode") or 0) != 0:
+            return str(terminated.get("reason") or "Error"), f"exit code {terminated.get('exitCode')}"
+    for condition in _list(status.get("conditions")):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("reason") or "Pending"), _one_line(condition.get("message"))
+    phase = str(status.get("reason") or status.get("phase") or "Unknown")
+    ends = [end for end in map(_last_end, statuses) if end]
+    return phase, ends[0] if ends else ""
+
+
+def _last_end(container: Mapping[str, Any]) -> str:
+    last = _mapping(_mapping(container.get("lastState")).get("terminated"))
+    return f"ended with exit code {last.get('exitCode')} ({last.get('reason') or 'Error'})" if last else ""
+
+
+def _has_run(container: Mapping[str, Any]) -> bool:
+    state = _mapping(container.get("state"))
+    return bool(state.get("running") or state.get("terminated") or _mapping(container.get("lastState")).get("terminated"))
+
+
+def _main_container(containers: Sequence[str], component: str, annotations: Mapping[str, Any]) -> str:
+    for wanted in (str(annotations.get(_CONTAINER_ANNOTATION, "")), component, component.partition("-")[0]):
+        if wanted in containers:
+            return wanted
+    return containers[0] if containers else component
+
+
+def _metrics_port(spec: Mapping[str, Any]) -> int:
+    for container in _list(spec.get("containers")):
+        for port in _list(container.get("ports")):
+            if port.get("name") == "metrics":
+                return int(port.get("containerPort") or METRICS_PORT)
+    return METRICS_PORT
+
+
+def _rank(name: str, labels: Mapping[str, Any]) -> int | None:
+    ordinal = str(labels.get(_INDEX_LABEL) or name.rpartition("-")[2])
+    return int(ordinal) if ordinal.isascii() and ordinal.isdecimal() else None
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text or "").split())[:200]
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -1,0 +1,57 @@
+"""The suite for whoever has a cluster: ``make test-cluster``. It never skips: without a cluster it is one line and an error."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from herd.kube.cluster import open_cluster
+from herd.kube.kubeconfig import Access
+from tests.cluster.cluster_settings import ClusterSettings, SettingsProblemError
+from tests.cluster.helm_release import HelmRelease
+from tests.cluster.live_release import LiveRelease, delete_namespace, has_default_storage, make_namespace
+
+RELEASE = "herd"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Say what is missing before anything runs, in one line."""
+    if any(item.get_closest_marker("cluster") for item in session.items) and not session.config.option.collectonly:
+        try:
+            ClusterSettings.read(os.environ)
+        except SettingsProblemError as problem:
+            raise pytest.UsageError(str(problem)) from problem
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The release under test."""
+
+    settings: ClusterSettings
+    helm: HelmRelease
+    live: LiveRelease
+    volumes: bool
+    """Whether the learner's and the bandit's files outlive their pods."""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """The chart, installed into a namespace of its own, which goes at the end whatever happens."""
+    settings = ClusterSettings.read(os.environ)
+    namespace = f"herd-test-{uuid.uuid4().hex[:8]}"
+    cluster = open_cluster(Access(None, settings.context, namespace), os.environ)
+    folder: Path = tmp_path_factory.mktemp("values")
+    helm = HelmRelease(settings, RELEASE, namespace, folder)
+    try:
+        volumes = has_default_storage(cluster)
+        make_namespace(cluster, namespace)
+        helm.install(settings.values(volumes=volumes))
+        yield Installed(settings, helm, LiveRelease(cluster, RELEASE, settings.timeout_seconds), volumes)
+    finally:
+        delete_namespace(cluster, namespace)
+        cluster.close()

@@ -1,0 +1,78 @@
+"""The real ``helm``, 3.17 or newer or 4, on one release."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.cluster_settings import ClusterSettings
+
+_MARGIN_SECONDS = 60
+"""Helm ends by its own --timeout; this much later something else is wrong."""
+
+
+class HelmError(Exception):
+    """Helm's exit code was not 0; with what it said."""
+
+
+class HelmRelease:
+    """One release in one namespace."""
+
+    def __init__(self, settings: ClusterSettings, name: str, namespace: str, folder: Path) -> None:
+        self._settings = settings
+        self.name = name
+        self.namespace = namespace
+        self._folder = folder
+
+    def install(self, values: Mapping[str, Any]) -> None:
+        """Install, and wait until everything is ready."""
+        self._run("install", self.name, str(self._settings.chart), *self._values(values), "--wait", *self._timeout())
+
+    def upgrade(self, values: Mapping[str, Any]) -> None:
+        """Upgrade to other values, and wait."""
+        self._run("upgrade", self.name, str(self._settings.chart), *self._values(values), "--wait", *self._timeout())
+
+    def rollback(self, revision: int) -> None:
+        """Go back to an earlier revision, and wait."""
+        self._run("rollback", self.name, str(revision), "--wait", *self._timeout())
+
+    def test(self) -> str:
+        """Run the chart's own tests; returns what they printed."""
+        return self._run("test", self.name, *self._timeout())
+
+    def uninstall(self) -> None:
+        """Uninstall. Helm may return while pods still end: wait for them."""
+        self._run("uninstall", self.name, "--wait", *self._timeout())
+
+    def template(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Render without a cluster."""
+        text = self._run("template", self.name, str(self._settings.chart), *self._values(values))
+        return [item for item in yaml.safe_load_all(text) if item]
+
+    def _values(self, values: Mapping[str, Any]) -> list[str]:
+        file = self._folder / "values.yaml"
+        file.write_text(yaml.safe_dump(dict(values)))
+        more = ["--values", str(self._settings.more_values)] if self._settings.more_values is not None else []
+        return ["--values", str(file), *more]
+
+    def _timeout(self) -> list[str]:
+        return ["--timeout", f"{self._settings.timeout_seconds:.0f}s"]
+
+    def _run(self, *words: str) -> str:
+        context = ["--kube-context", self._settings.context] if self._settings.context else []
+        done = subprocess.run(
+            [self._settings.helm, *words, "--namespace", self.namespace, *context],
+            capture_output=True,
+            text=True,
+            timeout=self._settings.timeout_seconds + _MARGIN_SECONDS,
+            check=False,
+            env={**os.environ, "KUBECONFIG": self._settings.kubeconfig},
+        )
+        if done.returncode != 0:
+            raise HelmError(f"helm {' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout

@@ -1,0 +1,205 @@
+"""A release in a real cluster, looked at and hurt through ``herd.kube``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kubernetes.client import AppsV1Api, CoreV1Api, NetworkingV1Api, PolicyV1Api, RbacAuthorizationV1Api, StorageV1Api
+
+from herd.cli.release_picture import Version, read_version
+from herd.kube.cluster import Cluster, Want
+from herd.kube.errors import KubeError, NotFoundError, UnreachableError
+from herd.kube.pod_metrics import metrics_page
+from herd.kube.pods import RELEASE_LABEL, Pod
+from herd.kube.release import Release, find_release, release_pods
+from herd.telemetry import metric_names as names
+from herd.telemetry.scrape import Samples, ScrapeError, parse, total
+
+T = TypeVar("T")
+LOOK_SECONDS = 2.0
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_KILL_SECONDS = 1
+"""SIGTERM, and a second later SIGKILL: no time for a last checkpoint, as when a node dies."""
+
+
+class WentBackError(AssertionError):
+    """A number that only grows became smaller."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The run's counters at one moment; None: who has it does not answer now."""
+
+    version: tuple[int, int] | None
+    """What the root holds: lineage and learner updates."""
+    learner_frames: float | None
+    """Since the learner processes started, over all shards."""
+    learner_lineage: int | None
+    checkpoint_updates: float | None
+    learning_rate: float | None
+    connected_actors: float | None
+
+
+class LiveRelease:
+    """Asks, kills, and remembers what may never go back."""
+
+    def __init__(self, cluster: Cluster, name: str, timeout_seconds: float, look_seconds: float = LOOK_SECONDS) -> None:
+        self.cluster = cluster
+        self.name = name
+        self._timeout_seconds = timeout_seconds
+        self._look_seconds = look_seconds
+        self._greatest: tuple[int, int] | None = None
+
+    def release(self) -> Release:
+        """Its workloads, as they are now."""
+        return find_release(self.cluster, self.name)
+
+    def pods(self, component: str | None = None) -> list[Pod]:
+        """Its pods, as they are now."""
+        return release_pods(self.cluster, self.name, component)
+
+    def samples(self, pod: Pod) -> Samples | None:
+        """What a pod says about itself; None while it does not."""
+        try:
+            return parse(metrics_page(self.cluster, pod.name, pod.metrics_port), pod.name)
+        except (KubeError, ScrapeError):
+            return None
+
+    def component_samples(self, component: str) -> list[Samples]:
+        """Samples of every pod of a component that answers."""
+        return [samples for pod in self.pods(component) if (samples := self.samples(pod)) is not None]
+
+    def observe(self) -> Observation:
+        """Look at the run's counters.
+
+        Raises:
+            WentBackError: the root holds an older version than it did at an earlier look.
+
+        """
+        root = [read_version(samples) for samples in self.component_samples("paramserver")]
+        version = _pair(root[0]) if root else None
+        if version is not None:
+            if self._greatest is not None and version < self._greatest:
+                raise WentBackError(f"the parameter server went back from {self._greatest} to {version}")
+            self._greatest = version
+        learners = self.component_samples("learner")
+        whole = len(learners) == len(self.pods("learner")) > 0
+        lineages = [held.lineage for samples in learners if (held := read_version(samples)) is not None]
+        return Observation(
+            version=version,
+            learner_frames=sum(total(samples, names.LEARNER_ENV_FRAMES.name) for samples in learners) if whole else None,
+            learner_lineage=max(lineages) if whole and len(lineages) == len(learners) else None,
+            checkpoint_updates=max((total(samples, names.CHECKPOINT_UPDATES.name) for samples in learners), default=None),
+            learning_rate=max((total(samples, names.LEARNING_RATE.name) for samples in learners), default=None),
+            connected_actors=max((total(samples, names.CONNECTED_ACTORS.name) for samples in learners), default=None),
+        )
+
+    def forget_versions(self) -> None:
+        """Where nothing is kept on volumes and every process starts anew, a run begins anew as well."""
+        self._greatest = None
+
+    def until(self, what: str, look: Callable[[], T], good: Callable[[T], bool]) -> T:
+        """Look again and again until it is good; an API server that stumbles is asked again. Fails after the time-out."""
+        deadline = time.monotonic() + self._timeout_seconds
+        seen: object = "nothing"
+        while True:
+            try:
+                found = look()
+                seen = found
+                if good(found):
+                    return found
+            except UnreachableError as error:
+                seen = error
+            if time.monotonic() >= deadline:
+                raise AssertionError(f"not within {self._timeout_seconds:.0f} s: {what}; last seen: {seen}")
+            time.sleep(self._look_seconds)
+
+    def until_settled(self) -> Release:
+        """Wait until every workload has what it asks for, ready and of the newest version."""
+        return self.until("all pods ready", self.release, lambda release: all(each.settled for each in release.workloads))
+
+    def until_frames_flow(self, least: float = 1.0) -> Observation:
+        """Wait until learners train on ``least`` more frames than now, and the root takes newer weights."""
+        first = self.until(
+            "learners and root answer", self.observe, lambda seen: seen.learner_frames is not None and seen.version is not None
+        )
+        assert first.learner_frames is not None
+        assert first.version is not None
+        frames, version = first.learner_frames, first.version
+        return self.until(
+            f"more than {frames} frames and a version beyond {version}",
+            self.observe,
+            lambda seen: (seen.learner_frames or 0) >= frames + least and (seen.version or version) > version,
+        )
+
+    def kill(self, component: str) -> Pod:
+        """Kill the first pod of a component, and wait until a new one is ready in its place; returns the old one."""
+        victim = self.pods(component)[0]
+        before = {pod.uid for pod in self.pods(component)}
+        self.cluster.get(
+            Want("delete", "pods", victim.name),
+            CoreV1Api(self.cluster.client).delete_namespaced_pod,
+            victim.name,
+            self.cluster.namespace,
+            grace_period_seconds=_KILL_SECONDS,
+        )
+
+        def replaced(pods: list[Pod]) -> bool:
+            return victim.uid not in {pod.uid for pod in pods} and len(pods) == len(before) and all(pod.ready for pod in pods)
+
+        self.until(f"a new {component} in the place of {victim.name}", lambda: self.pods(component), replaced)
+        return victim
+
+    def leftovers(self) -> list[str]:
+        """What still carries the release's label, as KIND/NAME."""
+        client = self.cluster.client
+        core, apps, policy, network = CoreV1Api(client), AppsV1Api(client), PolicyV1Api(client), NetworkingV1Api(client)
+        kinds: Mapping[str, Callable[..., Any]] = {
+            "pods": core.list_namespaced_pod,
+            "services": core.list_namespaced_service,
+            "configmaps": core.list_namespaced_config_map,
+            "secrets": core.list_namespaced_secret,
+            "serviceaccounts": core.list_namespaced_service_account,
+            "persistentvolumeclaims": core.list_namespaced_persistent_volume_claim,
+            "deployments": apps.list_namespaced_deployment,
+            "statefulsets": apps.list_namespaced_stateful_set,
+            "poddisruptionbudgets": policy.list_namespaced_pod_disruption_budget,
+            "networkpolicies": network.list_namespaced_network_policy,
+            "roles": RbacAuthorizationV1Api(client).list_namespaced_role,
+        }
+        found = []
+        for kind, request in kinds.items():
+            items = self.cluster.items(Want("list", kind), request, self.cluster.namespace, label_selector=f"{RELEASE_LABEL}={self.name}")
+            found += [f"{kind}/{item['metadata']['name']}" for item in items]
+        return found
+
+
+def has_default_storage(cluster: Cluster) -> bool:
+    """Whether a claim without a class gets a volume here."""
+    items = cluster.items(Want("list", "storageclasses"), StorageV1Api(cluster.client).list_storage_class)
+    return any((item["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true" for item in items)
+
+
+def make_namespace(cluster: Cluster, name: str) -> None:
+    """Make a namespace that takes only pods of Pod Security ``restricted``."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+    }
+    cluster.get(Want("create", "namespaces", name), CoreV1Api(cluster.client).create_namespace, body)
+
+
+def delete_namespace(cluster: Cluster, name: str) -> None:
+    """Delete it and everything in it; not waited for."""
+    try:
+        cluster.get(Want("delete", "namespaces", name), CoreV1Api(cluster.client).delete_namespace, name)
+    except NotFoundError:
+        return
+
+
+def _pair(version: Version | None) -> tuple[int, int] | None:
+    return None if version is None else (version.lineage, version.learner_updates)

@@ -1,0 +1,202 @@
+"""A release's life on a real cluster, in the order of this file: each test finds what the one before left.
+
+``make test-cluster`` with KUBECONFIG set; cluster_settings.py lists what else may be set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from herd.telemetry import metric_names as names
+from herd.telemetry.scrape import total
+from tests.cluster.cluster_settings import ACTORS, LEARNING_RATE, OTHER_LEARNING_RATE, REPOSITORY
+from tests.cluster.conftest import Installed
+
+# A cluster takes its time to pull images: each wait has its own, shorter time-out (CLUSTER_TIMEOUT_SECONDS).
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
+
+
+def herd(installed: Installed, *words: str) -> str:
+    """``herd WORDS`` as a user calls it; returns what it prints."""
+    context = ["--context", installed.settings.context] if installed.settings.context else []
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "herd.cli.main",
+            *words,
+            "--release",
+            installed.helm.name,
+            "--namespace",
+            installed.helm.namespace,
+            *context,
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        timeout=installed.settings.timeout_seconds,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def uids(installed: Installed, component: str) -> set[str]:
+    return {pod.uid for pod in installed.live.pods(component)}
+
+
+def starts(installed: Installed, component: str) -> set[tuple[str, int]]:
+    """Changes whenever a pod of the component is replaced or its container begins anew."""
+    return {pod.incarnation for pod in installed.live.pods(component)}
+
+
+def accepted_reports(installed: Installed) -> float:
+    return sum(total(each, names.BANDIT_REPORTS.name, outcome="accepted") for each in installed.live.component_samples("bandit"))
+
+
+def games_of_the_run(installed: Installed) -> float:
+    return sum(total(each, names.BANDIT_TILE_REPORTS.name) for each in installed.live.component_samples("bandit"))
+
+
+def test_every_component_becomes_ready(installed: Installed) -> None:
+    release = installed.live.until_settled()
+    wanted = {workload.component: workload.wanted for workload in release.workloads}
+    assert wanted == {"learner": installed.settings.shards, "paramserver": 1, "paramserver-replica": 1, "bandit": 1, "actor": ACTORS}
+    assert {pod.rank for pod in installed.live.pods("learner")} == set(range(installed.settings.shards))
+
+
+def test_frames_flow_and_games_are_reported(installed: Installed) -> None:
+    installed.live.until_frames_flow(least=1_000)
+    installed.live.until("games reported to the bandit", lambda: accepted_reports(installed), lambda games: games > 0)
+    installed.live.until("a checkpoint", installed.live.observe, lambda seen: (seen.checkpoint_updates or 0) > 0)
+
+
+def test_status_shows_it(installed: Installed) -> None:
+    said = json.loads(herd(installed, "status", "--seconds", "5", "--json"))
+    assert said["notes"] == []
+    assert said["frames_per_second"] > 0
+    assert said["who_waits"] != "starting"
+    assert said["actors_asked"] == ACTORS
+    assert said["learner_updates"] > 0
+    assert all(pod["ready"] and pod["version"] for pod in said["pods"] if pod["component"] != "bandit")
+    text = herd(installed, "status", "--seconds", "1")
+    assert "catch_deceptive" in text
+    assert f"{installed.helm.name} in namespace {installed.helm.namespace}" in text
+
+
+def test_logs_are_read(installed: Installed) -> None:
+    learner = installed.live.pods("learner")[0].name
+    text = herd(installed, "logs", "learner", "--tail", "-1")
+    assert text
+    assert all(line.partition(" | ")[1] for line in text.splitlines())
+    assert f"{learner} | " in text
+    assert len(herd(installed, "logs", "learner", "--rank", "0", "--tail", "1").splitlines()) == 1
+
+
+def test_actors_are_scaled(installed: Installed) -> None:
+    for number in (ACTORS + 2, ACTORS):
+        herd(installed, "scale", "actors", str(number), "--timeout", f"{installed.settings.timeout_seconds:.0f}")
+        pods = [pod for pod in installed.live.pods("actor") if pod.state != "Terminating"]
+        assert [pod.ready for pod in pods] == [True] * number
+        installed.live.until(f"{number} actors with the learner", installed.live.observe, lambda seen, n=number: seen.connected_actors == n)
+    installed.live.until_frames_flow()
+
+
+def test_an_actor_is_killed(installed: Installed) -> None:
+    before = installed.live.until_frames_flow()
+    learners = starts(installed, "learner")
+    installed.live.kill("actor")
+    after = installed.live.until_frames_flow()
+    assert starts(installed, "learner") == learners
+    assert after.learner_lineage == before.learner_lineage
+    assert before.learner_frames is not None
+    assert after.learner_frames is not None
+    assert after.learner_frames > before.learner_frames
+
+
+@pytest.mark.parametrize("component", ["paramserver", "paramserver-replica"])
+def test_a_parameter_server_is_killed(installed: Installed, component: str) -> None:
+    before = installed.live.until_frames_flow()
+    others = {each: starts(installed, each) for each in ("learner", "actor")}
+    installed.live.kill(component)
+    after = installed.live.until_frames_flow()  # ``observe`` checks on the way that no version goes back
+    assert {each: starts(installed, each) for each in ("learner", "actor")} == others
+    assert after.learner_lineage == before.learner_lineage
+    assert after.learner_frames is not None
+    assert before.learner_frames is not None
+    assert after.learner_frames > before.learner_frames
+
+
+def test_the_bandit_is_killed(installed: Installed) -> None:
+    before = installed.live.until_frames_flow()
+    learners = starts(installed, "learner")
+    games = games_of_the_run(installed)
+    installed.live.kill("bandit")
+    after = installed.live.until_frames_flow()
+    assert starts(installed, "learner") == learners
+    assert before.learner_frames is not None
+    assert after.learner_frames is not None
+    assert after.learner_frames > before.learner_frames
+    if installed.volumes:
+        restored = sum(total(each, names.BANDIT_RESTORED.name) for each in installed.live.component_samples("bandit"))
+        assert restored > 0  # its state is on the volume; what came after the last snapshot is played again
+        installed.live.until(f"more than {games} games", lambda: games_of_the_run(installed), lambda now: now > games)
+    installed.live.until("games counted again", lambda: accepted_reports(installed), lambda now: now > 0)
+
+
+def test_a_learner_is_killed(installed: Installed) -> None:
+    before = installed.live.until(
+        "a lineage and a checkpoint",
+        installed.live.observe,
+        lambda seen: seen.learner_lineage is not None and bool(seen.checkpoint_updates),
+    )
+    actors = uids(installed, "actor")
+    installed.live.kill("learner")
+    assert before.learner_lineage is not None
+    lineage = before.learner_lineage
+    installed.live.until(
+        f"a lineage beyond {lineage}",
+        installed.live.observe,
+        lambda seen: (seen.learner_lineage or 0) > lineage and seen.version is not None,
+    )
+    after = installed.live.until_frames_flow()
+    assert after.version is not None
+    assert after.version[0] > lineage
+    if installed.volumes:
+        assert before.checkpoint_updates is not None
+        assert after.version[1] >= before.checkpoint_updates  # it went on from a checkpoint at least as new
+    assert uids(installed, "actor") == actors  # they waited
+
+
+def test_an_upgrade_changes_the_run(installed: Installed) -> None:
+    assert installed.live.observe().learning_rate == pytest.approx(LEARNING_RATE)
+    if not installed.volumes:
+        installed.live.forget_versions()
+    installed.helm.upgrade(installed.settings.values(volumes=installed.volumes, learning_rate=OTHER_LEARNING_RATE))
+    installed.live.until_settled()
+    installed.live.until("the new rate", installed.live.observe, lambda seen: seen.learning_rate == pytest.approx(OTHER_LEARNING_RATE))
+    installed.live.until_frames_flow()
+
+
+def test_a_rollback_undoes_it(installed: Installed) -> None:
+    if not installed.volumes:
+        installed.live.forget_versions()
+    installed.helm.rollback(1)
+    installed.live.until_settled()
+    installed.live.until("the old rate", installed.live.observe, lambda seen: seen.learning_rate == pytest.approx(LEARNING_RATE))
+    installed.live.until_frames_flow()
+
+
+def test_the_chart_tests_itself(installed: Installed) -> None:
+    assert "Succeeded" in installed.helm.test()
+
+
+def test_an_uninstall_leaves_nothing(installed: Installed) -> None:
+    installed.helm.uninstall()
+    installed.live.until("no pod", installed.live.pods, lambda pods: not pods)
+    installed.live.until("nothing left over", installed.live.leftovers, lambda left: not left)

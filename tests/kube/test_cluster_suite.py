@@ -1,0 +1,237 @@
+"""The plumbing of tests/cluster, without a cluster: settings, helm's words, and what is looked at, killed and left over."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from herd.config.loading import load_settings
+from tests.cluster.cluster_settings import ACTORS, OTHER_LEARNING_RATE, REPOSITORY, ClusterSettings, SettingsProblemError
+from tests.cluster.helm_release import HelmError, HelmRelease
+from tests.cluster.live_release import LiveRelease, WentBackError, delete_namespace, has_default_storage, make_namespace
+from tests.kube.conftest import Served, command_environment
+from tests.kube.fake_objects import Json, exposition, holder_page, labels, learner_page, pod
+
+
+def program(folder: Path, body: str, name: str = "fake-helm") -> str:
+    file = folder / name
+    file.write_text(f"#!{sys.executable}\nimport sys\n{body}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def chart(folder: Path) -> Path:
+    (folder / "chart").mkdir(exist_ok=True)
+    (folder / "chart" / "Chart.yaml").write_text("name: herd\n")
+    return folder / "chart"
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    return {"KUBECONFIG": "somewhere", "HELM": program(folder, "print(*sys.argv[1:])"), "CLUSTER_CHART": str(chart(folder)), **more}
+
+
+def test_without_a_cluster_the_suite_is_one_line_and_an_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-m", "cluster", "-q", "-p", "no:cacheprovider", str(REPOSITORY / "tests" / "cluster")],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env=command_environment(),
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("ERROR")] == [
+        "ERROR: tests/cluster needs KUBECONFIG: the cluster to install into (see docs/kubernetes-commands.md)"
+    ]
+    assert "skipped" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"KUBECONFIG": ""}, "needs KUBECONFIG"),
+        ({"HELM": "/no/such/helm"}, "/no/such/helm is no program"),
+        ({"CLUSTER_CHART": "/nowhere"}, "/nowhere is none"),
+        ({"CLUSTER_VALUES": "/nowhere.yaml"}, "CLUSTER_VALUES=/nowhere.yaml: no such file"),
+        ({"CLUSTER_SHARDS": "two"}, "CLUSTER_SHARDS=two"),
+        ({"CLUSTER_TIMEOUT_SECONDS": "0"}, "CLUSTER_TIMEOUT_SECONDS=0"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, change: dict[str, str], part: str) -> None:
+    with pytest.raises(SettingsProblemError, match=r"^[^\n]*$") as raised:
+        ClusterSettings.read(environment(tmp_path) | change)
+    assert part in str(raised.value)
+
+
+def test_the_run_that_is_installed_is_a_valid_one(tmp_path: Path) -> None:
+    values = ClusterSettings.read(environment(tmp_path)).values(volumes=True, learning_rate=OTHER_LEARNING_RATE)
+    file = tmp_path / "experiment.yaml"
+    file.write_text(yaml.safe_dump(values["experiment"]))
+    settings = load_settings([file], [], {})
+    assert settings.algorithm.loss == "dice"
+    assert settings.stop.env_frames is None
+    assert settings.optimizer.learning_rate == OTHER_LEARNING_RATE
+
+
+def test_every_value_is_one_of_the_chart(tmp_path: Path) -> None:
+    known = yaml.safe_load((Path(os.environ.get("CLUSTER_CHART") or REPOSITORY / "helm" / "herd") / "values.yaml").read_text())
+    values = ClusterSettings.read(environment(tmp_path, CLUSTER_IMAGE_REGISTRY="r", CLUSTER_IMAGE_TAG="t")).values(volumes=True)
+
+    def unknown(given: Any, there: Any, path: str) -> Iterator[str]:
+        for key, value in given.items():
+            where = f"{path}{key}"
+            if key not in there:
+                yield where
+            elif isinstance(value, dict) and key not in {"experiment", "resources"}:
+                yield from unknown(value, there[key], f"{where}.")
+
+    assert list(unknown(values, known, "")) == []
+    assert (values["image"], values["actor"]["replicas"]) == ({"registry": "r", "tag": "t", "pullPolicy": "IfNotPresent"}, ACTORS)
+
+
+def test_helm_is_called_with_context_namespace_values_and_time_out(tmp_path: Path) -> None:
+    more = tmp_path / "more.yaml"
+    more.write_text("{}")
+    settings = ClusterSettings.read(
+        environment(
+            tmp_path, CLUSTER_CONTEXT="prod", CLUSTER_VALUES=str(more), CLUSTER_TIMEOUT_SECONDS="30", HELM=program(tmp_path, SAY, "says")
+        )
+    )
+    helm = HelmRelease(settings, "herd", "ns", tmp_path)
+    helm.install({"actor": {"replicas": 2}})
+    helm.upgrade({"actor": {"replicas": 3}})
+    helm.rollback(1)
+    helm.test()
+    helm.uninstall()
+    where = ["--namespace", "ns", "--kube-context", "prod"]
+    values = ["--values", str(tmp_path / "values.yaml"), "--values", str(more)]
+    said = [line.split() for line in (tmp_path / "said").read_text().splitlines()]
+    folder = str(chart(tmp_path))
+    assert said == [
+        ["install", "herd", folder, *values, "--wait", "--timeout", "30s", *where],
+        ["upgrade", "herd", folder, *values, "--wait", "--timeout", "30s", *where],
+        ["rollback", "herd", "1", "--wait", "--timeout", "30s", *where],
+        ["test", "herd", "--timeout", "30s", *where],
+        ["uninstall", "herd", "--wait", "--timeout", "30s", *where],
+    ]
+    assert yaml.safe_load((tmp_path / "values.yaml").read_text()) == {"actor": {"replicas": 3}}
+
+
+SAY = "import pathlib\nwith (pathlib.Path(__file__).parent / 'said').open('a') as file: print(*sys.argv[1:], file=file)"
+
+
+def test_helm_that_fails_is_quoted(tmp_path: Path) -> None:
+    settings = ClusterSettings.read(environment(tmp_path, HELM=program(tmp_path, "sys.exit('release not found')", "fails")))
+    with pytest.raises(HelmError, match=r"helm rollback herd 1 .*ended with 1:\nrelease not found"):
+        HelmRelease(settings, "herd", "ns", tmp_path).rollback(1)
+
+
+@pytest.fixture
+def live(served: Served) -> Iterator[LiveRelease]:
+    cluster = served.connect()
+    yield LiveRelease(cluster, "herd", timeout_seconds=10, look_seconds=0.01)
+    cluster.close()
+
+
+def test_counters_are_observed(live: LiveRelease, served: Served) -> None:
+    served.fake.pages["herd-learner-0"] = learner_page(frames=100, updates=50, lineage=4)
+    served.fake.pages["herd-learner-1"] = learner_page(frames=110, updates=50, lineage=4)
+    served.fake.pages["herd-paramserver-0"] = holder_page(updates=49, lineage=4)
+    seen = live.observe()
+    assert (seen.version, seen.learner_frames, seen.learner_lineage, seen.checkpoint_updates) == ((4, 49), 210, 4, 45)
+    del served.fake.pages["herd-learner-1"]
+    seen = live.observe()
+    assert (seen.learner_frames, seen.learner_lineage) == (None, None)  # a sum without one shard would have gone back
+    del served.fake.pages["herd-paramserver-0"]
+    assert live.observe().version is None
+
+
+def test_a_version_that_goes_back_is_noticed(live: LiveRelease, served: Served) -> None:
+    for lineage, updates in ((1, 5), (1, 6), (2, 1)):
+        served.fake.pages["herd-paramserver-0"] = holder_page(updates=updates, lineage=lineage)
+        live.observe()
+    served.fake.pages["herd-paramserver-0"] = holder_page(updates=0, lineage=0, age="NaN")
+    live.observe()  # restarted: it holds nothing yet
+    served.fake.pages["herd-paramserver-0"] = holder_page(updates=7, lineage=1)
+    with pytest.raises(WentBackError, match=r"from \(2, 1\) to \(1, 7\)"):
+        live.observe()
+
+
+def test_frames_flow_or_the_wait_ends(served: Served, live: LiveRelease) -> None:
+    updates = itertools.count(100)
+    served.fake.pages["herd-paramserver-0"] = lambda: holder_page(updates=next(updates))
+    seen = live.until_frames_flow(least=1_000)
+    assert seen.version is not None
+    assert seen.version[1] > 100
+    served.fake.pages["herd-paramserver-0"] = holder_page(updates=1_000)
+    hurried = LiveRelease(live.cluster, "herd", timeout_seconds=0.2, look_seconds=0.01)
+    with pytest.raises(AssertionError, match=r"not within 0 s: more than .* last seen: Observation"):
+        hurried.until_frames_flow()
+
+
+def test_a_server_that_stumbles_is_asked_again(served: Served, live: LiveRelease) -> None:
+    served.fake.failing[("list", "pods")] = [500, 503]
+    assert len(live.until("pods", live.pods, bool)) == 7
+
+
+def test_a_kill_waits_for_another_pod_that_is_ready(served: Served, live: LiveRelease) -> None:
+    looks = itertools.count()
+
+    def controller(killed: Json) -> None:
+        again = pod(killed["metadata"]["name"], "learner", ready=False)
+        again["metadata"]["uid"] = "another"
+        served.fake.objects["pods"].append(again)
+
+    def recover() -> None:
+        if next(looks) == 3:
+            served.fake.objects["pods"][-1] = pod("herd-learner-0", "learner")
+            served.fake.objects["pods"][-1]["metadata"]["uid"] = "another"
+
+    served.fake.on_delete = controller
+    served.fake.on_list = recover
+    assert live.kill("learner").name == "herd-learner-0"
+    assert {each.uid for each in live.pods("learner")} == {"another", "uid-herd-learner-1"}
+    assert next(looks) > 3
+    [query] = [query for method, _, query in served.fake.requests if method == "DELETE"]
+    assert query["gracePeriodSeconds"] == "1"
+
+
+def test_leftovers_are_found_whatever_their_kind(served: Served, live: LiveRelease) -> None:
+    served.fake.objects |= {"pods": [], "deployments": [], "statefulsets": []}
+    assert live.leftovers() == []
+    for kind in ("persistentvolumeclaims", "networkpolicies", "secrets"):
+        served.fake.objects[kind] = [{"metadata": {"name": "left", "namespace": "rl", "labels": labels("herd", "learner")}}]
+    served.fake.objects["configmaps"] = [{"metadata": {"name": "kube-root-ca.crt", "namespace": "rl"}}]
+    assert sorted(live.leftovers()) == ["networkpolicies/left", "persistentvolumeclaims/left", "secrets/left"]
+
+
+def test_namespaces_are_restricted_and_deleted(served: Served, live: LiveRelease) -> None:
+    make_namespace(live.cluster, "herd-test-1")
+    [made] = served.fake.objects["namespaces"]
+    assert made["metadata"] == {"name": "herd-test-1", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
+    delete_namespace(live.cluster, "herd-test-1")
+    assert served.fake.objects["namespaces"] == []
+    delete_namespace(live.cluster, "herd-test-1")
+
+
+def test_volumes_are_used_where_there_is_a_default_class(served: Served, live: LiveRelease) -> None:
+    assert not has_default_storage(live.cluster)
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    served.fake.objects["storageclasses"] = [{"metadata": {"name": "slow"}}, {"metadata": {"name": "standard", "annotations": default}}]
+    assert has_default_storage(live.cluster)
+
+
+def test_pages_without_numbers_are_no_observation(served: Served, live: LiveRelease) -> None:
+    for each in list(served.fake.pages):
+        served.fake.pages[each] = exposition()
+    seen = live.observe()
+    assert (seen.version, seen.learner_lineage, seen.learner_frames) == (None, None, 0)

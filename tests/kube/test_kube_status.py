@@ -1,0 +1,207 @@
+"""``herd status --release`` as a whole command, and the picture it draws."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import StringIO
+
+from rich.console import Console
+
+from herd.cli.release_status import take_picture, whom_to_ask
+from herd.cli.release_view import age, print_release
+from herd.kube.pods import read_pod
+from tests.kube.conftest import Answer, Served
+from tests.kube.fake_objects import exposition, holder_page, pending_pod, pod, waiting_pod, workload
+
+Herd = Callable[..., Answer]
+
+
+def test_a_release_is_shown_with_pods_versions_speed_and_returns(herd_process: Herd) -> None:
+    answer = herd_process("status", "--release", "herd", "--seconds", "0.3")
+    assert (answer.code, answer.errors) == (0, "")
+    lines = answer.output.splitlines()
+    assert lines[0] == "herd in namespace rl"
+    assert any(line.split() == ["catch", "80", "0.75"] for line in lines)  # games of both shards, the return of one
+    assert "3 of 3 actors" in answer.output
+    rows = {line.split()[0]: line.split() for line in lines if line.strip()}
+    assert rows["learner"][1:3] == ["2/2", "0"]
+    assert rows["actor"][1:3] == ["3/3", "0"]
+    assert rows["herd-learner-1"][1:6] == ["1", "Running", "0", "3.120", "0s"]
+    assert rows["herd-paramserver-0"][1:5] == ["0", "Running", "0", "3.119"]
+    assert rows["herd-paramserver-replica-0"][3:5] == ["2", "3.118"]
+    assert rows["herd-actor-5d9f7c-ccccc"][1:5] == ["-", "Running", "0", "3.115"]
+    assert "node-1" in rows["herd-actor-5d9f7c-ccccc"]
+    assert "ended with exit code 75 (Error)" in answer.output  # the replica's last end
+
+
+def test_json_has_every_number(herd: Herd) -> None:
+    answer = herd("status", "--release", "herd", "--seconds", "0.3", "--json")
+    assert (answer.code, answer.errors) == (0, "")
+    said = json.loads(answer.output)
+    assert said["release"] == "herd"
+    assert said["namespace"] == "rl"
+    assert said["components"]["learner"] == {
+        "component": "learner", "kind": "StatefulSet", "wanted": 2, "ready": 2, "restarts": 0, "states": {"Running": 2},
+    }  # fmt: skip
+    pods = {each["name"]: each for each in said["pods"]}
+    assert pods["herd-learner-1"]["rank"] == 1
+    assert pods["herd-learner-1"]["version"] == {"lineage": 3, "learner_updates": 120, "age_seconds": 0.4}
+    assert pods["herd-actor-5d9f7c-aaaaa"]["version"]["learner_updates"] == 117
+    assert said["frames_per_second"] > 0
+    assert said["env_frames_since_learner_start"] > 2_000
+    assert said["learner_updates"] == 120
+    assert said["queue_unrolls"] == 7
+    assert said["queue_capacity_unrolls"] == 128
+    assert said["policy_lag"] == 2.0
+    assert said["tasks"] == [{"name": "catch", "episodes": 80, "episode_return": 0.75}]
+    assert said["actors_asked"] == 3
+    assert said["notes"] == []
+
+
+def test_who_waits_for_whom(served: Served) -> None:
+    ticks = iter(range(100))
+    for word in ("aaaaa", "bbbbb", "ccccc"):
+        # Each look finds a second more of waiting than the one before, and looks are far less than a second apart.
+        served.fake.pages[f"herd-actor-5d9f7c-{word}"] = lambda: holder_page(updates=1, blocked=float(next(ticks)))
+    cluster = served.connect()
+    picture = take_picture(cluster, "herd", 0.2, 16)
+    cluster.close()
+    assert picture.run.bottleneck == "actors wait for the learner"
+    assert picture.run.blocked_share is not None
+    assert picture.run.blocked_share > 0.9
+
+
+def test_one_look_has_no_rates(herd: Herd) -> None:
+    said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
+    assert said["frames_per_second"] is None
+    assert said["who_waits"] == "starting"
+    assert said["learner_updates"] == 120
+
+
+def test_thousands_of_actors_are_listed_by_pages_and_a_bounded_sample_is_asked(served: Served) -> None:
+    fake = served.fake
+    fake.objects["pods"] = [each for each in fake.objects["pods"] if "actor" not in each["metadata"]["name"]]
+    many = [
+        pod(f"herd-actor-5d9f7c-{number:05}", "actor", ready=number % 100 != 7, restarts=int(number == 1234)) for number in range(1_300)
+    ]
+    fake.objects["pods"] += many
+    fake.objects["deployments"][0] = workload("Deployment", "actor", 1_300, ready=1_287)
+    fake.pages |= {each["metadata"]["name"]: holder_page(updates=1) for each in many}
+    cluster = served.connect()
+    picture = take_picture(cluster, "herd", 0.0, 10)
+    cluster.close()
+    asked = [path for _, path, _ in fake.requests if "/proxy/" in path]
+    assert len([path for path in asked if "herd-actor" in path]) == 10
+    assert len(asked) == 14
+    lists = [query for _, path, query in fake.requests if path.endswith("/pods")]
+    assert [query.get("continue") for query in lists] == [None, "500", "1000"]
+    actors = picture.components[-1]
+    assert (actors.component, actors.wanted, actors.ready, actors.restarts) == ("actor", 1_300, 1_287, 1)
+    console = Console(file=StringIO(), width=200)
+    print_release(picture, show_all=False, console=console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert text.count("herd-actor-5d9f7c-") == 12
+    assert text.count("not ready") == 12  # those in trouble come first
+    assert "and 1,288 more (--all)" in text
+    console = Console(file=StringIO(), width=200)
+    print_release(picture, show_all=True, console=console)
+    assert console.file.getvalue().count("herd-actor-5d9f7c-") == 1_300  # type: ignore[attr-defined]
+
+
+def test_the_sample_is_spread_over_all_actors_and_asks_only_who_runs() -> None:
+    pods = [read_pod(pod(f"herd-actor-{number:03}", "actor")) for number in range(100)]
+    pods.append(read_pod(pending_pod("herd-actor-100", "actor")))
+    pods.append(read_pod(pod("herd-learner-0", "learner")))
+    chosen = whom_to_ask([each for each in pods if each], 4)
+    assert [each.name for each in chosen] == ["herd-learner-0", "herd-actor-000", "herd-actor-025", "herd-actor-050", "herd-actor-075"]
+
+
+def test_pods_in_trouble_say_why(served: Served, herd: Herd) -> None:
+    served.fake.objects["pods"][0] = waiting_pod(
+        "herd-learner-0", "learner", "CrashLoopBackOff", "back-off 40s restarting failed", restarts=4
+    )
+    served.fake.objects["pods"][1] = pending_pod("herd-learner-1", "learner", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    answer = herd("status", "--release", "herd", "--seconds", "0")
+    assert answer.code == 0
+    assert "CrashLoopBackOff" in answer.output
+    assert "back-off 40s restarting failed" in answer.output
+    assert "Unschedulable" in answer.output
+    assert "3 Insufficient nvidia.com/gpu." in answer.output
+    assert "frames/s" not in answer.output  # numbers of a run whose learners do not answer are not known
+    said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
+    assert said["env_frames_since_learner_start"] is None
+
+
+def test_pods_without_metrics_are_one_note_a_cause(served: Served, herd: Herd) -> None:
+    served.fake.forbidden.add(("get", "pods/proxy"))
+    answer = herd("status", "--release", "herd", "--seconds", "0")
+    assert answer.code == 0
+    assert "herd-learner-1" in answer.output
+    notes = [line for line in answer.output.splitlines() if line.startswith("no metrics")]
+    assert notes == [
+        "no metrics of herd-learner-0 and 6 more: not allowed to get pods/proxy in namespace rl (user jane): "
+        'this needs verb "get" on resource "pods/proxy"'
+    ]
+
+
+def test_a_pod_that_talks_nonsense_is_a_note(served: Served, herd: Herd) -> None:
+    served.fake.pages["herd-paramserver-0"] = "<html>not metrics</html>"
+    del served.fake.pages["herd-actor-5d9f7c-bbbbb"]
+    said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
+    assert len(said["notes"]) == 2
+    assert any("herd-paramserver-0 did not answer with metrics" in note for note in said["notes"])
+    assert any("herd-actor-5d9f7c-bbbbb" in note and "connection refused" in note for note in said["notes"])
+    assert said["actors_asked"] == 2
+
+
+def test_who_holds_no_weights_yet_has_no_version(served: Served) -> None:
+    served.fake.pages["herd-actor-5d9f7c-aaaaa"] = holder_page(updates=0, lineage=0, age="NaN")
+    served.fake.pages["herd-paramserver-0"] = exposition(weights_lineage=1)
+    cluster = served.connect()
+    rows = {row.pod.name: row.version for row in take_picture(cluster, "herd", 0.0, 16).rows}
+    cluster.close()
+    assert rows["herd-actor-5d9f7c-aaaaa"] is None
+    assert rows["herd-paramserver-0"] is None
+    assert rows["herd-actor-5d9f7c-bbbbb"] is not None
+
+
+def test_an_unknown_release_is_answered_with_those_there_are(served: Served, herd_process: Herd) -> None:
+    answer = herd_process("status", "--release", "hrd")
+    assert (answer.code, answer.output) == (2, "")
+    assert answer.errors == "herd: no release hrd in namespace rl; there are: herd\n"
+    answer = herd_process("status", "--release", "herd", "--namespace", "empty")
+    assert (
+        answer.errors == "herd: no release herd in namespace empty; elsewhere there are: herd (--namespace rl), other (--namespace lab)\n"
+    )
+    served.fake.forbidden.add(("list everywhere", "deployments"))
+    answer = herd_process("status", "--release", "herd", "--namespace", "empty")
+    assert answer.errors == "herd: no release herd in namespace empty; there is none in this namespace\n"
+
+
+def test_local_and_cluster_do_not_mix(herd: Herd) -> None:
+    for words, problem in (
+        (["--namespace", "rl"], "--namespace goes with --release"),
+        (["--seconds", "0"], "--seconds goes with --release"),
+        (["--release", "herd", "runs/pong"], "ask for one of them"),
+        (["--release", "herd", "--seconds", "-1"], "--seconds must be"),
+        (["--release", "herd", "--seconds", "nan"], "--seconds must be"),
+        (["--release", "herd", "--actors", "-1"], "--actors must be"),
+    ):
+        answer = herd("status", *words)
+        assert (answer.code, answer.output) == (2, ""), words
+        assert problem in answer.errors
+        assert answer.errors.count("\n") == 1
+
+
+def test_ages_are_short() -> None:
+    assert [age(seconds) for seconds in (None, 0.0, 45.9, 60, 200, 3_600, 12_000, 40_000, 97_000, 5e6)] == [
+        "-", "0s", "45s", "1m", "3m20s", "1h", "3h20m", "11h", "1d2h", "57d",
+    ]  # fmt: skip
+
+
+def test_a_release_without_pods_is_shown(served: Served, herd: Herd) -> None:
+    served.fake.objects["pods"] = []
+    answer = herd("status", "--release", "herd", "--seconds", "0")
+    assert answer.code == 0
+    assert "0/2" in answer.output
