@@ -403,6 +403,9 @@ class StopSettings(Section):
     """Env frames consumed by the learner, counted from the run's first start."""
     wall_seconds: PositiveFloat | None = None
     """Seconds since this start of the command."""
+    wait_for_signal: bool = False
+    """A learner whose run has ended keeps its metrics and probes up until it is told to stop. For pods, which are started again
+    whenever they end."""
 
 
 class RunSettings(Section):

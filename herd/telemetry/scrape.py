@@ -56,6 +56,15 @@ def probe(url: str, timeout: float = 2.0) -> bool:
     return status == http.client.OK
 
 
+def page(url: str, timeout: float = 2.0) -> str | None:
+    """What ``url`` answers where it answers 200; None where it answers anything else, or nothing does."""
+    try:
+        status, body = _get(url, timeout)
+    except ScrapeError:
+        return None
+    return body.decode(errors="replace") if status == http.client.OK else None
+
+
 def _get(url: str, timeout: float) -> tuple[int, bytes]:
     if not url.startswith(("http://", "https://")):
         raise ScrapeError(f"{url} is not an http address")

@@ -24,6 +24,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 DEFAULT_ALIVE_SECONDS = 60.0
 """The longest honest silence of a main loop is a first update with a cold torch or a checkpoint on a slow disk: seconds; 60 is 10x."""
 
+RUN_IS_OVER = "the run is over"
+"""What ``/readyz`` of a learner says that has nothing left to do."""
+
 Instrument = TypeVar("Instrument", Counter, Gauge, Histogram)
 Labels = tuple[str, ...]
 
@@ -121,6 +124,11 @@ class Telemetry:
             raise RuntimeError(f"already serving on port {self._endpoint.port}")
         self._endpoint = HttpEndpoint(host, port, {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz})
         return self._endpoint.port
+
+    @property
+    def port(self) -> int:
+        """The port served; 0 where none is."""
+        return self._endpoint.port if self._endpoint is not None else 0
 
     def close(self) -> None:
         """Stop serving. May be called twice."""

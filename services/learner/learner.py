@@ -19,7 +19,7 @@ from herd.process.hardware import choose_precision, cpu_has_bfloat16, usable_cpu
 from herd.process.startup import BadInputError, announce_process
 from herd.telemetry import MetricsEndpointError
 from herd.telemetry.logs import configure_logging, get_logger
-from herd.telemetry.telemetry import Telemetry
+from herd.telemetry.telemetry import RUN_IS_OVER, Telemetry
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import EndpointInUse
 from services.learner import snapshot
@@ -57,15 +57,31 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         return  # asked while torch was imported: nothing was begun
     configure_logging("learner")
     device, precision = choose_device(settings)
+    telemetry = Telemetry("learner", settings.name)
     try:
-        group = join_group(
-            settings.learner.shards, device=device, timeout_seconds=settings.learner.shard_timeout_seconds, go_on=lambda: not stop
-        )
+        # Before the shards meet: who probes this process must not take it for dead while it waits for the others.
+        telemetry.serve(settings.learner.metrics_host, settings.learner.metrics_port)
+    except MetricsEndpointError as error:
+        raise BadInputError(str(error)) from error
+    try:
+        _learn(settings, stop, telemetry, device, precision)
+    finally:
+        telemetry.close()
+
+
+def _learn(settings: RunSettings, stop: StopRequest, telemetry: Telemetry, device: torch.device, precision: torch.dtype) -> None:
+    def go_on() -> bool:
+        telemetry.beat()
+        return not stop
+
+    telemetry.set_ready(False, "waiting for the other shards" if settings.learner.shards > 1 else "starting")
+    try:
+        group = join_group(settings.learner.shards, device=device, timeout_seconds=settings.learner.shard_timeout_seconds, go_on=go_on)
     except NotGatheredError:
         return  # nothing was begun
     try:
-        learner = Learner(settings, group, device, precision)
-    except (UnknownTaskError, EndpointInUse, MetricsEndpointError, CheckpointError, LineageError) as error:
+        learner = Learner(settings, group, telemetry, device, precision)
+    except (UnknownTaskError, EndpointInUse, CheckpointError, LineageError) as error:
         raise BadInputError(str(error)) from error
     try:
         with learner:
@@ -91,7 +107,9 @@ def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
 class Learner:
     """Owns everything of the process; `train` is the hot loop."""
 
-    def __init__(self, settings: RunSettings, group: ShardGroup, device: torch.device, precision: torch.dtype) -> None:
+    def __init__(
+        self, settings: RunSettings, group: ShardGroup, telemetry: Telemetry, device: torch.device, precision: torch.dtype
+    ) -> None:
         self._settings = settings
         self._group = group
         self._run_dir: Path = settings.directory
@@ -121,7 +139,7 @@ class Learner:
         self._env_frames = self._statistics.env_frames
 
         self._credit_bounds_lag = settings.actor.credit == "before_unroll"
-        self._telemetry = Telemetry("learner", settings.name)
+        self._telemetry = telemetry
         self._queue = UnrollQueue(layout)
         self._meters = Meters(
             self._telemetry,
@@ -146,12 +164,7 @@ class Learner:
             meters=self._meters,
             shard=(group.rank, group.size),
         )
-        try:
-            port = self._telemetry.serve(settings.learner.metrics_host, settings.learner.metrics_port)
-        except MetricsEndpointError:
-            self._io.close()
-            raise
-        announce_process(self._run_dir, "learner", group.rank, metrics_port=port)
+        announce_process(self._run_dir, "learner", group.rank, metrics_port=telemetry.port)
 
     def __enter__(self) -> Learner:
         self._io.start()
@@ -159,7 +172,6 @@ class Learner:
 
     def __exit__(self, *error: object) -> None:
         self._io.close()
-        self._telemetry.close()
 
     def train(self, stop: StopRequest) -> None:
         """Take a batch, update, publish; until the stop conditions or the signal, of any shard."""
@@ -205,7 +217,18 @@ class Learner:
         self._log_point(now - started)
         self._checkpoint(now - started)
         self._write_report(now - started, now - first_batch_at if first_batch_at else 0.0)
+        is_over = any(self._group.gather(self._is_finished(now - started)))
         self._group.leave()
+        if is_over and settings.stop.wait_for_signal:
+            self._wait(stop)
+
+    def _wait(self, stop: StopRequest) -> None:
+        """There is nothing left to do; ended, this process would only be started again."""
+        self._log.info(RUN_IS_OVER, env_frames=self._env_frames)
+        self._telemetry.set_ready(True, RUN_IS_OVER)
+        while not stop:
+            self._telemetry.beat()
+            time.sleep(BATCH_TIMEOUT_SECONDS)
 
     def _agree(self, unrolls: list[QueuedUnroll], *, stop: bool, now: float, due: tuple[float, float]) -> Turn:
         """What all shards do in this turn; ``due``: when the next point and the next checkpoint are."""

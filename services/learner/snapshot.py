@@ -89,15 +89,18 @@ def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
 
 def spread(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | None:
     """Shard 0's checkpoint on every shard: only its disk needs to hold one."""
-    told = group.first_says(None if checkpoint is None else [str(checkpoint.path), checkpoint.learner_updates, checkpoint.state])
+    told = None
+    if checkpoint is not None:
+        told = [str(checkpoint.path), checkpoint.learner_updates, checkpoint.state, list(checkpoint.tensors)]
+    told = group.first_says(told)
     if told is None:
         return None
-    path, learner_updates, state = told
+    path, learner_updates, state, files = told
     own = {} if checkpoint is None else {f"{file}/{name}": t for file, named in checkpoint.tensors.items() for name, t in named.items()}
-    tensors: dict[str, dict[str, Tensor]] = {}
+    tensors: dict[str, dict[str, Tensor]] = {file: {} for file in files}  # before the first update, the optimizer's is empty
     for key, tensor in group.spread(own).items():
         file, _, name = key.partition("/")
-        tensors.setdefault(file, {})[name] = tensor
+        tensors[file][name] = tensor
     return Checkpoint(Path(path), learner_updates, tensors, state)
 
 

@@ -1,0 +1,91 @@
+{{/* The experiment file: its text, and the few settings that decide what is rendered. */}}
+
+{{- define "herd.experiment.text" -}}
+{{- if kindIs "string" .Values.experiment -}}
+{{- .Values.experiment -}}
+{{- else -}}
+{{- toYaml .Values.experiment -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The same as a map, as JSON. */}}
+{{- define "herd.experiment.map" -}}
+{{- $experiment := .Values.experiment | default dict -}}
+{{- if kindIs "string" $experiment -}}
+{{- $experiment = fromYaml $experiment -}}
+{{- if hasKey $experiment "Error" -}}
+{{- fail (printf "experiment: not a map of settings in YAML: %s" $experiment.Error) -}}
+{{- end -}}
+{{- end -}}
+{{- $experiment | toJson -}}
+{{- end -}}
+
+{{/* (list $ section key default): a setting, as text; the run's own are in no section. */}}
+{{- define "herd.setting" -}}
+{{- $section := include "herd.experiment.map" (index . 0) | fromJson -}}
+{{- with index . 1 -}}
+{{- $section = index $section . | default dict -}}
+{{- end -}}
+{{- if not (kindIs "map" $section) -}}
+{{- fail (printf "experiment: %s must be a map of settings" (index . 1)) -}}
+{{- end -}}
+{{- $value := index $section (index . 2) -}}
+{{- if kindIs "invalid" $value -}}
+{{- index . 3 -}}
+{{- else -}}
+{{- $value -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "herd.run" -}}
+{{- include "herd.setting" (list . "" "name" "run") -}}
+{{- end -}}
+
+{{/* Where a process leaves its files; images have /var/lib/herd for their work folder, so that runs/NAME is what it is on a laptop. */}}
+{{- define "herd.runDirectory" -}}
+/var/lib/herd/runs/{{ include "herd.run" . }}
+{{- end -}}
+
+{{- define "herd.shards" -}}
+{{- if kindIs "invalid" .Values.learner.shards -}}
+{{- include "herd.setting" (list . "learner" "shards" 1) -}}
+{{- else -}}
+{{- .Values.learner.shards | int -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "herd.replicas" -}}
+{{- if kindIs "invalid" .Values.paramserverReplica.replicas -}}
+{{- include "herd.setting" (list . "paramserver" "replicas" 0) -}}
+{{- else -}}
+{{- .Values.paramserverReplica.replicas | int -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where games are played under temperatures that a bandit hands out; else empty. */}}
+{{- define "herd.hasBandit" -}}
+{{- $loss := include "herd.setting" (list . "algorithm" "loss" "actor_critic") -}}
+{{- $ablation := include "herd.setting" (list . "algorithm" "dice_ablation" "dice") -}}
+{{- if and (eq $loss "dice") (ne $ablation "baseline") -}}true{{- end -}}
+{{- end -}}
+
+{{/* Fewest actors there may be: links to shards are enough for so many. */}}
+{{- define "herd.fewestActors" -}}
+{{- if .Values.actor.autoscaling.enabled -}}
+{{- .Values.actor.autoscaling.minReplicas | int -}}
+{{- else -}}
+{{- .Values.actor.replicas | default 1 | int -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+(list $ component): changes whenever a pod of it would read other settings, which makes it roll. What only a learner reads leaves the
+others alone: a new learning rate is no reason to replace thousands of actors.
+*/}}
+{{- define "herd.checksum" -}}
+{{- $experiment := include "herd.experiment.map" (index . 0) | fromJson -}}
+{{- if ne (index . 1) "learner" -}}
+{{- $experiment = omit $experiment "learner" "optimizer" "replay" "stop" -}}
+{{- end -}}
+{{- $experiment | toJson | sha256sum -}}
+{{- end -}}

@@ -1,0 +1,279 @@
+{{/*
+The pod of a component. A dict of
+  root, component, values; service (module and container name); args (list)
+  ports: dict of name and number; metrics is there always
+  env: list; volumes, mounts: lists; run: the volume at /var/lib/herd, unless a claim template of that name makes it
+  tolerations: list; roles: of its CURVE sockets, a list of client and server; limits: dict beside resources.limits
+  priority: serving or actor; probes: dict of startSeconds, readiness (path), liveness (dict)
+*/}}
+{{- define "herd.podTemplate" -}}
+{{- $root := .root -}}
+{{- $values := .values -}}
+metadata:
+  labels:
+    {{- include "herd.podLabels" (list $root .component) | nindent 4 }}
+    {{- with $values.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    kubectl.kubernetes.io/default-container: {{ .service }}
+    checksum/experiment: {{ include "herd.checksum" (list $root .component) }}
+    {{- if and $root.Values.monitoring.scrapeAnnotations (not $root.Values.monitoring.podMonitor.enabled) }}
+    prometheus.io/scrape: "true"
+    prometheus.io/port: "9400"
+    prometheus.io/path: /metrics
+    {{- end }}
+    {{- with $values.annotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "herd.serviceAccountName" $root }}
+  automountServiceAccountToken: false
+  # A Service named herd-learner would put HERD_LEARNER_PORT into every environment, which is no setting and would be refused.
+  enableServiceLinks: false
+  {{- with $root.Values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- range . }}
+    - name: {{ . }}
+    {{- end }}
+  {{- end }}
+  securityContext:
+    {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
+  terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
+  {{- with include "herd.priorityClassName" (list $root .priority $values.priorityClassName) }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with $values.runtimeClassName }}
+  runtimeClassName: {{ . }}
+  {{- end }}
+  {{- with $values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with concat (.tolerations | default list) $values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- range . }}
+    {{- $own := dict "labelSelector" (dict "matchLabels" (include "herd.selectorLabels" (list $root $.component) | fromYaml)) }}
+    - {{ toYaml (merge (deepCopy .) $own) | nindent 6 | trim }}
+    {{- end }}
+  {{- end }}
+  containers:
+    - name: {{ .service }}
+      image: {{ include "herd.image" (list $root $values.image) }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      securityContext:
+        {{- toYaml $root.Values.containerSecurityContext | nindent 8 }}
+      args:
+        - --config=/etc/herd/experiment.yaml
+        - --run_dir={{ include "herd.runDirectory" $root }}
+        {{- range .args }}
+        - {{ . | quote }}
+        {{- end }}
+        {{- with include "herd.curve.args" $root }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        {{- range $values.extraArgs }}
+        - {{ . | quote }}
+        {{- end }}
+      {{- with include "herd.env" (list .env $values.env) | fromJsonArray }}
+      env:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      ports:
+        {{- range $name, $port := .ports }}
+        - name: {{ $name }}
+          containerPort: {{ $port }}
+          protocol: TCP
+        {{- end }}
+        - name: metrics
+          containerPort: 9400
+          protocol: TCP
+      {{- include "herd.probes" .probes | nindent 6 }}
+      {{- with merge (dict "limits" (.limits | default dict)) (deepCopy $values.resources) }}
+      resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      volumeMounts:
+        - name: experiment
+          mountPath: /etc/herd
+          readOnly: true
+        - name: run
+          mountPath: /var/lib/herd
+        - name: tmp
+          mountPath: /tmp
+        {{- if $root.Values.security.curve.existingSecret }}
+        - name: keys
+          mountPath: /etc/herd-keys
+          readOnly: true
+        {{- end }}
+        {{- with concat (.mounts | default list) $values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: experiment
+      configMap:
+        name: {{ include "herd.fullname" $root }}-experiment
+    {{- with .run }}
+    - name: run
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    - name: tmp
+      emptyDir:
+        sizeLimit: {{ .tmp | default "64Mi" }}
+    {{- if $root.Values.security.curve.existingSecret }}
+    - name: keys
+      secret:
+        secretName: {{ $root.Values.security.curve.existingSecret }}
+        # Read by the group, which is the pod's own, and by nobody else.
+        defaultMode: 0440
+        items:
+          {{- include "herd.curve.items" (list $root .roles) | trim | nindent 10 }}
+    {{- end }}
+    {{- with concat (.volumes | default list) $values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}
+
+{{/* Whose keys: a folder of this process's own, with what its sockets need and nothing else (docs/messaging.md). */}}
+{{- define "herd.curve.args" -}}
+{{- with .Values.security.curve -}}
+{{- if .existingSecret -}}
+- --security.curve_keys=/etc/herd-keys
+- --security.curve_client={{ .client }}
+{{- else if include "herd.setting" (list $ "security" "curve_keys" "") -}}
+{{- fail "experiment.security.curve_keys names a folder of a laptop: put its keys into a Secret and name that in security.curve.existingSecret" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* (list $ roles) */}}
+{{- define "herd.curve.items" -}}
+{{- $curve := (index . 0).Values.security.curve -}}
+{{- $files := list -}}
+{{- if has "client" (index . 1) -}}
+{{- $files = concat $files (list "server.public" (printf "client-%s.secret" $curve.client)) -}}
+{{- end -}}
+{{- if has "server" (index . 1) -}}
+{{- $files = append $files "server.secret" -}}
+{{- range $curve.clients -}}
+{{- $files = append $files (printf "client-%s.public" .) -}}
+{{- end -}}
+{{- end -}}
+{{- range $files }}
+- key: {{ . }}
+  path: {{ . }}
+{{- end -}}
+{{- end -}}
+
+{{/* (list own given), as JSON: given ones take the place of own ones of the same name, for a name given twice is an error of the API. */}}
+{{- define "herd.env" -}}
+{{- $fixed := list "RANK" "WORLD_SIZE" "MASTER_ADDR" "MASTER_PORT" "TORCHELASTIC_RUN_ID" -}}
+{{- $names := list -}}
+{{- range index . 1 -}}
+{{- if has .name $fixed -}}
+{{- fail (printf "env: %s is the chart's own: it says which shard a pod is" .name) -}}
+{{- end -}}
+{{- if has .name $names -}}
+{{- fail (printf "env: %s is given twice" .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- $env := list -}}
+{{- range index . 0 -}}
+{{- if not (has .name $names) -}}
+{{- $env = append $env . -}}
+{{- end -}}
+{{- end -}}
+{{- concat $env (index . 1) | toJson -}}
+{{- end -}}
+
+{{/* A dict of startSeconds, readiness, livenessFailures. */}}
+{{- define "herd.probes" -}}
+# Before it answers for the first time it may load PyTorch, or wait for an index or for other shards.
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: metrics
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: {{ div (int .startSeconds) 5 }}
+# /healthz fails when the main loop was silent for 60 s; so much longer, and only a restart helps.
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: metrics
+  periodSeconds: 20
+  timeoutSeconds: 5
+  failureThreshold: {{ .livenessFailures }}
+readinessProbe:
+  httpGet:
+    path: {{ .readiness }}
+    port: metrics
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+{{- end -}}
+
+{{/* A dict of persistence and scratch: the volume of the run directory, or nothing where a claim template makes it. */}}
+{{- define "herd.runVolume" -}}
+{{- if .persistence.existingClaim -}}
+persistentVolumeClaim:
+  claimName: {{ .persistence.existingClaim }}
+{{- else if not .persistence.enabled -}}
+emptyDir:
+  sizeLimit: {{ .scratch }}
+{{- end -}}
+{{- end -}}
+
+{{/* (list $ component persistence): claim templates of a StatefulSet. Their labels can never change: only those that do not. */}}
+{{- define "herd.claimTemplates" -}}
+{{- $persistence := index . 2 -}}
+{{- if and $persistence.enabled (not $persistence.existingClaim) -}}
+persistentVolumeClaimRetentionPolicy:
+  whenDeleted: {{ $persistence.retention.whenDeleted }}
+  whenScaled: {{ $persistence.retention.whenScaled }}
+volumeClaimTemplates:
+  - apiVersion: v1
+    kind: PersistentVolumeClaim
+    metadata:
+      name: run
+      labels:
+        {{- include "herd.selectorLabels" (list (index . 0) (index . 1)) | nindent 8 }}
+    spec:
+      accessModes:
+        {{- toYaml $persistence.accessModes | nindent 8 }}
+      {{- with $persistence.storageClass }}
+      storageClassName: {{ . }}
+      {{- end }}
+      resources:
+        requests:
+          storage: {{ $persistence.size }}
+{{- end -}}
+{{- end -}}
+
+{{/* (list $ component suffix budget) */}}
+{{- define "herd.podDisruptionBudget" -}}
+{{- $root := index . 0 -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "herd.fullname" $root }}-{{ index . 1 }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "herd.labels" (list $root (index . 1)) | nindent 4 }}
+spec:
+  maxUnavailable: {{ (index . 2).maxUnavailable }}
+  # A pod that is not ready protects nothing.
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "herd.selectorLabels" (list $root (index . 1)) | nindent 6 }}
+{{- end -}}

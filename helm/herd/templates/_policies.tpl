@@ -1,0 +1,54 @@
+{{/* (list $ component ingress egress): a component's policy; the last two are lists of rules. Metrics may be read everywhere. */}}
+{{- define "herd.networkPolicy" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "herd.fullname" $root }}-{{ $component }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "herd.labels" (list $root $component) | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "herd.selectorLabels" (list $root $component) | nindent 6 }}
+  policyTypes: [Ingress, Egress]
+  ingress:
+    {{- with index . 2 }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+    - ports:
+        - port: 9400
+          protocol: TCP
+      {{- with $root.Values.networkPolicy.metricsFrom }}
+      from:
+        {{- toYaml . | nindent 8 }}
+        - podSelector:
+            matchLabels:
+              {{- include "herd.selectorLabels" (list $root "test") | nindent 14 }}
+      {{- end }}
+  {{- with index . 3 }}
+  egress:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* (list $ direction port components...): a rule, as JSON; port 0 is for all ports. */}}
+{{- define "herd.rule" -}}
+{{- $root := index . 0 -}}
+{{- $peers := list -}}
+{{- range slice . 3 -}}
+{{- $peers = append $peers (dict "podSelector" (dict "matchLabels" (include "herd.selectorLabels" (list $root .) | fromYaml))) -}}
+{{- end -}}
+{{- $rule := dict (index . 1) $peers -}}
+{{- with index . 2 -}}
+{{- $_ := set $rule "ports" (list (dict "port" . "protocol" "TCP")) -}}
+{{- end -}}
+{{- $rule | toJson -}}
+{{- end -}}
+
+{{/* Names are asked for at any address: a node's own cache is no pod that a selector could name. */}}
+{{- define "herd.rule.dns" -}}
+{{- dict "ports" (list (dict "port" 53 "protocol" "UDP") (dict "port" 53 "protocol" "TCP")) | toJson -}}
+{{- end -}}

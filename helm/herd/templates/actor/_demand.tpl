@@ -1,0 +1,13 @@
+{{/*
+Actors wanted, by PromQL: those that are there, fewer by the share of their time that they wait for the learner, more by the share of its
+time that the learner starves. Both shares are bounded, so that one look changes the number at most tenfold down and fivefold up.
+*/}}
+{{- define "herd.actorsWanted" -}}
+{{- $scaling := .Values.actor.autoscaling -}}
+{{- $series := printf "{namespace=%q,release=%q}" .Release.Namespace .Release.Name -}}
+{{- $rate := printf "%s[%s]" $series $scaling.window -}}
+count(herd_actor_env_frames_total{{ $series }})
+* (1 - clamp_max(avg(rate(herd_actor_blocked_seconds_total{{ $rate }})), 0.9))
+* {{ sub 1000 (mulf $scaling.targetStarvation 1000 | int) }} / 1000
+/ (1 - clamp_max(avg(rate(herd_learner_starved_seconds_total{{ $rate }})), 0.8))
+{{- end -}}

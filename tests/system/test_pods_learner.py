@@ -1,0 +1,99 @@
+"""Learners as pods have them: started by nobody who knows the others, started again whenever they end, with a disk of their own."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from herd.telemetry.scrape import page, probe
+from herd.telemetry.telemetry import RUN_IS_OVER
+from tests.system.three_services import Services, address, left_in_order
+from tests.system.whole_runs import CATCH, Process, free_ports, read_report, until
+
+pytestmark = pytest.mark.timeout(300)
+
+STAYS = ("--resume", "true", "--stop.wait_for_signal", "true")
+
+
+def test_a_run_that_is_over_stays_until_the_signal(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    with Services(run_dir) as services:
+        url = f"http://127.0.0.1:{services.ports[2]}"
+        for service in ("paramserver", "actor"):
+            services.start(service, *(["--actor.index", "0"] if service == "actor" else []))
+        for _ in range(2):  # started again, as after a node's end, it finds that there is nothing to do, and stays too
+            learner = services.start("learner", *STAYS, "--stop.env_frames", "5000")
+            until(lambda: RUN_IS_OVER in (page(f"{url}/readyz") or ""), "the run to be over")
+            assert probe(f"{url}/healthz")
+            assert read_report(run_dir)["env_frames"] >= 5000
+            assert learner.is_running()
+            services.stop("learner")
+            left_in_order(run_dir)
+
+
+def test_a_signal_before_the_end_is_obeyed_at_once(tmp_path: Path) -> None:
+    with Services(tmp_path / "run") as services:
+        services.start_all(*STAYS)
+        services.until_trained()
+        services.stop("learner")
+
+
+class Shards:
+    """Two shards under the variables that the chart sets."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._monkeypatch = folder, monkeypatch
+        self.rendezvous, self.paramserver, *self._ports = free_ports(6)
+        self.unrolls, self.metrics = self._ports[:2], [f"http://127.0.0.1:{port}" for port in self._ports[2:]]
+
+    def start(self, rank: int, group: str) -> Process:
+        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(self.rendezvous)}
+        for name, value in {**variables, "TORCHELASTIC_RUN_ID": group}.items():
+            self._monkeypatch.setenv(name, value)
+        words = {
+            "run_dir": self._folder / f"run-{rank}",  # a pod's own disk: only that of shard 0 holds checkpoints
+            "learner.shards": 2,
+            "learner.port": self.unrolls[rank],
+            "learner.paramserver": address(self.paramserver),
+            "learner.metrics_port": self._ports[2 + rank],
+            "learner.threads": 1,
+            "learner.log_interval_seconds": 0.2,
+            "stop.env_frames": "null",
+        }
+        settings = [word for name, value in words.items() for word in (f"--{name}", str(value))]
+        return Process(self._folder / f"{rank}-{group}.out", "services.learner", "--config", CATCH, *settings, *STAYS)
+
+
+def test_shards_meet_answer_probes_meanwhile_and_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = Shards(tmp_path, monkeypatch)
+    learners = ",".join(address(port) for port in shards.unrolls)
+    at = ("--config", CATCH, "--run_dir", str(tmp_path / "others"))
+    served = ("--paramserver.port", str(shards.paramserver))
+    fed = ("--actor.index", "0", "--actor.learner", learners, "--actor.paramserver", address(shards.paramserver))
+    with (
+        Process(tmp_path / "paramserver.out", "services.paramserver", *at, *served),
+        Process(tmp_path / "actor.out", "services.actor", *at, *fed),
+    ):
+        for start in range(2):
+            with shards.start(1, "new") as second:
+                until(lambda: probe(f"{shards.metrics[1]}/healthz"), "the second shard to be alive")
+                assert not probe(f"{shards.metrics[1]}/readyz")
+                with shards.start(0, "new") as first:
+                    until(lambda: all(probe(f"{url}/readyz") for url in shards.metrics), "both shards to train")
+                    until(lambda: (tmp_path / "run-0" / "metrics.jsonl").exists(), "a point of the curve")
+                    # An upgrade replaces one of them: the other must not take that for the end of the run, and stay behind.
+                    assert second.stop(signal.SIGTERM) == 0, second.output
+                    assert first.wait() == 0, first.output
+                    assert ("resumed" in second.output) == (start > 0)  # from a disk that is not its own
+
+
+def test_shards_of_two_versions_never_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = Shards(tmp_path, monkeypatch)
+    with shards.start(0, "old") as old, shards.start(1, "new") as new:
+        until(lambda: all(probe(f"{url}/healthz") for url in shards.metrics), "both to be alive")
+        until(lambda: "waiting for shards" in old.output, "the old one to wait")
+        assert not any(probe(f"{url}/readyz") for url in shards.metrics)
+        for process in (new, old):
+            assert process.stop(signal.SIGTERM) == 0, process.output

@@ -1,0 +1,120 @@
+"""The self-test that ``helm test`` runs: against endpoints that answer as services do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from herd.telemetry import metric_names as names
+from herd.telemetry.self_test import Look, judge, main, watch
+from herd.telemetry.telemetry import RUN_IS_OVER, Telemetry
+
+Start = Callable[[str], tuple[Telemetry, str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a ready service; its telemetry and its address."""
+    started: list[Telemetry] = []
+
+    def start_one(service: str) -> tuple[Telemetry, str]:
+        telemetry = Telemetry(service, "run")  # type: ignore[arg-type]
+        started.append(telemetry)
+        telemetry.set_ready(True)
+        return telemetry, f"http://127.0.0.1:{telemetry.serve('127.0.0.1', 0)}"
+
+    yield start_one
+    for telemetry in started:
+        telemetry.close()
+
+
+class Time:
+    """A clock that only ``pause`` moves; ``then`` happens during the n-th pause."""
+
+    def __init__(self, *then: Callable[[], object]) -> None:
+        self.now = 0.0
+        self._then = list(then)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+        if self._then:
+            self._then.pop(0)()
+
+
+def test_frames_that_flow(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    (learner, learner_url), (_, other_url) = start("learner"), start("paramserver")
+    frames = learner.counter(names.LEARNER_ENV_FRAMES)
+    frames.inc(1000)
+    learner.gauge(names.CONNECTED_ACTORS).set(3)
+    time = Time(lambda: None, lambda: frames.inc(500))
+    assert watch([learner_url], [other_url], 60.0, clock=time, pause=time.pause)
+    lines = capsys.readouterr().out.splitlines()
+    assert "0 frames per second: the learner trains on nothing" in lines[0]
+    assert lines[1] == "every service is ready; 3 connections of actors, 250 frames per second"
+    assert time.now == 4.0
+
+
+def test_shards_are_added_up(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    shards = [start("learner") for _ in range(2)]
+    counters = [telemetry.counter(names.LEARNER_ENV_FRAMES) for telemetry, _ in shards]
+    time = Time(lambda: [counter.inc(100) for counter in counters])
+    assert watch([url for _, url in shards], [], 60.0, clock=time, pause=time.pause)
+    assert "100 frames per second" in capsys.readouterr().out
+
+
+def test_a_service_that_is_not_ready_is_named_and_waited_for(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    (learner, learner_url), (bandit, bandit_url) = start("learner"), start("bandit")
+    bandit.set_ready(False, "starting")
+    frames = learner.counter(names.LEARNER_ENV_FRAMES)
+
+    def work() -> None:
+        frames.inc(10)
+
+    def become_ready() -> None:
+        work()
+        bandit.set_ready(True)
+
+    time = Time(work, work, become_ready)
+    assert watch([learner_url], [bandit_url], 60.0, clock=time, pause=time.pause)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"not ready: {bandit_url}"
+    assert len(lines) == 2  # what has not changed is said once
+
+
+def test_gives_up_when_the_time_is_over(start: Start) -> None:
+    _, learner_url = start("learner")
+    time = Time()
+    assert not watch([learner_url], [], 7.0, clock=time, pause=time.pause)
+    assert time.now == 8.0
+
+
+def test_a_run_that_is_over_works_without_frames(start: Start) -> None:
+    learner, learner_url = start("learner")
+    learner.set_ready(True, RUN_IS_OVER)
+    time = Time()
+    assert watch([learner_url], [], 60.0, clock=time, pause=time.pause)
+
+
+def test_nobody_there() -> None:
+    gone = Look(("http://learner",), 0.0, 0.0, is_over=False)
+    verdict = judge(gone, gone, 2.0)
+    assert not verdict.works
+    assert verdict.line == "not ready: http://learner"
+
+
+def test_a_learner_that_went_back_does_not_work() -> None:
+    verdict = judge(Look((), 500.0, 1.0, is_over=False), Look((), 20.0, 1.0, is_over=False), 2.0)
+    assert not verdict.works
+
+
+def test_exit_code(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, url = start("learner")
+    learner.set_ready(True, RUN_IS_OVER)
+    monkeypatch.setattr("herd.telemetry.self_test.PAUSE_SECONDS", 0.0)
+    assert main(["--learner", url]) == 0
+    learner.set_ready(False)
+    assert main(["--learner", url, "--timeout-seconds", "0"]) == 1
