@@ -35,11 +35,12 @@ class CommandError(AssertionError):
 
 
 class Podman:
-    """One storage under ``folder``. Use as a context manager: containers, networks and images are gone afterwards."""
+    """One storage under ``folder``. Use as a context manager: containers and networks are gone afterwards, and the folder, unless
+    ``keep_images``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, keep_images: bool = False) -> None:
         self._folder = folder
-        self._networks: list[str] = []
+        self._keep_images = keep_images
         folder.mkdir(parents=True, exist_ok=True)
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
@@ -61,32 +62,54 @@ class Podman:
         }
 
     def __enter__(self) -> Podman:
+        self._clear()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for words in (["pod", "rm", "--all", "--force"], ["rm", "--all", "--force", "--time", "5"], ["system", "reset", "--force"]):
-            subprocess.run(["podman", *words], env=self._environment, check=False, capture_output=True, timeout=300)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._clear()
+        if not self._keep_images:
+            self._quietly("system", "reset", "--force")
+            shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __call__(self, *words: str, seconds: float = 120, stdin: str | None = None) -> str:
+    def _clear(self) -> None:
+        self._quietly("pod", "rm", "--all", "--force")
+        self._quietly("rm", "--all", "--force", "--time", "5")
+        self._quietly("volume", "prune", "--force")
+        self._quietly("network", "rm", "--force", "herd-test")
+
+    def _quietly(self, *words: str) -> None:
+        subprocess.run(["podman", *words], env=self._environment, check=False, capture_output=True, timeout=300)
+
+    def __call__(self, *words: str, seconds: float = 120) -> str:
         """Run podman; its output, without the last newline.
 
         Raises:
             CommandError: it failed, with what it said.
         """
-        return self._run(["podman", *words], seconds, stdin)
+        return self.command(["podman", *words], seconds=seconds, environment=self._environment)
 
     def inspect(self, what: str, name: str, field: str) -> Any:
         """One field, as a Go template names it."""
         return json.loads(self("inspect", "--type", what, "--format", f"{{{{json {field}}}}}", name))
 
-    def import_folder(self, folder: Path, tag: str) -> None:
-        """Make an image of one layer."""
-        archive = self._folder / "base.tar"
-        # Names and times are the same whenever the folder was made.
-        self._run(["tar", "--sort=name", f"--mtime=@{EPOCH}", "--numeric-owner", "-C", str(folder), "-cf", str(archive), "."], 300, None)
+    def logs_of_pod(self, name: str) -> str:
+        """What its containers said, as far as it is known."""
+        done = subprocess.run(
+            ["podman", "pod", "logs", name], env=self._environment, check=False, capture_output=True, text=True, timeout=60
+        )
+        return done.stdout + done.stderr
+
+    def make_base(self, script: Path, folder: Path, tag: str) -> None:
+        """An image of one layer from what ``script`` puts into ``folder``."""
+        self.command([str(script), str(folder)], seconds=BUILD_SECONDS)
+        archive = folder.with_suffix(".tar")
+        # In the same order and with one time, whenever the folder was made.
+        self.command(
+            ["tar", "--sort=name", f"--mtime=@{EPOCH}", "--numeric-owner", "-C", str(folder), "-cf", str(archive), "."], seconds=300
+        )
         self("import", str(archive), tag, seconds=300)
         archive.unlink()
+        shutil.rmtree(folder)
 
     def build(self, dockerfile: Path, context: Path, tag: str, *options: str) -> None:
         """Build as ``docker build`` would, where pip finds its packages as it does on this machine."""
@@ -94,15 +117,23 @@ class Podman:
         secret = self._folder / "pip.conf"
         secret.write_text(settings)
         mounts = [word for folder in folders for word in ("--volume", f"{folder}:{folder}:ro")]
-        self._run(
-            ["buildah", "build", "--isolation", "chroot", "--pull-never", "--timestamp", str(EPOCH), "--secret", f"id=pip.conf,src={secret}"]
-            + [*mounts, *options, "--file", str(dockerfile), "--tag", tag, str(context)],
-            BUILD_SECONDS,
-            None,
+        self.command(
+            [
+                *("buildah", "build", "--isolation", "chroot", "--pull-never", "--timestamp", str(EPOCH)),
+                *("--secret", f"id=pip.conf,src={secret}", *mounts, *options, "--file", str(dockerfile), "--tag", tag, str(context)),
+            ],
+            seconds=BUILD_SECONDS,
+            environment=self._environment,
         )
 
-    def _run(self, words: list[str], seconds: float, stdin: str | None) -> str:
-        done = subprocess.run(words, env=self._environment, input=stdin, capture_output=True, text=True, timeout=seconds, check=False)
+    @staticmethod
+    def command(words: list[str], *, seconds: float = 120, environment: dict[str, str] | None = None) -> str:
+        """Run a program; its output, without the last newline.
+
+        Raises:
+            CommandError: it failed, with what it said.
+        """
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
         if done.returncode != 0:
             raise CommandError(f"{shlex.join(words)}\nended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
         return done.stdout.rstrip("\n")

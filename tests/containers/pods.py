@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 Manifest = dict[str, Any]
 COMPONENT = "app.kubernetes.io/component"
+POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
+"""Which a StatefulSet gives its pods."""
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
@@ -26,8 +28,8 @@ class PodPlan(NamedTuple):
 def plan_pods(manifests: Iterable[Manifest]) -> list[PodPlan]:
     """Pods of all Deployments and StatefulSets, with numbers behind their names. Where they will be is not known yet: see ``with_hosts``.
 
-    Left out, because podman does not know it or takes it otherwise: probes (it would run curl in the container; the test asks itself), ports (it
-    would open them on this machine, where pods' ports clash), Services, policies, budgets.
+    Left out are probes (podman would run curl in the container; the test asks itself), ports (it would open them on this machine, where
+    the pods' ports clash), Services, policies and budgets.
     """
     rendered = [manifest for manifest in manifests if manifest]
     services = [manifest for manifest in rendered if manifest["kind"] == "Service"]
@@ -52,6 +54,10 @@ def _pod(workload: Manifest, number: int, services: list[Manifest], configuratio
     for container in spec["containers"]:
         for unknown in (*PROBES, "ports"):
             container.pop(unknown, None)
+        for variable in container["env"]:
+            if variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") == POD_INDEX:
+                variable.pop("valueFrom")
+                variable["value"] = str(number)
     # A pod that ends has failed here: nothing is to hide it by starting it again.
     spec["restartPolicy"] = "Never"
     if workload["kind"] == "StatefulSet":
