@@ -92,11 +92,10 @@ class Podman:
         """One field, as a Go template names it."""
         return json.loads(self("inspect", "--type", what, "--format", f"{{{{json {field}}}}}", name))
 
-    def logs_of_pod(self, name: str) -> str:
-        """What its containers said, as far as it is known."""
-        done = subprocess.run(
-            ["podman", "pod", "logs", name], env=self._environment, check=False, capture_output=True, text=True, timeout=60
-        )
+    def logs_of(self, name: str, *, pod: bool = False) -> str:
+        """What a container said, or all of a pod's; logs are on standard error."""
+        words = ["podman", *(["pod"] if pod else []), "logs", name]
+        done = subprocess.run(words, env=self._environment, check=False, capture_output=True, text=True, timeout=60)
         return done.stdout + done.stderr
 
     def make_base(self, script: Path, folder: Path, tag: str) -> None:
