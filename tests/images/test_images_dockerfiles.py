@@ -41,7 +41,7 @@ def test_only_pinned_things_get_in(service: str) -> None:
     assert PINNED_IMAGE.fullmatch(base[1]), base[1]
     names = {stage.name for stage in stages(service)}
     assert {stage.base for stage in stages(service)} <= names | {"${BASE}"}
-    installs = re.findall(r"pip[^&;]*? install [^&;]+", text.replace("\\\n", " "))
+    installs = re.findall(r"pip[^&;\n]*? install [^&;\n]+", text.replace("\\\n", " "))
     assert len(installs) >= 3
     for install in installs:
         assert "--requirement" in install or "\"$(grep '^torch==' requirements.txt)\"" in install or "--no-index" in install, install
