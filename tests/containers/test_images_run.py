@@ -240,8 +240,9 @@ def test_the_charts_pods_train_together(
         until(lambda: metric(learners[0], "herd_learner_checkpoints_written_total") >= 1, "a checkpoint", TRAIN_SECONDS)
         measured.setdefault("pods", {})[case] = {"names": sorted(by_pod), "env_frames_per_second": round(rate)}
         for plan in sorted(plans, key=lambda plan: plan.component != "actor"):
-            podman("pod", "stop", "--time", str(GRACE_SECONDS[plan.component]), plan.name, seconds=180)
             container = f"{plan.name}-{plan.component.removesuffix('-replica')}"
+            # Not the pod: podman would take its network away at once, where Kubernetes waits for the containers.
+            podman("stop", "--time", str(GRACE_SECONDS[plan.component]), container, seconds=180)
             assert podman.inspect("container", container, ".State.ExitCode") == 0, container
     except BaseException:
         for plan in plans:
