@@ -7,10 +7,10 @@ FILE ?= experiments/breakout.yaml
 SECONDS ?= 120
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev train test test-cluster lint typecheck imports bench doctor docs helm helm-security
+.PHONY: help install dev train test test-cluster test-containers lint typecheck imports bench doctor docs helm helm-security
 
 help:  ## This list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed  ## Everything that training needs, in .venv.
 
@@ -20,14 +20,17 @@ train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=experiments/p
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
 test: lint typecheck imports  ## All checks and tests; about twelve minutes on two cores.
-	$(BIN)/python -m pytest -n 2 -m "not learning and not soak and not cluster"
+	$(BIN)/python -m pytest -n 2 -m "not learning and not soak and not cluster and not containers"
 
 test-cluster: $(VENV)/.dev  ## The chart on a real cluster, KUBECONFIG's: installs, scales, kills, upgrades, uninstalls.
 	$(BIN)/python -m pytest -m cluster -x tests/cluster
 
+test-containers: $(VENV)/.dev  ## Build all images and train in them (needs root, podman, buildah, debootstrap; half an hour).
+	$(BIN)/python -m pytest -m containers tests/containers
+
 lint: $(VENV)/.dev  ## Style: ruff.
-	$(BIN)/ruff check herd services observability tests benchmarks helm
-	$(BIN)/ruff format --check herd services observability tests benchmarks helm
+	$(BIN)/ruff check herd services helm images observability tests benchmarks
+	$(BIN)/ruff format --check herd services helm images observability tests benchmarks
 
 typecheck: $(VENV)/.dev  ## Types: mypy, strict.
 	$(BIN)/mypy
@@ -41,10 +44,11 @@ bench: $(VENV)/.installed  ## Measure this machine: every stage alone and all to
 doctor: $(VENV)/.installed  ## What this machine has and lacks.
 	$(BIN)/herd doctor
 
-docs: $(VENV)/.dev  ## Write the generated reference pages, dashboard and rules again.
+docs: $(VENV)/.dev  ## Write the generated reference pages, dashboard, rules and requirement files again.
 	$(BIN)/python -m herd.config.reference > docs/configuration.md
 	$(BIN)/python -m herd.telemetry.reference > docs/metrics.md
 	$(BIN)/python -m observability
+	$(BIN)/python -m images.requirements
 
 helm: $(VENV)/.dev  ## Write the chart's generated files again: schema and README.
 	$(BIN)/python -m helm.tools.values_schema > $(VENV)/values.schema.json

@@ -1,0 +1,70 @@
+"""What the chart renders, as ``podman play kube`` can run it: Pods and ConfigMaps, with names in /etc/hosts in place of Services."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+Manifest = dict[str, Any]
+COMPONENT = "app.kubernetes.io/component"
+POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
+"""Which a StatefulSet gives its pods."""
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+class PodPlan(NamedTuple):
+    """One pod to start."""
+
+    name: str
+    component: str
+    image: str
+    names: tuple[str, ...]
+    """By which other pods find it."""
+    manifests: tuple[Manifest, ...]
+    """The ConfigMaps that it mounts, and the pod."""
+
+
+def plan_pods(manifests: Iterable[Manifest]) -> list[PodPlan]:
+    """Pods of all Deployments and StatefulSets, with numbers behind their names. Where they will be is not known yet: see ``with_hosts``.
+
+    Left out are probes (podman would run curl in the container; the test asks itself), ports (it would open them on this machine, where
+    the pods' ports clash), Services, policies and budgets.
+    """
+    rendered = [manifest for manifest in manifests if manifest]
+    services = [manifest for manifest in rendered if manifest["kind"] == "Service"]
+    configuration = tuple(manifest for manifest in rendered if manifest["kind"] == "ConfigMap")
+    workloads = [manifest for manifest in rendered if manifest["kind"] in {"Deployment", "StatefulSet"}]
+    return [_pod(workload, number, services, configuration) for workload in workloads for number in range(workload["spec"]["replicas"])]
+
+
+def with_hosts(plan: PodPlan, addresses: Mapping[str, str]) -> list[Manifest]:
+    """Manifests of one pod that finds others under ``addresses``: IP address by name."""
+    pod = copy.deepcopy(plan.manifests[-1])
+    pod["spec"]["hostAliases"] = [{"ip": address, "hostnames": [name]} for name, address in addresses.items()]
+    return [*plan.manifests[:-1], pod]
+
+
+def _pod(workload: Manifest, number: int, services: list[Manifest], configuration: tuple[Manifest, ...]) -> PodPlan:
+    template = copy.deepcopy(workload["spec"]["template"])
+    name = f"{workload['metadata']['name']}-{number}"
+    labels = template["metadata"]["labels"]
+    spec = template["spec"]
+    mounted = {volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume}
+    for container in spec["containers"]:
+        for unknown in (*PROBES, "ports"):
+            container.pop(unknown, None)
+        for variable in container["env"]:
+            if variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") == POD_INDEX:
+                variable.pop("valueFrom")
+                variable["value"] = str(number)
+    # A pod that ends has failed here: nothing is to hide it by starting it again.
+    spec["restartPolicy"] = "Never"
+    if workload["kind"] == "StatefulSet":
+        spec["hostname"] = name
+    chosen = [service["metadata"]["name"] for service in services if service["spec"].get("selector", {}).items() <= labels.items()]
+    governing = workload["spec"].get("serviceName")
+    names = tuple(chosen) + ((f"{name}.{governing}",) if governing else ())
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    needed = tuple(manifest for manifest in configuration if manifest["metadata"]["name"] in mounted)
+    return PodPlan(name, labels[COMPONENT], spec["containers"][0]["image"], names, (*needed, pod))

@@ -1,0 +1,72 @@
+"""The Dockerfiles as lists of instructions; no more of the language than they use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ("actor", "bandit", "learner", "paramserver")
+WITH_TORCH = ("actor", "learner")
+
+
+class Instruction(NamedTuple):
+    """One instruction: its word in capitals, and the rest with continued lines joined."""
+
+    word: str
+    rest: str
+
+
+class Stage(NamedTuple):
+    """From one FROM to the next."""
+
+    base: str
+    name: str
+    instructions: tuple[Instruction, ...]
+
+    def last(self, word: str) -> str | None:
+        """What the last instruction of this word says."""
+        return next((rest for found, rest in reversed(self.instructions) if found == word), None)
+
+
+def path_of(service: str) -> Path:
+    return ROOT / "services" / service / "Dockerfile"
+
+
+def instructions(text: str) -> list[Instruction]:
+    joined = "\n".join(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")).replace("\\\n", " ")
+    words = (line.split(maxsplit=1) for line in joined.splitlines())
+    return [Instruction(word.upper(), " ".join(rest.split())) for word, rest in words]
+
+
+def stages(service: str) -> list[Stage]:
+    found: list[tuple[str, str, list[Instruction]]] = []
+    for instruction in instructions(path_of(service).read_text()):
+        if instruction.word == "FROM":
+            base, _, name = instruction.rest.partition(" AS ")
+            found.append((base, name, []))
+        elif found:
+            found[-1][2].append(instruction)
+    return [Stage(base, name, tuple(lines)) for base, name, lines in found]
+
+
+def shipped(service: str) -> Stage:
+    """The last stage together with those of this file that it stands on: what a container is."""
+    by_name = {stage.name: stage for stage in stages(service)}
+    stage = stages(service)[-1]
+    lines = list(stage.instructions)
+    while stage.base in by_name:
+        stage = by_name[stage.base]
+        lines = [*stage.instructions, *lines]
+    return Stage(stage.base, service, tuple(lines))
+
+
+def environment(service: str) -> dict[str, str]:
+    words = [word for instruction in shipped(service).instructions if instruction.word == "ENV" for word in instruction.rest.split()]
+    return dict(word.split("=", 1) for word in words)
+
+
+def entrypoint(service: str) -> list[str]:
+    words: list[str] = json.loads(shipped(service).last("ENTRYPOINT") or "[]")
+    return words

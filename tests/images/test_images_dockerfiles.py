@@ -1,0 +1,105 @@
+"""What every image must be, read from its Dockerfile: pinned, without root, told what belongs to a container."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from herd.config.loading import load_settings
+from herd.process.allocator import ALLOCATOR_ENVIRONMENT
+from tests.images.dockerfiles import ROOT, SERVICES, WITH_TORCH, entrypoint, environment, path_of, shipped, stages
+
+PORTS = {"actor": {9400}, "bandit": {7300, 9400}, "learner": {7100, 9400, 29500}, "paramserver": {7200, 9400}}
+PINNED_IMAGE = re.compile(r"[a-z/]+:\d+\.\d+\.\d+[-a-z]*|.+@sha256:[0-9a-f]{64}")
+
+
+def test_every_service_has_a_dockerfile() -> None:
+    assert {path.parent.name for path in (ROOT / "services").glob("*/__main__.py")} == set(SERVICES)
+    assert {path.parent.name for path in ROOT.glob("services/*/*Dockerfile*")} == set(SERVICES)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_hadolint_finds_nothing(service: str) -> None:
+    program = Path(sys.executable).with_name("hadolint")
+    assert program.exists(), "hadolint is missing: make dev"
+    found = subprocess.run(
+        [program, "--no-color", "--failure-threshold", "style", path_of(service)], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_only_pinned_things_get_in(service: str) -> None:
+    text = path_of(service).read_text()
+    base = re.search(r"^ARG BASE=(\S+)$", text, re.MULTILINE)
+    assert base is not None
+    assert PINNED_IMAGE.fullmatch(base[1]), base[1]
+    names = {stage.name for stage in stages(service)}
+    assert {stage.base for stage in stages(service)} <= names | {"${BASE}"}
+    installs = re.findall(r"pip[^&;\n]*? install [^&;\n]+", text.replace("\\\n", " "))
+    assert len(installs) >= 3
+    for install in installs:
+        assert "--requirement" in install or "\"$(grep '^torch==' requirements.txt)\"" in install or "--no-index" in install, install
+        assert "--no-index" in install or "--only-binary :all:" in install, install
+    assert not re.search(r"https?://", text)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_container_is_the_service_as_a_user_of_its_own(service: str) -> None:
+    stage = shipped(service)
+    assert entrypoint(service) == ["python", "-m", f"services.{service}"]
+    assert stage.last("USER") == "10001:10001"
+    assert stage.last("WORKDIR") == "/var/lib/herd"
+    assert {int(port) for port in (stage.last("EXPOSE") or "").split()} == PORTS[service]
+    assert stage.last("CMD") is None, "arguments come from the pod"
+    assert environment(service)["PATH"].startswith("/opt/herd/bin:")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_container_listens_on_the_ports_of_the_chart(service: str) -> None:
+    settings = load_settings([ROOT / "experiments" / "catch.yaml"], {}, environment(service))
+    section = getattr(settings, service)
+    assert (section.metrics_host, section.metrics_port) == ("0.0.0.0", 9400)
+    if service != "actor":
+        assert section.host == "0.0.0.0"
+        assert section.port in PORTS[service] - {9400, 29500}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_nothing_is_imported_from_the_writable_folder_or_written_beside_the_code(service: str) -> None:
+    assert environment(service).items() >= {"PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}.items()
+
+
+@pytest.mark.parametrize("service", WITH_TORCH)
+def test_the_allocator_is_tuned_before_the_process_starts(service: str) -> None:
+    assert environment(service).items() >= ALLOCATOR_ENVIRONMENT.items()
+    assert "TORCH_INDEX" in path_of(service).read_text()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_labels_name_the_release(service: str) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    labels = shipped(service).last("LABEL") or ""
+    assert f'org.opencontainers.image.version="{version}"' in labels
+    assert ("GPL-2.0-only" in labels) is (service == "actor"), "ale-py is GPL-2.0, and in the actor's image alone"
+
+
+def test_the_context_holds_what_is_copied_and_no_more() -> None:
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*"
+    allowed = {line[1:] for line in lines if line.startswith("!")}
+    copied = {
+        word
+        for service in SERVICES
+        for stage in stages(service)
+        for found, rest in stage.instructions
+        if found == "COPY" and "--from" not in rest
+        for word in rest.split()[:-1]
+    }
+    assert {word for word in copied if not word.startswith("services/")} | {"services"} == allowed
+    assert all((ROOT / word).exists() for word in copied)

@@ -1,0 +1,52 @@
+"""The files that images install from: complete, pinned, up to date, and small where they should be."""
+
+from __future__ import annotations
+
+import pytest
+
+from images.requirements import CONSTRAINTS, NEEDS, ROOT, UnpinnedError, read_pins, requirements
+
+TORCH = {"torch", "safetensors", "networkx", "sympy"}
+
+
+def pins_of(name: str) -> set[str]:
+    return set(read_pins((ROOT / name).read_text()))
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_the_files_are_fresh(name: str) -> None:
+    assert (ROOT / name).read_text() == requirements(NEEDS[name], read_pins(CONSTRAINTS.read_text())), "make docs"
+
+
+def test_parameter_server_and_bandit_have_no_torch() -> None:
+    for service in ("bandit", "paramserver"):
+        assert not pins_of(f"services/{service}/requirements.txt") & {*TORCH, "ale-py", "gymnasium"}
+    for service in ("actor", "learner"):
+        assert pins_of(f"services/{service}/requirements.txt") >= TORCH
+
+
+def test_the_emulator_is_in_the_actors_image_alone() -> None:
+    assert {name for name in NEEDS if "ale-py" in pins_of(name)} == {"services/actor/requirements.txt"}
+
+
+def test_what_is_needed_in_turn_is_there() -> None:
+    assert {"typing-extensions", "pydantic-core", "markdown-it-py", "mdurl"} <= pins_of("services/bandit/requirements.txt")
+
+
+def test_a_package_without_a_version_is_named() -> None:
+    pins = read_pins(CONSTRAINTS.read_text())
+    del pins["mdurl"]
+    with pytest.raises(UnpinnedError, match="mdurl"):
+        requirements("herd-rl", pins)
+
+
+def test_what_is_not_installed_is_named() -> None:
+    with pytest.raises(UnpinnedError, match="no-such-package"):
+        requirements("no-such-package", {"no-such-package": "no-such-package==1"})
+
+
+def test_pins_are_read_by_canonical_name() -> None:
+    assert read_pins("# a comment\nFarama-Notifications==0.0.6  # why\n\ntyping_extensions==4\n") == {
+        "farama-notifications": "Farama-Notifications==0.0.6",
+        "typing-extensions": "typing_extensions==4",
+    }
