@@ -104,7 +104,7 @@ def _state(metadata: Mapping[str, Any], status: Mapping[str, Any], statuses: Seq
     """State and trouble; what keeps a container from running says more than the pod's phase."""
     if metadata.get("deletionTimestamp"):
         return "Terminating", ""
-    for each in []:
+    for each in [*_list(status.get("initContainerStatuses")), *statuses]:
         waiting, terminated = (_mapping(_mapping(each.get("state")).get(key)) for key in ("waiting", "terminated"))
         reason = str(waiting.get("reason") or "")
         if reason and reason not in {"ContainerCreating", "PodInitializing"}:

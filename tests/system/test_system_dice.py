@@ -44,6 +44,17 @@ def _actors_account(run_dir: Path, *, dropped: bool = True) -> tuple[Account, in
     return {tile: (games[tile], float(returns[tile])) for tile in games if games[tile]}, unconfirmed
 
 
+def _differ_by_at_most(unconfirmed: int, told: Account, counted: Account) -> bool:
+    """A bandit counts each game that it was told of, but perhaps the last few, whose confirmation an actor did not wait for."""
+    assert counted.keys() <= told.keys()
+    missing = {
+        tile: (games - counted.get(tile, (0, 0.0))[0], returns - counted.get(tile, (0, 0.0))[1]) for tile, (games, returns) in told.items()
+    }
+    # A game of Catch returns 1 or -1.
+    assert all(games >= 0 and abs(returns) <= games for games, returns in missing.values())
+    return sum(games for games, _ in missing.values()) <= unconfirmed
+
+
 def _learners_account(run_dir: Path) -> Account:
     tiles = read_report(run_dir)["tasks"]["catch"]["temperatures"]
     return {one["tile"]: (one["episodes"], one["return_sum"]) for one in tiles}
@@ -77,8 +88,7 @@ def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Pa
 
     bandits = _bandits_account(run_dir)
     told, unconfirmed = _actors_account(run_dir, dropped=False)
-    assert unconfirmed == 0
-    assert told == bandits
+    assert _differ_by_at_most(unconfirmed, told, bandits)
     assert len(bandits) >= 10  # temperatures, not one
     # The learner knows of the games whose unrolls it took: all but those of the last, unfinished unrolls.
     learner = _learners_account(run_dir)

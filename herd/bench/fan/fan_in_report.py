@@ -154,7 +154,7 @@ def _memory(settings: RunSettings, readings: FanInReadings, bytes_per_unroll: in
 
 def _bytes_per_unroll(readings: FanInReadings, name: str) -> float:
     """Over the whole run, headers, credit and hellos included: bytes are counted once a second, which is too coarse for less."""
-    return total(readings.last.metrics, name, stream="unrolls") / max(1, readings.last.status["unrolls_consumed"])
+    return float(total(readings.last.metrics, name, stream="unrolls") / max(1, readings.last.status["unrolls_consumed"]))
 
 
 def _by_actor(reading: Reading, actors: int) -> list[int]:
