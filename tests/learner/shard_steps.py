@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -20,13 +21,16 @@ from herd.envs.make import environment_spec
 from services.learner.shards.group import join_group
 from services.learner.update import Update
 
+JOIN_SECONDS = 90.0
+
 
 def main(folder: Path, sharding: str) -> None:
     torch.set_num_threads(1)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     settings = RunSettings.model_validate({**json.loads((folder / "settings.json").read_text())})
     settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size, "sharding": sharding})})
-    group = join_group(size, device=torch.device("cpu"), timeout_seconds=30.0, go_on=lambda: True)
+    deadline = time.monotonic() + JOIN_SECONDS
+    group = join_group(size, device=torch.device("cpu"), timeout_seconds=30.0, go_on=lambda: time.monotonic() < deadline)
     update = Update(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32, group)
     told = []
     for file in sorted(folder.glob("batch-*.safetensors")):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from tests.system.whole_runs import ROOT, environment, free_ports
 
 BATCH_SIZE = 8
 NUM_UPDATES = 3
-SECONDS = 100.0
+SECONDS = 140.0
 RUN: dict[str, Any] = {
     "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5},
     "network": {"torso": "mlp", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
@@ -55,18 +58,23 @@ def run_shards(folder: Path, size: int, sharding: str = "ddp") -> tuple[dict[str
         shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         places = [{**shared, "RANK": str(rank)} for rank in range(size)]
     clean = {name: value for name, value in environment().items() if name not in {"RANK", "WORLD_SIZE"}}
-    command = [sys.executable, "-m", "tests.learner.shard_steps", str(folder), sharding]
-    processes = [
-        subprocess.Popen(command, cwd=ROOT, env={**clean, **place, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE) for place in places
-    ]
-    try:
-        for process in processes:
-            _, errors = process.communicate(timeout=SECONDS)
-            assert process.returncode == 0, errors.decode()
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.learner.shard_steps", str(folder), sharding]
+    with ExitStack() as stack:
+        files = [stack.enter_context((folder / f"errors-{rank}.txt").open("w+")) for rank in range(size)]
+        processes = [
+            stack.enter_context(subprocess.Popen(command, cwd=ROOT, env={**clean, **place, "OMP_NUM_THREADS": "1"}, stderr=file))
+            for place, file in zip(places, files, strict=True)
+        ]
+        try:
+            deadline = time.monotonic() + SECONDS
+            for process in processes:
+                process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            for process in processes:
+                process.send_signal(signal.SIGABRT)  # faulthandler says where it was
+        finally:
+            codes = [process.wait(10.0) for process in processes]
+        assert codes == [0] * size, [(code, (folder / f"errors-{rank}.txt").read_text()) for rank, code in enumerate(codes)]
     return load_file(folder / f"after-{size}.safetensors"), json.loads((folder / f"statistics-{size}.json").read_text())
 
 
