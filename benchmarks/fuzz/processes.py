@@ -134,6 +134,8 @@ class CatchRun:
             self._start("replica", "paramserver", 1, replica, ["--paramserver.port", str(replica), *upstream])
             self._start("bandit", "bandit", 0, bandit, ["--bandit.port", str(bandit)])
             words = ["--learner.port", str(learner), "--learner.paramserver", parent, "--learner.threads", "1", *endless]
+            # A server gives free memory back every half a minute, a learner after each checkpoint, five minutes apart otherwise.
+            words += ["--learner.checkpoint_interval_seconds", "30"]
             self._start("learner", "learner", 0, learner, words)
             to_learner = ["--actor.learner", f"tcp://127.0.0.1:{learner}", "--actor.paramserver", leaf, "--actor.index", "0"]
             self._start("actor", "actor", 0, None, to_learner)

@@ -265,6 +265,9 @@ class LearnerSettings(Section):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of convolutions and matrix products; parameters, losses and statistics stay float32. ``auto``: bfloat16 where the processor
     has it."""
+    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
+    """``torch.compile`` of network and losses, in this mode. On a CPU it needs a C++ compiler. The first update then takes a minute.
+    ``reduce-overhead`` and ``max-autotune`` replay CUDA graphs on a GPU."""
     micro_batch_size: PositiveInt | None = None
     """Unrolls per forward and backward pass (gradients are summed, the update is the same); null chooses by network and
     device."""

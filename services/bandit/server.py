@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from herd.config.contract import contract_digest
 from herd.envs.make import environment_spec
+from herd.process.allocator import FreeMemory
 from herd.process.startup import BadInputError, announce_process
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
@@ -47,6 +48,7 @@ class BanditServer:
         self._keeper = keeper
         self._meters = meters
         self._telemetry = telemetry
+        self._free_memory = FreeMemory()
 
     def run(self, stop: StopRequest) -> None:
         """Serve until ``stop``, and then what had arrived before it; leaves the state on disk."""
@@ -55,6 +57,7 @@ class BanditServer:
             poller.poll(POLL_SECONDS)
             self.serve_waiting()
             self._keeper.tick()
+            self._free_memory.tick()
             self._telemetry.beat()
         self._telemetry.set_ready(False, "stopping")
         self.serve_waiting()

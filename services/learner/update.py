@@ -72,6 +72,8 @@ class Update:
         torch.manual_seed(settings.seed)
         self.agent = Agent(spec=spec, network=settings.network).to(device)
         self.agent.compute_dtype = precision
+        mode = settings.learner.compile
+        self._compiled_loss = None if mode == "off" else torch.compile(self._loss, mode=mode, dynamic=False)
         self._replicas = Replicas(self.agent, self._group, device, settings.learner.sharding)
         self._parameters = dict(self.agent.named_parameters())
         self._optimizer_kind = settings.optimizer.kind
@@ -90,7 +92,8 @@ class Update:
         starts = range(0, len(batch["actions"]), self._micro_batch_size)
         for start in starts:
             with self._replicas.reducing(start == starts[-1]):
-                terms = self._loss({name: tensor[start : start + self._micro_batch_size] for name, tensor in batch.items()}, num_valid)
+                micro_batch = {name: tensor[start : start + self._micro_batch_size] for name, tensor in batch.items()}
+                terms = (self._compiled_loss or self._loss)(micro_batch, num_valid)
                 self._replicas.backward(terms.total)
             q = terms.q if isinstance(terms, DiceTerms) else torch.zeros_like(terms.value)
             losses += torch.stack([terms.total.detach(), terms.policy, terms.value, terms.entropy, terms.mean_rho, q])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from herd.config.contract import contract_digest
 from herd.envs.make import environment_spec
+from herd.process.allocator import FreeMemory
 from herd.process.startup import BadInputError, announce_process
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
@@ -69,6 +70,7 @@ class ParameterServer:
         self._upstream = upstream
         self._clock = clock
         self._log = get_logger(SERVICE)
+        self._free_memory = FreeMemory()
         self._lineage = -1
         self._readiness_at = clock()
         meters.watch_sockets(self.sockets)
@@ -104,6 +106,7 @@ class ParameterServer:
         if self._upstream is not None:
             self._follow(self._upstream)
         self._handler.tick(self._clock())
+        self._free_memory.tick()
         self._telemetry.beat()
 
     def serve_waiting(self) -> None:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from herd.process.allocator import ALLOCATOR_ENVIRONMENT
+from herd.process.allocator import ALLOCATOR_ENVIRONMENT, RETURN_SECONDS, FreeMemory
 
 HOLES = """
 import ctypes, psutil
@@ -35,3 +35,12 @@ def test_holes_in_the_heap_are_given_back() -> None:
     environment = {**os.environ, **ALLOCATOR_ENVIRONMENT}
     done = subprocess.run([sys.executable, "-c", HOLES], env=environment, capture_output=True, text=True, check=True, timeout=50)
     assert float(done.stdout) > 60  # of 64 free mebibytes
+
+
+def test_a_server_gives_back_at_intervals() -> None:
+    now, given_back = [0.0], []
+    memory = FreeMemory(lambda: now[0], lambda: given_back.append(now[0]))
+    for second in range(100):
+        now[0] = float(second)
+        memory.tick()
+    assert given_back == [RETURN_SECONDS, 2 * RETURN_SECONDS, 3 * RETURN_SECONDS]
