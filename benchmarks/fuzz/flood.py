@@ -214,18 +214,21 @@ def _flat(outcomes: Counter[Outcome]) -> dict[str, int]:
 
 
 def _quarters(samples: list[int]) -> dict[str, Any]:
-    """Mean resident memory of the second and of the last quarter, and the growth between them."""
+    """Memory in the second and in the last quarter, mean and floor, and the growth of the floor between them.
+
+    A server gives free memory back every half a minute, so what it has goes up and down; what it cannot give back is the floor.
+    """
     quarter = len(samples) // 4
     if quarter == 0:
         return {"samples": len(samples)}
     second, last = samples[quarter : 2 * quarter], samples[-quarter:]
-    before, after = sum(second) / quarter, sum(last) / quarter
-    is_flat = after - before <= max(GROWTH * before, MEBIBYTE / 2)
-    growth = round(after / before - 1, 5)
+    before, after = min(second), min(last)
     return {
         "samples": len(samples),
-        "second_quarter_bytes": round(before),
-        "last_quarter_bytes": round(after),
-        "growth": growth,
-        "flat": is_flat,
+        "second_quarter_floor_bytes": before,
+        "last_quarter_floor_bytes": after,
+        "growth": round(after / before - 1, 5),
+        "flat": after - before <= max(GROWTH * before, MEBIBYTE / 2),
+        "second_quarter_mean_bytes": round(sum(second) / quarter),
+        "last_quarter_mean_bytes": round(sum(last) / quarter),
     }

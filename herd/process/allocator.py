@@ -42,8 +42,10 @@ def return_free_memory() -> bool:
 
 
 class FreeMemory:
-    """Gives back every half a minute what a server no longer holds. After a burst of messages the heap keeps its height otherwise: one
-    small block at its top is enough."""
+    """Gives back every half a minute what a server no longer holds.
+
+    After a burst of messages the heap keeps its height otherwise: one small block at its top is enough.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, give_back: Callable[[], object] = return_free_memory) -> None:
         self._clock = clock
