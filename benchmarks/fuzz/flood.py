@@ -108,6 +108,11 @@ class Flood:
         self._seconds += time.monotonic() - started
         self._updates += self._run.updates() - updates
 
+    def sample_memory(self) -> None:
+        """Call it when the server has given back what it no longer holds; what it cannot give back is growth."""
+        self._resident.append(self._server.resident_bytes())
+        self._allocated.append(self._server.anonymous_bytes())
+
     def finish(self, insider_share: float) -> dict[str, Any]:
         """Attack from inside too, with about this share of what was sent; compare what was sent with what was counted."""
         updates = self._run.updates()
@@ -162,9 +167,6 @@ class Flood:
                 if self._settle(expected).total() < expected.total():
                     break  # some are lost: the sums at the end will tell
                 num_bytes = window = 0
-                # Only here: in between, some ten megabytes of unread messages come and go, which is no growth.
-                self._resident.append(self._server.resident_bytes())
-                self._allocated.append(self._server.anonymous_bytes())
         self._sent += sent
 
     def _attack_from_inside(self, num_rounds: int) -> None:
@@ -214,21 +216,16 @@ def _flat(outcomes: Counter[Outcome]) -> dict[str, int]:
 
 
 def _quarters(samples: list[int]) -> dict[str, Any]:
-    """Memory in the second and in the last quarter, mean and floor, and the growth of the floor between them.
-
-    A server gives free memory back every half a minute, so what it has goes up and down; what it cannot give back is the floor.
-    """
+    """Mean memory of the second and of the last quarter, and the growth between them."""
     quarter = len(samples) // 4
     if quarter == 0:
-        return {"samples": len(samples)}
+        return {"samples": samples}
     second, last = samples[quarter : 2 * quarter], samples[-quarter:]
-    before, after = min(second), min(last)
+    before, after = sum(second) / quarter, sum(last) / quarter
     return {
-        "samples": len(samples),
-        "second_quarter_floor_bytes": before,
-        "last_quarter_floor_bytes": after,
+        "samples": samples,
+        "second_quarter_bytes": round(before),
+        "last_quarter_bytes": round(after),
         "growth": round(after / before - 1, 5),
         "flat": after - before <= max(GROWTH * before, MEBIBYTE / 2),
-        "second_quarter_mean_bytes": round(sum(second) / quarter),
-        "last_quarter_mean_bytes": round(sum(last) / quarter),
     }

@@ -23,9 +23,12 @@ from benchmarks.fuzz.flood import Flood
 from benchmarks.fuzz.processes import CatchRun
 from benchmarks.fuzz.siege import besiege
 from herd.bench.hardware import describe_hardware
+from herd.process.allocator import RETURN_SECONDS
 from herd.telemetry.scrape import total
 
 TURNS = 20
+REST_SECONDS = RETURN_SECONDS + 5.0
+"""In which every server gives free memory back. In between, some ten megabytes of unread messages come and go, which is no growth."""
 MOST_RESIDENT_BYTES = 1 << 30
 """That a server may take beyond what it had, at any moment of a siege: 30 times the 16 MiB that may be unread, and as much again for what
 comes until it looks."""
@@ -95,10 +98,13 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
 
 
 def _flood(floods: dict[str, Flood], num_messages: int, deadline: float) -> None:
-    """Turn by turn, so that all have had as many when time is over."""
+    """Turn by turn, so that all have had as many when time is over; after each, once free memory is given back, look at it."""
     for number in range(TURNS):
         for flood in floods.values():
             flood.send(num_messages * (number + 1) // TURNS - num_messages * number // TURNS, deadline)
+        time.sleep(REST_SECONDS)
+        for flood in floods.values():
+            flood.sample_memory()
         print(f"turn {number + 1} of {TURNS}", file=sys.stderr, flush=True)
 
 

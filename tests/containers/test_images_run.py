@@ -202,7 +202,7 @@ def test_each_drains_on_sigterm(podman: Podman, containers: dict[str, str], meas
 
 
 def test_an_image_is_its_contents_and_not_the_day_of_its_making(podman: Podman, base: str, images: dict[str, str]) -> None:
-    podman.build(path_of("paramserver"), ROOT, "localhost/again:1", "--no-cache", "--build-arg", f"BASE={base}")
+    podman.build(path_of("paramserver"), ROOT, "localhost/again:1", "--layers", "--no-cache", "--build-arg", f"BASE={base}")
     again = podman.inspect("image", "localhost/again:1", ".RootFS.Layers")
     assert again == podman.inspect("image", images["paramserver"], ".RootFS.Layers")
 
