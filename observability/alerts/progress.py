@@ -31,12 +31,14 @@ ALERTS = (
     ),
     Alert(
         name="HerdLearnerStarved",
-        # The first term is recorded from a counter that every learner exports from its start; a learner that is gone is HerdNoProgress.
+        # Recorded from a counter that every learner exports from its start; a learner that is gone is HerdNoProgress. Of the shard that
+        # waits most: the others wait for it in the phase `agree`, which is no starvation of theirs.
         expression="herd:learner_starved:ratio_rate5m{SCOPE} > 0.5",
         lasting="15m",  # as long as an autoscaler needs to add actors
         severity="warning",
-        summary="The learner of {{ $labels.release }} waits {{ $value | humanizePercentage }} of its time for batches.",
-        description="Actors are the bottleneck: the learner's accelerator is idle for most of the time. More actors, or faster ones.",
+        summary="A learner shard of {{ $labels.release }} waits {{ $value | humanizePercentage }} of its time for batches.",
+        description="Actors are the bottleneck: the learner's accelerators are idle for most of the time, since all shards wait for the one "
+        "that starves. More actors, or faster ones; where the other shards have enough, more links to this one.",
     ),
     Alert(
         name="HerdActorsBlocked",

@@ -170,6 +170,15 @@ PROGRESS = (
     ),
     Case(
         alert="HerdLearnerStarved",
+        when="one of two shards waits 70 % of its time, and the other for it",
+        changes={
+            key("herd_learner_starved_seconds_total", SHARDS[0]): grows(0.7, LONG),
+            key("herd_learner_starved_seconds_total", SHARDS[1]): grows(0, LONG),
+        },
+        fires=(RUN,),
+    ),
+    Case(
+        alert="HerdLearnerStarved",
         when="for ten minutes",
         changes=everywhere("herd_learner_starved_seconds_total", "learner", grows(0.7, 10)),
         minutes=10,

@@ -44,7 +44,7 @@ EXPECTED: dict[str, list[tuple[dict[str, str], float]]] = {
     "herd:actor_env_frames:rate1m": [({}, 5500)],
     "herd:actor_rate_env_frames:p50_5m": [({}, 550)],
     "herd:learner_updates:rate1m": [({}, 2)],
-    "herd:learner_starved:ratio_rate1m": [({}, 0.4)],
+    "herd:learner_starved:ratio_rate1m": [({}, 0.6)],
     "herd:learner_queue:ratio": [({}, 0.5)],
     "herd:env_frames_dropped:rate5m": [({"reason": "stale"}, 20)],
     "herd:episode_return:mean_100": [({"task": "pong"}, 18)],
