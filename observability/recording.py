@@ -10,7 +10,6 @@ from __future__ import annotations
 from observability.rules import Group
 from observability.rules import RecordingRule as Rule
 
-
 OVER = {"actor": "avg", "learner": "max"}
 """Of the shares of several. A shard counts as starved only while its own queue is short; the others wait for it in the phase `agree`."""
 WHOSE = {"actor": "an actor", "learner": "the learner shard that waits most"}
@@ -58,6 +57,11 @@ FRAMES = Group(
             "herd:run_env_frames:max",
             "max by (RUN) (herd_learner_run_env_frames{SCOPE})",
             "Env frames trained on since the run began, restarts included.",
+        ),
+        Rule(
+            "herd:run_is_over:max",
+            "max by (RUN) (herd_learner_run_is_over{SCOPE})",
+            "1 when the run has reached its stop and is still installed.",
         ),
         Rule(
             "herd:actor_env_frames:rate1m",
@@ -246,7 +250,7 @@ WEIGHTS = Group(
         Rule(
             "herd:weights_behind_updates:max",
             'clamp_min(herd:weights_updates:max{SCOPE, component="learner"} - on (RUN) group_right () herd:weights_updates:min{SCOPE}, 0)',
-            "How many updates the oldest weights held are behind the learner's, by component.",
+            "How many updates the oldest weights held are behind those that the learner published last, by component.",
         ),
     ),
 )

@@ -263,6 +263,12 @@ RUN_ENV_FRAMES = GaugeMetric(
     unit="env_frames",
     services=("learner",),
 )
+RUN_IS_OVER = GaugeMetric(
+    name="herd_learner_run_is_over",
+    help="1 when the run has reached its stop and this shard only waits for a signal; 0 before.",
+    unit="1",
+    services=("learner",),
+)
 LEARNER_FRAMES_PER_SECOND = GaugeMetric(
     name="herd_learner_env_frames_per_second",
     help="Env frames trained on per second over the last log interval.",

@@ -49,6 +49,7 @@ class Meters:
         counter, gauge = telemetry.counter, telemetry.gauge
         self._env_frames = counter(names.LEARNER_ENV_FRAMES)
         self._run_env_frames = gauge(names.RUN_ENV_FRAMES)
+        self._is_over = gauge(names.RUN_IS_OVER)
         self._received = counter(names.UNROLLS_RECEIVED)
         self._consumed = counter(names.UNROLLS_CONSUMED)
         self._lag = telemetry.histogram(names.POLICY_LAG)
@@ -180,6 +181,10 @@ class Meters:
     def run_env_frames(self, number: int) -> None:
         """Env frames of the whole run, all shards and restarts included."""
         self._run_env_frames.set(number)
+
+    def run_is_over(self) -> None:
+        """The stop was reached: nothing moves any more, and nothing is wrong."""
+        self._is_over.set(1)
 
     def updated(self, update: UpdateStatistics, learning_rate: float, **phase_seconds: float) -> None:
         """One update ended."""

@@ -70,6 +70,12 @@ def test_what_alerts_watch_stands_at_0_before_it_happens(telemetry: Telemetry, m
         assert list(exported(telemetry, metric.name).values()) == [0.0] * max(1, len(metric.values)), metric.name
 
 
+def test_a_run_says_that_it_is_over(telemetry: Telemetry, meters: Meters) -> None:
+    assert exported(telemetry, names.RUN_IS_OVER.name) == {"": 0.0}
+    meters.run_is_over()
+    assert exported(telemetry, names.RUN_IS_OVER.name) == {"": 1.0}
+
+
 def test_a_skipped_update_is_counted(telemetry: Telemetry, meters: Meters) -> None:
     losses = Losses(total=float("nan"), policy=0.0, value=0.0, entropy=0.0, mean_rho=1.0)
     for is_finite in (True, False, False):

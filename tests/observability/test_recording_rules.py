@@ -23,6 +23,7 @@ def series() -> Series:
         # Shard 1 restarts after an hour.
         key("herd_learner_env_frames_total", SHARDS[1]): f"{grows(1000, 60)} {grows(1000, 10)}",
         **everywhere("herd_learner_run_env_frames", "learner", stays(7e6, MINUTES)),
+        key("herd_learner_run_is_over", SHARDS[1]): stays(1, MINUTES),
         key("herd_learner_queue_unrolls", SHARDS[0]): stays(64, MINUTES),
         key("herd_learner_queue_unrolls", SHARDS[1]): stays(0, MINUTES),
         **everywhere("herd_learner_queue_capacity_unrolls", "learner", stays(64, MINUTES)),
@@ -41,6 +42,7 @@ EXPECTED: dict[str, list[tuple[dict[str, str], float]]] = {
     "herd:env_frames:rate1m": [({}, 2000)],
     "herd:env_frames:rate5m": [({}, 2000)],
     "herd:run_env_frames:max": [({}, 7e6)],
+    "herd:run_is_over:max": [({}, 1)],
     "herd:actor_env_frames:rate1m": [({}, 5500)],
     "herd:actor_rate_env_frames:p50_5m": [({}, 550)],
     "herd:learner_updates:rate1m": [({}, 2)],
