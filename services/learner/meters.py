@@ -74,10 +74,10 @@ class Meters:
         self._window: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
         self._frames_consumed = 0
         self._bytes: dict[str, tuple[int, int]] = {}
-        telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.totals().generated))
+        telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.generated_since_start()))
         telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.totals().in_flight))
         for reason in names.DROP_REASONS:
-            telemetry.read(names.FRAMES_DROPPED, lambda reason=reason: float(ledger.totals().dropped.get(reason, 0)), reason=reason)  # type: ignore[misc]
+            telemetry.read(names.FRAMES_DROPPED, partial(ledger.dropped_since_start, reason), reason=reason)
         telemetry.read(names.QUEUE_DEPTH, lambda: float(len(queue)))
         self._replayed = counter(names.UNROLLS_REPLAYED)
         self._trained = counter(names.UNROLLS_TRAINED)
