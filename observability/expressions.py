@@ -2,6 +2,7 @@
 
 ``SCOPE`` says which runs an expression is about. A rule watches every run that its Prometheus scrapes, a panel the run that was
 chosen above it. ``RUN`` are the labels that name a run, as in ``sum by (RUN)``; ``ANY_COMPONENT`` keeps ``up`` to our processes.
+``NOT_OVER`` goes behind a condition that a finished run, which the chart keeps up until it is uninstalled, would meet as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ CHOSEN_RUN = 'namespace="$namespace", release="$release"'
 COMPONENTS = ("actor", "learner", "paramserver", "paramserver-replica", "bandit")
 """Values of the label ``component``."""
 ANY_COMPONENT = f'component=~"{"|".join(COMPONENTS)}"'
+NOT_OVER = "unless on (RUN) herd:run_is_over:max{SCOPE} == 1"
+"""Binds tighter than ``or``: put what is before it into brackets."""
 
 
 def in_rules(expression: str) -> str:
@@ -30,4 +33,5 @@ def in_panels(expression: str) -> str:
 
 def _filled(expression: str, scope: str) -> str:
     words = {"SCOPE": scope, "RUN": "namespace, release", "ANY_COMPONENT": ANY_COMPONENT}
-    return re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[0]], textwrap.dedent(expression).strip())
+    expression = textwrap.dedent(expression).strip().replace("NOT_OVER", NOT_OVER)
+    return re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[0]], expression)

@@ -1,7 +1,8 @@
 """Recording rules: what the dashboard, the alerts and an autoscaler ask for again and again.
 
 Thousands of actors are added up here once per evaluation, not once per viewer. A *share* is of wall time, from 0 to 1; over several
-processes it is their mean. Windows of one minute follow what happens and need a scrape every 30 s or more often; alerts use five.
+actors it is their mean, over shards of the learner the largest: one that waits for its batch holds up all. Windows of one minute follow
+what happens and need a scrape every 30 s or more often; alerts use five.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 from observability.rules import Group
 from observability.rules import RecordingRule as Rule
 
+OVER = {"actor": "avg", "learner": "max"}
+"""Of the shares of several. A shard counts as starved only while its own queue is short; the others wait for it in the phase `agree`."""
+WHOSE = {"actor": "an actor", "learner": "the learner shard that waits most"}
+
 
 def _shares(component: str, seconds: dict[str, str], window: str) -> tuple[Rule, ...]:
     """Of each counter of seconds: which share of its time a process spent so."""
     return tuple(
         Rule(
             f"herd:{component}_{thing}:ratio_rate{window}",
-            f"avg by (RUN) (rate(herd_{component}_{thing}_seconds_total{{SCOPE}}[{window}]))",
-            f"Share of {'an actor' if component == 'actor' else 'a learner shard'}'s time {meaning}.",
+            f"{OVER[component]} by (RUN) (rate(herd_{component}_{thing}_seconds_total{{SCOPE}}[{window}]))",
+            f"Share of {WHOSE[component]}'s time {meaning}.",
         )
         for thing, meaning in seconds.items()
     )
@@ -28,7 +33,7 @@ ACTOR_TIMES = {
     "env_step": "stepping environments",
     "inference": "in the policy",
 }
-LEARNER_TIMES = {"starved": "waiting for a batch"}
+LEARNER_TIMES = {"starved": "waiting for a batch of its own"}
 
 FRAMES = Group(
     "herd-frames",
@@ -52,6 +57,11 @@ FRAMES = Group(
             "herd:run_env_frames:max",
             "max by (RUN) (herd_learner_run_env_frames{SCOPE})",
             "Env frames trained on since the run began, restarts included.",
+        ),
+        Rule(
+            "herd:run_is_over:max",
+            "max by (RUN) (herd_learner_run_is_over{SCOPE})",
+            "1 when the run has reached its stop and is still installed.",
         ),
         Rule(
             "herd:actor_env_frames:rate1m",
@@ -240,7 +250,7 @@ WEIGHTS = Group(
         Rule(
             "herd:weights_behind_updates:max",
             'clamp_min(herd:weights_updates:max{SCOPE, component="learner"} - on (RUN) group_right () herd:weights_updates:min{SCOPE}, 0)',
-            "How many updates the oldest weights held are behind the learner's, by component.",
+            "How many updates the oldest weights held are behind those that the learner published last, by component.",
         ),
     ),
 )

@@ -28,7 +28,8 @@ def run(argv: Sequence[str]) -> int:
     options, words = _parser().parse_known_args(argv)
     if options.json and options.values:
         raise CommandError("--json and --values exclude each other")
-    settings = _settings(options.preset, words)
+    preset = find_preset(options.preset) if options.preset is not None else None
+    settings = _settings(preset, words)
     # --help and bad settings do without sockets, which the layout of an unroll brings along.
     from herd.bench.planning.figures import FiguresError, package_figures, with_own_figures  # noqa: PLC0415
     from herd.bench.planning.options import PlanOptions  # noqa: PLC0415
@@ -49,7 +50,12 @@ def run(argv: Sequence[str]) -> int:
         plan = make_plan(settings, asked, with_own_figures(package_figures(), options.figures))
     except (FiguresError, NoTorchError) as error:
         raise CommandError(str(error)) from error
-    _print(plan, options)
+    if options.values:
+        from herd.bench.planning.values import helm_values  # noqa: PLC0415
+
+        print(helm_values(plan, experiment=preset, overrides=words), end="")
+    else:
+        _print(plan, as_data=options.json)
     return 0
 
 
@@ -83,20 +89,16 @@ def find_preset(name: str) -> Path:
     raise CommandError(f"--preset {name}: no such run file{hint}")
 
 
-def _settings(preset: str | None, words: Sequence[str]) -> RunSettings:
+def _settings(preset: Path | None, words: Sequence[str]) -> RunSettings:
     files, overrides = split_arguments(words)
     if files:
         raise CommandError(f"{files[0]}: unexpected word; a run file is given as --preset {files[0]}")
-    return load_settings([find_preset(preset)] if preset is not None else [], overrides, os.environ)
+    return load_settings([preset] if preset is not None else [], overrides, os.environ)
 
 
-def _print(plan: Plan, options: argparse.Namespace) -> None:
-    if options.json:
+def _print(plan: Plan, *, as_data: bool) -> None:
+    if as_data:
         print(json.dumps(as_json(plan), indent=2))
-    elif options.values:
-        from herd.bench.planning.values import helm_values  # noqa: PLC0415
-
-        print(helm_values(plan), end="")
     else:
         from herd.bench.planning.table import print_plan  # noqa: PLC0415  rich is not needed for JSON
 

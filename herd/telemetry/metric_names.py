@@ -263,6 +263,12 @@ RUN_ENV_FRAMES = GaugeMetric(
     unit="env_frames",
     services=("learner",),
 )
+RUN_IS_OVER = GaugeMetric(
+    name="herd_learner_run_is_over",
+    help="1 when the run has reached its stop and this shard only waits for a signal; 0 before.",
+    unit="1",
+    services=("learner",),
+)
 LEARNER_FRAMES_PER_SECOND = GaugeMetric(
     name="herd_learner_env_frames_per_second",
     help="Env frames trained on per second over the last log interval.",
@@ -271,13 +277,13 @@ LEARNER_FRAMES_PER_SECOND = GaugeMetric(
 )
 FRAMES_GENERATED = CounterMetric(
     name="herd_learner_env_frames_generated_total",
-    help="Env frames that actors reported as played: consumed + dropped + in flight.",
+    help="Env frames that actors reported as played, since this process started.",
     unit="env_frames",
     services=("learner",),
 )
 FRAMES_DROPPED = CounterMetric(
     name="herd_learner_env_frames_dropped_total",
-    help="Env frames never trained on, by reason.",
+    help="Env frames never trained on, by reason, since this process started; those lost by its start are among them.",
     unit="env_frames",
     services=("learner",),
     labels=("reason",),

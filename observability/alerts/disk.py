@@ -16,10 +16,12 @@ ALERTS = (
     Alert(
         name="HerdCheckpointOverdue",
         expression="""
-            sum by (RUN) (increase(herd_learner_checkpoints_written_total{SCOPE}[1h])) == 0
+            sum by (RUN) (increase(herd_learner_checkpoints_written_total{SCOPE}[5m])) == 0
             and on (RUN) herd:learner_updates:rate5m{SCOPE} > 0
             """,
-        lasting="30m",  # six of the intervals that learner.checkpoint_interval_seconds has by default
+        # Twelve of the intervals that learner.checkpoint_interval_seconds has by default. The hour is here and not in the window: a window
+        # that reaches back beyond the start is shorter than it says.
+        lasting="1h",
         severity="warning",
         summary="{{ $labels.release }} has written no checkpoint for an hour.",
         description="The learner trains, and a restart would lose an hour or more.",

@@ -7,9 +7,12 @@ ALERTS = (
         name="HerdNoProgress",
         # A rate without series is no 0: the second half speaks for a learner that exports nothing.
         expression="""
-            herd:env_frames:rate5m{SCOPE} == 0
-            or
-            (herd:processes:sum{SCOPE} unless on (RUN) herd:env_frames:rate5m{SCOPE})
+            (
+              herd:env_frames:rate5m{SCOPE} == 0
+              or
+              (herd:processes:sum{SCOPE} unless on (RUN) herd:env_frames:rate5m{SCOPE})
+            )
+            NOT_OVER
             """,
         lasting="10m",  # with the window of the rate: fifteen minutes without a frame
         severity="critical",
@@ -31,16 +34,18 @@ ALERTS = (
     ),
     Alert(
         name="HerdLearnerStarved",
-        # The first term is recorded from a counter that every learner exports from its start; a learner that is gone is HerdNoProgress.
-        expression="herd:learner_starved:ratio_rate5m{SCOPE} > 0.5",
+        # Recorded from a counter that every learner exports from its start; a learner that is gone is HerdNoProgress. Of the shard that
+        # waits most: the others wait for it in the phase `agree`, which is no starvation of theirs.
+        expression="herd:learner_starved:ratio_rate5m{SCOPE} > 0.5 NOT_OVER",
         lasting="15m",  # as long as an autoscaler needs to add actors
         severity="warning",
-        summary="The learner of {{ $labels.release }} waits {{ $value | humanizePercentage }} of its time for batches.",
-        description="Actors are the bottleneck: the learner's accelerator is idle for most of the time. More actors, or faster ones.",
+        summary="A learner shard of {{ $labels.release }} waits {{ $value | humanizePercentage }} of its time for batches.",
+        description="Actors are the bottleneck: the learner's accelerators are idle for most of the time, since all shards wait for the "
+        "one that starves. More actors, or faster ones; where the other shards have enough, more links to this one.",
     ),
     Alert(
         name="HerdActorsBlocked",
-        expression="herd:actor_blocked:ratio_rate5m{SCOPE} > 0.5",
+        expression="herd:actor_blocked:ratio_rate5m{SCOPE} > 0.5 NOT_OVER",
         lasting="30m",  # nothing is lost, only paid for
         severity="info",
         summary="The actors of {{ $labels.release }} wait {{ $value | humanizePercentage }} of their time for credit.",

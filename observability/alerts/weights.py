@@ -22,6 +22,7 @@ ALERTS = (
             )
             / count by (RUN) (herd_weights_age_seconds{SCOPE, component="actor"})
             > 0.1
+            NOT_OVER
             """,
         lasting="5m",  # with the age: ten minutes behind
         severity="warning",
@@ -49,6 +50,20 @@ ALERTS = (
         summary="{{ $labels.pod }} of {{ $labels.release }} serves no weights, or old ones.",
         description="The learner has published since, and the {{ $labels.component }} {{ $labels.pod }} does not have it: every "
         "actor that asks it falls behind.",
+    ),
+    Alert(
+        name="HerdWeightsNotPublished",
+        # Where one shard's slice is not confirmed, all stop publishing: the learner's version and age then stand still with the root's,
+        # and no comparison of the two shows it. One shard alone publishes on, and is HerdWeightsNotServed.
+        expression="""
+            herd:weights_age_seconds:max{SCOPE, component="learner"} > 120
+            and on (RUN) herd:learner_updates:rate5m{SCOPE} > 0
+            """,
+        lasting="5m",  # a restart of the parameter server is over in seconds
+        severity="critical",
+        summary="The learner of {{ $labels.release }} trains, and published its last weights {{ $value | humanizeDuration }} ago.",
+        description="Every actor plays an old policy, and none looks as if it were behind. A slice of the last version is not confirmed: "
+        "the connection of one shard to the root is broken, or the root does not take what it sends.",
     ),
     Alert(
         name="HerdReplicaCutOff",

@@ -30,9 +30,9 @@ ROW = Row(
         ),
         Panel(
             title="Who waits for whom",
-            description="Shares of time over the last minute. The longest bar is the bottleneck. Learner waits for batches: the "
-            "actors are. Actors wait for credit: the learner is. Actors wait for weights: the parameter server or the network is. "
-            "All short: everybody works, and more of everything makes it faster.",
+            description="Shares of time over the last minute. The longest bar is the bottleneck. Learner waits for batches (the "
+            "shard that waits most): the actors are. Actors wait for credit: the learner is. Actors wait for weights: the parameter "
+            "server or the network is. All short: everybody works, and more of everything makes it faster.",
             queries=(
                 Query("herd:learner_starved:ratio_rate1m{SCOPE}", "learner waits for batches"),
                 Query("herd:actor_blocked:ratio_rate1m{SCOPE}", "actors wait for credit"),

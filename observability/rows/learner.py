@@ -7,15 +7,16 @@ ROW = Row(
     panels=(
         share(
             "Where the learner's time goes",
-            "Mean over shards, by phase of the update. `wait`: starved. `publish`: weights go out too often for their size. "
-            "`host_to_device`: the way to the accelerator. Healthy: forward_backward fills it.",
+            "Mean over shards, by phase of the update. `wait`: for batches of their own, starved. `agree`: for other shards, most often "
+            "one that starves. `assemble`: copying a batch together. `host_to_device`: the way to the accelerator. `publish`: weights go "
+            "out too often for their size. Healthy: forward_backward fills it.",
             Query("herd:learner_phase:ratio_rate1m{SCOPE}", "{{phase}}"),
             stacked=True,
         ),
         share(
             "Waiting, by shard",
-            "Share of its time that a shard waits for a batch, its own or another shard's: the one that waits least is the one that "
-            "all wait for.",
+            "Share of its time that a shard waits for a batch of its own. The one that waits most is the one that all wait for: "
+            "meanwhile the others are in the phase `agree`, and hardly wait here.",
             Query("sum by (pod) (rate(herd_learner_starved_seconds_total{SCOPE}[$__rate_interval]))", "{{pod}}"),
             steps=((0.5, "orange"),),
         ),

@@ -8,12 +8,14 @@ ROW = Row(
         Panel(
             title="Updates behind the learner",
             description="Of the oldest weights of each component. Read it from the root to the actors: the first that stays behind "
-            "is cut off from the one before it.",
+            "is cut off from the one before it. Behind what the learner published: where it publishes nothing all stay at 0, and the "
+            "panel Age of weights shows it.",
             queries=(Query("herd:weights_behind_updates:max{SCOPE}", "{{component}}"),),
         ),
         Panel(
             title="Age of weights",
-            description="Since the weights held arrived; learner: since they were published. Actors: the length of an unroll and some.",
+            description="Since the weights held arrived; learner: since they were published. Actors: the length of an unroll and some. "
+            "All rise together: a shard's slice is not confirmed, and nobody publishes.",
             queries=(
                 Query("herd:weights_age_seconds:max{SCOPE}", "{{component}} oldest"),
                 Query("herd:weights_age_seconds:p50{SCOPE}", "{{component}} middle"),

@@ -232,6 +232,7 @@ class Learner:
         """There is nothing left to do; ended, this process would only be started again."""
         self._log.info(RUN_IS_OVER, env_frames=self._env_frames)
         self._telemetry.set_ready(True, RUN_IS_OVER)
+        self._meters.run_is_over()
         while not stop:
             self._telemetry.beat()
             time.sleep(BATCH_TIMEOUT_SECONDS)

@@ -120,6 +120,9 @@ class Ledger:
         """Start empty, or from a checkpoint: what was in flight then died with that learner."""
         restored = restored or LedgerSnapshot()
         self._lock = threading.Lock()
+        # Booked by processes before this one. What was in flight is not: it is lost by this start.
+        self._generated_before = restored.generated
+        self._dropped_before = dict(restored.dropped)
         self._generated = restored.generated
         self._consumed = restored.consumed
         self._in_flight = 0
@@ -202,6 +205,16 @@ class Ledger:
         """A snapshot without accounts: cheap, however many there are."""
         with self._lock:
             return LedgerSnapshot(self._generated, self._consumed, self._in_flight, dict(self._dropped))
+
+    def generated_since_start(self) -> int:
+        """Without the checkpoint's: for a counter that begins with the process, as rates expect."""
+        with self._lock:
+            return self._generated - self._generated_before
+
+    def dropped_since_start(self, reason: str) -> int:
+        """Likewise, for one reason. What was in flight at the checkpoint is among them, since this start lost it."""
+        with self._lock:
+            return self._dropped[reason] - self._dropped_before.get(reason, 0)
 
     def _account(self, actor: ActorKey) -> Account:
         account = self._accounts.setdefault(actor, Account())

@@ -49,6 +49,7 @@ class Meters:
         counter, gauge = telemetry.counter, telemetry.gauge
         self._env_frames = counter(names.LEARNER_ENV_FRAMES)
         self._run_env_frames = gauge(names.RUN_ENV_FRAMES)
+        self._is_over = gauge(names.RUN_IS_OVER)
         self._received = counter(names.UNROLLS_RECEIVED)
         self._consumed = counter(names.UNROLLS_CONSUMED)
         self._lag = telemetry.histogram(names.POLICY_LAG)
@@ -73,10 +74,10 @@ class Meters:
         self._window: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
         self._frames_consumed = 0
         self._bytes: dict[str, tuple[int, int]] = {}
-        telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.totals().generated))
+        telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.generated_since_start()))
         telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.totals().in_flight))
         for reason in names.DROP_REASONS:
-            telemetry.read(names.FRAMES_DROPPED, lambda reason=reason: float(ledger.totals().dropped.get(reason, 0)), reason=reason)  # type: ignore[misc]
+            telemetry.read(names.FRAMES_DROPPED, partial(ledger.dropped_since_start, reason), reason=reason)
         telemetry.read(names.QUEUE_DEPTH, lambda: float(len(queue)))
         self._replayed = counter(names.UNROLLS_REPLAYED)
         self._trained = counter(names.UNROLLS_TRAINED)
@@ -180,6 +181,10 @@ class Meters:
     def run_env_frames(self, number: int) -> None:
         """Env frames of the whole run, all shards and restarts included."""
         self._run_env_frames.set(number)
+
+    def run_is_over(self) -> None:
+        """The stop was reached: nothing moves any more, and nothing is wrong."""
+        self._is_over.set(1)
 
     def updated(self, update: UpdateStatistics, learning_rate: float, **phase_seconds: float) -> None:
         """One update ended."""

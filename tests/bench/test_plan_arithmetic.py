@@ -208,6 +208,16 @@ def test_a_root_that_cannot_feed_its_replicas_is_said_with_the_remedy() -> None:
     # A replica asks 100 times a second and finds something each time: 400 MB/s each, two of them below one server.
     # Three of them have room at 312.5 x 3 x 4 MB / 3.75 a second.
     assert (plan.servers.replicas, plan.servers.levels) == (3, 2)
+    # Two in between, for two and one of them: five servers fetch 400 MB/s each, two of them from the root.
+    assert plan.servers.between == 2
+    pods = {pod.role: pod for pod in plan.pods}
+    assert pods["paramserver"].bytes_out == pytest.approx(800e6)
+    assert (pods["paramserver-between"].pods, pods["paramserver-between"].cores) == (2, 1)
+    assert pods["paramserver-between"].bytes_in == pytest.approx(400e6)
+    assert pods["paramserver-between"].bytes_out == pytest.approx(600e6)
+    # A hundred versions a second, of the 312.5 that the root takes.
+    assert pods["paramserver-replica"].bytes_in == pytest.approx(400e6)
+    assert pods["paramserver"].bytes_in == pytest.approx(1250e6)
     assert any("learner.publish_interval_updates 4" in note for note in plan.sheet.notes)
 
 
@@ -248,6 +258,29 @@ def test_the_pods_add_up() -> None:
     sent = sum(pod.pods * pod.bytes_out for pod in plan.pods)
     assert received == pytest.approx(sent)
     assert value(plan, "together", "network") == pytest.approx(received)
+
+
+@pytest.mark.parametrize(
+    ("options", "levels"),
+    [
+        (HALF_BUSY, 0),
+        # 312.5 versions a second, of which a replica sees 100: one level of 3 where its links are wide enough, two where they are not.
+        (replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6, pod_gigabits=40.0), 1),
+        (replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6), 2),
+        (replace(HALF_BUSY, frames_per_second=2_400_000.0, learner_frames_per_second=1e6), 3),
+        # One replica below each server: a chain of four.
+        (replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6, pod_gigabits=7.0), 4),
+    ],
+)
+def test_what_is_sent_is_received_and_every_server_is_counted(options: PlanOptions, levels: int) -> None:
+    plan = make_plan(SETTINGS, options, FIGURES)
+    assert plan.servers.levels == levels
+    servers = [pod for pod in plan.pods if pod.role.startswith("paramserver")]
+    assert sum(pod.pods for pod in servers) == 1 + plan.servers.replicas + plan.servers.between
+    assert sum(pod.pods * pod.bytes_in for pod in plan.pods) == pytest.approx(sum(pod.pods * pod.bytes_out for pod in plan.pods))
+    assert value(plan, "together", "network") == pytest.approx(sum(pod.pods * pod.bytes_in for pod in plan.pods))
+    assert value(plan, "together", "cores") == sum(pod.pods * pod.cores for pod in plan.pods)
+    assert value(plan, "together", "memory") == pytest.approx(sum(pod.pods * pod.memory_bytes for pod in plan.pods))
 
 
 def test_twice_the_frames_need_twice_the_actors() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft7Validator
 from rich.console import Console
 
 from herd.bench.planning.figures import package_figures
@@ -15,7 +16,9 @@ from herd.bench.planning.table import print_plan
 from herd.cli.main import main
 from herd.config.settings import RunSettings
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+SCHEMA = ROOT / "helm" / "herd" / "values.schema.json"
 
 
 def own_bench(path: Path, *, torso: str, system: float = 900.0) -> str:
@@ -105,15 +108,63 @@ def test_fan_in_and_fan_out_are_figures_too(capsys: pytest.CaptureFixture[str], 
     assert report["paramservers"]["cores"] == pytest.approx(97.656 * 3000e-6 * 2.709716, rel=1e-3)  # type: ignore[index]
 
 
+def values_text(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["plan", *words, "--values"]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--frames_per_second", "1000", "--learner", "cpu"],
+        ["--frames_per_second", "250000", "--preset", "atari-deep", "--actor.environment_threads", "3"],
+        ["--frames_per_second", "92000000"],  # levels of replicas
+    ],
+)
+def test_values_fit_the_schema_of_the_chart(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    values = yaml.safe_load(values_text(words, capsys))
+    assert [error.message for error in Draft7Validator(json.loads(SCHEMA.read_text())).iter_errors(values)] == []
+    for component in ("actor", "learner", "paramserver", "paramserverReplica"):
+        resources = values[component].get("resources")
+        if resources is None:
+            assert values[component] == {"replicas": 0}
+            continue
+        asked, most = resources["requests"], resources["limits"]
+        assert 0 < int(asked["cpu"]) <= int(most["cpu"])
+        assert 0 < int(asked["memory"].removesuffix("Mi")) <= int(most["memory"].removesuffix("Mi"))
+
+
+def test_an_actor_with_threads_gets_as_many_cores(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--frames_per_second", "40000", "--actor.environment_threads", "3"]
+    processes = plan_json(words, capsys)["actors"]["processes"]  # type: ignore[index]
+    actor = yaml.safe_load(values_text(words, capsys))["actor"]
+    assert actor["replicas"] == processes
+    assert actor["resources"]["requests"]["cpu"] == "3"
+    assert actor["resources"]["limits"]["cpu"] == "4"
+
+
+def test_values_name_the_experiment_that_they_are_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "Breakout with every default" in values_text(["--frames_per_second", "1000"], capsys)
+    text = values_text(["--frames_per_second", "1000", "--actor.environments", "8"], capsys)
+    assert "#   --actor.environments 8" in text
+    assert "default" not in text
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("actor: {environments: 16}\n")
+    text = values_text(["--frames_per_second", "1000", "--preset", str(mine), "--learner.queue_batches", "4"], capsys)
+    assert f"#   --set-file experiment={mine}\n" in text
+    assert "#   --learner.queue_batches 4\n" in text
+
+
 def test_values_are_keys_of_the_chart(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--frames_per_second", "250000", "--preset", "atari-deep", "--values"]) == 0
-    values = yaml.safe_load(capsys.readouterr().out)
-    assert values["actor"] == {"replicas": 74}
+    values = yaml.safe_load(values_text(["--frames_per_second", "250000", "--preset", "atari-deep"], capsys))
+    assert values["actor"]["replicas"] == 74
+    # 364 MB, and half of it more; the chart's own limit.
+    assert values["actor"]["resources"] == {"requests": {"cpu": "1", "memory": "521Mi"}, "limits": {"cpu": "2", "memory": "2048Mi"}}
     assert values["learner"]["shards"] == 10
     assert values["learner"]["gpu"] == {"enabled": True}
     assert values["paramserverReplica"] == {"replicas": 0}
-    assert main(["plan", "--frames_per_second", "1000", "--learner", "cpu", "--values"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["learner"]["gpu"] == {"enabled": False}
+    cpu = yaml.safe_load(values_text(["--frames_per_second", "1000", "--learner", "cpu"], capsys))
+    assert cpu["learner"]["gpu"] == {"enabled": False}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from herd.config.contract import EnvSpec
 from herd.config.settings import AlgorithmSettings
 from herd.telemetry import metric_names as names
 from herd.telemetry.telemetry import Telemetry
-from services.learner.ledger import Ledger
+from services.learner.ledger import LEARNER_RESTART, STALE, Ledger, LedgerSnapshot
 from services.learner.meters import Meters
 from services.learner.queue import UnrollQueue
 from services.learner.run_files import METRICS, REPORT
@@ -26,8 +26,12 @@ def telemetry() -> Telemetry:
 
 @pytest.fixture
 def meters(telemetry: Telemetry) -> Meters:
+    return meters_of(telemetry, Ledger())
+
+
+def meters_of(telemetry: Telemetry, ledger: Ledger) -> Meters:
     algorithm = AlgorithmSettings(baseline_cost=0.25, entropy_cost=0.01)
-    return Meters(telemetry, spec=SPEC, algorithm=algorithm, ledger=Ledger(), queue=UnrollQueue(LAYOUT), statistics=RunStatistics(SPEC))
+    return Meters(telemetry, spec=SPEC, algorithm=algorithm, ledger=ledger, queue=UnrollQueue(LAYOUT), statistics=RunStatistics(SPEC))
 
 
 def exported(telemetry: Telemetry, name: str) -> dict[str, float]:
@@ -68,6 +72,30 @@ def test_what_alerts_watch_stands_at_0_before_it_happens(telemetry: Telemetry, m
         names.UNROLLS_DROPPED,
     ):
         assert list(exported(telemetry, metric.name).values()) == [0.0] * max(1, len(metric.values)), metric.name
+
+
+def test_counters_of_frames_begin_with_the_process(telemetry: Telemetry) -> None:
+    # Begun at the checkpoint's totals, below what the last process showed, they would add the whole history to a rate.
+    checkpoint = LedgerSnapshot(generated=5_000_000, consumed=4_000_000, in_flight=200, dropped={STALE: 999_000, LEARNER_RESTART: 800})
+    ledger = Ledger(checkpoint)
+    meters_of(telemetry, ledger)
+    assert exported(telemetry, names.FRAMES_GENERATED.name) == {"": 0.0}
+    # Lost by this start, so counted by this process.
+    lost = {'{reason="stale"}': 0.0, '{reason="malformed"}': 0.0, '{reason="learner_restart"}': 200.0, '{reason="other"}': 0.0}
+    assert exported(telemetry, names.FRAMES_DROPPED.name) == lost
+    ledger.receive((0, 1), sequence=1, generated=80, num_frames=80)
+    ledger.receive((0, 1), sequence=2, generated=160, num_frames=80)
+    ledger.drop(STALE, 80)
+    assert exported(telemetry, names.FRAMES_GENERATED.name) == {"": 160.0}
+    assert exported(telemetry, names.FRAMES_DROPPED.name) == {**lost, '{reason="stale"}': 80.0}
+    assert exported(telemetry, names.FRAMES_IN_FLIGHT.name) == {"": 80.0}
+    assert ledger.snapshot().generated == 5_000_160  # the ledger itself goes on
+
+
+def test_a_run_says_that_it_is_over(telemetry: Telemetry, meters: Meters) -> None:
+    assert exported(telemetry, names.RUN_IS_OVER.name) == {"": 0.0}
+    meters.run_is_over()
+    assert exported(telemetry, names.RUN_IS_OVER.name) == {"": 1.0}
 
 
 def test_a_skipped_update_is_counted(telemetry: Telemetry, meters: Meters) -> None:

@@ -43,6 +43,9 @@ def no_pods(component: str) -> dict[str, None]:
     return gone("up", component)
 
 
+IS_OVER = everywhere("herd_learner_run_is_over", "learner", stays(1, LONG))
+"""The run has reached its stop, and is still installed."""
+
 PROCESSES = (
     Case(
         alert="HerdNothingScraped",
@@ -145,6 +148,16 @@ PROGRESS = (
     ),
     Case(
         alert="HerdNoProgress",
+        when="the run is over",
+        changes={**everywhere("herd_learner_env_frames_total", "learner", stays(5000, LONG)), **IS_OVER},
+    ),
+    Case(
+        alert="HerdNoProgress",
+        when="the run is over, and a shard that was started again has trained on nothing",
+        changes={**gone("herd_learner_env_frames_total", "learner"), **IS_OVER},
+    ),
+    Case(
+        alert="HerdNoProgress",
         when="for nine minutes",
         changes=everywhere("herd_learner_env_frames_total", "learner", stays(5000, 9)),
         minutes=9,
@@ -170,9 +183,23 @@ PROGRESS = (
     ),
     Case(
         alert="HerdLearnerStarved",
+        when="one of two shards waits 70 % of its time, and the other for it",
+        changes={
+            key("herd_learner_starved_seconds_total", SHARDS[0]): grows(0.7, LONG),
+            key("herd_learner_starved_seconds_total", SHARDS[1]): grows(0, LONG),
+        },
+        fires=(RUN,),
+    ),
+    Case(
+        alert="HerdLearnerStarved",
         when="for ten minutes",
         changes=everywhere("herd_learner_starved_seconds_total", "learner", grows(0.7, 10)),
         minutes=10,
+    ),
+    Case(
+        alert="HerdLearnerStarved",
+        when="the run is over",
+        changes={**everywhere("herd_learner_starved_seconds_total", "learner", grows(0.7, LONG)), **IS_OVER},
     ),
     Case(
         alert="HerdLearnerStarved",
@@ -184,6 +211,11 @@ PROGRESS = (
         when="they wait 80 % of their time for credit",
         changes=everywhere("herd_actor_blocked_seconds_total", "actor", grows(0.8, LONG)),
         fires=(RUN,),
+    ),
+    Case(
+        alert="HerdActorsBlocked",
+        when="the run is over, and they wait for ever",
+        changes={**everywhere("herd_actor_blocked_seconds_total", "actor", grows(1, LONG)), **IS_OVER},
     ),
     Case(
         alert="HerdActorsBlocked",
@@ -225,6 +257,11 @@ WEIGHTS = (
         changes={key("herd_weights_age_seconds", actor): stays("NaN", LONG) for actor in ACTORS[:2]},
         fires=(RUN,),
     ),
+    Case(
+        alert="HerdWeightsStale",
+        when="the run is over",
+        changes={**everywhere("herd_weights_age_seconds", "actor", grows(1, LONG)), **IS_OVER},
+    ),
     Case(alert="HerdWeightsStale", when="one of ten has", changes={key("herd_weights_age_seconds", ACTORS[0]): grows(1, LONG)}),
     Case(
         alert="HerdWeightsNotServed",
@@ -253,6 +290,35 @@ WEIGHTS = (
             key("herd_weights_age_seconds", ROOT): stays("NaN", LONG),
             **everywhere("herd_weights_age_seconds", "learner", stays("NaN", LONG)),
         },
+    ),
+    Case(
+        alert="HerdWeightsNotPublished",
+        when="a slice is not confirmed, and version and age stand still everywhere",
+        changes={
+            series: grows(1, LONG)
+            for component in ("learner", "paramserver", "paramserver-replica")
+            for series in everywhere("herd_weights_age_seconds", component, "")
+        },
+        fires=(of("learner"),),
+    ),
+    Case(
+        alert="HerdWeightsNotPublished",
+        when="nothing is learned either",
+        changes={
+            **everywhere("herd_weights_age_seconds", "learner", grows(1, LONG)),
+            **everywhere("herd_learner_updates_total", "learner", stays(900, LONG)),
+        },
+    ),
+    Case(
+        alert="HerdWeightsNotPublished",
+        when="a version takes a minute and a half",
+        changes=everywhere("herd_weights_age_seconds", "learner", stays(90, LONG)),
+    ),
+    Case(
+        alert="HerdWeightsNotPublished",
+        when="for four minutes",
+        changes=everywhere("herd_weights_age_seconds", "learner", stays(500, 4)),
+        minutes=4,
     ),
     Case(
         alert="HerdReplicaCutOff",
@@ -386,6 +452,21 @@ DISK = (
         changes=everywhere("herd_learner_checkpoints_written_total", "learner", stays(7, 120)),
         minutes=120,
         fires=(RUN,),
+    ),
+    Case(
+        alert="HerdCheckpointOverdue",
+        when="the learner was started 55 minutes ago",
+        changes=everywhere("herd_learner_checkpoints_written_total", "learner", stays(0, 55)),
+        minutes=55,
+    ),
+    Case(
+        alert="HerdCheckpointOverdue",
+        when="one is written every half hour",
+        changes={
+            key("herd_learner_checkpoints_written_total", SHARDS[0]): " ".join(f"{number:g}x59" for number in range(4)),
+            key("herd_learner_checkpoints_written_total", SHARDS[1]): stays(0, 120),
+        },
+        minutes=119,
     ),
     Case(
         alert="HerdCheckpointOverdue",

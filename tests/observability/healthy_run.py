@@ -82,6 +82,7 @@ def healthy_run(minutes: float) -> Series:
     counts("herd_learner_env_frames_total", "learner", 1000)
     counts("herd_learner_env_frames_generated_total", "learner", 1000)
     counts("herd_learner_env_frames_dropped_total", "learner", 10, reason="stale")
+    shows("herd_learner_run_is_over", "learner", 0)
     counts("herd_learner_updates_total", "learner", 2)
     counts("herd_learner_updates_skipped_total", "learner", 0)
     counts("herd_learner_starved_seconds_total", "learner", 0.2)

@@ -27,6 +27,7 @@ def test_a_run_that_is_over_stays_until_the_signal(tmp_path: Path) -> None:
             learner = services.start("learner", *STAYS, "--stop.env_frames", "5000")
             until(lambda: RUN_IS_OVER in (page(f"{url}/readyz") or ""), "the run to be over")
             assert probe(f"{url}/healthz")
+            assert "herd_learner_run_is_over 1.0" in (page(f"{url}/metrics") or "")
             assert read_report(run_dir)["env_frames"] >= 5000
             assert learner.is_running()
             services.stop("learner")

@@ -47,7 +47,6 @@ def plan_pods(
     """Network counts unrolls, weights and temperatures; acknowledgements, gradients and metrics are not in it."""
     memory, sheet_memory = figures.memory, _learner_memory(settings, figures, demand, learners, sheet)
     arriving, published = demand.unrolls * demand.unroll_bytes, demand.versions * demand.version_bytes
-    serving = max(1, servers.replicas)
     server_memory = memory.paramserver_bytes + 2 * demand.version_bytes  # the visible version, and one that is not whole yet
     games = bandit.bytes_each_way if bandit is not None else 0.0
     pods = [
@@ -71,9 +70,12 @@ def plan_pods(
         ),
         Pod("paramserver", 1, 1 if servers.replicas else max(1.0, servers.cores), 0, server_memory, published, servers.root_bytes_out),
     ]
+    if servers.between:
+        relayed = servers.relayed_bytes_out / servers.between
+        pods.append(Pod("paramserver-between", servers.between, 1, 0, server_memory, servers.replica_bytes_in, relayed))
     if servers.replicas:
-        fetched = servers.bytes_out / serving
-        pods.append(Pod("paramserver-replica", servers.replicas, 1, 0, server_memory, published, fetched))
+        leaving = servers.bytes_out if servers.between else servers.bytes_out + servers.relayed_bytes_out  # in a chain they feed each other
+        pods.append(Pod("paramserver-replica", servers.replicas, 1, 0, server_memory, servers.replica_bytes_in, leaving / servers.replicas))
     if bandit is not None:
         pods.append(Pod("bandit", 1, 1, 0, memory.bandit_bytes, games, games))
     _totals(pods, sheet)

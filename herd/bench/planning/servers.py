@@ -32,13 +32,20 @@ class ServerPlan:
 
     replicas: int
     """That actors ask; 0: they ask the root."""
+    between: int
+    """Replicas that only serve other replicas: on the levels between the root and those that actors ask."""
     levels: int
     """Of replicas."""
     with_weights: float
     """Answers per second that hold weights, to actors."""
     bytes_out: float
     """To actors, per second."""
+    replica_bytes_in: float
+    """Of each replica, on any level, per second."""
     root_bytes_out: float
+    """To whom it serves, per second."""
+    relayed_bytes_out: float
+    """From replicas to the replicas below them, per second: of all together."""
     cores: float
     """Of all servers that actors ask."""
     bounds: dict[str, int]
@@ -82,12 +89,34 @@ def plan_servers(options: PlanOptions, figures: Figures, *, demand: Demand, acto
         "replicas", "none: the root is enough" if needed == 1 else "the most of these, below the root", 0 if needed == 1 else needed
     )
     sheet.note(f"parameter servers: {weights.source}")
-    levels, root_out = _tree(demand, replicas, room, sheet) if replicas else (0, leaving)
-    return ServerPlan(replicas, levels, with_weights, leaving, root_out, cores, bounds)
+    tree = _tree(demand, replicas, room, sheet) if replicas else _Tree(between=0, levels=0, fetched=0.0, root_bytes_out=leaving)
+    return ServerPlan(
+        replicas=replicas,
+        between=tree.between,
+        levels=tree.levels,
+        with_weights=with_weights,
+        bytes_out=leaving,
+        replica_bytes_in=tree.fetched,
+        root_bytes_out=tree.root_bytes_out,
+        relayed_bytes_out=(replicas + tree.between) * tree.fetched - tree.root_bytes_out if replicas else 0.0,
+        cores=cores,
+        bounds=bounds,
+    )
 
 
-def _tree(demand: Demand, replicas: int, room: float, sheet: Sheet) -> tuple[int, float]:
-    """(levels of replicas, bytes that the root sends a second). Each replica fetches every version that it sees."""
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """The root and the levels below it."""
+
+    between: int
+    levels: int
+    fetched: float
+    """By each replica, bytes per second."""
+    root_bytes_out: float
+
+
+def _tree(demand: Demand, replicas: int, room: float, sheet: Sheet) -> _Tree:
+    """Each replica fetches every version that it sees; one that asks all the time sees a hundred a second."""
     seen = min(demand.versions, 1.0 / PAUSE_SECONDS)
     child = sheet.line("weights to a replica", f"{shown(seen)} x {shown_bytes(demand.version_bytes)}", seen * demand.version_bytes, "B/s")
     children = max(1, min(MOST_CHILDREN, math.floor(room / child)))
@@ -95,14 +124,29 @@ def _tree(demand: Demand, replicas: int, room: float, sheet: Sheet) -> tuple[int
         "replicas below one server", f"{shown_bytes(room)}/s / {shown_bytes(child)}/s, at most {MOST_CHILDREN}", children
     )
     if replicas <= children:
-        return 1, replicas * child
+        return _Tree(between=0, levels=1, fetched=child, root_bytes_out=replicas * child)
     remedy = "put replicas below replicas (paramserver.upstream)"
     if children < MOST_CHILDREN:
         interval = math.ceil(demand.updates * replicas * demand.version_bytes / room)
         remedy = f"publish less often (learner.publish_interval_updates {interval}), or as bfloat16, or {remedy}"
     sheet.note(f"the root feeds {children} replicas, not {replicas}: {remedy}")
-    levels = math.ceil(math.log(replicas) / math.log(children) - 1e-9) if children > 1 else replicas
-    return sheet.count("levels of replicas", f"{shown(children)} below each server reach {shown(replicas)}", levels), children * child
+    counts = _levels(replicas, children)
+    levels = sheet.count("levels of replicas", f"{shown(children)} below each server reach {shown(replicas)}", len(counts))
+    between = 0
+    if children > 1:  # in a chain actors ask every link
+        above = " + ".join(shown(count) for count in counts[:-1])
+        between = sheet.count("replicas in between", f"{above}, each for at most {shown(children)} below it", sum(counts[:-1]))
+    return _Tree(between=between, levels=levels, fetched=child, root_bytes_out=counts[0] * child)
+
+
+def _levels(replicas: int, children: int) -> list[int]:
+    """Replicas on each level, from below the root to those that actors ask; a chain where one server can feed one."""
+    if children == 1:
+        return [1] * replicas
+    counts = [replicas]
+    while counts[0] > children:
+        counts.insert(0, math.ceil(counts[0] / children))
+    return counts
 
 
 def _whole(needed: float) -> int:

@@ -1,6 +1,6 @@
 {{/*
 Actors wanted, by PromQL: those that are there, fewer by the share of their time that they wait for the learner, more by the share of its
-time that the learner starves. Both shares are bounded, so that one look changes the number at most tenfold down and fivefold up.
+time that a shard of the learner starves: of the one that starves most, since all wait for it. Both shares are bounded, so that one look changes the number at most tenfold down and fivefold up.
 */}}
 {{- define "herd.actorsWanted" -}}
 {{- $scaling := .Values.actor.autoscaling -}}
@@ -9,5 +9,5 @@ time that the learner starves. Both shares are bounded, so that one look changes
 count(herd_actor_env_frames_total{{ $series }})
 * (1 - clamp_max(avg(rate(herd_actor_blocked_seconds_total{{ $rate }})), 0.9))
 * {{ sub 1000 (mulf $scaling.targetStarvation 1000 | int) }} / 1000
-/ (1 - clamp_max(avg(rate(herd_learner_starved_seconds_total{{ $rate }})), 0.8))
+/ (1 - clamp_max(max(rate(herd_learner_starved_seconds_total{{ $rate }})), 0.8))
 {{- end -}}
