@@ -7,6 +7,7 @@ from pathlib import Path
 import promql_parser
 import pytest
 
+from herd.kube.release import REPLICAS_FROM_ANNOTATION
 from services.actor.actor import DRAIN_SECONDS
 from tests.helm.rendering import (
     compare_with_snapshot,
@@ -22,6 +23,18 @@ from tests.helm.rendering import (
 )
 
 HERE = Path(__file__).parent
+
+
+def test_the_deployment_says_whether_its_number_is_the_values() -> None:
+    """`herd scale` reads it."""
+
+    def said(*words: str) -> object:
+        deployment = find(render(*with_values(*words)), "Deployment", "herd-actor")
+        return deployment["metadata"].get("annotations", {}).get(REPLICAS_FROM_ANNOTATION)
+
+    assert said() == "values"
+    assert said("actor.replicas=null") is None
+    assert said("actor.autoscaling.enabled=true") is None
 
 
 @pytest.mark.parametrize("name", ["default", "multi-learner", "spot", "autoscaled"])
