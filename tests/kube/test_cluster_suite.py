@@ -306,10 +306,10 @@ def test_trouble_is_described_with_last_lines(served: Served, live: LiveRelease)
 
 
 def test_a_server_without_controllers_is_told_from_one_with(served: Served, live: LiveRelease) -> None:
-    live.until_observed(timeout_seconds=0)
+    live.until_observed()
     served.fake.objects["deployments"][0]["status"] = {}
     with pytest.raises(WithoutControllersError):
-        live.until_observed(timeout_seconds=0)
+        live.until_observed()
 
 
 def test_differences_are_what_was_asked_for_and_is_otherwise() -> None:
