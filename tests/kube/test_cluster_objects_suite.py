@@ -17,7 +17,9 @@ from tests.kube.fake_helm import Controllers, write_helm
 pytestmark = pytest.mark.timeout(600)  # some twenty processes, one after another: half a minute where nothing else runs
 
 
-def run_suite(folder: Path, *more_words: str, make_pods: bool, hurt: Callable[[FakeCluster], object] | None = None) -> str:
+def run_suite(
+    folder: Path, *more_words: str, make_pods: bool, keep: bool = False, hurt: Callable[[FakeCluster], object] | None = None
+) -> str:
     """The suite's last words, and whatever failed."""
     helm("4", "version")  # fetched, or skipped with the chart's other tests
     fake = FakeCluster()
@@ -36,12 +38,13 @@ def run_suite(folder: Path, *more_words: str, make_pods: bool, hurt: Callable[[F
             CLUSTER_CHART=str(CHART),
             CLUSTER_PROCESSES="0",
             CLUSTER_SHARDS="2",
+            CLUSTER_KEEP=str(int(keep)),
             CLUSTER_TIMEOUT_SECONDS="100",
         )
         options = ("-m", "cluster", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider", *more_words)
         words = [sys.executable, "-m", "pytest", *options, str(REPOSITORY / "tests" / "cluster")]
         done = subprocess.run(words, capture_output=True, text=True, cwd=REPOSITORY, env=environ, timeout=500, check=False)
-    assert fake.objects["namespaces"] == []
+    assert bool(fake.objects["namespaces"]) == keep
     return done.stdout
 
 
@@ -57,6 +60,9 @@ def test_the_suite_notices_what_is_not_as_the_chart_says(tmp_path: Path) -> None
         for service in fake.objects.get("services", []):
             service["spec"]["ports"] = []
 
-    said = run_suite(tmp_path, "-k", "test_every_object", make_pods=False, hurt=hurt)
+    said = run_suite(tmp_path, "-k", "test_every_object", "--tb=short", make_pods=False, keep=True, hurt=hurt)
     assert "test_every_object_of_the_chart_is_there_as_it_says" in said, said
     assert "1 failed" in said, said
+    assert "the release at that moment" in said
+    assert "0 pods of herd in herd-test-" in said
+    assert " stays: kubectl delete namespace herd-test-" in said
