@@ -22,8 +22,8 @@ train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=experiments/p
 test: lint typecheck imports  ## All checks and tests; about twelve minutes on two cores.
 	$(BIN)/python -m pytest -n 2 -m "not learning and not soak and not cluster and not containers"
 
-test-cluster: $(VENV)/.dev  ## The chart on a real cluster, KUBECONFIG's: installs, scales, kills, upgrades, uninstalls.
-	$(BIN)/python -m pytest -m cluster -x tests/cluster
+test-cluster: $(VENV)/.dev  ## The chart on a real cluster, KUBECONFIG's: installs, scales, kills, upgrades, uninstalls (CLUSTER_PROCESSES=0: without nodes).
+	$(BIN)/python -m pytest -m cluster tests/cluster
 
 test-containers: $(VENV)/.dev  ## Build all images and train in them (needs root, podman, buildah, debootstrap; half an hour).
 	$(BIN)/python -m pytest -m containers tests/containers

@@ -28,6 +28,7 @@ _ACTORS = 16
 """Enough for a mean wait within some percent, and two dozen requests to an API server whatever the size of the release."""
 _MOST_ACTORS = 1_000
 _MOST_NOTES = 5
+_ALL_SHUT = "no pod was reached by the API server, which reads metrics for this command: does networkPolicy.metricsFrom leave it out?"
 
 
 def show_release(options: argparse.Namespace) -> int:
@@ -82,11 +83,12 @@ def whom_to_ask(pods: Sequence[Pod], actors: int) -> list[Pod]:
 
 
 def _look(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Readings, list[str]]:
+    from herd.kube.errors import UnreachableError  # noqa: PLC0415
     from herd.kube.pod_metrics import metrics_pages  # noqa: PLC0415
     from herd.supervisor.readings import Readings  # noqa: PLC0415
     from herd.telemetry.scrape import ScrapeError, parse  # noqa: PLC0415
 
-    samples, problems = {}, {}
+    samples, problems, unreachable = {}, {}, False
     at = time.monotonic()
     for name, page in metrics_pages(cluster, pods).items():
         try:
@@ -94,9 +96,13 @@ def _look(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Readings, list[str]]:
                 samples[name] = parse(page, name)
             else:
                 problems[name] = str(page)
+                unreachable |= isinstance(page, UnreachableError)
         except ScrapeError as error:
             problems[name] = str(error)
-    return Readings(at=at, samples=samples), _notes(problems)
+    notes = _notes(problems)
+    if unreachable and not samples:
+        notes.append(_ALL_SHUT)
+    return Readings(at=at, samples=samples), notes
 
 
 def _notes(problems: dict[str, str]) -> list[str]:

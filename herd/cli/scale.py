@@ -66,6 +66,8 @@ def _scale(cluster: Cluster, options: argparse.Namespace) -> int:
         )
     set_replicas(cluster, actors.name, options.replicas)
     print(f"{release.name}: actors {actors.wanted:,} -> {options.replicas:,}", flush=True)
+    if actors.wanted_by_values:
+        print(f"herd: the next helm upgrade needs --set actor.replicas={options.replicas}", file=sys.stderr, flush=True)
     return 0 if options.no_wait or _wait(cluster, release, actors, options.replicas, options.timeout) else 1
 
 

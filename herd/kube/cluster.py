@@ -23,6 +23,8 @@ READ_SECONDS = 30.0
 """Silence inside an answer. A page of 500 pods takes the server part of a second."""
 MOST_AT_ONCE = 16
 """Connections to the API server: its default share for one client is some hundred requests."""
+_MOST_KEPT = 64
+"""Connections kept open: `herd logs --follow` holds one for each of at most 50 pods, beside the lists."""
 _PAGE = 500
 """Objects a page, as kubectl has it: 4,000 actors are eight pages of about 4 MB."""
 _MOST_PAGES = 200
@@ -51,7 +53,7 @@ class Cluster:
     def __init__(self, connection: Connection) -> None:
         configuration = connection.configuration
         configuration.retries = False  # urllib3 takes it: raise at once, follow nothing
-        configuration.connection_pool_maxsize = MOST_AT_ONCE
+        configuration.connection_pool_maxsize = _MOST_KEPT
         configuration.keep_alive = True  # a followed log may be silent for hours
         configuration.safe_chars_for_path_param = ":"  # POD:PORT of the proxy
         self.client = ApiClient(configuration)

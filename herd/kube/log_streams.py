@@ -52,6 +52,9 @@ class LogStream:
         self._container = container
         self._window = window
         self._last = 0
+        """When the newest line given was written; 0 before any that says when."""
+        self._given_at_last = 0
+        """Lines given that were written then: several may carry one time."""
         self._response: urllib3.BaseHTTPResponse | None = None
 
     def read(self, *, follow: bool) -> Iterator[LogLine]:
@@ -75,10 +78,12 @@ class LogStream:
         )
         self._response = response
         try:
-            for line in stamped(split_lines(response.stream(_CHUNK_BYTES))):
-                if line.at > self._last or not self._last:
-                    yield line
-                    self._last = max(self._last, line.at)
+            for line in _behind(stamped(split_lines(response.stream(_CHUNK_BYTES))), self._last, self._given_at_last):
+                if line.at > self._last:
+                    self._last, self._given_at_last = line.at, 0
+                if line.at == self._last:
+                    self._given_at_last += 1
+                yield line
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: closed by ``close``
             raise UnreachableError(f"{want}: the log broke off: {error}") from error
         finally:
@@ -101,6 +106,17 @@ class LogStream:
         if self._window.tail_lines is not None:
             limits["tail_lines"] = self._window.tail_lines
         return limits
+
+
+def _behind(lines: Iterable[LogLine], at: int, given: int) -> Iterator[LogLine]:
+    """Leave out lines given before a break: those written before ``at``, and the first ``given`` of those written then."""
+    for line in lines:
+        if line.at < at and line.at:
+            continue
+        if line.at == at and given:
+            given -= 1
+            continue
+        yield line
 
 
 def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE_BYTES) -> Iterator[bytes]:

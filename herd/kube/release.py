@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from herd.kube.cluster import Cluster
 
 _OURS = f"app.kubernetes.io/part-of=herd,{COMPONENT_LABEL} in ({','.join(COMPONENTS)})"
+REPLICAS_FROM_ANNOTATION = "herd/replicas-from"
+"""On a Deployment whose number of pods the chart's values set; its value is ``values``."""
 _MOST_NAMED = 10
 """Releases listed in one line."""
 
@@ -37,6 +39,8 @@ class Workload:
     """Pods of the newest version of the workload."""
     observed: bool
     """Whether the controller has seen the newest version; the numbers are of an older one otherwise."""
+    wanted_by_values: bool = False
+    """Whether ``wanted`` is a value of the chart, which the next upgrade sets again."""
 
     @property
     def settled(self) -> bool:
@@ -101,6 +105,7 @@ def read_workload(item: Mapping[str, Any], kind: str) -> Workload:
         ready=int(status.get("readyReplicas") or 0),
         updated=int(status.get("updatedReplicas") or 0),
         observed=int(status.get("observedGeneration") or 0) >= int(metadata.get("generation") or 0),
+        wanted_by_values=(metadata.get("annotations") or {}).get(REPLICAS_FROM_ANNOTATION) == "values",
     )
 
 

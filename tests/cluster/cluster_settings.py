@@ -23,6 +23,8 @@ VARIABLES = {
     "CLUSTER_VALUES": "one more values file, which wins over the suite's own",
     "CLUSTER_CHART": "the chart; default: helm/herd",
     "CLUSTER_SHARDS": "learner shards; default: 1",
+    "CLUSTER_PROCESSES": "0: no pod runs here (no nodes, no images), so only objects are checked; default: 1",
+    "CLUSTER_KEEP": "1: the namespace stays, to be looked at; default: 0",
     "CLUSTER_TIMEOUT_SECONDS": "longest wait for any one thing; default: 600",
     "HELM": "the helm program; default: helm from PATH",
 }
@@ -46,6 +48,10 @@ class ClusterSettings:
     pull_policy: str
     more_values: Path | None
     shards: int
+    processes: bool
+    """Whether pods run here; objects are all there is otherwise."""
+    keep: bool
+    """Whether the namespace stays."""
     timeout_seconds: float
 
     @classmethod
@@ -73,6 +79,8 @@ class ClusterSettings:
             pull_policy=environ.get("CLUSTER_IMAGE_PULL_POLICY") or "IfNotPresent",
             more_values=more,
             shards=_number(environ, "CLUSTER_SHARDS", 1),
+            processes=_switch(environ, "CLUSTER_PROCESSES", default=True),
+            keep=_switch(environ, "CLUSTER_KEEP", default=False),
             timeout_seconds=_number(environ, "CLUSTER_TIMEOUT_SECONDS", 600),
         )
 
@@ -84,7 +92,7 @@ class ClusterSettings:
         volume = {"enabled": volumes, "size": "1Gi", "retention": {"whenDeleted": "Delete", "whenScaled": "Delete"}}
         return {
             "image": {"registry": self.registry, "tag": self.tag, "pullPolicy": self.pull_policy},
-            "experiment": experiment(learning_rate),
+            "experiment": experiment(learning_rate, self.shards),
             "actor": {"replicas": ACTORS, "resources": _resources("100m", "384Mi", "1", "1Gi")},
             "learner": {
                 "shards": self.shards,
@@ -99,8 +107,8 @@ class ClusterSettings:
         }
 
 
-def experiment(learning_rate: float) -> dict[str, Any]:
-    """A run that never ends by itself, with a checkpoint every few seconds, so that a restart has something to go on from."""
+def experiment(learning_rate: float, shards: int) -> dict[str, Any]:
+    """A run of any number of shards, that never ends by itself and has a checkpoint every few seconds for a restart to go on from."""
     return {
         "name": "cluster-test",
         "env": {
@@ -115,14 +123,21 @@ def experiment(learning_rate: float) -> dict[str, Any]:
         "network": {"torso": "mlp", "head": "dueling"},
         "algorithm": {"loss": "dice", "dice_ablation": "dice", "unroll_length": 10},
         "optimizer": {"learning_rate": learning_rate, "schedule": "constant"},
-        "actor": {"environments": 16},
-        "learner": {"batch_size": 16, "queue_batches": 5, "log_interval_seconds": 2, "checkpoint_interval_seconds": 5},
+        "actor": {"environments": 16, "links": max(2, shards)},
+        "learner": {"batch_size": 16 * shards, "queue_batches": 5, "log_interval_seconds": 2, "checkpoint_interval_seconds": 5},
         "bandit": {"snapshot_interval_seconds": 5},
     }
 
 
 def _resources(cpu: str, memory: str, most_cpu: str, most_memory: str) -> dict[str, dict[str, str]]:
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": most_cpu, "memory": most_memory}}
+
+
+def _switch(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = environ.get(name) or str(int(default))
+    if text not in {"0", "1"}:
+        raise SettingsProblemError(f"{name}={text}: 0 or 1 is needed")
+    return text == "1"
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:

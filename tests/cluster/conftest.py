@@ -13,8 +13,9 @@ import pytest
 from herd.kube.cluster import open_cluster
 from herd.kube.kubeconfig import Access
 from tests.cluster.cluster_settings import ClusterSettings, SettingsProblemError
-from tests.cluster.helm_release import HelmRelease
+from tests.cluster.helm_release import HelmError, HelmRelease
 from tests.cluster.live_release import LiveRelease, delete_namespace, has_default_storage, make_namespace
+from tests.cluster.live_trouble import describe
 
 RELEASE = "herd"
 
@@ -26,6 +27,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             ClusterSettings.read(os.environ)
         except SettingsProblemError as problem:
             raise pytest.UsageError(str(problem)) from problem
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests of the other kind out: those of processes where none runs, those of objects alone where processes show more."""
+    other = "test_cluster_release.py" if os.environ.get("CLUSTER_PROCESSES") == "0" else "test_cluster_objects.py"
+    left_out = [item for item in items if item.path == Path(__file__).parent / other]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_exception_interact(node: pytest.Item | pytest.Collector, report: pytest.CollectReport | pytest.TestReport) -> None:
+    """Show the release as it is at a failure: soon its namespace is gone."""
+    installed = getattr(node, "funcargs", {}).get("installed")
+    if isinstance(installed, Installed):
+        report.sections.append(("the release at that moment", describe(installed.live.cluster, installed.helm.name)))
 
 
 @dataclass(frozen=True)
@@ -41,7 +58,7 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """The chart, installed into a namespace of its own, which goes at the end whatever happens."""
+    """The chart, installed into a namespace of its own, which goes at the end whatever happens, unless it is to stay."""
     settings = ClusterSettings.read(os.environ)
     namespace = f"herd-test-{uuid.uuid4().hex[:8]}"
     cluster = open_cluster(Access(None, settings.context, namespace), os.environ)
@@ -50,8 +67,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     try:
         volumes = has_default_storage(cluster)
         make_namespace(cluster, namespace)
-        helm.install(settings.values(volumes=volumes))
+        try:
+            helm.install(settings.values(volumes=volumes))
+        except HelmError as error:
+            raise HelmError(f"{error}\n{describe(cluster, RELEASE)}") from error
         yield Installed(settings, helm, LiveRelease(cluster, RELEASE, settings.timeout_seconds), volumes)
     finally:
-        delete_namespace(cluster, namespace)
+        if settings.keep:
+            print(f"namespace {namespace} stays: kubectl delete namespace {namespace}")
+        else:
+            delete_namespace(cluster, namespace)
         cluster.close()

@@ -30,16 +30,16 @@ class HelmRelease:
         self._folder = folder
 
     def install(self, values: Mapping[str, Any]) -> None:
-        """Install, and wait until everything is ready."""
-        self._run("install", self.name, str(self._settings.chart), *self._values(values), "--wait", *self._timeout())
+        """Install, and wait until everything is ready, where anything can be."""
+        self._run("install", self.name, str(self._settings.chart), *self._values(values), *self._wait(), *self._timeout())
 
     def upgrade(self, values: Mapping[str, Any]) -> None:
         """Upgrade to other values, and wait."""
-        self._run("upgrade", self.name, str(self._settings.chart), *self._values(values), "--wait", *self._timeout())
+        self._run("upgrade", self.name, str(self._settings.chart), *self._values(values), *self._wait(), *self._timeout())
 
     def rollback(self, revision: int) -> None:
         """Go back to an earlier revision, and wait."""
-        self._run("rollback", self.name, str(revision), "--wait", *self._timeout())
+        self._run("rollback", self.name, str(revision), *self._wait(), *self._timeout())
 
     def test(self) -> str:
         """Run the chart's own tests; returns what they printed."""
@@ -47,7 +47,7 @@ class HelmRelease:
 
     def uninstall(self) -> None:
         """Uninstall. Helm may return while pods still end: wait for them."""
-        self._run("uninstall", self.name, "--wait", *self._timeout())
+        self._run("uninstall", self.name, *self._wait(), *self._timeout())
 
     def template(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Render without a cluster."""
@@ -59,6 +59,9 @@ class HelmRelease:
         file.write_text(yaml.safe_dump(dict(values)))
         more = ["--values", str(self._settings.more_values)] if self._settings.more_values is not None else []
         return ["--values", str(file), *more]
+
+    def _wait(self) -> list[str]:
+        return ["--wait"] if self._settings.processes else []
 
     def _timeout(self) -> list[str]:
         return ["--timeout", f"{self._settings.timeout_seconds:.0f}s"]

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from kubernetes.client import AppsV1Api, CoreV1Api, NetworkingV1Api, PolicyV1Api, RbacAuthorizationV1Api, StorageV1Api
+from kubernetes.client import CoreV1Api, StorageV1Api
 
 from herd.cli.release_picture import Version, read_version
 from herd.kube.cluster import Cluster, Want
 from herd.kube.errors import KubeError, NotFoundError, UnreachableError
 from herd.kube.pod_metrics import metrics_page
-from herd.kube.pods import RELEASE_LABEL, Pod
+from herd.kube.pods import Pod
 from herd.kube.release import Release, find_release, release_pods
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import Samples, ScrapeError, parse, total
+from tests.cluster.live_objects import live_objects
+from tests.cluster.live_trouble import hint
 
 T = TypeVar("T")
 LOOK_SECONDS = 2.0
+_CONTROLLER_SHARE = 0.05
+"""Of the time-out: 30 s of the usual one, where controllers look at a new object within a second."""
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _KILL_SECONDS = 1
 """SIGTERM, and a second later SIGKILL: no time for a last checkpoint, as when a node dies."""
+
+
+class WithoutControllersError(Exception):
+    """Nobody makes pods of workloads here."""
 
 
 class WentBackError(AssertionError):
@@ -60,6 +68,10 @@ class LiveRelease:
     def pods(self, component: str | None = None) -> list[Pod]:
         """Its pods, as they are now."""
         return release_pods(self.cluster, self.name, component)
+
+    def lasting(self, component: str | None = None) -> list[Pod]:
+        """Its pods without those that end."""
+        return [pod for pod in self.pods(component) if pod.state != "Terminating"]
 
     def samples(self, pod: Pod) -> Samples | None:
         """What a pod says about itself; None while it does not."""
@@ -114,8 +126,15 @@ class LiveRelease:
             except UnreachableError as error:
                 seen = error
             if time.monotonic() >= deadline:
-                raise AssertionError(f"not within {self._timeout_seconds:.0f} s: {what}; last seen: {seen}")
+                raise AssertionError(f"not within {self._timeout_seconds:.0f} s: {what}; last seen: {seen}{self._hint()}")
             time.sleep(self._look_seconds)
+
+    def _hint(self) -> str:
+        try:
+            said = hint(self.pods())
+        except KubeError:
+            return ""
+        return f"; {said}" if said else ""
 
     def until_settled(self) -> Release:
         """Wait until every workload has what it asks for, ready and of the newest version."""
@@ -135,46 +154,48 @@ class LiveRelease:
             lambda seen: (seen.learner_frames or 0) >= frames + least and (seen.version or version) > version,
         )
 
-    def kill(self, component: str) -> Pod:
-        """Kill the first pod of a component, and wait until a new one is ready in its place; returns the old one."""
-        victim = self.pods(component)[0]
-        before = {pod.uid for pod in self.pods(component)}
-        self.cluster.get(
-            Want("delete", "pods", victim.name),
-            CoreV1Api(self.cluster.client).delete_namespaced_pod,
-            victim.name,
-            self.cluster.namespace,
-            grace_period_seconds=_KILL_SECONDS,
-        )
+    def kill(self, component: str, *, processes: bool = True) -> Pod:
+        """Kill the first pod of a component, and wait until a new one is ready in its place; returns the old one.
+
+        Pods that end already are neither killed nor counted. Without ``processes`` nothing becomes ready: the new pod is enough, and no
+        node confirms that the old one has ended.
+        """
+        before = self.until(f"a {component} to kill", lambda: self.lasting(component), bool)
+        victim = before[0]
+        self.delete(victim.name, _KILL_SECONDS if processes else 0)
 
         def replaced(pods: list[Pod]) -> bool:
-            return victim.uid not in {pod.uid for pod in pods} and len(pods) == len(before) and all(pod.ready for pod in pods)
+            return (
+                victim.uid not in {pod.uid for pod in pods} and len(pods) == len(before) and all(pod.ready or not processes for pod in pods)
+            )
 
-        self.until(f"a new {component} in the place of {victim.name}", lambda: self.pods(component), replaced)
+        self.until(f"a new {component} in the place of {victim.name}", lambda: self.lasting(component), replaced)
         return victim
 
     def leftovers(self) -> list[str]:
         """What still carries the release's label, as KIND/NAME."""
-        client = self.cluster.client
-        core, apps, policy, network = CoreV1Api(client), AppsV1Api(client), PolicyV1Api(client), NetworkingV1Api(client)
-        kinds: Mapping[str, Callable[..., Any]] = {
-            "pods": core.list_namespaced_pod,
-            "services": core.list_namespaced_service,
-            "configmaps": core.list_namespaced_config_map,
-            "secrets": core.list_namespaced_secret,
-            "serviceaccounts": core.list_namespaced_service_account,
-            "persistentvolumeclaims": core.list_namespaced_persistent_volume_claim,
-            "deployments": apps.list_namespaced_deployment,
-            "statefulsets": apps.list_namespaced_stateful_set,
-            "poddisruptionbudgets": policy.list_namespaced_pod_disruption_budget,
-            "networkpolicies": network.list_namespaced_network_policy,
-            "roles": RbacAuthorizationV1Api(client).list_namespaced_role,
-        }
-        found = []
-        for kind, request in kinds.items():
-            items = self.cluster.items(Want("list", kind), request, self.cluster.namespace, label_selector=f"{RELEASE_LABEL}={self.name}")
-            found += [f"{kind}/{item['metadata']['name']}" for item in items]
-        return found
+        return [f"{kind}/{name}" for kind, name in live_objects(self.cluster, self.name)]
+
+    def until_observed(self) -> None:
+        """Wait until a controller has seen every workload; not for long.
+
+        Raises:
+            WithoutControllersError: none did. A bare API server keeps objects, and nobody makes pods of them.
+
+        """
+        deadline = time.monotonic() + _CONTROLLER_SHARE * self._timeout_seconds
+        while not all(workload.observed for workload in self.release().workloads):
+            if time.monotonic() >= deadline:
+                raise WithoutControllersError(f"no controller looked at {self.name}")
+            time.sleep(self._look_seconds)
+
+    def delete(self, pod: str, grace_seconds: int) -> None:
+        """Delete one pod; one that is gone already counts as deleted."""
+        request = CoreV1Api(self.cluster.client).delete_namespaced_pod
+        try:
+            self.cluster.get(Want("delete", "pods", pod), request, pod, self.cluster.namespace, grace_period_seconds=grace_seconds)
+        except NotFoundError:
+            return
 
 
 def has_default_storage(cluster: Cluster) -> bool:

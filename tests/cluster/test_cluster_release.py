@@ -6,53 +6,26 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import total
-from tests.cluster.cluster_settings import ACTORS, LEARNING_RATE, OTHER_LEARNING_RATE, REPOSITORY
+from tests.cluster.cluster_settings import ACTORS, LEARNING_RATE, OTHER_LEARNING_RATE
 from tests.cluster.conftest import Installed
+from tests.cluster.herd_command import herd
 
 # A cluster takes its time to pull images: each wait has its own, shorter time-out (CLUSTER_TIMEOUT_SECONDS).
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
 
 
-def herd(installed: Installed, *words: str) -> str:
-    """``herd WORDS`` as a user calls it; returns what it prints."""
-    context = ["--context", installed.settings.context] if installed.settings.context else []
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "herd.cli.main",
-            *words,
-            "--release",
-            installed.helm.name,
-            "--namespace",
-            installed.helm.namespace,
-            *context,
-        ],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        timeout=installed.settings.timeout_seconds,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def uids(installed: Installed, component: str) -> set[str]:
-    return {pod.uid for pod in installed.live.pods(component)}
+    return {pod.uid for pod in installed.live.lasting(component)}
 
 
 def starts(installed: Installed, component: str) -> set[tuple[str, int]]:
     """Changes whenever a pod of the component is replaced or its container begins anew."""
-    return {pod.incarnation for pod in installed.live.pods(component)}
+    return {pod.incarnation for pod in installed.live.lasting(component)}
 
 
 def accepted_reports(installed: Installed) -> float:
@@ -101,7 +74,7 @@ def test_logs_are_read(installed: Installed) -> None:
 def test_actors_are_scaled(installed: Installed) -> None:
     for number in (ACTORS + 2, ACTORS):
         herd(installed, "scale", "actors", str(number), "--timeout", f"{installed.settings.timeout_seconds:.0f}")
-        pods = [pod for pod in installed.live.pods("actor") if pod.state != "Terminating"]
+        pods = installed.live.lasting("actor")
         assert [pod.ready for pod in pods] == [True] * number
         installed.live.until(f"{number} actors with the learner", installed.live.observe, lambda seen, n=number: seen.connected_actors == n)
     installed.live.until_frames_flow()

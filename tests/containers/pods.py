@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,6 +12,8 @@ Manifest = dict[str, Any]
 COMPONENT = "app.kubernetes.io/component"
 POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
 """Which a StatefulSet gives its pods."""
+REVISION = "metadata.labels['controller-revision-hash']"
+"""Likewise: of the template that a pod was made from."""
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
@@ -47,6 +51,8 @@ def with_hosts(plan: PodPlan, addresses: Mapping[str, str]) -> list[Manifest]:
 
 def _pod(workload: Manifest, number: int, services: list[Manifest], configuration: tuple[Manifest, ...]) -> PodPlan:
     template = copy.deepcopy(workload["spec"]["template"])
+    revision = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
+    given = {POD_INDEX: str(number), REVISION: revision}
     name = f"{workload['metadata']['name']}-{number}"
     labels = template["metadata"]["labels"]
     spec = template["spec"]
@@ -55,9 +61,10 @@ def _pod(workload: Manifest, number: int, services: list[Manifest], configuratio
         for unknown in (*PROBES, "ports"):
             container.pop(unknown, None)
         for variable in container["env"]:
-            if variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") == POD_INDEX:
+            field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            if field in given:
                 variable.pop("valueFrom")
-                variable["value"] = str(number)
+                variable["value"] = given[field]
     # A pod that ends has failed here: nothing is to hide it by starting it again.
     spec["restartPolicy"] = "Never"
     if workload["kind"] == "StatefulSet":

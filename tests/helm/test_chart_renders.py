@@ -43,7 +43,7 @@ EVERY_SWITCH = with_values(
     "learner.gpu.enabled=true",
     "learner.podDisruptionBudget.enabled=true",
     "bandit.persistence.enabled=true",
-    "paramserverReplica.trafficDistribution=PreferClose",
+    "paramserverReplica.trafficDistribution=PreferSameZone",
 )
 
 
@@ -96,6 +96,19 @@ def test_pods_are_restricted(name: str) -> None:
             assert "sizeLimit" in volume.get("emptyDir", {"sizeLimit": ""})
         resources = container["resources"]
         assert {"cpu", "memory"} <= set(resources["requests"]) & set(resources["limits"])
+
+
+def test_no_stateful_set_waits_for_a_pod_that_cannot_start() -> None:
+    """In order, a bad image would have to be taken away by hand before a rollback."""
+    sets = [each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "StatefulSet"]
+    assert len(sets) == 4
+    assert {each["spec"].get("podManagementPolicy") for each in sets} == {"Parallel"}
+
+
+def test_a_name_that_is_yaml_stays_a_name() -> None:
+    for workload in workloads(render(*with_values("experiment=name: 'a: b'"))):
+        if workload["kind"] != "Pod":
+            assert "--run_dir=/var/lib/herd/runs/a: b" in container_of(workload)["args"]
 
 
 @pytest.mark.parametrize("name", CI_FILES)
@@ -227,6 +240,7 @@ def test_what_is_for_every_component() -> None:
     components = ("actor", "learner", "paramserver", "paramserverReplica", "bandit")
     more = {
         "labels": {"queue": "q"},
+        "workloadLabels": {"kueue.x-k8s.io/queue-name": "q"},
         "annotations": {"note": "n"},
         "env": [{"name": "OMP_NUM_THREADS", "value": "9"}],
         "extraVolumes": [{"name": "roms", "emptyDir": {}}],
@@ -248,6 +262,8 @@ def test_what_is_for_every_component() -> None:
         assert {key: spec[key] for key in rest} == rest
         assert given["tolerations"][0] in spec["tolerations"]
         assert metadata["labels"]["queue"] == "q"
+        assert workload["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+        assert "kueue.x-k8s.io/queue-name" not in metadata["labels"]
         assert metadata["annotations"]["note"] == "n"
         assert [each["value"] for each in container["env"] if each["name"] == "OMP_NUM_THREADS"] == ["9"]
         assert container["volumeMounts"][-1] == more["extraVolumeMounts"][0]  # type: ignore[index]
@@ -289,13 +305,22 @@ def test_who_may_talk_to_whom() -> None:
         for direction, key, pairs in (("egress", "to", outgoing), ("ingress", "from", incoming)):
             for rule in policy["spec"].get(direction, []):
                 ports = [port["port"] for port in rule.get("ports", [{"port": None}])]
-                if ports in ([53, 53], [9400]):
+                if ports in ([53, 53, 5353, 5353], [9400]):
                     continue
                 for peer in rule[key]:
                     other = peer["podSelector"]["matchLabels"][component]
                     pairs |= {(own, other, port) if direction == "egress" else (other, own, port) for port in ports}
     assert outgoing == TALK
     assert incoming == TALK
+
+
+def test_names_are_asked_for_at_both_ports() -> None:
+    for policy in (each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "NetworkPolicy"):
+        for rule in policy["spec"].get("egress", []):
+            if "to" not in rule:
+                assert {(port["port"], port["protocol"]) for port in rule["ports"]} == {
+                    (number, protocol) for number in (53, 5353) for protocol in ("UDP", "TCP")
+                }
 
 
 def test_who_may_read_metrics() -> None:
@@ -366,7 +391,9 @@ def test_the_notes_say_what_to_do_next() -> None:
     default, gpu = notes("default-values.yaml"), notes("gpu-values.yaml")
     for words in ("helm test herd --namespace rl", "port-forward", "WARNING: checkpoints live in the pod", "herd keys keys"):
         assert words in default
+    assert "herd scale actors 100 --release herd --namespace rl" in default
     assert "WARNING" not in gpu
+    assert ("herd status`\nshows pods and no numbers" in gpu, "shows pods and no numbers" in default) == (True, False)
     assert "herd keys" not in gpu
 
 

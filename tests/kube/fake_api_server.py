@@ -50,7 +50,6 @@ class FakeCluster:
     """(verb, resource) -> statuses to answer before it works."""
     has_keda: bool = False
     unauthorized: bool = False
-    on_scale: Callable[[Json], None] | None = None
     on_read: Callable[[Json], None] | None = None
     """Called before a single object is answered: a controller at work."""
     on_delete: Callable[[Json], None] | None = None
@@ -189,8 +188,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.cluster.patches.append((self.headers["Content-Type"], patch))
         item["spec"]["replicas"] = patch["spec"]["replicas"]
         item["metadata"]["generation"] += 1
-        if self.cluster.on_scale is not None:
-            self.cluster.on_scale(item)
         self._json({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": item["metadata"]["name"]}, "spec": patch["spec"]})
 
     def _proxy(self, name_and_port: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 Json = dict[str, Any]
@@ -153,9 +152,3 @@ def holder_page(*, updates: int, lineage: int = 3, age: float | str = 1.5, block
         actor_weights_wait_seconds_total=0.0,
         actor_env_frames_total=1000,
     )
-
-
-def changed(item: Json, **status: Any) -> Json:
-    made = copy.deepcopy(item)
-    made["status"] |= status
-    return made

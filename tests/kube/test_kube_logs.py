@@ -175,6 +175,36 @@ def test_a_broken_connection_goes_on_behind_the_last_line(served: Served) -> Non
     assert int(query["sinceSeconds"]) > 1
 
 
+ONE_STAMP = [("2026-11-21T12:00:01Z", "a"), ("2026-11-21T12:00:02Z", "b"), ("2026-11-21T12:00:02Z", "c"), ("2026-11-21T12:00:03Z", "d")]
+
+
+@pytest.mark.parametrize("break_after", [None, 1, 2, 3])
+def test_lines_that_share_a_time_are_all_given_once(served: Served, break_after: int | None) -> None:
+    served.fake.logs["herd-learner-0"] = FakeLog(list(ONE_STAMP), break_after=break_after)
+    cluster = served.connect()
+    stream = LogStream(cluster, "herd-learner-0", "learner", LogWindow())
+    seen: list[str] = []
+    if break_after is not None:
+        with pytest.raises(UnreachableError, match="the log broke off"):
+            seen.extend(line.text for line in stream.read(follow=True))
+    seen += [line.text for line in stream.read(follow=True)]
+    cluster.close()
+    assert seen == ["a", "b", "c", "d"]
+
+
+def test_lines_without_a_time_do_not_vanish(served: Served) -> None:
+    served.fake.logs["herd-learner-0"] = FakeLog([("no", "time"), *ONE_STAMP[:2], ("again", "none"), *ONE_STAMP[2:]], break_after=4)
+    cluster = served.connect()
+    stream = LogStream(cluster, "herd-learner-0", "learner", LogWindow())
+    seen: list[str] = []
+    with pytest.raises(UnreachableError, match="the log broke off"):
+        seen.extend(line.text for line in stream.read(follow=True))
+    assert seen == ["no time", "a", "b", "again none"]
+    seen = [line.text for line in stream.read(follow=True)]
+    cluster.close()
+    assert seen[-2:] == ["c", "d"]
+
+
 @contextmanager
 def following(served: Served, **options: float) -> Iterator[tuple[list[str], threading.Condition]]:
     """What a follower of the learners has given so far, and what tells of more."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from herd.kube.pods import Pod, read_pod
-from herd.kube.release import read_workload
+from herd.kube.release import REPLICAS_FROM_ANNOTATION, read_workload
 from herd.kube.scaling import causes
 from tests.kube.conftest import Answer, Served
 from tests.kube.fake_objects import Json, autoscaler, pending_pod, pod, scaled_object, workload
@@ -43,6 +43,14 @@ def test_fewer_actors_and_none(served: Served, herd: Herd) -> None:
 def test_without_waiting(served: Served, herd: Herd) -> None:
     answer = herd("scale", "actors", "9", "--no-wait")
     assert (answer.code, answer.output, answer.errors) == (0, "herd: actors 3 -> 9\n", "")
+
+
+def test_what_the_next_upgrade_needs_is_said_where_values_set_the_number(served: Served, herd: Herd) -> None:
+    [actors] = [item for item in served.fake.objects["deployments"] if item["metadata"]["namespace"] == "rl"]
+    actors["metadata"]["annotations"] = {REPLICAS_FROM_ANNOTATION: "values"}
+    answer = herd("scale", "actors", "9", "--no-wait")
+    assert (answer.code, answer.output) == (0, "herd: actors 3 -> 9\n")
+    assert answer.errors == "herd: the next helm upgrade needs --set actor.replicas=9\n"
 
 
 def test_not_ready_in_time_says_why(served: Served, herd_process: Herd) -> None:

@@ -145,6 +145,15 @@ def test_pods_without_metrics_are_one_note_a_cause(served: Served, herd: Herd) -
     ]
 
 
+def test_no_pod_within_reach_names_the_policy_that_may_be_why(served: Served, herd: Herd) -> None:
+    served.fake.pages.clear()
+    said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
+    assert "does networkPolicy.metricsFrom leave it out?" in said["notes"][-1]
+    served.fake.pages["herd-paramserver-0"] = holder_page(updates=3)
+    said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
+    assert not any("metricsFrom" in note for note in said["notes"])
+
+
 def test_a_pod_that_talks_nonsense_is_a_note(served: Served, herd: Herd) -> None:
     served.fake.pages["herd-paramserver-0"] = "<html>not metrics</html>"
     del served.fake.pages["herd-actor-5d9f7c-bbbbb"]

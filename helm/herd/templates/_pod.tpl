@@ -73,7 +73,7 @@ spec:
         {{- toYaml $root.Values.containerSecurityContext | nindent 8 }}
       args:
         - --config=/etc/herd/experiment.yaml
-        - --run_dir={{ include "herd.runDirectory" $root }}
+        - {{ printf "--run_dir=%s" (include "herd.runDirectory" $root) | quote }}
         {{- range .args }}
         - {{ . | quote }}
         {{- end }}

@@ -48,7 +48,11 @@ spec:
 {{- $rule | toJson -}}
 {{- end -}}
 
-{{/* Names are asked for at any address: a node's own cache is no pod that a selector could name. */}}
+{{/* Names are asked for at any address: a node's own cache is no pod that a selector could name. OpenShift's pods answer at 5353. */}}
 {{- define "herd.rule.dns" -}}
-{{- dict "ports" (list (dict "port" 53 "protocol" "UDP") (dict "port" 53 "protocol" "TCP")) | toJson -}}
+{{- $ports := list -}}
+{{- range list 53 5353 -}}
+{{- $ports = concat $ports (list (dict "port" . "protocol" "UDP") (dict "port" . "protocol" "TCP")) -}}
+{{- end -}}
+{{- dict "ports" $ports | toJson -}}
 {{- end -}}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import promql_parser
 import pytest
+import yaml
 
+from herd.kube.release import REPLICAS_FROM_ANNOTATION
 from services.actor.actor import DRAIN_SECONDS
 from tests.helm.rendering import (
+    CHART,
+    ROOT,
     compare_with_snapshot,
     container_of,
     find,
@@ -22,6 +27,29 @@ from tests.helm.rendering import (
 )
 
 HERE = Path(__file__).parent
+
+
+def test_the_docs_print_the_query_that_is_asked() -> None:
+    objects = render(*with_values("actor.autoscaling.enabled=true", "actor.autoscaling.kind=keda"))
+    query = find(objects, "ScaledObject", "herd-actor")["spec"]["triggers"][0]["metadata"]["query"].strip()
+    text = (ROOT / "docs" / "kubernetes.md").read_text()
+    assert textwrap.indent(query, "  ") in text
+    entry = text.partition("  ```yaml\n  externalRules:")[2].partition("  ```\n")[0]
+    (rule,) = yaml.safe_load(textwrap.dedent("  externalRules:" + entry))["externalRules"]
+    assert rule["metricsQuery"].strip().replace("<<.LabelMatchers>>", 'namespace="rl",release="herd"') == query
+    assert rule["name"]["as"] == yaml.safe_load((CHART / "values.yaml").read_text())["actor"]["autoscaling"]["metricName"]
+
+
+def test_the_deployment_says_whether_its_number_is_the_values() -> None:
+    """`herd scale` reads it."""
+
+    def said(*words: str) -> object:
+        deployment = find(render(*with_values(*words)), "Deployment", "herd-actor")
+        return deployment["metadata"].get("annotations", {}).get(REPLICAS_FROM_ANNOTATION)
+
+    assert said() == "values"
+    assert said("actor.replicas=null") is None
+    assert said("actor.autoscaling.enabled=true") is None
 
 
 @pytest.mark.parametrize("name", ["default", "multi-learner", "spot", "autoscaled"])

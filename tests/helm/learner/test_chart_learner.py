@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.learner.shards.rendezvous import Place, place_of
+from tests.containers.pods import plan_pods
 from tests.helm.rendering import (
     Object,
     compare_with_snapshot,
@@ -71,14 +72,29 @@ def test_a_rolling_upgrade_of_shards_never_waits_for_a_group() -> None:
 
 
 def test_shards_of_another_upgrade_do_not_meet() -> None:
-    def group(*words: str) -> str:
-        env = {each["name"]: each.get("value") for each in container_of(learner(*words))["env"]}
-        return str(env["TORCHELASTIC_RUN_ID"])
+    """The group has the name of the template's version, so whatever makes the controller replace pods makes another group."""
+    env = {each["name"]: each for each in container_of(learner("learner.shards=2"))["env"]}
+    assert env["TORCHELASTIC_RUN_ID"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.labels['controller-revision-hash']"}}
 
-    two = group("learner.shards=2")
-    assert group("learner.shards=2", "actor.replicas=9") == two
-    assert group("learner.shards=3") != two
-    assert group("learner.shards=2", "experiment.optimizer.learning_rate=0.001") != two
+    def template(*words: str) -> Object:
+        return dict(learner("learner.shards=2", *words)["spec"]["template"])
+
+    assert template("actor.replicas=9") == template()
+    for change in ("learner.shards=3", "experiment.optimizer.learning_rate=0.001", "image.tag=other", 'learner.extraArgs=["--seed=7"]'):
+        assert template(change) != template(), change
+
+
+def test_plain_pods_of_one_version_are_one_group() -> None:
+    """Where no controller labels pods, as in tests/containers."""
+
+    def groups(*words: str) -> set[str]:
+        plans = [plan for plan in plan_pods(render(*with_values("learner.shards=2", *words))) if plan.component == "learner"]
+        env = [{each["name"]: each for each in container_of(plan.manifests[-1])["env"]} for plan in plans]
+        assert [each["RANK"]["value"] for each in env] == ["0", "1"]
+        return {each["TORCHELASTIC_RUN_ID"]["value"] for each in env}
+
+    assert len(groups()) == 1
+    assert groups("image.tag=other") != groups()
 
 
 def test_every_start_goes_on_and_an_end_is_no_crash(tmp_path: Path) -> None:

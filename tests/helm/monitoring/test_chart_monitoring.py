@@ -134,7 +134,7 @@ def test_a_file_that_is_missing_is_named_where_it_is_needed(chart: Path, tmp_pat
         render(*with_values(f"monitoring.{switch}.enabled=true"), chart=without)
 
 
-def test_the_charts_own_rules_and_dashboard(chart: Path) -> None:
-    objects = render(*EVERYTHING, chart=CHART if (CHART / "files").is_dir() else chart)
+def test_the_charts_own_rules_and_dashboard() -> None:
+    objects = render(*EVERYTHING)
     assert errors_of(find(objects, "PrometheusRule", "herd")) == ""
     assert json.loads(find(objects, "ConfigMap", "herd-dashboard")["data"]["herd-dashboard.json"])["title"]

@@ -36,9 +36,12 @@
   value: {{ include "herd.host.learner" (list . 0) }}
 - name: MASTER_PORT
   value: "29500"
-# Names the group: while an upgrade replaces one pod after another, old ones and new ones do not train together.
+# Names the group: while an upgrade replaces one pod after another, old ones and new ones do not train together. The controller gives
+# each version of the template another one, whatever it is that changed.
 - name: TORCHELASTIC_RUN_ID
-  value: {{ printf "%s-%s" (include "herd.shards" .) (include "herd.checksum" (list . "learner") | trunc 16) | quote }}
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.labels['controller-revision-hash']
 {{- end }}
 {{- end -}}
 

@@ -1,0 +1,34 @@
+"""``herd`` as its user calls it, on the release under test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.cluster.cluster_settings import REPOSITORY
+
+if TYPE_CHECKING:
+    from tests.cluster.conftest import Installed
+
+
+def herd(installed: Installed, *words: str) -> str:
+    """``herd WORDS``; returns what it prints."""
+    done = run_herd(installed, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_herd(installed: Installed, *words: str) -> subprocess.CompletedProcess[str]:
+    """``herd WORDS``, however it ends."""
+    context = ["--context", installed.settings.context] if installed.settings.context else []
+    where = ["--release", installed.helm.name, "--namespace", installed.helm.namespace]
+    return subprocess.run(
+        [sys.executable, "-m", "herd.cli.main", *words, *where, *context],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        timeout=installed.settings.timeout_seconds,
+        check=False,
+    )

@@ -1,0 +1,50 @@
+"""What a person wants to see of a release that did not come up: its pods, what keeps them, and their last lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from herd.kube.cluster import Cluster
+from herd.kube.errors import KubeError
+from herd.kube.log_streams import LogStream, LogWindow
+from herd.kube.pods import Pod
+from herd.kube.release import release_pods
+
+NO_NODE = "no node runs these pods: CLUSTER_PROCESSES=0 checks what a cluster without nodes can show"
+_LINES = 15
+"""Of each pod: a traceback's end."""
+_MOST_PODS = 8
+
+
+def hint(pods: Sequence[Pod]) -> str:
+    """Say what to do where pods wait for a node; empty elsewhere."""
+    return NO_NODE if any(pod.node is None and not pod.ready and pod.state != "Terminating" for pod in pods) else ""
+
+
+def describe(cluster: Cluster, release: str) -> str:
+    """Pods with state and trouble, then the last lines of those that are not ready. Never raises for what cannot be read."""
+    try:
+        pods = release_pods(cluster, release)
+    except KubeError as error:
+        return f"pods cannot be listed: {error}"
+    said = [f"{len(pods)} pods of {release} in {cluster.namespace}"]
+    said += [f"  {pod.name}: {pod.state}, {_readiness(pod)}{f': {pod.trouble}' if pod.trouble else ''}" for pod in pods]
+    for pod in [pod for pod in pods if pod.started and (not pod.ready or pod.restarts)][:_MOST_PODS]:
+        said += [f"--- {pod.name}", *_last_lines(cluster, pod)]
+    return "\n".join([*said, *filter(None, [hint(pods) if pods else NO_NODE])])
+
+
+def _readiness(pod: Pod) -> str:
+    return f"{'ready' if pod.ready else 'not ready'}, {pod.restarts} restarts"
+
+
+def _last_lines(cluster: Cluster, pod: Pod) -> list[str]:
+    """Of the container that runs, and of the one before it."""
+    said = []
+    for previous in (True, False) if pod.restarts else (False,):
+        try:
+            stream = LogStream(cluster, pod.name, pod.container, LogWindow(tail_lines=_LINES, previous=previous))
+            said += [line.text for line in stream.read(follow=False)]
+        except KubeError as error:
+            said.append(f"no log: {error}")
+    return said

@@ -1,0 +1,157 @@
+"""A release's life where no pod runs (``CLUSTER_PROCESSES=0``): objects alone, on a real API server, in the order of this file.
+
+Nodes and images are not needed, nor is a scheduler. Where controllers run there are pods, pending for ever; on an API server alone there
+are none, and what is asserted about pods is that.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from herd.kube.pods import COMPONENTS
+from tests.cluster.cluster_settings import ACTORS, OTHER_LEARNING_RATE
+from tests.cluster.conftest import Installed
+from tests.cluster.herd_command import herd, run_herd
+from tests.cluster.live_objects import MADE_BY_OTHERS, Key, Object, differences, installed_objects, live_objects, pod_templates
+from tests.cluster.live_release import WithoutControllersError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
+
+
+def objects(installed: Installed) -> dict[Key, Object]:
+    return live_objects(installed.live.cluster, installed.helm.name)
+
+
+def wanted(installed: Installed) -> dict[str, int]:
+    shards = installed.settings.shards
+    return {"learner": shards, "paramserver": 1, "paramserver-replica": 1, "bandit": 1, "actor": ACTORS}
+
+
+def revisions(installed: Installed) -> dict[str, str]:
+    """Of which version of the template each learner's pod is: what names a group of shards."""
+    label = "controller-revision-hash"
+    pods = (item for (kind, name), item in objects(installed).items() if kind == "Pod" and "-learner-" in name)
+    return {item["metadata"]["name"]: item["metadata"]["labels"][label] for item in pods}
+
+
+def update_revision(found: dict[Key, Object]) -> str:
+    """The newest version of the learner's template, by its controller."""
+    [learner] = [item for (kind, name), item in found.items() if kind == "StatefulSet" and name.endswith("-learner")]
+    return str(learner["status"].get("updateRevision", ""))
+
+
+@pytest.fixture(scope="module")
+def controllers(installed: Installed) -> bool:
+    """Whether workloads become pods here."""
+    try:
+        installed.live.until_observed()
+    except WithoutControllersError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def first(installed: Installed) -> dict[Key, Object]:
+    """What the install made, as it was before anything was done to it."""
+    return objects(installed)
+
+
+def test_every_object_of_the_chart_is_there_as_it_says(installed: Installed, first: dict[Key, Object]) -> None:
+    rendered = installed_objects(installed.helm.template(installed.settings.values(volumes=installed.volumes)))
+    there = {key for key in first if key[0] not in MADE_BY_OTHERS}
+    assert there == set(rendered)
+    changed = {key: list(differences(item, first[key])) for key, item in rendered.items()}
+    assert {key: found for key, found in changed.items() if found} == {}
+
+
+def test_every_workload_has_its_pods(installed: Installed, controllers: bool) -> None:
+    if not controllers:
+        assert installed.live.pods() == []
+        return
+    live = installed.live
+    counted = live.until(
+        "as many pods as are wanted",
+        lambda: {component: len(live.lasting(component)) for component in COMPONENTS},
+        lambda found: found == wanted(installed),
+    )
+    assert counted == wanted(installed)
+    # Not one after another: nothing here is ever ready.
+    assert {pod.rank for pod in live.lasting("learner")} == set(range(installed.settings.shards))
+    assert set(revisions(installed).values()) == {update_revision(objects(installed))}
+
+
+def test_status_shows_what_is_wanted(installed: Installed) -> None:
+    said = json.loads(herd(installed, "status", "--seconds", "0", "--json"))
+    assert {name: row["wanted"] for name, row in said["components"].items()} == wanted(installed)
+    assert said["frames_per_second"] is None
+    assert not any(pod["ready"] for pod in said["pods"])
+    assert f"{installed.helm.name} in namespace {installed.helm.namespace}" in herd(installed, "status", "--seconds", "0")
+
+
+def test_logs_say_why_there_are_none(installed: Installed, controllers: bool) -> None:
+    done = run_herd(installed, "logs", "learner")
+    assert done.stdout == ""
+    assert (done.returncode, ("has not started" if controllers else "has no learner pod now") in done.stderr) == (
+        1 if controllers else 2,
+        True,
+    )
+
+
+def test_scale_changes_the_number_of_actors(installed: Installed) -> None:
+    for number in (ACTORS + 2, ACTORS):
+        done = run_herd(installed, "scale", "actors", str(number), "--no-wait")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == f"herd: the next helm upgrade needs --set actor.replicas={number}\n"
+        actors = installed.live.release().workload("actor")
+        assert actors is not None
+        assert actors.wanted == number
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_pod_that_is_deleted_comes_again(installed: Installed, controllers: bool, component: str) -> None:
+    if not controllers:
+        assert installed.live.pods(component) == []
+        return
+    others = {pod.uid for pod in installed.live.lasting() if pod.component != component}
+    installed.live.kill(component, processes=False)
+    assert {pod.uid for pod in installed.live.lasting() if pod.component != component} == others
+
+
+def test_an_upgrade_changes_the_learners_template_alone(installed: Installed, first: dict[Key, Object], controllers: bool) -> None:
+    before = update_revision(objects(installed))
+    installed.helm.upgrade(installed.settings.values(volumes=installed.volumes, learning_rate=OTHER_LEARNING_RATE))
+    now, old = pod_templates(objects(installed)), pod_templates(first)
+    assert {component for component in old if now[component] != old[component]} == {"learner"}
+    if not controllers:
+        return
+    revision = installed.live.until("a new version", lambda: update_revision(objects(installed)), lambda found: found != before)
+
+    def replaced() -> set[str]:
+        # Nothing is ever ready here, so the controller need not replace all by itself.
+        for name, held in revisions(installed).items():
+            if held != revision:
+                installed.live.delete(name, 0)
+        return set(revisions(installed).values())
+
+    installed.live.until("learners of the new version", replaced, lambda found: found == {revision})
+
+
+def test_a_rollback_restores_it(installed: Installed, first: dict[Key, Object]) -> None:
+    installed.helm.rollback(1)
+    now = objects(installed)
+    assert pod_templates(now) == pod_templates(first)
+    [(key, _)] = [(key, item) for key, item in first.items() if key[0] == "ConfigMap"]
+    assert now[key]["data"] == first[key]["data"]
+
+
+def test_an_uninstall_leaves_nothing(installed: Installed) -> None:
+    installed.helm.uninstall()
+
+    def left() -> list[str]:
+        for pod in installed.live.pods():
+            installed.live.delete(pod.name, 0)  # no node confirms that it has ended
+        return installed.live.leftovers()
+
+    installed.live.until("nothing left over", left, lambda found: not found)

@@ -1,0 +1,68 @@
+"""``CLUSTER_PROCESSES=0 make test-cluster`` as a whole, on the fake API server: with controllers, and without any."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helm.rendering import CHART, helm
+from tests.kube.conftest import REPOSITORY, command_environment
+from tests.kube.fake_api_server import FakeCluster, serving, write_kubeconfig
+from tests.kube.fake_helm import Controllers, write_helm
+
+pytestmark = pytest.mark.timeout(600)  # some twenty processes, one after another: half a minute where nothing else runs
+
+
+def run_suite(
+    folder: Path, *more_words: str, make_pods: bool, keep: bool = False, hurt: Callable[[FakeCluster], object] | None = None
+) -> str:
+    """The suite's last words, and whatever failed."""
+    helm("4", "version")  # fetched, or skipped with the chart's other tests
+    fake = FakeCluster()
+    controllers = Controllers(fake, folder, make_pods=make_pods)
+
+    def look() -> None:
+        controllers()
+        if hurt is not None:
+            hurt(fake)
+
+    fake.on_list = look
+    with serving(fake) as address:
+        environ = command_environment(
+            KUBECONFIG=str(write_kubeconfig(folder / "kubeconfig", address)),
+            HELM=str(write_helm(folder)),
+            CLUSTER_CHART=str(CHART),
+            CLUSTER_PROCESSES="0",
+            CLUSTER_SHARDS="2",
+            CLUSTER_KEEP=str(int(keep)),
+            CLUSTER_TIMEOUT_SECONDS="100",
+        )
+        options = ("-m", "cluster", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider", *more_words)
+        words = [sys.executable, "-m", "pytest", *options, str(REPOSITORY / "tests" / "cluster")]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=REPOSITORY, env=environ, timeout=500, check=False)
+    assert bool(fake.objects["namespaces"]) == keep
+    return done.stdout
+
+
+@pytest.mark.parametrize("make_pods", [True, False], ids=["controllers", "an API server alone"])
+def test_the_suite_passes_where_no_process_runs(tmp_path: Path, make_pods: bool) -> None:
+    said = run_suite(tmp_path, make_pods=make_pods)
+    assert "failed" not in said, said
+    assert "13 passed" in said, said
+
+
+def test_the_suite_notices_what_is_not_as_the_chart_says(tmp_path: Path) -> None:
+    def hurt(fake: FakeCluster) -> None:
+        for service in fake.objects.get("services", []):
+            service["spec"]["ports"] = []
+
+    said = run_suite(tmp_path, "-k", "test_every_object", "--tb=short", make_pods=False, keep=True, hurt=hurt)
+    assert "test_every_object_of_the_chart_is_there_as_it_says" in said, said
+    assert "1 failed" in said, said
+    assert "the release at that moment" in said
+    assert "0 pods of herd in herd-test-" in said
+    assert " stays: kubectl delete namespace herd-test-" in said
