@@ -156,6 +156,7 @@ class Learner:
         self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
         self._slice = self._own_slice()
         self._publication_due = False
+        self._published_lineage = 0
         self._io = IoThread(
             settings,
             contract=self._origin.contract,
@@ -201,6 +202,7 @@ class Learner:
             meters.agreed(agreed - after_wait)
             if turn.stop:
                 break
+            turn = self._enter_lineage(turn)
             if turn.is_ready:
                 first_batch_at = first_batch_at or now
                 self._env_frames += turn.num_frames
@@ -258,6 +260,17 @@ class Learner:
                 self._lineage = self._open_lineage(turn.newer_lineage + 1)
             return turn._replace(may_publish=self._group.size == 1)  # others hear of the lineage in the next turn
         return turn
+
+    def _enter_lineage(self, turn: Turn) -> Turn:
+        """Publish at once in a lineage that all shards have adopted.
+
+        Until actors have weights of it, their unrolls are of the lineage before: with ``max_policy_lag`` too old to learn from, so that
+        no update, and no publication after it, would ever come.
+        """
+        if turn.lineage == self._published_lineage or turn.newer_lineage >= turn.lineage:
+            return turn
+        self._publish()
+        return turn._replace(may_publish=self._group.size == 1)
 
     def _step(self, unrolls: list[QueuedUnroll], started: float, *, may_publish: bool) -> None:
         """One batch: updates on it, from queued unrolls to published weights."""
@@ -346,6 +359,7 @@ class Learner:
         self._io.publish(self._lineage, self._statistics.learner_updates, payload)
         self._telemetry.set_weights_version(self._lineage, self._statistics.learner_updates)
         self._publication_due = False
+        self._published_lineage = self._lineage
 
     def _own_slice(self) -> list[str]:
         num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in self._update.agent.state_dict().items()}
