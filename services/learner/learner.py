@@ -80,15 +80,21 @@ def _learn(settings: RunSettings, stop: StopRequest, telemetry: Telemetry, devic
     except NotGatheredError:
         return  # nothing was begun
     try:
-        learner = Learner(settings, group, telemetry, device, precision)
-    except (UnknownTaskError, EndpointInUse, CheckpointError, LineageError) as error:
-        raise BadInputError(str(error)) from error
-    try:
-        with learner:
+        # The shards' first collectives are in the constructor: a peer may be lost there too.
+        with _make(settings, group, telemetry, device, precision) as learner:
             learner.train(stop)
+    except BadInputError:
+        raise
     except Exception as error:
         group.end_if_broken(error)
         raise
+
+
+def _make(settings: RunSettings, group: ShardGroup, telemetry: Telemetry, device: torch.device, precision: torch.dtype) -> Learner:
+    try:
+        return Learner(settings, group, telemetry, device, precision)
+    except (UnknownTaskError, EndpointInUse, CheckpointError, LineageError) as error:
+        raise BadInputError(str(error)) from error
 
 
 def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
