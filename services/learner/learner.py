@@ -223,6 +223,10 @@ class Learner:
                 self._checkpoint(now - started)
                 return_free_memory()
                 checkpoint_at = time.monotonic() + settings.learner.checkpoint_interval_seconds
+        self._end(stop, started, first_batch_at)
+
+    def _end(self, stop: StopRequest, started: float, first_batch_at: float | None) -> None:
+        """Leave everything on disk, then the group."""
         self._telemetry.set_ready(False, "stopping")
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
         self._io.close()
@@ -233,7 +237,7 @@ class Learner:
         self._write_report(now - started, now - first_batch_at if first_batch_at else 0.0)
         is_over = any(self._group.gather(self._is_finished(now - started)))
         self._group.leave()
-        if is_over and settings.stop.wait_for_signal:
+        if is_over and self._settings.stop.wait_for_signal:
             self._wait(stop)
 
     def _wait(self, stop: StopRequest) -> None:

@@ -27,7 +27,7 @@ class Attempts:
         self.num_failures = num_failures
         self.count = 0
 
-    def __call__(self, place: Place, *, serves: bool) -> Store:
+    def __call__(self, _place: Place, **_: bool) -> Store:
         self.count += 1
         if self.count <= self.num_failures:
             raise RuntimeError("The server socket has failed to bind: Address already in use")
@@ -72,7 +72,7 @@ def test_a_port_that_stays_in_use_is_bad_input(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("count", ["0", "3"])
 def test_agents_that_counted_other_numbers_of_restarts_meet(monkeypatch: pytest.MonkeyPatch, count: str) -> None:
     store = HashStore()
-    monkeypatch.setattr(rendezvous, "_connect", lambda _place, *, serves: store)  # noqa: ARG005
+    monkeypatch.setattr(rendezvous, "_connect", lambda _place, **_: store)
     variables = {
         "RANK": "0",
         "WORLD_SIZE": "2",
@@ -127,5 +127,5 @@ def test_a_shard_that_vanishes_while_the_learner_is_made_is_looked_for(monkeypat
 
 
 def test_lockstep_is_of_one_learner() -> None:
-    with pytest.raises(ValidationError, match="actor.lockstep needs learner.shards 1, not 2"):
+    with pytest.raises(ValidationError, match=r"actor\.lockstep needs learner\.shards 1, not 2"):
         RunSettings.model_validate({**CATCH, "learner": {"shards": 2}, "actor": {"lockstep": True}})
