@@ -29,7 +29,7 @@ class Failures:
     """A child's record."""
 
     in_a_row: int = 0
-    """Since it last made progress."""
+    """Since it last made progress. Of learner shards, one counts for all of them: whoever ended with a reason of its own."""
     restarts: int = 0
     """Over the whole run."""
 
@@ -49,7 +49,9 @@ class GiveUp:
     exit_code: int
 
 
-def after_exit(failures: Failures, *, exit_code: int, progressed: bool, policy: RestartPolicy) -> tuple[Failures, Restart | GiveUp]:
+def after_exit(
+    failures: Failures, *, exit_code: int, progressed: bool, policy: RestartPolicy, is_explained: bool = True
+) -> tuple[Failures, Restart | GiveUp]:
     """Decide what follows an unasked exit.
 
     Args:
@@ -57,13 +59,15 @@ def after_exit(failures: Failures, *, exit_code: int, progressed: bool, policy: 
         exit_code: as ``subprocess`` gives it: negative for a signal.
         progressed: whether the child did new work (see ``progress.py``) since its last failure.
         policy: limits.
+        is_explained: for `EXIT_SHARD_LOST`: another shard was counted for the end of the group, or is yet to be looked at.
 
     """
     if exit_code == EXIT_BAD_INPUT:
         return failures, GiveUp("its input cannot work (exit code 2)", EXIT_BAD_INPUT)
-    if exit_code == EXIT_SHARD_LOST:
+    if exit_code == EXIT_SHARD_LOST and (progressed or is_explained):
         # Whoever broke the group is counted; this one only follows.
-        return Failures(in_a_row=failures.in_a_row, restarts=failures.restarts + 1), Restart(policy.first_delay_seconds)
+        in_a_row = 0 if progressed else failures.in_a_row
+        return Failures(in_a_row=in_a_row, restarts=failures.restarts + 1), Restart(policy.first_delay_seconds)
     in_a_row = 1 if progressed else failures.in_a_row + 1
     if in_a_row >= policy.max_failures:
         return failures, GiveUp(f"it ended {in_a_row} times in a row without making progress", 1)

@@ -129,6 +129,8 @@ class SnapshotMaker:
 
     stop: StopSettings
     _rates: dict[tuple[str, str], Rate] = field(default_factory=dict)
+    _frames_counter: float = 0.0
+    """The learner's, as last read."""
     _point_frames: float = 0.0
     _counter_at_point: float = 0.0
 
@@ -161,7 +163,10 @@ class SnapshotMaker:
 
     def _env_frames(self, readings: Readings, learner: str) -> float:
         """Of the whole run: the newest point's, plus what the learner's own counter (of this process) has grown since."""
-        counter = total(readings.samples.get(learner, {}), names.LEARNER_ENV_FRAMES.name)
+        if learner in readings.samples:
+            # Not read (a shard missed its scrape) is not zero: the counter would seem to begin anew, and then to jump by the whole session.
+            self._frames_counter = total(readings.samples[learner], names.LEARNER_ENV_FRAMES.name)
+        counter = self._frames_counter
         frames = float(readings.point.get("env_frames") or 0)
         if frames != self._point_frames or counter < self._counter_at_point:
             self._point_frames, self._counter_at_point = frames, counter

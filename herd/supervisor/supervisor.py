@@ -93,6 +93,8 @@ class Supervisor:
         self._learners = tuple(plan.name for plan in plans if plan.service == "learner")
         self._shutdown = Shutdown(grace or Grace(), self._learners)
         self._outcome = Outcome(0, "")
+        self._group_end_explained = False
+        """Since learner shards were last started, one was counted for the end of their group, or the group had made progress."""
         self._snapshots = SnapshotMaker(stop)
 
     def run(self, inbox: SignalInbox | None = None) -> Outcome:
@@ -125,10 +127,14 @@ class Supervisor:
         return self._outcome
 
     def _collect_exits(self, watcher: Watcher) -> None:
+        ended = []
         for name, slot in self._slots.items():
-            if slot.child is None or (code := slot.child.exit_code()) is None:
-                continue
-            slot.child = None
+            if slot.child is not None and (code := slot.child.exit_code()) is not None:
+                slot.child = None
+                ended.append((name, slot, code))
+        # Whoever broke the group of shards comes before those that only lost it.
+        ended.sort(key=lambda each: each[2] == EXIT_SHARD_LOST)
+        for name, slot, code in ended:
             if self._shutdown.phase is not Phase.RUNNING:
                 self._ended_while_stopping(name, code)
             elif name in self._learners and code == 0:
@@ -143,9 +149,16 @@ class Supervisor:
         progressed = work > (slot.most_work if name in self._learners else 0.0)
         slot.most_work = max(slot.most_work, work)
         watcher.forget_work(name)
-        code_or_lost = EXIT_SHARD_LOST if slot.follows else code
+        # Between the decision to kill it and the signal it may have ended by itself.
+        code_or_lost = EXIT_SHARD_LOST if slot.follows and code == -signal.SIGKILL else code
         slot.follows = False
-        slot.failures, decision = after_exit(slot.failures, exit_code=code_or_lost, progressed=progressed, policy=self._policy)
+        slot.failures, decision = after_exit(
+            slot.failures,
+            exit_code=code_or_lost,
+            progressed=progressed,
+            policy=self._policy,
+            is_explained=self._is_group_end_explained(name, code_or_lost, progressed=progressed),
+        )
         if isinstance(decision, GiveUp):
             self._fail(name, decision.exit_code, f"{name} ended ({describe_exit(code)}): {decision.reason}")
             self._request_stop()
@@ -155,11 +168,21 @@ class Supervisor:
             if name in self._learners:
                 self._end_other_shards(name)
 
+    def _is_group_end_explained(self, name: str, code: int, *, progressed: bool) -> bool:
+        """Whether losing another shard needs no counting: another end was counted, or will be. The last one to end answers for all."""
+        if name not in self._learners:
+            return True
+        self._group_end_explained |= progressed or code != EXIT_SHARD_LOST
+        if self._group_end_explained or any(self._slots[other].child is not None for other in self._learners):
+            return True
+        self._group_end_explained = True
+        return False
+
     def _end_other_shards(self, name: str) -> None:
         """Shards go on together or not at all. By SIGKILL, because the one that the others missed may be a stopped process."""
         for other in self._learners:
             slot = self._slots[other]
-            if other != name and slot.child is not None and not slot.follows:
+            if other != name and slot.child is not None and slot.child.exit_code() is None and not slot.follows:
                 slot.follows = True
                 slot.child.send(signal.SIGKILL)
 
@@ -185,11 +208,17 @@ class Supervisor:
             return
         now = time.monotonic()
         for slot in self._slots.values():
-            if slot.child is None and slot.start_at is not None and now >= slot.start_at:
+            if slot.child is None and slot.start_at is not None and now >= slot.start_at and not self._waits_for_shards(slot):
                 slot.start_at = None
                 self._start(slot, watcher)
 
+    def _waits_for_shards(self, slot: _Slot) -> bool:
+        """A new group begins once the old one has ended, all of it."""
+        return slot.plan.name in self._learners and any(self._slots[name].follows for name in self._learners)
+
     def _start(self, slot: _Slot, watcher: Watcher) -> None:
+        if slot.plan.name in self._learners and all(self._slots[name].child is None for name in self._learners):
+            self._group_end_explained = False
         command = slot.plan.command(Start(slot.failures.restarts, self._elapsed()))
         try:
             slot.child = Child(command, slot.plan.environment, slot.log, niceness=slot.plan.niceness)

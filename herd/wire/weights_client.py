@@ -253,6 +253,11 @@ class WeightsPublisher:
         """The server has the newest version."""
         return self._current is not None and self._current.confirmed
 
+    @property
+    def superseded(self) -> bool:
+        """The server holds a newer lineage and will never take the newest version."""
+        return self._current is not None and self._is_stale(self._current)
+
     def publish(self, lineage: int, updates: int, index: int, count: int, payload: Frame) -> None:
         """Make slice ``index`` of ``count`` of version (lineage, updates) the newest; sent now or as soon as the one before is through."""
         self._current = _Slice(lineage, updates, index, count, payload)

@@ -94,8 +94,8 @@ class IoThread:
 
     @property
     def is_published(self) -> bool:
-        """The parameter server has the newest version handed over."""
-        return self._num_published == self._num_handed_over and self._publisher.confirmed
+        """The newest version handed over waits for nothing: the parameter server has it, or will never take it."""
+        return self._num_published == self._num_handed_over and (self._publisher.confirmed or self._publisher.superseded)
 
     def start(self) -> None:
         """Begin to receive."""

@@ -80,15 +80,21 @@ def _learn(settings: RunSettings, stop: StopRequest, telemetry: Telemetry, devic
     except NotGatheredError:
         return  # nothing was begun
     try:
-        learner = Learner(settings, group, telemetry, device, precision)
-    except (UnknownTaskError, EndpointInUse, CheckpointError, LineageError) as error:
-        raise BadInputError(str(error)) from error
-    try:
-        with learner:
+        # The shards' first collectives are in the constructor: a peer may be lost there too.
+        with _make(settings, group, telemetry, device, precision) as learner:
             learner.train(stop)
+    except BadInputError:
+        raise
     except Exception as error:
         group.end_if_broken(error)
         raise
+
+
+def _make(settings: RunSettings, group: ShardGroup, telemetry: Telemetry, device: torch.device, precision: torch.dtype) -> Learner:
+    try:
+        return Learner(settings, group, telemetry, device, precision)
+    except (UnknownTaskError, EndpointInUse, CheckpointError, LineageError) as error:
+        raise BadInputError(str(error)) from error
 
 
 def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
@@ -156,6 +162,7 @@ class Learner:
         self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
         self._slice = self._own_slice()
         self._publication_due = False
+        self._published_lineage = 0
         self._io = IoThread(
             settings,
             contract=self._origin.contract,
@@ -201,6 +208,7 @@ class Learner:
             meters.agreed(agreed - after_wait)
             if turn.stop:
                 break
+            turn = self._enter_lineage(turn)
             if turn.is_ready:
                 first_batch_at = first_batch_at or now
                 self._env_frames += turn.num_frames
@@ -215,6 +223,10 @@ class Learner:
                 self._checkpoint(now - started)
                 return_free_memory()
                 checkpoint_at = time.monotonic() + settings.learner.checkpoint_interval_seconds
+        self._end(stop, started, first_batch_at)
+
+    def _end(self, stop: StopRequest, started: float, first_batch_at: float | None) -> None:
+        """Leave everything on disk, then the group."""
         self._telemetry.set_ready(False, "stopping")
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
         self._io.close()
@@ -225,7 +237,7 @@ class Learner:
         self._write_report(now - started, now - first_batch_at if first_batch_at else 0.0)
         is_over = any(self._group.gather(self._is_finished(now - started)))
         self._group.leave()
-        if is_over and settings.stop.wait_for_signal:
+        if is_over and self._settings.stop.wait_for_signal:
             self._wait(stop)
 
     def _wait(self, stop: StopRequest) -> None:
@@ -259,6 +271,17 @@ class Learner:
                 self._lineage = self._open_lineage(turn.newer_lineage + 1)
             return turn._replace(may_publish=self._group.size == 1)  # others hear of the lineage in the next turn
         return turn
+
+    def _enter_lineage(self, turn: Turn) -> Turn:
+        """Publish at once in a lineage that all shards have adopted.
+
+        Until actors have weights of it, their unrolls are of the lineage before: with ``max_policy_lag`` too old to learn from, so that
+        no update, and no publication after it, would ever come.
+        """
+        if turn.lineage == self._published_lineage or turn.newer_lineage >= turn.lineage:
+            return turn
+        self._publish()
+        return turn._replace(may_publish=self._group.size == 1)
 
     def _step(self, unrolls: list[QueuedUnroll], started: float, *, may_publish: bool) -> None:
         """One batch: updates on it, from queued unrolls to published weights."""
@@ -347,6 +370,7 @@ class Learner:
         self._io.publish(self._lineage, self._statistics.learner_updates, payload)
         self._telemetry.set_weights_version(self._lineage, self._statistics.learner_updates)
         self._publication_due = False
+        self._published_lineage = self._lineage
 
     def _own_slice(self) -> list[str]:
         num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in self._update.agent.state_dict().items()}

@@ -27,7 +27,7 @@ JOIN_SECONDS = 90.0
 def main(folder: Path, sharding: str) -> None:
     torch.set_num_threads(1)
     size = int(os.environ.get("WORLD_SIZE", "1"))
-    settings = RunSettings.model_validate({**json.loads((folder / "settings.json").read_text())})
+    settings = RunSettings.model_validate_json((folder / "settings.json").read_text())
     settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size, "sharding": sharding})})
     deadline = time.monotonic() + JOIN_SECONDS
     group = join_group(size, device=torch.device("cpu"), timeout_seconds=30.0, go_on=lambda: time.monotonic() < deadline)

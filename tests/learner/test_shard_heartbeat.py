@@ -25,6 +25,16 @@ def test_one_that_never_beats_is_lost_too() -> None:
     assert silence.lost([b"2", b""], 105.1) == [1]
 
 
+def test_who_said_goodbye_is_not_lost_and_who_slept_itself_finds_nobody_lost() -> None:
+    silence = Silence(2, timeout_seconds=5.0, now=0.0)
+    assert silence.lost([b"1", b"bye"], 1.0) == []
+    assert silence.lost([b"2", b"bye"], 100.0) == []
+    silence = Silence(2, timeout_seconds=5.0, now=0.0)
+    silence.forgive(100.0)
+    assert silence.lost([b"", b""], 104.0) == []
+    assert silence.lost([b"", b""], 105.1) == [0, 1]
+
+
 @pytest.fixture
 def store() -> HashStore:
     store = HashStore()
@@ -47,6 +57,71 @@ def test_the_thread_gives_up_when_another_falls_silent(store: HashStore) -> None
     assert int(store.get("beat/0")) > 0
 
 
+class StoppedStore(HashStore):
+    """Its process is stopped: questions are not answered until ``resumed``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resumed = threading.Event()
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        assert self.resumed.wait(SECONDS)
+        return super().multi_get(keys)
+
+
+def test_a_question_that_never_returns_is_a_lost_first_shard() -> None:
+    store, given_up, reasons = StoppedStore(), threading.Event(), []
+
+    def give_up(reason: str) -> None:
+        reasons.append(reason)
+        given_up.set()
+
+    store.set("beat/0", "0")
+    heartbeat = Heartbeat(store, rank=1, size=2, timeout_seconds=1.0, give_up=give_up)
+    heartbeat.start()
+    try:
+        assert given_up.wait(SECONDS)
+        assert reasons == ["learner shard 0 has been silent for 1 s"]
+    finally:
+        store.resumed.set()
+        heartbeat.stop()
+    assert not heartbeat._thread.is_alive()
+
+
+class Looks:
+    """Stands for clock and pause of the watchdog: ``at`` are the times of its looks."""
+
+    def __init__(self, *at: float) -> None:
+        self._at = list(at)
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, _seconds: float) -> bool:
+        if not self._at:
+            return True
+        self.now = self._at.pop(0)
+        return False
+
+    def is_set(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("looks", "lost"), [((0.5, 1.5, 2.0), True), ((0.5, 60.0, 60.5, 61.0), False), ((0.5, 60.0, 60.5, 61.0, 61.5), True)]
+)
+def test_a_process_that_was_stopped_itself_gives_the_first_shard_its_time(
+    store: HashStore, monkeypatch: pytest.MonkeyPatch, looks: tuple[float, ...], lost: bool
+) -> None:
+    clock, reasons = Looks(*looks), list[str]()
+    monkeypatch.setattr("services.learner.shards.heartbeat.time", clock)
+    heartbeat = Heartbeat(store, rank=1, size=2, timeout_seconds=1.0, give_up=reasons.append)
+    monkeypatch.setattr(heartbeat, "_stopping", clock)
+    heartbeat._watch()
+    assert bool(reasons) == lost
+
+
 def test_after_stop_others_may_go(store: HashStore) -> None:
     store.set("beat/1", "0")
     given_up = threading.Event()
@@ -56,6 +131,7 @@ def test_after_stop_others_may_go(store: HashStore) -> None:
     heartbeat._thread.join(SECONDS)
     assert not heartbeat._thread.is_alive()
     assert not given_up.is_set()
+    assert store.get("beat/0") == b"bye"
 
 
 def test_an_error_of_ones_own_is_told_from_a_lost_shard(store: HashStore) -> None:

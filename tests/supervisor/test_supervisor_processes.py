@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 
+import psutil
 import pytest
 
 from herd.supervisor.child import Child
+from tests.system.whole_runs import until
 
 DUMMIES = Path(__file__).parent / "dummies"
 SECONDS = 30.0
@@ -156,6 +158,28 @@ def test_bad_input_of_a_child_is_bad_input_of_the_run(supervised: Supervised) ->
     code, output = supervised.finish()
     assert code == 2
     assert "learner-0 says hello and exit=2" in output
+
+
+@pytest.mark.parametrize(("code", "message"), [(2, "learner-1 says hello and until=2"), (1, "3 times in a row")])
+def test_a_shards_own_failure_is_seen_behind_those_that_lost_it(supervised: Supervised, code: int, message: str) -> None:
+    supervised.start("learner-0:until=75", f"learner-1:until={code}")
+    for _ in range(1 if code == 2 else 3):
+        shards = supervised.accept_all(2).values()
+        supervised.signal(signal.SIGSTOP)  # so that it finds both ended when it looks
+        for shard in shards:
+            shard.close()
+        until(lambda shards=shards: all(psutil.Process(shard.pid).status() == psutil.STATUS_ZOMBIE for shard in shards), "both end")
+        supervised.signal(signal.SIGCONT)
+    ended, output = supervised.finish()
+    assert ended == code, output
+    assert message in output
+
+
+def test_a_group_that_breaks_without_anybodys_fault_is_not_started_for_ever(supervised: Supervised) -> None:
+    supervised.start("learner-0:exit=75", "learner-1:stubborn")
+    code, output = supervised.finish()
+    assert code == 1, output
+    assert "3 times in a row" in output
 
 
 def test_a_second_ctrl_c_kills(supervised: Supervised) -> None:

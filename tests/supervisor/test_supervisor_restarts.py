@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from herd.supervisor.restarts import Failures, GiveUp, Restart, RestartPolicy, after_exit
+from herd.supervisor.restarts import EXIT_SHARD_LOST, Failures, GiveUp, Restart, RestartPolicy, after_exit
 
 POLICY = RestartPolicy(first_delay_seconds=0.5, max_delay_seconds=3.0, max_failures=5)
 
@@ -49,3 +49,18 @@ def test_bad_input_is_never_tried_again() -> None:
 def test_an_unasked_clean_exit_counts_as_a_failure() -> None:
     _, decisions = exits(5, exit_code=0)
     assert isinstance(decisions[-1], GiveUp)
+
+
+def test_a_shard_that_lost_another_is_not_counted() -> None:
+    failures, decisions = exits(9, exit_code=EXIT_SHARD_LOST)
+    assert set(decisions) == {Restart(0.5)}
+    assert failures == Failures(in_a_row=0, restarts=9)
+
+
+def test_a_group_that_breaks_for_no_reason_and_without_progress_is_counted() -> None:
+    failures, _ = after_exit(Failures(in_a_row=3), exit_code=EXIT_SHARD_LOST, progressed=False, policy=POLICY, is_explained=False)
+    assert failures.in_a_row == 4
+    _, given_up = after_exit(failures, exit_code=EXIT_SHARD_LOST, progressed=False, policy=POLICY, is_explained=False)
+    assert isinstance(given_up, GiveUp)
+    failures, decision = after_exit(failures, exit_code=EXIT_SHARD_LOST, progressed=True, policy=POLICY, is_explained=False)
+    assert (failures.in_a_row, decision) == (0, Restart(0.5))

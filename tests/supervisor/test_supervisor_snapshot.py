@@ -103,6 +103,19 @@ def test_frames_of_a_resumed_run_go_on_from_the_logged_point() -> None:
     assert frames(50.0, 1450) == 1450  # the learner was restarted
 
 
+def test_frames_stand_still_while_a_shard_misses_its_scrape() -> None:
+    maker, shards = SnapshotMaker(StopSettings()), [ChildState(f"learner-{rank}", "running", rank, 0) for rank in range(2)]
+
+    def frames(at: float, *counters: float) -> float:
+        answers = {f"learner-{rank}": samples(herd_learner_env_frames_total=counter) for rank, counter in enumerate(counters)}
+        return maker.make(Readings(at=at, samples=answers, point={"env_frames": 1000}), shards, at).env_frames
+
+    assert frames(1.0, 300.0, 300.0) == 1000
+    assert frames(2.0, 400.0, 400.0) == 1200
+    assert frames(3.0, 450.0) == 1200
+    assert frames(4.0, 500.0, 500.0) == 1400
+
+
 def test_newest_point_skips_a_line_being_written(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     assert newest_point(file) == {}

@@ -56,12 +56,36 @@ def test_a_killed_shard_takes_the_group_back_to_the_checkpoint(tmp_path: Path, v
     read_report(run.run_dir)
 
 
-def test_a_stopped_shard_is_noticed_and_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("shards", "limit"), [("2", "null"), ("1", "100000")], ids=["two shards", "one, old unrolls dropped"])
+def test_a_parameter_server_that_outlived_the_run_directory_gets_a_newer_lineage(tmp_path: Path, shards: str, limit: str) -> None:
+    words = ("--learner.shards", shards, "--learner.max_policy_lag", limit, "--learner.log_interval_seconds", "0.5")
+    learners = LEARNERS[: int(shards)]
+    with Run(tmp_path / "run", *words, "--learner.checkpoint_interval_seconds", "3600") as run:
+
+        def held() -> tuple[float, float]:
+            samples = metrics(run.run_dir, "actor-0")
+            return total(samples, "herd_weights_lineage"), total(samples, "herd_weights_updates")
+
+        run.until(lambda: held()[1] > 20, "learning begins")
+        for name in learners:
+            pid = pid_of(run.run_dir, name)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+        (run.run_dir / "lineage.json").unlink()
+        # Begun anew, it opens lineage 1 again, hears that the server holds that, and goes beyond.
+        run.until(lambda: held() > (2.0, 20.0), "actors get weights of the new lineage")
+        assert run.stop() == 0, run.output
+    read_report(run.run_dir)
+
+
+@pytest.mark.parametrize("victim", LEARNERS)
+def test_a_stopped_shard_is_noticed_and_replaced(tmp_path: Path, victim: str) -> None:
     with Run(tmp_path / "run", *SHARDS, "--learner.shard_timeout_seconds", "3") as run:
         run.until(lambda: run.env_frames() > 20_000, "learning begins")
         before = pids(run.run_dir)
-        assert before[1] is not None
-        os.kill(before[1], signal.SIGSTOP)
+        pid = pid_of(run.run_dir, victim)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
         run.until(lambda: not set(pids(run.run_dir)) & set(before), "both shards start again")
         again = run.env_frames()
         run.until(lambda: run.env_frames() > again + 10_000, "learning goes on")

@@ -29,6 +29,13 @@ COLLECTIVE_SECONDS = 1800.0
 """Longest wait inside a collective, of which a dead shard is none (`Heartbeat` ends it in seconds): a slow disk under the checkpoint, a
 compiler at the first update."""
 
+LEAVE_SECONDS = 60.0
+"""Longest wait for the others at the end, when all that is left is to go."""
+
+_left: list[dist.ProcessGroup | None] = []
+"""The group that was left. DistributedDataParallel holds it too, and drops it later with the interpreter's lock held: were that the last
+reference, the group's end would wait for threads that wait for the lock. This one outlives their work."""
+
 _PEER_IS_GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
 """What gloo and NCCL say when a process at the other end of a connection has ended."""
 
@@ -45,7 +52,7 @@ class Turn(NamedTuple):
     checkpoint_due: bool = False
     """Likewise."""
     may_publish: bool = True
-    """Its last slice is at the parameter server."""
+    """Its last slice is at the parameter server, or superseded there."""
     newer_lineage: int = 0
     """That the parameter server holds beyond ours; 0 for none."""
     lineage: int = 0
@@ -136,11 +143,18 @@ class ShardGroup:
         self._heartbeat.end_if_silent()
 
     def leave(self) -> None:
-        """The last thing that shards do together; then each may go when it likes."""
+        """The last thing that shards do together; then each may go when it likes.
+
+        Raises:
+            RuntimeError: another shard has gone, or did not come within `LEAVE_SECONDS`.
+        """
         if self.size > 1 and dist.is_initialized():
+            # A barrier that can be bounded; over gloo on every machine, as tensors on the CPU go.
+            work = dist.all_reduce(torch.zeros(1), async_op=True)
+            work.wait(timedelta(seconds=LEAVE_SECONDS))
             if self._heartbeat is not None:
                 self._heartbeat.stop()
-            dist.barrier()
+            _left.append(dist.group.WORLD)
             dist.destroy_process_group()
 
 
@@ -162,9 +176,9 @@ def join_group(
     if place.size == 1:
         return ShardGroup(place)
     membership = join(place, go_on, environ)
-    heartbeat = _begin_heartbeat(membership, timeout_seconds)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
+        heartbeat = _begin_heartbeat(membership, timeout_seconds)
         dist.init_process_group(
             backend,
             store=PrefixStore("group", membership.store),
@@ -172,7 +186,7 @@ def join_group(
             world_size=place.size,
             timeout=timedelta(seconds=COLLECTIVE_SECONDS),
         )
-    except RuntimeError as error:
+    except RuntimeError as error:  # all that store and group raise: a shard that had joined is gone
         end_process(f"{type(error).__name__}: {error}".splitlines()[0][:200])
     return ShardGroup(place, heartbeat)
 

@@ -28,6 +28,8 @@ PAUSE_SECONDS = 0.2
 """Between looks at who has joined."""
 TELL_SECONDS = 10.0
 """Between lines in the log while shards are missing."""
+LISTEN_SECONDS = 10.0
+"""How long shard 0 tries to listen at its port: the process that had it before may not have gone yet."""
 _GENERATION = "generation"
 
 
@@ -44,9 +46,12 @@ class Place:
     host: str = ""
     port: int = 0
     agent_store: bool = False
-    """torchrun's agent serves the store."""
-    restarts: int = 0
-    """Of torchrun's worker group; its store outlives them."""
+    """torchrun's agent serves the store, which outlives the processes that it starts."""
+
+    @property
+    def serves(self) -> bool:
+        """This process serves the store."""
+        return self.rank == 0 and not self.agent_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,7 @@ def place_of(num_shards: int, environ: Mapping[str, str]) -> Place:
         raise BadInputError(f"RANK, WORLD_SIZE and MASTER_PORT must be numbers: {error}") from None
     if size != num_shards or not 0 <= rank < size:
         raise BadInputError(f"learner.shards is {num_shards}, but this is rank {rank} of WORLD_SIZE {size}")
-    restarts = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return Place(rank, size, host, port, environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True", int(restarts))
+    return Place(rank, size, host, port, environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True")
 
 
 def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = os.environ) -> Membership:
@@ -91,11 +95,12 @@ def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = o
         BadInputError: shard 0 cannot listen at its port.
     """
     incarnation = secrets.token_hex(8)
-    prefix = _prefix(place, environ)
+    prefix = environ.get("TORCHELASTIC_RUN_ID", "herd")
+    listen_until = time.monotonic() + LISTEN_SECONDS
     serving: Store | None = None
     while go_on():
         try:
-            serving = serving or _connect(place, serves=place.rank == 0 and not place.agent_store)
+            serving = serving or _connect(place, serves=place.serves)
             store = PrefixStore(prefix, serving)
             if place.rank == 0:
                 store.set(_GENERATION, secrets.token_hex(8))
@@ -106,10 +111,12 @@ def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = o
                 if holder == incarnation and _all_joined(store, generation, place, go_on):
                     return Membership(place, prefix, generation, members)
         except RuntimeError as error:  # all that the store raises
-            if place.rank == 0 and "address already in use" in str(error).lower():
+            in_use = place.serves and "address already in use" in str(error).lower()
+            if in_use and time.monotonic() > listen_until:
                 raise BadInputError(f"MASTER_PORT {place.port} is in use") from None
             warn_limited("rendezvous", "waiting for shard 0", address=f"{place.host}:{place.port}", reason=_first_line(error))
-            serving = None
+            if not place.serves:
+                serving = None  # connect again; one that serves keeps its port
         time.sleep(PAUSE_SECONDS)
     raise NotGatheredError
 
@@ -117,11 +124,6 @@ def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = o
 def connect_again(membership: Membership) -> Store:
     """Another connection to the same keys, for another thread: operations on one connection wait for each other."""
     return PrefixStore(membership.generation, PrefixStore(membership.prefix, _connect(membership.place, serves=False)))
-
-
-def _prefix(place: Place, environ: Mapping[str, str]) -> str:
-    # A worker group that torchrun starts again meets the store of the one before.
-    return f"{environ.get('TORCHELASTIC_RUN_ID', 'herd')}/{place.restarts}"
 
 
 def _connect(place: Place, *, serves: bool) -> Store:

@@ -1,0 +1,131 @@
+"""How shards meet, without other processes: a group of one that serves its own store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch.distributed import HashStore, Store
+
+from herd.config.settings import RunSettings
+from herd.process.startup import BadInputError
+from herd.telemetry.telemetry import Telemetry
+from services.learner import learner
+from services.learner.shards import group, rendezvous
+from services.learner.shards.rendezvous import Membership, Place, join, place_of
+from tests.system.whole_runs import free_ports
+
+CATCH = {"env": {"suite": "catch", "tasks": ["catch"]}, "network": {"torso": "mlp"}}
+
+
+class Attempts:
+    """Stands for the store's constructor: the first ``num_failures`` attempts fail."""
+
+    def __init__(self, num_failures: int) -> None:
+        self.num_failures = num_failures
+        self.count = 0
+
+    def __call__(self, _place: Place, **_: bool) -> Store:
+        self.count += 1
+        if self.count <= self.num_failures:
+            raise RuntimeError("The server socket has failed to bind: Address already in use")
+        return HashStore()
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "PAUSE_SECONDS", 0.0)
+
+
+def test_the_first_shard_keeps_the_store_that_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, failures = rendezvous._read, [RuntimeError("Connection reset")]
+
+    def fail_once(store: Store, key: str) -> str | None:
+        if failures:
+            raise failures.pop()
+        return read(store, key)
+
+    monkeypatch.setattr(rendezvous, "_read", fail_once)
+    (port,) = free_ports(1)
+    attempts = iter(range(10))
+    membership = join(Place(0, 1, "127.0.0.1", port), lambda: next(attempts, None) is not None, {})
+    assert membership.place.port == port
+    assert not failures
+
+
+def test_a_port_that_is_let_go_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = Attempts(3)
+    monkeypatch.setattr(rendezvous, "_connect", attempts)
+    join(Place(0, 1, "127.0.0.1", 1), lambda: True, {})
+    assert attempts.count == 4
+
+
+def test_a_port_that_stays_in_use_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "_connect", Attempts(10**9))
+    monkeypatch.setattr(rendezvous, "LISTEN_SECONDS", 0.05)
+    with pytest.raises(BadInputError, match="MASTER_PORT 17 is in use"):
+        join(Place(0, 1, "127.0.0.1", 17), lambda: True, {})
+
+
+@pytest.mark.parametrize("count", ["0", "3"])
+def test_agents_that_counted_other_numbers_of_restarts_meet(monkeypatch: pytest.MonkeyPatch, count: str) -> None:
+    store = HashStore()
+    monkeypatch.setattr(rendezvous, "_connect", lambda _place, **_: store)
+    variables = {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "h",
+        "MASTER_PORT": "1",
+        "TORCHELASTIC_RUN_ID": "run",
+        "TORCHELASTIC_RESTART_COUNT": count,
+    }
+    place = place_of(2, variables)
+    looks = iter(range(3))
+    with pytest.raises(rendezvous.NotGatheredError):
+        join(place, lambda: next(looks, None) is not None, variables)
+    assert store.check(["run/generation"])
+
+
+def test_a_shard_that_vanishes_before_the_group_begins_is_a_lost_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_membership: Membership) -> Store:
+        raise RuntimeError("Connection reset by peer")
+
+    def end(reason: str) -> None:
+        raise SystemExit(reason)
+
+    place = Place(1, 2, "127.0.0.1", 1)
+    monkeypatch.setattr(group, "place_of", lambda *_: place)
+    monkeypatch.setattr(group, "join", lambda *_: Membership(place, "run", "generation", HashStore()))
+    monkeypatch.setattr(group, "connect_again", gone)
+    monkeypatch.setattr(group, "end_process", end)
+    with pytest.raises(SystemExit, match="Connection reset by peer"):
+        group.join_group(2, device=torch.device("cpu"), timeout_seconds=1.0, go_on=lambda: True)
+
+
+def test_a_shard_that_vanishes_while_the_learner_is_made_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Exception] = []
+
+    class Broken(group.ShardGroup):
+        def end_if_broken(self, error: Exception) -> None:
+            asked.append(error)
+
+    def make(*_: object) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(learner, "join_group", lambda *_, **__: Broken(Place(0, 1)))
+    monkeypatch.setattr(learner, "Learner", make)
+    telemetry = Telemetry("learner", "run")
+    stop: Any = False
+    try:
+        with pytest.raises(RuntimeError, match="closed by peer"):
+            learner._learn(RunSettings.model_validate(CATCH), stop, telemetry, torch.device("cpu"), torch.float32)
+    finally:
+        telemetry.close()
+    assert len(asked) == 1
+
+
+def test_lockstep_is_of_one_learner() -> None:
+    with pytest.raises(ValidationError, match=r"actor\.lockstep needs learner\.shards 1, not 2"):
+        RunSettings.model_validate({**CATCH, "learner": {"shards": 2}, "actor": {"lockstep": True}})
