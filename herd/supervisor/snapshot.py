@@ -151,7 +151,8 @@ class SnapshotMaker:
             policy_lag=self._policy_lag(readings, learner),
             queue_unrolls=_gauge(readings, learner, names.QUEUE_DEPTH.name),
             queue_capacity=_gauge(readings, learner, names.QUEUE_CAPACITY.name),
-            starved_share=self._mean_rate(readings, shards, names.LEARNER_STARVED.name),
+            # All shards wait for the one that starves most.
+            starved_share=max(self._rates_of(readings, shards, names.LEARNER_STARVED.name), default=None),
             blocked_share=self._mean_rate(readings, actors, names.ACTOR_BLOCKED.name),
             weights_wait_share=self._mean_rate(readings, actors, names.ACTOR_WEIGHTS_WAIT.name),
             progress=progress,
@@ -187,8 +188,12 @@ class SnapshotMaker:
             weights_updates=_gauge(readings, child.name, names.WEIGHTS_UPDATES.name),
         )
 
+    def _rates_of(self, readings: Readings, children: Sequence[str], metric: str) -> list[float]:
+        """Of those that answer."""
+        return [rate for child in children if (rate := self._rate(readings, child, metric)) is not None]
+
     def _mean_rate(self, readings: Readings, children: Sequence[str], metric: str) -> float | None:
-        rates = [rate for child in children if (rate := self._rate(readings, child, metric)) is not None]
+        rates = self._rates_of(readings, children, metric)
         return sum(rates) / len(rates) if rates else None
 
     def _rate(self, readings: Readings, child: str, metric: str) -> float | None:

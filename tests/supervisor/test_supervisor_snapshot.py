@@ -150,3 +150,11 @@ def test_a_closed_watcher_leaves_no_thread(tmp_path: Path) -> None:
     assert watcher.most_work("learner-0") == 0.0
     watcher.close()
     assert not watcher._thread.is_alive()
+
+
+def test_the_shard_that_starves_most_says_how_much_all_of_them_wait() -> None:
+    maker, shards = SnapshotMaker(StopSettings()), [ChildState(f"learner-{rank}", "running", rank, 0) for rank in range(2)]
+    for at in (1.0, 3.0):
+        answers = {f"learner-{rank}": samples(herd_learner_starved_seconds_total=share * at) for rank, share in enumerate((0.0, 0.8))}
+        picture = maker.make(Readings(at=at, samples=answers, point={}), shards, at)
+    assert picture.starved_share == pytest.approx(0.8)
