@@ -29,8 +29,15 @@ def live_objects(cluster: Cluster, release: str) -> dict[Key, Object]:
 
 
 def installed_objects(rendered: list[Object]) -> dict[Key, Object]:
-    """Those of a rendered chart that an install leaves in the namespace: no hooks, which come with ``helm test``."""
-    return {(item["kind"], item["metadata"]["name"]): item for item in rendered if _HOOK not in (item["metadata"].get("annotations") or {})}
+    """Those of a rendered chart that an install leaves in the namespace: no hooks, which come with ``helm test``.
+
+    As they are in a list: without their kind, which the list itself names.
+    """
+    return {
+        (item["kind"], item["metadata"]["name"]): {name: value for name, value in item.items() if name not in {"kind", "apiVersion"}}
+        for item in rendered
+        if _HOOK not in (item["metadata"].get("annotations") or {})
+    }
 
 
 def differences(wanted: Any, live: Any, path: str = "") -> Iterator[str]:

@@ -181,7 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
         start = int(query.get("continue", 0))
         stop = start + int(query.get("limit", len(selected) or 1))
         metadata = {"resourceVersion": "4711"} | ({"continue": str(stop)} if stop < len(selected) else {})
-        self._json({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": copy.deepcopy(selected[start:stop])})
+        # As a real one does: the list says what its items are, they do not.
+        items = [{key: value for key, value in item.items() if key not in {"kind", "apiVersion"}} for item in selected[start:stop]]
+        self._json({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": copy.deepcopy(items)})
 
     def _scale(self, item: Json, body: bytes) -> None:
         patch = json.loads(body)
