@@ -19,7 +19,7 @@ dev: $(VENV)/.dev  ## And what the tests need.
 train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=experiments/pong.yaml SECONDS=600 change that).
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
-test: lint typecheck imports  ## All checks and tests; about twelve minutes on two cores.
+test: lint typecheck imports  ## All checks and tests; about twenty minutes on two cores.
 	$(BIN)/python -m pytest -n 2 -m "not learning and not soak and not cluster and not containers"
 
 test-cluster: $(VENV)/.dev  ## The chart on a real cluster, KUBECONFIG's: installs, scales, kills, upgrades, uninstalls (CLUSTER_PROCESSES=0: without nodes).

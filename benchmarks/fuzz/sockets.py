@@ -27,8 +27,6 @@ from herd.process.allocator import RETURN_SECONDS
 from herd.telemetry.scrape import total
 
 TURNS = 20
-REST_SECONDS = RETURN_SECONDS + 5.0
-"""In which every server gives free memory back. In between, some ten megabytes of unread messages come and go, which is no growth."""
 MOST_RESIDENT_BYTES = 1 << 30
 """That a server may take beyond what it had, at any moment of a siege: 30 times the 16 MiB that may be unread, and as much again for what
 comes until it looks."""
@@ -83,7 +81,7 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
     with CatchRun(run_dir) as run:
         with ExitStack() as stack:
             floods = {name: stack.enter_context(Flood(run, name, arguments.seed)) for name in arguments.servers}
-            _flood(floods, arguments.messages, deadline=time.monotonic() + 60.0 * arguments.minutes)
+            _flood(floods, arguments.messages, arguments.rest_seconds, deadline=time.monotonic() + 60.0 * arguments.minutes)
             for name, flood in floods.items():
                 result["floods"][name] = flood.finish(arguments.insider_share)
                 insiders |= flood.insiders_frames
@@ -97,12 +95,12 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
     return result
 
 
-def _flood(floods: dict[str, Flood], num_messages: int, deadline: float) -> None:
+def _flood(floods: dict[str, Flood], num_messages: int, rest_seconds: float, deadline: float) -> None:
     """Turn by turn, so that all have had as many when time is over; after each, once free memory is given back, look at it."""
     for number in range(TURNS):
         for flood in floods.values():
             flood.send(num_messages * (number + 1) // TURNS - num_messages * number // TURNS, deadline)
-        time.sleep(REST_SECONDS)
+        time.sleep(rest_seconds)
         for flood in floods.values():
             flood.sample_memory()
         print(f"turn {number + 1} of {TURNS}", file=sys.stderr, flush=True)
@@ -131,6 +129,12 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000, help="against each server")
     parser.add_argument("--minutes", type=float, default=math.inf, help="for all messages together, at most; the report says how many went")
+    parser.add_argument(
+        "--rest-seconds",
+        type=float,
+        default=RETURN_SECONDS + 5.0,
+        help="after each of 20 turns, before memory is looked at: every server then gives back what it no longer holds (default: 35)",
+    )
     parser.add_argument("--insider-share", type=float, default=0.01, help="as many more from strangers whom the learner lets in")
     parser.add_argument("--servers", nargs="*", default=list(SERVERS), choices=SERVERS)
     parser.add_argument("--sieges", nargs="*", choices=SERVERS, help="servers to attack below the level of messages; default: the same")

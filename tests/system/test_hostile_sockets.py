@@ -12,7 +12,7 @@ import pytest
 from benchmarks.fuzz.sockets import attack, parse
 
 pytestmark = pytest.mark.timeout(600)
-ARGUMENTS = "--messages 5000 --sieges learner --nonsense 150 --half-open 400 --hold-seconds 12 --http 300 --deaf 0"
+ARGUMENTS = "--messages 5000 --rest-seconds 0 --sieges learner --nonsense 150 --half-open 400 --hold-seconds 12 --http 300 --deaf 0"
 SHORT_OF_A_MILLION = {"memory flat"}
 """Memory still grows to its level in so short a time."""
 
