@@ -268,6 +268,9 @@ class LearnerSettings(Section):
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
     """``torch.compile`` of network and losses, in this mode. On a CPU it needs a C++ compiler. The first update then takes a minute.
     ``reduce-overhead`` and ``max-autotune`` replay CUDA graphs on a GPU."""
+    work_ahead: Literal["auto", "on", "off"] = "auto"
+    """Copy the next batch together and to the device while the device computes. ``auto``: on a GPU, unless policy lag is bounded
+    (``max_policy_lag``, ``actor.credit``, ``actor.lockstep``): such a batch waits for one update more."""
     micro_batch_size: PositiveInt | None = None
     """Unrolls per forward and backward pass (gradients are summed, the update is the same); null chooses by network and
     device."""
@@ -450,6 +453,17 @@ class RunSettings(Section):
         return self.algorithm.dice_ablation != "random"
 
     @property
+    def bounds_policy_lag(self) -> bool:
+        """Something here says how old a policy may be whose unrolls are trained on."""
+        return self.learner.max_policy_lag is not None or self.actor.credit == "before_unroll" or self.actor.lockstep
+
+    def works_ahead(self, device_type: str) -> bool:
+        """Whether a learner on ``cpu`` or ``cuda`` prepares the next batch while the device computes."""
+        if self.learner.work_ahead == "auto":
+            return device_type == "cuda" and not self.bounds_policy_lag
+        return self.learner.work_ahead == "on"
+
+    @property
     def num_online_unrolls(self) -> int:
         """Unrolls of each batch that come fresh from actors."""
         return self.learner.batch_size - self.num_replayed_unrolls
@@ -508,6 +522,15 @@ class RunSettings(Section):
             raise ValueError(
                 f"{bound} x {self.num_online_unrolls} online unrolls per batch gives room for {self.credit_capacity} unrolls, and "
                 f"messages of actor.environments = {self.actor.environments} unrolls need {needed}: raise {bound}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _no_bounded_lag_ahead(self) -> Self:
+        if self.learner.work_ahead == "on" and self.bounds_policy_lag:
+            raise ValueError(
+                "learner.work_ahead on: a batch then waits for one update more, which learner.max_policy_lag, actor.credit before_unroll "
+                "and actor.lockstep do not allow; auto works ahead where it may"
             )
         return self
 

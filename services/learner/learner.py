@@ -133,7 +133,9 @@ class Learner:
         self._num_online = group.share(settings.num_online_unrolls)
 
         self._update = Update(settings, spec, device, precision, group)
-        self._batches = BatchAssembler(layout, settings, device, rank=group.rank)
+        self._works_ahead = settings.works_ahead(device.type)
+        self._prepared: Batch | None = None
+        self._batches = BatchAssembler(layout, settings, device, rank=group.rank, num_slots=2 if self._works_ahead else 1)
         checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
         checkpoint = snapshot.spread(checkpoint, group)
         self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
@@ -213,8 +215,7 @@ class Learner:
                 first_batch_at = first_batch_at or now
                 self._env_frames += turn.num_frames
                 self._meters.run_env_frames(self._env_frames)
-                self._step(unrolls, agreed, may_publish=turn.may_publish)
-                unrolls = []
+                unrolls = self._step(unrolls, agreed, may_publish=turn.may_publish)
             now = time.monotonic()
             if turn.log_due:
                 log_at = now + settings.learner.log_interval_seconds
@@ -283,27 +284,48 @@ class Learner:
         self._publish()
         return turn._replace(may_publish=self._group.size == 1)
 
-    def _step(self, unrolls: list[QueuedUnroll], started: float, *, may_publish: bool) -> None:
-        """One batch: updates on it, from queued unrolls to published weights."""
+    def _step(self, unrolls: list[QueuedUnroll], started: float, *, may_publish: bool) -> list[QueuedUnroll]:
+        """One batch: updates on it, from queued unrolls to published weights. Returns the unrolls of the next, where it is prepared."""
+        batch = self._prepared if self._prepared is not None else self._prepare(unrolls, started)
+        self._prepared = None
+        ahead: list[QueuedUnroll] = []
+        # Between them is no checkpoint, so that frames are consumed with the first and are never trained on once only.
+        for use in range(self._settings.learner.sample_reuse):
+            is_last = use == self._settings.learner.sample_reuse - 1
+            ahead = self._update_on(batch, unrolls if use == 0 else [], may_publish=may_publish, works_ahead=is_last and self._works_ahead)
+        if self._credit_bounds_lag:
+            # Only now: an unroll that this credit begins must not begin under the version before.
+            self._io.grant_again(len(unrolls))
+        return ahead
+
+    def _prepare(self, unrolls: list[QueuedUnroll], started: float) -> Batch:
+        """From queued unrolls to tensors on the device, or on their way there."""
         batch = self._batches.assemble(unrolls)
         self._queue.release(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
         device_batch = self._update.to_device(batch)
-        on_device = time.monotonic()
-        self._meters.batch_moved(assemble=assembled - started, host_to_device=on_device - assembled)
-        # Between them is no checkpoint, so that frames are consumed with the first and are never trained on once only.
-        for use in range(self._settings.learner.sample_reuse):
-            self._update_on(device_batch, unrolls if use == 0 else [], may_publish=may_publish)
-        if self._credit_bounds_lag:
-            # Only now: an unroll that this credit begins must not begin under the version before.
-            self._io.grant_again(len(unrolls))
+        self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
+        return device_batch
 
-    def _update_on(self, batch: Batch, consumed: list[QueuedUnroll], *, may_publish: bool) -> None:
-        """One update; ``consumed`` are the unrolls that no update saw before."""
+    def _prepare_next(self) -> list[QueuedUnroll]:
+        """While the device computes: the next batch, if it has come."""
         started = time.monotonic()
-        losses = self._update.forward_backward(batch)
+        unrolls, stale = self._queue.take(self._num_online, self._is_stale, 0.0)
+        self._drop(stale)
+        if unrolls:
+            self._prepared = self._prepare(unrolls, started)
+        return unrolls
+
+    def _update_on(self, batch: Batch, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
+        """One update; ``consumed`` are the unrolls that no update saw before. Returns those of the next batch, where it is prepared."""
+        started = time.monotonic()
+        launched = self._update.launch(batch)
+        ahead_at = time.monotonic()
+        ahead = self._prepare_next() if works_ahead else []
+        ahead_seconds = time.monotonic() - ahead_at
+        losses = self._update.losses_of(launched)
         after_backward = time.monotonic()
         rates = self._rates()
         update = self._update.finish(losses, rates)
@@ -328,10 +350,11 @@ class Learner:
         self._meters.updated(
             update,
             rates.learning_rate,
-            forward_backward=after_backward - started,
+            forward_backward=after_backward - started - ahead_seconds,
             optimizer=after_optimizer - after_backward,
             publish=finished - after_optimizer,
         )
+        return ahead
 
     def _record_episodes(self) -> None:
         while self._io.episodes:

@@ -47,6 +47,15 @@ class Losses(NamedTuple):
     """Of DiCE only."""
 
 
+class Launched(NamedTuple):
+    """Work under way on the device."""
+
+    losses: Tensor
+    """[6], this shard's, in the order of `Losses`."""
+    num_valid: Tensor
+    """Valid agent steps of all shards' parts."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateStatistics:
     """Of one update."""
@@ -68,6 +77,7 @@ class Update:
         self._algorithm = settings.algorithm
         self._max_gradient_norm = settings.optimizer.max_gradient_norm
         self._device = device
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._micro_batch_size = settings.learner.micro_batch_size or recommended_micro_batch(settings.network.torso, device.type)
         torch.manual_seed(settings.seed)
         self.agent = Agent(spec=spec, network=settings.network).to(device)
@@ -80,11 +90,23 @@ class Update:
         self.optimizer = new_optimizer(settings.optimizer, self._parameters.values())
 
     def to_device(self, batch: Batch) -> Batch:
-        """The batch on the device; without a copy where it is there already."""
-        return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
+        """The batch on the device; without a copy where it is there already. On a GPU the copy runs beside what computes there."""
+        if self._copies is None:
+            return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
+        with torch.cuda.stream(self._copies):
+            return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
 
     def forward_backward(self, batch: Batch) -> Losses:
         """Accumulate the gradient of the whole batch in micro-batches of b unrolls."""
+        return self.losses_of(self.launch(batch))
+
+    def launch(self, batch: Batch) -> Launched:
+        """As `forward_backward`, but on a GPU it returns as soon as all work is queued there: time for the next batch."""
+        if self._copies is not None:
+            computing = torch.cuda.current_stream(self._device)
+            computing.wait_stream(self._copies)
+            for tensor in batch.values():
+                tensor.record_stream(computing)
         self.optimizer.zero_grad(set_to_none=True)
         num_valid = self._group.add_up(batch["row_valid"][:, self._algorithm.burn_in :].sum()).clamp(min=1)
         # Losses are sums, so those of the parts add up to the whole's.
@@ -97,10 +119,14 @@ class Update:
                 self._replicas.backward(terms.total)
             q = terms.q if isinstance(terms, DiceTerms) else torch.zeros_like(terms.value)
             losses += torch.stack([terms.total.detach(), terms.policy, terms.value, terms.entropy, terms.mean_rho, q])
-        means = Losses(*self._group.add_up(losses).tolist())
+        return Launched(losses, num_valid)
+
+    def losses_of(self, launched: Launched) -> Losses:
+        """Wait for what was launched."""
+        means = Losses(*self._group.add_up(launched.losses).tolist())
         if self._algorithm.loss_reduction == "mean":
             return means
-        rows = float(num_valid)
+        rows = float(launched.num_valid)
         sums = {name: value / rows for name, value in means._asdict().items() if name != "mean_rho"}
         return means._replace(**sums)
 

@@ -89,6 +89,14 @@ def test_one_setting_decides_what_the_bandit_does() -> None:
     assert not load_settings([], [], {}).has_bandit
 
 
+def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded() -> None:
+    found = {
+        tuple(words): [load_settings([], words, {}).works_ahead(device) for device in ("cpu", "cuda")]
+        for words in ([], ["--learner.work_ahead", "on"], ["--learner.work_ahead", "off"], ["--learner.max_policy_lag", "3"])
+    }
+    assert list(found.values()) == [[False, True], [True, True], [False, False], [False, False]]
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -97,6 +105,8 @@ def test_one_setting_decides_what_the_bandit_does() -> None:
         (["--algorithm.burn_in", "5"], "needs network.core lstm"),
         (["--algorithm.burn_in", "21", "--network.core", "lstm"], "must not exceed unroll_length 20"),
         (["--optimizer.kind", "adamw", "--optimizer.schedule_updates", "4000"], "must be below schedule_updates 4000"),
+        (["--learner.work_ahead", "on", "--learner.max_policy_lag", "3"], "waits for one update more"),
+        (["--learner.work_ahead", "on", "--actor.credit", "before_unroll"], "waits for one update more"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(words: list[str], reason: str) -> None:

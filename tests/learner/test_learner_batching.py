@@ -95,3 +95,12 @@ def test_old_unrolls_leave_replay() -> None:
         batch = assembler.assemble(unrolls[2 * turn : 2 * turn + 2])
         newest = range(max(1, 2 * turn), 2 * turn + 3)
         assert all(any(_holds(batch, place, number) for number in newest) for place in (2, 3))
+
+
+def test_a_batch_stays_whole_while_the_next_is_put_together() -> None:
+    assembler = BatchAssembler(LAYOUT, _settings(2), torch.device("cpu"), num_slots=2)
+    unrolls = _queued([2, 2, 2])
+    first, second = assembler.assemble(unrolls[:2]), assembler.assemble(unrolls[2:4])
+    assert all(_holds(first, place, place + 1) for place in range(2))
+    assert all(_holds(second, place, place + 3) for place in range(2))
+    assert assembler.assemble(unrolls[4:]) is first

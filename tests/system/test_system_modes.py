@@ -34,6 +34,18 @@ def test_lockstep_is_batched_a2c(tmp_path: Path) -> None:
     assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
 
 
+def test_the_next_batch_is_prepared_ahead(tmp_path: Path) -> None:
+    words = ("--learner.work_ahead", "on", "--replay.fraction", "0.25", "--learner.sample_reuse", "2")
+    report = train(tmp_path / "run", *LEARNING, *words, "--actor.environments", "24")
+    accounting = report["accounting"]
+    assert accounting["generated"] == accounting["consumed"] + accounting["in_flight"]
+    assert accounting["dropped"] == {}
+    assert report["env_frames"] == accounting["consumed"]
+    # Every batch of 24 fresh unrolls is trained on twice, and none is skipped.
+    assert report["env_frames"] == pytest.approx(report["learner_updates"] / 2 * 24 * 20 * 0.9, rel=0.03)
+    assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
+
+
 def test_credit_before_the_unroll_bounds_policy_lag(tmp_path: Path) -> None:
     words = ("--actor.credit", "before_unroll", "--learner.max_policy_lag", "3", "--learner.batch_size", "16")
     report = train(tmp_path / "run", *LEARNING, *words, "--actor.count", "1", "--actor.environments", "16")
