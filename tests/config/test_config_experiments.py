@@ -106,7 +106,7 @@ def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded(
         (["--algorithm.burn_in", "21", "--network.core", "lstm"], "must not exceed unroll_length 20"),
         (["--optimizer.kind", "adamw", "--optimizer.schedule_updates", "4000"], "must be below schedule_updates 4000"),
         (["--learner.work_ahead", "on", "--learner.max_policy_lag", "3"], "waits for one update more"),
-        (["--learner.work_ahead", "on", "--actor.credit", "before_unroll"], "waits for one update more"),
+        (["--learner.work_ahead", "on", "--actor.lockstep", "true"], "waits for one update more"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(words: list[str], reason: str) -> None:
