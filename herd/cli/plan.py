@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Says what a rate of frames needs: actors, learner shards, parameter servers, network and memory, with the arithmetic "
         "and where each figure comes from. Settings are given as elsewhere: --actor.environments 64.",
     )
-    above_zero = _number(lambda value: 0 < value < float("inf"), "a number above 0")
+    above_zero = _number(lambda value: 0 < value < float("inf"), "positive number")
     parser.add_argument("--frames_per_second", type=above_zero, required=True, help="env frames that the learner consumes")
     parser.add_argument("--preset", help="run file, or a name in experiments/; without one: Breakout with every default")
     parser.add_argument("--learner", choices=("gpu", "cpu"), default="gpu", help="what shards train on")
@@ -119,11 +119,11 @@ def _parser() -> argparse.ArgumentParser:
         "--learner_frames_per_second", type=above_zero, help="that one GPU trains on, replayed ones included; without: what was published"
     )
     parser.add_argument("--learner_cores", type=_whole, default=16, help="of one shard with --learner cpu")
-    below_one = _number(lambda value: 0 <= value < 1, "in [0, 1)")
+    below_one = _number(lambda value: 0 <= value < 1, "share (0 or more, below 1)")
     parser.add_argument("--headroom", type=below_one, default=0.1, help="share of each actor's core that stays free")
     parser.add_argument("--pod_gigabits", type=above_zero, default=10.0, help="that a pod may send, and receive, a second")
     parser.add_argument(
-        "--compression_ratio", type=_number(lambda value: 1 <= value < float("inf"), "1 or more"), help="of frames on the wire"
+        "--compression_ratio", type=_number(lambda value: 1 <= value < float("inf"), "number of 1 or more"), help="of frames on the wire"
     )
     parser.add_argument("--game_steps", type=above_zero, default=1000.0, help="agent steps of a game: how often a bandit is asked")
     parser.add_argument(
@@ -146,7 +146,7 @@ def _number(fits: Callable[[float], bool], name: str) -> Callable[[str], float]:
             raise ValueError
         return value
 
-    parse.__name__ = f"value, which is {name}"  # what argparse calls it in its error message
+    parse.__name__ = name  # what argparse calls it in its error message
     return parse
 
 

@@ -184,11 +184,17 @@ def _rate(text: str) -> float:
     return math.inf if text == "inf" else positive(float)(text)
 
 
+_rate.__name__ = "positive float"
+
+
 def _count(text: str) -> int:
     value = int(text)
     if value < 0:
         raise ValueError
     return value
+
+
+_count.__name__ = "non-negative integer"  # what argparse calls it in its error message
 
 
 def _actors(text: str) -> int:
