@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Says what a rate of frames needs: actors, learner shards, parameter servers, network and memory, with the arithmetic "
         "and where each figure comes from. Settings are given as elsewhere: --actor.environments 64.",
     )
-    above_zero = _number(lambda value: 0 < value < float("inf"), "positive number")
+    above_zero = _number(lambda value: 0 < value < float("inf"), "number above 0")
     parser.add_argument("--frames_per_second", type=above_zero, required=True, help="env frames that the learner consumes")
     parser.add_argument("--preset", help="run file, or a name in experiments/; without one: Breakout with every default")
     parser.add_argument("--learner", choices=("gpu", "cpu"), default="gpu", help="what shards train on")
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         "--learner_frames_per_second", type=above_zero, help="that one GPU trains on, replayed ones included; without: what was published"
     )
     parser.add_argument("--learner_cores", type=_whole, default=16, help="of one shard with --learner cpu")
-    below_one = _number(lambda value: 0 <= value < 1, "share (0 or more, below 1)")
+    below_one = _number(lambda value: 0 <= value < 1, "number in [0, 1)")
     parser.add_argument("--headroom", type=below_one, default=0.1, help="share of each actor's core that stays free")
     parser.add_argument("--pod_gigabits", type=above_zero, default=10.0, help="that a pod may send, and receive, a second")
     parser.add_argument(
