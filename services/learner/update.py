@@ -5,6 +5,7 @@ T agent steps, B unrolls in the batch, b unrolls in a micro-batch.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,9 +92,7 @@ class Update:
 
     def to_device(self, batch: Batch) -> Batch:
         """The batch on the device; without a copy where it is there already. On a GPU the copy runs beside what computes there."""
-        if self._copies is None:
-            return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
-        with torch.cuda.stream(self._copies):
+        with nullcontext() if self._copies is None else torch.cuda.stream(self._copies):
             return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
 
     def forward_backward(self, batch: Batch) -> Losses:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from herd.bench.planning.sheet import shown
+from herd.bench.planning.sheet import rounded_up, shown
 
 if TYPE_CHECKING:
     from herd.bench.planning.demand import Demand
@@ -46,7 +45,7 @@ def plan_actors(settings: RunSettings, options: PlanOptions, demand: Demand, she
         demand.steps * cost / 1e6 / (1 - options.headroom),
     )
     cores_each = max(actor.environment_threads, actor.inference_threads)
-    processes = sheet.count("processes", f"{shown(cores)} / {cores_each} cores each, rounded up", math.ceil(cores / cores_each - 1e-9))
+    processes = sheet.count("processes", f"{shown(cores)} / {cores_each} cores each, rounded up", rounded_up(cores / cores_each))
     environments = sheet.count(
         "environments", f"{shown(processes)} x {actor.environments} (actor.environments)", processes * actor.environments
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from herd.bench.planning.figures import FiguresError
-from herd.bench.planning.sheet import shown, shown_bytes
+from herd.bench.planning.sheet import rounded_up, shown, shown_bytes
 from herd.wire.connections import MAX_CONNECTIONS
 
 if TYPE_CHECKING:
@@ -62,16 +62,16 @@ def plan_learners(
         "I/O thread": sheet.count(
             "shards for their I/O threads",
             f"{shown(ingest_cores)} / {INGEST_SHARE} of a core each, rounded up",
-            _whole(ingest_cores / INGEST_SHARE),
+            rounded_up(ingest_cores / INGEST_SHARE),
         ),
         "network": sheet.count(
-            "shards for the network", f"{shown_bytes(arriving)}/s / {shown_bytes(room)}/s each, rounded up", _whole(arriving / room)
+            "shards for the network", f"{shown_bytes(arriving)}/s / {shown_bytes(room)}/s each, rounded up", rounded_up(arriving / room)
         ),
     }
     links = settings.actor.links
     sessions = actors.processes * min(links, max(bounds.values()))
     bounds["sessions"] = sheet.count(
-        "shards for connections", f"{shown(sessions)} / {shown(MAX_CONNECTIONS)} each, rounded up", _whole(sessions / MAX_CONNECTIONS)
+        "shards for connections", f"{shown(sessions)} / {shown(MAX_CONNECTIONS)} each, rounded up", rounded_up(sessions / MAX_CONNECTIONS)
     )
     shards = sheet.count("shards", "the most of these", max(bounds.values()))
     if shards > settings.num_online_unrolls:
@@ -104,7 +104,7 @@ def _for_training(settings: RunSettings, options: PlanOptions, figures: Figures,
         return sheet.count("shards for training", f"{shown(trained)} / {shown(rate)}, rounded up", 1)
     sheet.note(f"several shards: {figures.shard_efficiency_source}")
     efficiency = figures.shard_efficiency
-    needed = _whole(trained / (rate * efficiency))
+    needed = rounded_up(trained / (rate * efficiency))
     return sheet.count("shards for training", f"{shown(trained)} / ({shown(rate)} x {efficiency} together), rounded up", needed)
 
 
@@ -119,10 +119,5 @@ def _for_training_on_cpus(options: PlanOptions, demand: Demand, sheet: Sheet) ->
         f"a CPU learner is taken to be as fast on {options.learner_cores} cores as {options.learner_cores} times on one: not measured"
     )
     return sheet.count(
-        "shards for training", f"{shown(cores)} / {options.learner_cores} cores each, rounded up", _whole(cores / options.learner_cores)
+        "shards for training", f"{shown(cores)} / {options.learner_cores} cores each, rounded up", rounded_up(cores / options.learner_cores)
     )
-
-
-def _whole(needed: float) -> int:
-    """Rounded up, at least one; what is over by rounding alone does not count."""
-    return max(1, math.ceil(needed - 1e-9))

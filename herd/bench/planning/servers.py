@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from herd.bench.planning.learners import NETWORK_SHARE
-from herd.bench.planning.sheet import shown, shown_bytes
+from herd.bench.planning.sheet import rounded_up, shown, shown_bytes
 from herd.wire.connections import MAX_CONNECTIONS
 from herd.wire.weights_client import PAUSE_SECONDS
 
@@ -73,15 +73,15 @@ def plan_servers(options: PlanOptions, figures: Figures, *, demand: Demand, acto
     connections = actors.processes * CONNECTIONS_EACH
     bounds = {
         "processor": sheet.count(
-            "servers for their processors", f"{shown(cores)} / {SERVER_SHARE} each, rounded up", _whole(cores / SERVER_SHARE)
+            "servers for their processors", f"{shown(cores)} / {SERVER_SHARE} each, rounded up", rounded_up(cores / SERVER_SHARE)
         ),
         "network": sheet.count(
-            "servers for the network", f"{shown_bytes(leaving)}/s / {shown_bytes(room)}/s each, rounded up", _whole(leaving / room)
+            "servers for the network", f"{shown_bytes(leaving)}/s / {shown_bytes(room)}/s each, rounded up", rounded_up(leaving / room)
         ),
         "connections": sheet.count(
             "servers for connections",
             f"{shown(connections)} / {shown(MAX_CONNECTIONS)} each, rounded up",
-            _whole(connections / MAX_CONNECTIONS),
+            rounded_up(connections / MAX_CONNECTIONS),
         ),
     }
     needed = max(bounds.values())
@@ -147,8 +147,3 @@ def _levels(replicas: int, children: int) -> list[int]:
     while counts[0] > children:
         counts.insert(0, math.ceil(counts[0] / children))
     return counts
-
-
-def _whole(needed: float) -> int:
-    """Rounded up, at least one."""
-    return max(1, math.ceil(needed - 1e-9))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 
 
@@ -46,6 +47,11 @@ class Sheet:
     def as_json(self) -> list[dict[str, object]]:
         """The lines."""
         return [asdict(line) for line in self.lines]
+
+
+def rounded_up(needed: float) -> int:
+    """Whole things for a need, at least one; what is over by rounding alone does not count."""
+    return max(1, math.ceil(needed - 1e-9))
 
 
 def shown(value: float) -> str:
