@@ -39,6 +39,8 @@ def test_the_next_batch_is_prepared_ahead(tmp_path: Path) -> None:
     report = train(tmp_path / "run", *LEARNING, *words, "--actor.environments", "24")
     accounting = report["accounting"]
     assert accounting["generated"] == accounting["consumed"] + accounting["in_flight"]
+    # What is prepared is trained on: at the end no more is under way than the credit and one batch.
+    assert accounting["in_flight"] <= 3 * 32 * 20
     assert accounting["dropped"] == {}
     assert report["env_frames"] == accounting["consumed"]
     # Every batch of 24 fresh unrolls is trained on twice, and none is skipped.
