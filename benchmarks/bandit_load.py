@@ -1,6 +1,6 @@
 """How many exchanges a bandit process answers, and how late: ``python benchmarks/bandit_load.py --clients 5000 --output FILE.json``.
 
-Starts one ``services.bandit`` and client processes that hold ``--clients`` connections over loopback, each with at most one request
+Starts one ``herd_bandit`` and client processes that hold ``--clients`` connections over loopback, each with at most one request
 under way, as an actor has. A request reports one game and asks for one temperature. Two kinds of phase:
 
   closed  every client sends its next request as soon as it is answered: the most requests a second that the server can do.
@@ -212,9 +212,7 @@ class Load:
         contract = contract_digest(settings, environment_spec(settings.env))
         config = directory / "config.yaml"
         config.write_text(dump_settings(settings))
-        self.server = subprocess.Popen(
-            [sys.executable, "-m", "services.bandit", "--config", str(config)], stderr=subprocess.PIPE, text=True
-        )
+        self.server = subprocess.Popen([sys.executable, "-m", "herd_bandit", "--config", str(config)], stderr=subprocess.PIPE, text=True)
         self.workers: list[subprocess.Popen[str]] = []
         assert self.server.stderr is not None
         words = next(line for line in self.server.stderr if "listening" in line).split()

@@ -28,7 +28,7 @@ def child(target: str, arguments: list[str]) -> None:
     """Be the fuzzer of one target; libFuzzer ends the process."""
     import atheris  # noqa: PLC0415  an extra of its own
 
-    with atheris.instrument_imports(include=["herd.wire", "msgpack", "services.paramserver"]):
+    with atheris.instrument_imports(include=["herd.wire", "msgpack", "herd_paramserver"]):
         from benchmarks.fuzz import targets  # noqa: PLC0415  instrumented while imported
     function, _, _ = targets.TARGETS[target]
 

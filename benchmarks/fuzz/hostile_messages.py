@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgpack
 import numpy as np
+from herd_learner.ingest import Ingest
+from herd_learner.ledger import Ledger
+from herd_learner.queue import UnrollQueue
+from herd_paramserver.leases import IndexLeases
+from herd_paramserver.requests import Reply
+from herd_paramserver.root import RootHandler
+from herd_paramserver.store import Version, WeightsStore
 
 from benchmarks.fuzz.targets import golden, mutate_header
 from herd.wire.codec import MalformedMessage, decode_header, encode
@@ -25,13 +32,6 @@ from herd.wire.messages import (
     StalePublish,
     Unrolls,
 )
-from services.learner.ingest import Ingest
-from services.learner.ledger import Ledger
-from services.learner.queue import UnrollQueue
-from services.paramserver.leases import IndexLeases
-from services.paramserver.requests import Reply
-from services.paramserver.root import RootHandler
-from services.paramserver.store import Version, WeightsStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

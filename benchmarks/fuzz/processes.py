@@ -44,7 +44,7 @@ class Process:
         self._output = run_dir / f"{name}.out"
         with self._output.open("w") as output:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", f"services.{service}", "--config", str(CATCH), "--run_dir", str(run_dir), *words],
+                [sys.executable, "-m", f"herd_{service}", "--config", str(CATCH), "--run_dir", str(run_dir), *words],
                 cwd=ROOT,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgpack
+from herd_paramserver.leases import IndexLeases
+from herd_paramserver.requests import Reply
+from herd_paramserver.root import RootHandler
+from herd_paramserver.store import WeightsStore
 
 from herd.wire.codec import MalformedMessage, decode_header, encode, read_arrays
 from herd.wire.layout import UnrollLayout
 from herd.wire.messages import PROTOCOL_VERSION, GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, Refused, StalePublish, Unrolls
-from services.paramserver.leases import IndexLeases
-from services.paramserver.requests import Reply
-from services.paramserver.root import RootHandler
-from services.paramserver.store import WeightsStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -87,7 +87,9 @@ MUTATIONS = (
     Mutation(
         name="no-acknowledgement",
         what="the learner takes messages and never acknowledges them",
-        edits=(Edit("services/learner/ingest.py", "        return [self._ack(peer, message.sequence)]\n", "        return []\n"),),
+        edits=(  # noqa: E501
+            Edit("services/learner/herd_learner/ingest.py", "        return [self._ack(peer, message.sequence)]\n", "        return []\n"),
+        ),
         fast=_INGEST,
         whole=(_TAKEN_ONCE,),
     ),
@@ -96,7 +98,7 @@ MUTATIONS = (
         what="the learner acknowledges messages out of sequence, which it does not take",
         edits=(
             Edit(
-                "services/learner/ingest.py",
+                "services/learner/herd_learner/ingest.py",
                 '            return self._hello_required(peer, "sequence", f"message {message.sequence} is out of sequence")\n',
                 "            return [self._ack(peer, message.sequence)]\n",
             ),
@@ -106,11 +108,15 @@ MUTATIONS = (
     ),
     Mutation(
         name="no-deduplication",
-        what="the learner takes a message again that it took before, and does not tell a returning actor what it has",
+        what="the learner takes a message again that it took before, and does not tell a returning actor what it has",  # noqa: E501
         edits=(
-            Edit("services/learner/ledger.py", "                return Verdict.DUPLICATE\n", "                return Verdict.NEXT\n"),
             Edit(
-                "services/learner/ledger.py",
+                "services/learner/herd_learner/ledger.py",
+                "                return Verdict.DUPLICATE\n",
+                "                return Verdict.NEXT\n",
+            ),
+            Edit(
+                "services/learner/herd_learner/ledger.py",
                 "            accepted = max(known.sequence if known is not None else 0, oldest_sequence - 1)\n",
                 "            accepted = oldest_sequence - 1\n",
             ),
@@ -123,7 +129,7 @@ MUTATIONS = (
         what="a restored learner does not know what it took before",
         edits=(
             Edit(
-                "services/learner/ledger.py",
+                "services/learner/herd_learner/ledger.py",
                 "        self._accounts = OrderedDict((key, Account(*account)) for key, account in restored.accounts.items())\n",
                 "        self._accounts: OrderedDict[ActorKey, Account] = OrderedDict()\n",
             ),
@@ -136,7 +142,7 @@ MUTATIONS = (
         what="a restored learner goes on in the lineage that it was in",
         edits=(
             Edit(
-                "services/learner/lineage.py",
+                "services/learner/herd_learner/lineage.py",
                 "    lineage = max((last or 0) + 1, at_least)\n",
                 "    lineage = max(last or 1, at_least - 1)\n",
             ),
@@ -147,7 +153,7 @@ MUTATIONS = (
     Mutation(
         name="lineage-not-compared",
         what="the parameter server compares learner updates only",
-        edits=(Edit("services/paramserver/store.py", "    lineage: int\n    updates: int\n", _BY_UPDATES),),
+        edits=(Edit("services/paramserver/herd_paramserver/store.py", "    lineage: int\n    updates: int\n", _BY_UPDATES),),
         fast=("tests/paramserver/test_paramserver_store.py",),
         whole=(_OLDER,),
     ),

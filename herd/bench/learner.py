@@ -216,7 +216,7 @@ def _started(plans: Sequence[ChildPlan], run_dir: Path) -> Iterator[dict[str, su
             for plan in plans:
                 command = plan.command(Start(0, 0.0))
                 if plan.service == "actor":
-                    command[command.index("services.actor")] = "herd.bench.feeder"
+                    command[command.index("herd_actor")] = "herd.bench.feeder"
                 log = stack.enter_context(_log(run_dir, plan.name).open("wb"))
                 # A session of its own: Ctrl-C reaches this process alone, which ends the others.
                 processes[plan.name] = subprocess.Popen(

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 # One thread each: a cost per core, which the ceiling then spends on every core.
 STAGES: dict[str, tuple[str, ...]] = {
-    "environment": ("services.actor.bench", "--stage", "environment", "--actor.environment_threads", "1"),
-    "inference": ("services.actor.bench", "--stage", "inference", "--actor.inference_threads", "1"),
-    "learner": ("services.learner.bench", "--learner.threads", "1"),
+    "environment": ("herd_actor.bench", "--stage", "environment", "--actor.environment_threads", "1"),
+    "inference": ("herd_actor.bench", "--stage", "inference", "--actor.inference_threads", "1"),
+    "learner": ("herd_learner.bench", "--learner.threads", "1"),
     "transport": ("herd.bench.transport",),
 }
 # Imports, compilation, one warm-up second and a slow last step; a stage that takes longer hangs.

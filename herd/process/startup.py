@@ -27,7 +27,7 @@ EXIT_BAD_INPUT = 2
 EXIT_SHARD_LOST = 75
 """Another shard of the learner is gone, and this one can go on only in a new group (EX_TEMPFAIL: try again)."""
 PROCESSES = "processes"
-USAGE = """usage: python -m services.{service} --config FILE [--config FILE ...] [--section.key value ...]
+USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [--section.key value ...]
 
 Runs one {service} process. Later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE), then
 options. docs/configuration.md lists every setting. SIGTERM, SIGINT and SIGHUP end it with exit code 0."""
@@ -40,7 +40,7 @@ class BadInputError(Exception):
 
 
 def run_service(service: str, run: Callable[[RunSettings, StopRequest], None], stop: StopRequest, *, tuned_allocator: bool = False) -> int:
-    """Be the process ``python -m services.<service>``; the exit code is 0, or 2 with one line on stderr where its input cannot work.
+    """Be the process ``python -m herd_<service>``; the exit code is 0, or 2 with one line on stderr where its input cannot work.
 
     ``run`` imports the service itself, so that bad settings are answered before anything heavy is loaded. ``stop`` was made before
     everything else. ``tuned_allocator``: start again under the environment of ``herd.process.allocator`` first.
@@ -48,7 +48,7 @@ def run_service(service: str, run: Callable[[RunSettings, StopRequest], None], s
     try:
         settings = parse_settings(service, sys.argv[1:])
         if tuned_allocator:
-            ensure_tuned_allocator(f"services.{service}", stop)
+            ensure_tuned_allocator(f"herd_{service}", stop)
         run(settings, stop)
     except (BadInputError, SettingsError) as error:  # a key file may go after it was looked at
         fail(service, str(error))

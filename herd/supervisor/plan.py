@@ -125,7 +125,7 @@ def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ
         return {**inherited, **(curve_environment(environ, roles) if settings.security.curve_keys_from_environment else {})}
 
     def command(service: str, **overrides: object) -> list[str]:
-        words = [sys.executable, "-m", f"services.{service}", "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
+        words = [sys.executable, "-m", f"herd_{service}", "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
         for key, value in overrides.items():
             words += [f"--{key.replace('__', '.')}", str(value)]
         return words

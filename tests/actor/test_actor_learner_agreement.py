@@ -12,6 +12,9 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from herd_actor.policy import Policy
+from herd_actor.unroll import UnrollBuilder
+from herd_learner.update import Update
 from numpy.typing import NDArray
 
 from herd.algorithms import actor_critic
@@ -19,9 +22,6 @@ from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec, make_environments
 from herd.networks.frame_stack import restack
 from herd.wire.run_layout import run_layout
-from services.actor.policy import Policy
-from services.actor.unroll import UnrollBuilder
-from services.learner.update import Update
 
 RECURRENT = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
 CATCH = {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
@@ -122,7 +122,7 @@ def test_importance_ratios_are_one(played: dict[str, Played], case: str) -> None
     run = played[case]
     for unroll in run.unrolls:
         batch = _tensors(unroll)
-        with mock.patch("services.learner.update.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd_learner.update.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             losses = run.update.forward_backward(batch)
         valid = 0
         for call in loss.call_args_list:  # one per micro-batch

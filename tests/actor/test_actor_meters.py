@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from herd_actor.meters import Meters
+
 from herd.telemetry import Telemetry, metric_names
-from services.actor.meters import Meters
 
 
 @dataclass

@@ -9,15 +9,15 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from herd_actor.policy import Policy
+from herd_actor.unroll import STEP_FIELDS, UnrollBuilder
+from herd_learner.update import Update
 from numpy.typing import NDArray
 
 from herd.algorithms import actor_critic
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec, make_environments
 from herd.wire.run_layout import run_layout
-from services.actor.policy import Policy
-from services.actor.unroll import STEP_FIELDS, UnrollBuilder
-from services.learner.update import Update
 
 BURN_IN, LENGTH, NUM_ENVIRONMENTS = 3, 7, 3
 SETTINGS = RunSettings.model_validate(
@@ -94,7 +94,7 @@ def test_the_learner_finds_the_actors_policy_after_the_burn_in_and_counts_its_ro
     update, unrolls, _ = _played(8)
     for unroll in unrolls:
         batch = {name: torch.from_numpy(array) for name, array in unroll.items()}
-        with mock.patch("services.learner.update.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd_learner.update.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             losses = update.forward_backward(batch)
         assert losses.mean_rho == pytest.approx(1.0, abs=1e-4)
         for call in loss.call_args_list:

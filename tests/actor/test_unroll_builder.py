@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from herd_actor.unroll import UnrollBuilder
 from numpy.typing import NDArray
 
 from herd.envs.api import Observation, Transition
 from herd.wire.layout import UnrollLayout
-from services.actor.unroll import UnrollBuilder
 
 LAYOUT = UnrollLayout(unroll_length=3, frame_stack=3, frame_shape=(2, 2, 2), num_actions=4, core_size=5, instruction_length=2, num_tasks=3)
 NUM_ENVIRONMENTS = 2

@@ -7,6 +7,9 @@ import re
 
 import numpy as np
 import pytest
+from herd_bandit.exchange import Answer, ExchangeHandler
+from herd_bandit.population import TaskBandits, draw_generator, new_bandits
+from herd_bandit.window import RequestWindow
 
 from herd.config.settings import BanditSettings
 from herd.wire.codec import MalformedMessage
@@ -19,9 +22,6 @@ from herd.wire.messages import (
     StartingEpisode,
     Temperatures,
 )
-from services.bandit.exchange import Answer, ExchangeHandler
-from services.bandit.population import TaskBandits, draw_generator, new_bandits
-from services.bandit.window import RequestWindow
 
 TASKS = ("breakout", "pong")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from herd_bandit.history import History
+from herd_bandit.population import TaskBandits, new_bandits
 
 from herd.config.settings import BanditSettings
-from services.bandit.history import History
-from services.bandit.population import TaskBandits, new_bandits
 from tests.failing_disks import no_space_beyond
 
 SETTINGS = BanditSettings()

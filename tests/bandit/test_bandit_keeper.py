@@ -7,15 +7,15 @@ import math
 from pathlib import Path
 
 import pytest
+from herd_bandit.keeper import Keeper
+from herd_bandit.meters import Meters
+from herd_bandit.population import TaskBandits, new_bandits
+from herd_bandit.snapshot import ForeignSnapshotError
+from herd_bandit.window import RequestWindow
 
 from herd.config.settings import BanditSettings, EnvSettings, RunSettings
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import get_logger
-from services.bandit.keeper import Keeper
-from services.bandit.meters import Meters
-from services.bandit.population import TaskBandits, new_bandits
-from services.bandit.snapshot import ForeignSnapshotError
-from services.bandit.window import RequestWindow
 
 
 class Process:

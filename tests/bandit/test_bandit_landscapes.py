@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from herd_bandit import bandits_vote
+from herd_bandit.bandits_vote import new_ensemble
 
 from herd.config.tiling import Tiling
-from services.bandit import bandits_vote
-from services.bandit.bandits_vote import new_ensemble
 
 TILING = Tiling(accuracy=0.1, min_inverse_temperature=0.0, max_inverse_temperature=50.0)
 EPISODES, SETTLED = 1500, 500

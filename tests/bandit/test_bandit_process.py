@@ -43,9 +43,7 @@ class Server:
         run_dir.mkdir(parents=True, exist_ok=True)
         config = run_dir / "config.yaml"
         config.write_text(dump_settings(self.settings))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "services.bandit", "--config", str(config)], stderr=subprocess.PIPE, text=True
-        )
+        self.process = subprocess.Popen([sys.executable, "-m", "herd_bandit", "--config", str(config)], stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.before: list[str] = []
         for line in self.process.stderr:
@@ -368,7 +366,7 @@ def test_bad_input_is_one_line_and_exit_code_2(server: Server, tmp_path: Path, w
         server.end(signal.SIGTERM)  # leaves its state
     replaced = {"PORT": str(server.port), "RUN": str(server.settings.directory)}
     words = [replaced.get(word, word) for word in words]
-    command = [sys.executable, "-m", "services.bandit", "--run_dir", str(tmp_path / "other"), *words]
+    command = [sys.executable, "-m", "herd_bandit", "--run_dir", str(tmp_path / "other"), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert line.replace("PORT", str(server.port)) in done.stderr
@@ -377,6 +375,6 @@ def test_bad_input_is_one_line_and_exit_code_2(server: Server, tmp_path: Path, w
 
 
 def test_it_runs_where_torch_is_not_installed() -> None:
-    script = "import sys, services.bandit.server; print(sorted({'torch', 'ale_py', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
+    script = "import sys, herd_bandit.server; print(sorted({'torch', 'ale_py', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

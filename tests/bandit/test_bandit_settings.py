@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from herd_bandit.population import new_bandits
 from pydantic import ValidationError
 
 from herd.config.keys import find_key
 from herd.config.loading import load_settings
 from herd.config.settings import BanditSettings
 from herd.config.tiling import tiling_of
-from services.bandit.population import new_bandits
 
 
 def test_the_defaults_are_those_of_table_5() -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from herd_bandit import snapshot
+from herd_bandit.population import TaskBandits, new_bandits
+from herd_bandit.snapshot import ForeignSnapshotError, Restored, SnapshotError
+from herd_bandit.window import RequestWindow
 
 from herd.config.settings import BanditSettings
 from herd.config.tiling import tiling_of
-from services.bandit import snapshot
-from services.bandit.population import TaskBandits, new_bandits
-from services.bandit.snapshot import ForeignSnapshotError, Restored, SnapshotError
-from services.bandit.window import RequestWindow
 from tests.failing_disks import no_space_beyond
 
 SETTINGS = BanditSettings()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from services.bandit.window import MAX_ENTRIES, MAX_SLOTS, Handed, RememberedClient, RequestWindow
+from herd_bandit.window import MAX_ENTRIES, MAX_SLOTS, Handed, RememberedClient, RequestWindow
 
 
 def answer(num_handed: int = 1, first: int = 0) -> Handed:

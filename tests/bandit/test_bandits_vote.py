@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from herd_bandit import bandits_vote
+from herd_bandit.bandits_vote import BanditsVote, ensemble_of, new_ensemble
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from herd.config.tiling import Tiling, inverse_temperature_of, x_of
-from services.bandit import bandits_vote
-from services.bandit.bandits_vote import BanditsVote, ensemble_of, new_ensemble
 from tests.oracles import bandits_vote as oracle
 
 PAPER = Tiling(accuracy=0.1, min_inverse_temperature=0.0, max_inverse_temperature=50.0)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from herd_bandit.exchange import Answer, ExchangeHandler
+from herd_bandit.population import draw_generator, new_bandits
+from herd_bandit.window import RequestWindow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from herd.config.settings import BanditSettings
 from herd.wire.codec import MalformedMessage, decode_header, encode
 from herd.wire.messages import Ack, ExchangeTemperatures, FinishedEpisode, Message, Refused, StartingEpisode, Temperatures
-from services.bandit.exchange import Answer, ExchangeHandler
-from services.bandit.population import draw_generator, new_bandits
-from services.bandit.window import RequestWindow
 from tests.wire.hostile_bytes import mutated_frames
 
 MAX_ENTRIES = 5

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from herd_actor.bench import measure_environment, measure_inference
+from herd_learner import bench as learner_bench
+from herd_learner.bench import measure_learner
 
 from herd.bench.measurement import Measurement
 from herd.bench.synthetic import synthetic_unrolls
 from herd.config.settings import ActorSettings, EnvSettings, LearnerSettings, NetworkSettings, ReplaySettings, RunSettings
-from services.actor.bench import measure_environment, measure_inference
-from services.learner import bench as learner_bench
-from services.learner.bench import measure_learner
 
 SETTINGS = RunSettings(
     env=EnvSettings(suite="catch", tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from herd_learner.fan_in import Consumer
+from herd_learner.ledger import Ledger
+from herd_learner.queue import QueuedUnroll, UnrollQueue
 
 from herd.bench.fan import limits
 from herd.bench.fan.child import Child
@@ -20,9 +23,6 @@ from herd.bench.fan.server_tree import level_sizes
 from herd.bench.stages import StageError
 from herd.wire.layout import UnrollLayout
 from herd.wire.weights_client import WeightsFrame
-from services.learner.fan_in import Consumer
-from services.learner.ledger import Ledger
-from services.learner.queue import QueuedUnroll, UnrollQueue
 
 LAYOUT = UnrollLayout(unroll_length=2, frame_stack=1, frame_shape=(1, 1, 1), num_actions=2)
 ACTOR = (7, 99)

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from herd_actor.policy import Policy
+from herd_actor.unroll import UnrollBuilder
 from rich.console import Console
 
 from herd.config.loading import load_settings
@@ -19,8 +21,6 @@ from herd.evaluation.policy import PolicyRunner
 from herd.evaluation.report import EvaluationReport, print_report, summarise_tasks, task_result
 from herd.evaluation.trained_run import EvaluationError, load_trained_run
 from herd.wire.run_layout import run_layout
-from services.actor.policy import Policy
-from services.actor.unroll import UnrollBuilder
 
 CATCH = {
     "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},

@@ -19,7 +19,7 @@ PINNED_IMAGE = re.compile(r"[a-z/]+:\d+\.\d+\.\d+[-a-z]*|.+@sha256:[0-9a-f]{64}"
 
 
 def test_every_service_has_a_dockerfile() -> None:
-    assert {path.parent.name for path in (ROOT / "services").glob("*/__main__.py")} == set(SERVICES)
+    assert {path.parent.parent.name for path in (ROOT / "services").glob("*/herd_*/__main__.py")} == set(SERVICES)
     assert {path.parent.name for path in ROOT.glob("services/*/*Dockerfile*")} == set(SERVICES)
 
 
@@ -52,7 +52,7 @@ def test_only_pinned_things_get_in(service: str) -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_container_is_the_service_as_a_user_of_its_own(service: str) -> None:
     stage = shipped(service)
-    assert entrypoint(service) == ["python", "-m", f"services.{service}"]
+    assert entrypoint(service) == ["python", "-m", f"herd_{service}"]
     assert stage.last("USER") == "10001:10001"
     assert stage.last("WORKDIR") == "/var/lib/herd"
     assert {int(port) for port in (stage.last("EXPOSE") or "").split()} == PORTS[service]

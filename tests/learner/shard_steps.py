@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 
 import torch
+from herd_learner.shards.group import join_group
+from herd_learner.update import Update
 from safetensors.torch import load_file, save_file
 
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from services.learner.shards.group import join_group
-from services.learner.update import Update
 
 JOIN_SECONDS = 90.0
 

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from herd_learner.game_temperatures import inverse_temperature_of
+from herd_learner.ledger import LedgerSnapshot
+from herd_learner.queue import Block
+from herd_learner.statistics import RunStatistics
 
 from herd.config.contract import EnvSpec
 from herd.config.settings import BanditSettings
 from herd.config.tiling import tiling_of
 from herd.wire.layout import UnrollLayout
 from herd.wire.messages import EpisodeReport
-from services.learner.game_temperatures import inverse_temperature_of
-from services.learner.ledger import LedgerSnapshot
-from services.learner.queue import Block
-from services.learner.statistics import RunStatistics
 
 SPEC = EnvSpec(task_names=("pong",), frame_shape=(2, 2, 1), frame_stack=1, num_actions=3, action_repeat=4, instruction_length=0)
 

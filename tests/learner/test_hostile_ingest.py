@@ -9,6 +9,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from herd_learner import ledger as ledger_module
+from herd_learner.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Ingest, Reply
+from herd_learner.ledger import LEARNER_RESTART, MALFORMED, Ledger
+from herd_learner.queue import UnrollQueue
+from herd_learner.statistics import RunStatistics
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -17,11 +22,6 @@ from herd.config.contract import EnvSpec
 from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
 from herd.wire.credit import CreditPool
 from herd.wire.messages import Ack, CreditRequest, EpisodeReport, Goodbye, Hello, HelloRequired, Refused, Rejected, Welcome
-from services.learner import ledger as ledger_module
-from services.learner.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Ingest, Reply
-from services.learner.ledger import LEARNER_RESTART, MALFORMED, Ledger
-from services.learner.queue import UnrollQueue
-from services.learner.statistics import RunStatistics
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
 from tests.learner.test_ingest_simulation import Actor, Wire
 from tests.wire.hostile_bytes import mutated_frames

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from herd_learner.ingest import TAKEOVER_SECONDS, Ingest, Reply
+from herd_learner.ledger import LEARNER_RESTART, MALFORMED, Ledger, LedgerSnapshot
+from herd_learner.queue import UnrollQueue
 
 from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
 from herd.wire.credit import CreditPool
@@ -23,9 +26,6 @@ from herd.wire.messages import (
     Rejected,
     Welcome,
 )
-from services.learner.ingest import TAKEOVER_SECONDS, Ingest, Reply
-from services.learner.ledger import LEARNER_RESTART, MALFORMED, Ledger, LedgerSnapshot
-from services.learner.queue import UnrollQueue
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
 
 PEER, OTHER = b"actor/0/7", b"actor/1/8"

@@ -9,6 +9,9 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+from herd_learner.ingest import Ingest, Reply
+from herd_learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
+from herd_learner.queue import UnrollQueue
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -16,9 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from herd.wire.codec import Frame, encode
 from herd.wire.credit import CreditPool
 from herd.wire.unroll_client import UnrollClient
-from services.learner.ingest import Ingest, Reply
-from services.learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
-from services.learner.queue import UnrollQueue
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays
 
 NUM_ACTORS = 3

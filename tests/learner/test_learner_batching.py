@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from herd_learner.batching import BatchAssembler
+from herd_learner.queue import QueuedUnroll, UnrollQueue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from herd.config.settings import RunSettings
-from services.learner.batching import BatchAssembler
-from services.learner.queue import QueuedUnroll, UnrollQueue
 from tests.learner.small_unrolls import LAYOUT
 
 

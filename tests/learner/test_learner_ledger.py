@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from herd_learner import ledger as ledger_module
+from herd_learner.ledger import LEARNER_RESTART, MALFORMED, STALE, Ledger, LedgerSnapshot, Verdict
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
-from services.learner import ledger as ledger_module
-from services.learner.ledger import LEARNER_RESTART, MALFORMED, STALE, Ledger, LedgerSnapshot, Verdict
 
 ACTOR = (0, 77)
 actors = st.tuples(st.integers(0, 2), st.integers(0, 1))

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from herd_learner.lineage import LINEAGE_FILE, LineageError, keep_lineage, open_lineage
 
-from services.learner.lineage import LINEAGE_FILE, LineageError, keep_lineage, open_lineage
 from tests.failing_disks import no_space_beyond, read_only
 
 NOW = 1_790_000_000.25

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from herd_learner.ledger import LEARNER_RESTART, STALE, Ledger, LedgerSnapshot
+from herd_learner.meters import Meters
+from herd_learner.queue import UnrollQueue
+from herd_learner.run_files import METRICS, REPORT
+from herd_learner.statistics import RunStatistics
+from herd_learner.update import Losses, UpdateStatistics
 
 from herd.config.contract import EnvSpec
 from herd.config.settings import AlgorithmSettings
 from herd.telemetry import metric_names as names
 from herd.telemetry.telemetry import Telemetry
-from services.learner.ledger import LEARNER_RESTART, STALE, Ledger, LedgerSnapshot
-from services.learner.meters import Meters
-from services.learner.queue import UnrollQueue
-from services.learner.run_files import METRICS, REPORT
-from services.learner.statistics import RunStatistics
-from services.learner.update import Losses, UpdateStatistics
 from tests.learner.small_unrolls import LAYOUT
 
 SPEC = EnvSpec(task_names=("catch",), frame_shape=(6, 5, 1), frame_stack=1, num_actions=3, action_repeat=1, instruction_length=0)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from herd_learner.optimizers import Rates, rates_at
+from herd_learner.update import Update
 
 from herd.bench.synthetic import synthetic_unrolls
 from herd.checkpoints.store import CheckpointError
 from herd.config.settings import OptimizerSettings, RunSettings
 from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
-from services.learner.optimizers import Rates, rates_at
-from services.learner.update import Update
 
 ADAMW = {"kind": "adamw", "learning_rate": 1e-2, "warmup_updates": 4, "schedule_updates": 20, "weight_decay": 0.1, "epsilon": 1e-6}
 

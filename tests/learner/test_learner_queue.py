@@ -5,10 +5,10 @@ import time
 
 import numpy as np
 import pytest
+from herd_learner.queue import QueuedUnroll, UnrollQueue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.learner.queue import QueuedUnroll, UnrollQueue
 from tests.learner.small_unrolls import LAYOUT
 
 

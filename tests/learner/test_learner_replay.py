@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from herd_learner.replay import UnrollReplay
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.learner.replay import UnrollReplay
 from tests.learner.small_unrolls import LAYOUT, small_arrays
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import structlog
+from herd_learner.run_files import METRICS, REPORT, RunFiles
 
 from herd.telemetry import logs
-from services.learner.run_files import METRICS, REPORT, RunFiles
 from tests.failing_disks import no_space_beyond
 
 

@@ -11,6 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from herd_learner import snapshot
+from herd_learner.ledger import LEARNER_RESTART, Ledger
+from herd_learner.replay import UnrollReplay
+from herd_learner.shards.group import ShardGroup
+from herd_learner.shards.rendezvous import Place
+from herd_learner.statistics import RunStatistics
+from herd_learner.update import Update
 
 from herd.bench.synthetic import synthetic_unrolls
 from herd.checkpoints.store import CheckpointError, load_checkpoint, save_checkpoint
@@ -18,13 +25,6 @@ from herd.config.origin import Origin
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
-from services.learner import snapshot
-from services.learner.ledger import LEARNER_RESTART, Ledger
-from services.learner.replay import UnrollReplay
-from services.learner.shards.group import ShardGroup
-from services.learner.shards.rendezvous import Place
-from services.learner.statistics import RunStatistics
-from services.learner.update import Update
 from tests.learner.small_unrolls import LAYOUT, small_arrays
 
 SHALLOW = {

@@ -5,11 +5,11 @@ import math
 from typing import Any
 
 import pytest
+from herd_learner.ledger import Ledger
+from herd_learner.statistics import RunStatistics
+from herd_learner.update import Losses, UpdateStatistics
 
 from herd.config.contract import EnvSpec
-from services.learner.ledger import Ledger
-from services.learner.statistics import RunStatistics
-from services.learner.update import Losses, UpdateStatistics
 
 SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, 6, 4, 0)
 

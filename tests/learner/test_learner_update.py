@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from herd_learner.update import Update
 
 from herd.bench.synthetic import synthetic_unrolls
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
-from services.learner.update import Update
 
 BATCH_SIZE = 5
 CATCH = {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import random
 
+from herd_learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
+from herd_learner.statistics import RunStatistics
+
 from herd.config.contract import EnvSpec
-from services.learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
-from services.learner.statistics import RunStatistics
 
 SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, 6, 4, 0)
 

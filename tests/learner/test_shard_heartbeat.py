@@ -4,9 +4,8 @@ import threading
 from datetime import timedelta
 
 import pytest
+from herd_learner.shards.heartbeat import Heartbeat, Silence
 from torch.distributed import HashStore
-
-from services.learner.shards.heartbeat import Heartbeat, Silence
 
 SECONDS = 30.0
 
@@ -115,7 +114,7 @@ def test_a_process_that_was_stopped_itself_gives_the_first_shard_its_time(
     store: HashStore, monkeypatch: pytest.MonkeyPatch, looks: tuple[float, ...], lost: bool
 ) -> None:
     clock, reasons = Looks(*looks), list[str]()
-    monkeypatch.setattr("services.learner.shards.heartbeat.time", clock)
+    monkeypatch.setattr("herd_learner.shards.heartbeat.time", clock)
     heartbeat = Heartbeat(store, rank=1, size=2, timeout_seconds=1.0, give_up=reasons.append)
     monkeypatch.setattr(heartbeat, "_stopping", clock)
     heartbeat._watch()

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from herd_learner import learner
+from herd_learner.shards import group, rendezvous
+from herd_learner.shards.rendezvous import Membership, Place, join, place_of
 from pydantic import ValidationError
 from torch.distributed import HashStore, Store
 
 from herd.config.settings import RunSettings
 from herd.process.startup import BadInputError
 from herd.telemetry.telemetry import Telemetry
-from services.learner import learner
-from services.learner.shards import group, rendezvous
-from services.learner.shards.rendezvous import Membership, Place, join, place_of
 from tests.system.whole_runs import free_ports
 
 CATCH = {"env": {"suite": "catch", "tasks": ["catch"]}, "network": {"torso": "mlp"}}

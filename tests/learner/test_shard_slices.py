@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from herd_learner.shards.slices import deal_tensors, share
 from hypothesis import given
 from hypothesis import strategies as st
-
-from services.learner.shards.slices import deal_tensors, share
 
 
 @pytest.mark.parametrize(("total", "size", "parts"), [(32, 3, [11, 11, 10]), (32, 1, [32]), (2, 3, [1, 1, 0]), (7, 7, [1] * 7)])

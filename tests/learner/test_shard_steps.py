@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from herd_learner.update import Update
 from safetensors.torch import load_file, save_file
 
 from herd.bench.synthetic import synthetic_unrolls
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
-from services.learner.update import Update
 from tests.system.whole_runs import ROOT, environment, free_ports
 
 BATCH_SIZE = 8

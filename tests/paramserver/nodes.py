@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from herd_paramserver.server import ParameterServer, assemble
+from herd_paramserver.store import Version
+
 from herd.config.contract import contract_digest
 from herd.config.settings import ParamserverSettings, RunSettings
 from herd.envs.make import environment_spec
@@ -16,8 +19,6 @@ from herd.wire.codec import decode_header, encode
 from herd.wire.messages import GetWeights, IndexLeased, LeaseIndex, Message, Refused
 from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
 from herd.wire.weights_client import WeightsPublisher
-from services.paramserver.server import ParameterServer, assemble
-from services.paramserver.store import Version
 
 RUN = "pong"
 SECONDS = 30.0

@@ -38,7 +38,7 @@ class Server:
         config = run_dir / "config.yaml"
         config.write_text(dump_settings(self.settings))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "services.paramserver", "--config", str(config)], stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "herd_paramserver", "--config", str(config)], stderr=subprocess.PIPE, text=True
         )
         assert self.process.stderr is not None
         line = next(line for line in self.process.stderr if "listening" in line)

@@ -8,6 +8,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from herd_paramserver.leases import IndexLeases
+from herd_paramserver.requests import Reply
+from herd_paramserver.root import RootHandler
+from herd_paramserver.store import Version, WeightsStore
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -29,10 +33,6 @@ from herd.wire.messages import (
     Weights,
 )
 from herd.wire.weights_client import MAX_LINEAGE, WeightsPublisher
-from services.paramserver.leases import IndexLeases
-from services.paramserver.requests import Reply
-from services.paramserver.root import RootHandler
-from services.paramserver.store import Version, WeightsStore
 from tests.wire.hostile_bytes import mutated_frames
 
 RUN, CONTRACT = "pong", "c" * 64

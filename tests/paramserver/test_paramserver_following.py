@@ -3,10 +3,10 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from herd_paramserver.following import Following
+from herd_paramserver.store import InvalidSliceError, Version, WeightsStore
 
 from herd.wire.weights_client import WeightsFrame
-from services.paramserver.following import Following
-from services.paramserver.store import InvalidSliceError, Version, WeightsStore
 
 PARENT = "tcp://root:7200"
 

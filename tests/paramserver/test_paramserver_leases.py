@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from herd_paramserver.leases import IndexLeases, NoIndexFreeError
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
-from services.paramserver.leases import IndexLeases, NoIndexFreeError
 
 HOLDERS = st.sampled_from(["a", "b", "c", "d", "e"])
 

@@ -202,7 +202,7 @@ def test_the_process_tells_where_it_is(server: Server) -> None:
 )
 def test_bad_input_is_one_line_and_exit_code_2(server: Server, tmp_path: Path, words: list[str], line: str) -> None:
     port = str(server.port)
-    command = [sys.executable, "-m", "services.paramserver", "--run_dir", str(tmp_path / "other")]
+    command = [sys.executable, "-m", "herd_paramserver", "--run_dir", str(tmp_path / "other")]
     done = subprocess.run([*command, *(word.replace("PORT", port) for word in words)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert line.replace("PORT", port) in done.stderr
@@ -211,6 +211,6 @@ def test_bad_input_is_one_line_and_exit_code_2(server: Server, tmp_path: Path, w
 
 
 def test_it_runs_where_torch_is_not_installed() -> None:
-    script = "import sys, services.paramserver.server; print(sorted({'torch', 'ale_py', 'gymnasium'} & set(sys.modules)))"
+    script = "import sys, herd_paramserver.server; print(sorted({'torch', 'ale_py', 'gymnasium'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

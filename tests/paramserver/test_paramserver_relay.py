@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from herd_paramserver.relay import RING_SECONDS, UNDER_WAY_SECONDS, RelayTable, RingError
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
-from services.paramserver.relay import RING_SECONDS, UNDER_WAY_SECONDS, RelayTable, RingError
 
 HOLDERS = st.sampled_from("abcde")
 PEERS = st.sampled_from([b"first", b"second"])

@@ -3,6 +3,13 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from herd_paramserver.leases import IndexLeases
+from herd_paramserver.relay import RelayTable
+from herd_paramserver.replica import ReplicaHandler
+from herd_paramserver.requests import Action, Reply, ToParent, UnfitMessage
+from herd_paramserver.root import RootHandler
+from herd_paramserver.store import Version, WeightsStore
+from herd_paramserver.store import Weights as HeldWeights
 
 from herd.wire.messages import (
     Ack,
@@ -17,13 +24,6 @@ from herd.wire.messages import (
     ReleaseIndex,
     Weights,
 )
-from services.paramserver.leases import IndexLeases
-from services.paramserver.relay import RelayTable
-from services.paramserver.replica import ReplicaHandler
-from services.paramserver.requests import Action, Reply, ToParent, UnfitMessage
-from services.paramserver.root import RootHandler
-from services.paramserver.store import Version, WeightsStore
-from services.paramserver.store import Weights as HeldWeights
 
 RUN, CONTRACT, PARENT = "pong", "c" * 64, "tcp://root:7200"
 

@@ -3,6 +3,10 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from herd_paramserver.leases import IndexLeases
+from herd_paramserver.requests import Reply, UnfitMessage
+from herd_paramserver.root import RootHandler
+from herd_paramserver.store import Version, WeightsStore
 
 from herd.wire.messages import (
     Ack,
@@ -20,10 +24,6 @@ from herd.wire.messages import (
     StalePublish,
     Weights,
 )
-from services.paramserver.leases import IndexLeases
-from services.paramserver.requests import Reply, UnfitMessage
-from services.paramserver.root import RootHandler
-from services.paramserver.store import Version, WeightsStore
 
 RUN, CONTRACT = "pong", "c" * 64
 

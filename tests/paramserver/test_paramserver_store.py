@@ -3,11 +3,10 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from herd_paramserver.store import InvalidSliceError, Outcome, Version, Weights, WeightsStore
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
-from services.paramserver.store import InvalidSliceError, Outcome, Version, Weights, WeightsStore
 
 
 def _payload(version: Version, index: int) -> bytes:

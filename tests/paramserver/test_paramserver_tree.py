@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from herd_paramserver import relay
 
 from herd.process.startup import BadInputError
 from herd.wire.codec import decode_header, encode, payload_digest
 from herd.wire.messages import GetWeights, IndexLeased, LeaseIndex, NotModified, Refused, ReleaseIndex, Weights
 from herd.wire.weights_client import PAUSE_SECONDS
-from services.paramserver import relay
 from tests.paramserver.nodes import RUN, Asker, Node, Tree, made_tree
 
 REQUESTS = 'herd_paramserver_requests_total{kind="%s"}'

@@ -67,7 +67,7 @@ def test_a_replica_of_itself_ends_with_one_clear_last_line(tmp_path: Path) -> No
     with running(tmp_path / "probe") as probe:
         port = probe.port
     words = ["--run_dir", str(tmp_path), "--paramserver.port", str(port), "--paramserver.upstream", f"tcp://localhost:{port}"]
-    command = [sys.executable, "-m", "services.paramserver", *words]
+    command = [sys.executable, "-m", "herd_paramserver", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3 * ANSWER_SECONDS, check=False)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f"paramserver: paramserver.upstream: tcp://localhost:{port} leads back to this")

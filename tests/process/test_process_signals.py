@@ -90,7 +90,7 @@ def test_a_request_is_not_lost_while_one_program_replaces_another() -> None:
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    execve(program, [program, '-c', after], environment)\n"
         "os.execve = asked_just_before\n"
-        "allocator.ensure_tuned_allocator('services.learner', stop)\n"
+        "allocator.ensure_tuned_allocator('herd_learner', stop)\n"
     )
     output, errors = python(code).communicate(timeout=SECONDS)
     assert (output, errors) == ("True\n", "")
@@ -138,7 +138,7 @@ def test_a_service_asked_to_stop_while_it_imports_ends_with_code_0(
     tmp_path: Path, service: str, imported: str, number: signal.Signals
 ) -> None:
     words = ["--run_dir", str(tmp_path / "run"), "--paramserver.port", "0", "--learner.port", "0"]
-    process = python(ASKED_DURING_AN_IMPORT, imported, str(int(number)), f"services.{service}", *words, tuned=True)
+    process = python(ASKED_DURING_AN_IMPORT, imported, str(int(number)), f"herd_{service}", *words, tuned=True)
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors

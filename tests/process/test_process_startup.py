@@ -40,14 +40,14 @@ def test_help_is_answered_with_code_0(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         parse_settings("actor", ["--config", "x.yaml", "--help"])
     assert ended.value.code == 0
-    assert "python -m services.actor" in capsys.readouterr().out
+    assert "python -m herd_actor" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("service", ["actor", "learner"])
 def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
     """In a fresh process: the answer must not wait for seconds of imports."""
     code = (
-        f"import sys, services.{service}.__main__ as service\n"
+        f"import sys, herd_{service}.__main__ as service\n"
         "sys.argv = ['service', '--seed', 'minus']\n"
         "try:\n    service.main()\nfinally:\n    print('torch' in sys.modules)"
     )
@@ -122,18 +122,18 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict[
 
 
 def test_a_process_starts_again_under_the_tuned_allocator_once(started: list[tuple[str, list[str], dict[str, str]]]) -> None:
-    allocator.ensure_tuned_allocator("services.actor")
+    allocator.ensure_tuned_allocator("herd_actor")
     ((program, arguments, environment),) = started
-    assert (program, arguments) == (sys.executable, [sys.executable, "-m", "services.actor", "--seed", "3"])
+    assert (program, arguments) == (sys.executable, [sys.executable, "-m", "herd_actor", "--seed", "3"])
     assert environment.items() >= allocator.ALLOCATOR_ENVIRONMENT.items()
     assert environment["PATH"] == os.environ["PATH"]
 
 
 def test_the_operators_own_values_stay(started: list[tuple[str, list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_MMAP_MAX_", "9")
-    allocator.ensure_tuned_allocator("services.actor")
+    allocator.ensure_tuned_allocator("herd_actor")
     assert started[0][2]["MALLOC_MMAP_MAX_"] == "9"
     for name in allocator.ALLOCATOR_ENVIRONMENT:
         monkeypatch.setenv(name, "0")
-    allocator.ensure_tuned_allocator("services.actor")
+    allocator.ensure_tuned_allocator("herd_actor")
     assert len(started) == 1

@@ -23,7 +23,7 @@ FIRST = Start(restarts=0, elapsed_seconds=0.0)
 def parsed(plan: ChildPlan, start: Start = FIRST) -> RunSettings:
     """The settings that the child will see, less its configuration file."""
     command = plan.command(start)
-    assert command[:3] == [sys.executable, "-m", f"services.{plan.service}"]
+    assert command[:3] == [sys.executable, "-m", f"herd_{plan.service}"]
     files, overrides = split_arguments(command[3:], file_option="--config")
     assert files == [Path("runs/x/config.yaml")]
     return load_settings([], overrides, {})

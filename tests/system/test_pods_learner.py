@@ -64,7 +64,7 @@ class Shards:
             "stop.env_frames": "null",
         }
         settings = [word for name, value in words.items() for word in (f"--{name}", str(value))]
-        return Process(self._folder / f"{rank}-{group}.out", "services.learner", "--config", CATCH, *settings, *STAYS)
+        return Process(self._folder / f"{rank}-{group}.out", "herd_learner", "--config", CATCH, *settings, *STAYS)
 
 
 def test_shards_meet_answer_probes_meanwhile_and_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +74,8 @@ def test_shards_meet_answer_probes_meanwhile_and_end_together(tmp_path: Path, mo
     served = ("--paramserver.port", str(shards.paramserver))
     fed = ("--actor.index", "0", "--actor.learner", learners, "--actor.paramserver", address(shards.paramserver))
     with (
-        Process(tmp_path / "paramserver.out", "services.paramserver", *at, *served),
-        Process(tmp_path / "actor.out", "services.actor", *at, *fed),
+        Process(tmp_path / "paramserver.out", "herd_paramserver", *at, *served),
+        Process(tmp_path / "actor.out", "herd_actor", *at, *fed),
     ):
         for start in range(2):
             with shards.start(1, "new") as second:

@@ -134,7 +134,7 @@ def test_services_say_it_in_one_line(
 ) -> None:
     run_dir = () if "--run_dir" in words else ("--run_dir", str(tmp_path))
     said = [word.format(taken=taken_port, run=catch_run) for word in words]
-    command = [sys.executable, "-m", f"services.{service}", "--config", CATCH, *run_dir, *said]
+    command = [sys.executable, "-m", f"herd_{service}", "--config", CATCH, *run_dir, *said]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -57,7 +57,7 @@ def test_a_run_learns_behind_curve_and_strangers_contribute_nothing(tmp_path: Pa
         unknown = ["--security.curve_keys", str(stranger_keys), "--security.curve_client", "stranger", "--actor.index", "0"]
         clear = ["--security.curve_keys", "null", "--actor.index", "1"]
         strangers = [
-            stack.enter_context(Process(tmp_path / f"{name}.out", "services.actor", *base, "--run_dir", str(elsewhere / name), *more))
+            stack.enter_context(Process(tmp_path / f"{name}.out", "herd_actor", *base, "--run_dir", str(elsewhere / name), *more))
             for name, more in (("unknown", unknown), ("clear", clear))
         ]
         for process in ("learner-0", "paramserver-0"):
@@ -132,7 +132,7 @@ def test_a_missing_key_is_one_line_before_anything_starts(tmp_path: Path, comman
     missing = "client-default.secret" if command == "actor" else "server.secret"
     (keys / missing).unlink()
     words = ["--run_dir", str(run_dir), "--security.curve_keys", str(keys)]
-    start = ["herd.cli.main", "train", CATCH] if command == "train" else [f"services.{command}", "--config", CATCH]
+    start = ["herd.cli.main", "train", CATCH] if command == "train" else [f"herd_{command}", "--config", CATCH]
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", *start, *words],
         cwd=ROOT,

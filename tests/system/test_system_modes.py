@@ -116,13 +116,13 @@ def test_actors_without_an_index_lease_one(tmp_path: Path) -> None:
     words += ("--actor.environments", "16")
     with ExitStack() as all_of_them:
         actors = [
-            all_of_them.enter_context(Process(tmp_path / f"actor{number}.out", "services.actor", *words, "--actor.index", "null"))
+            all_of_them.enter_context(Process(tmp_path / f"actor{number}.out", "herd_actor", *words, "--actor.index", "null"))
             for number in range(2)
         ]
         # The parameter server last: actors wait for it.
-        server = all_of_them.enter_context(Process(tmp_path / "paramserver.out", "services.paramserver", *words))
+        server = all_of_them.enter_context(Process(tmp_path / "paramserver.out", "herd_paramserver", *words))
         until(lambda: None not in {pid_of(run_dir, "actor-0"), pid_of(run_dir, "actor-1")}, "two actors with indices 0 and 1")
-        learning = all_of_them.enter_context(Process(tmp_path / "learner.out", "services.learner", *words))
+        learning = all_of_them.enter_context(Process(tmp_path / "learner.out", "herd_learner", *words))
 
         def sent(actor: str) -> float:
             return total(metrics(run_dir, actor), "herd_actor_unrolls_sent_total")

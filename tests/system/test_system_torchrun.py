@@ -27,15 +27,15 @@ def agents(tmp_path: Path) -> Iterator[list[Process]]:
     learner = ("--learner.shards", "2", "--learner.threads", "1", "--learner.paramserver", paramserver, "--resume", "true")
     often = ("--learner.checkpoint_interval_seconds", "1", "--learner.log_interval_seconds", "0.5", "--stop.env_frames", "null")
     with ExitStack() as stack:
-        stack.enter_context(Process(tmp_path / "paramserver.out", "services.paramserver", *shared, "--paramserver.port", str(weights)))
+        stack.enter_context(Process(tmp_path / "paramserver.out", "herd_paramserver", *shared, "--paramserver.port", str(weights)))
         started = []
         for rank, port in enumerate(unrolls):
             place = ("--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(rank), "--max-restarts", "3")
             master = ("--master-addr", "127.0.0.1", "--master-port", str(rendezvous))
-            service = ("-m", "services.learner", *shared, *learner, *often, "--learner.port", str(port))
+            service = ("-m", "herd_learner", *shared, *learner, *often, "--learner.port", str(port))
             started.append(stack.enter_context(Process(tmp_path / f"agent-{rank}.out", "torch.distributed.run", *place, *master, *service)))
         actor = ("--actor.learner", addresses, "--actor.paramserver", paramserver, "--actor.index", "0")
-        stack.enter_context(Process(tmp_path / "actor.out", "services.actor", *shared, *actor))
+        stack.enter_context(Process(tmp_path / "actor.out", "herd_actor", *shared, *actor))
         try:
             yield started
         finally:

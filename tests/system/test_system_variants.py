@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from herd_learner.update import Update
 
 from herd.algorithms.schedules import learning_rate_at
 from herd.bench.synthetic import synthetic_unrolls
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
-from services.learner.update import Update
 from tests.system.whole_runs import CATCH, ROOT
 
 

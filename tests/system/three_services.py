@@ -54,7 +54,7 @@ class Services:
         """Start one; the words are settings of this process alone."""
         settings = [word for key, value in self._settings.items() for word in (f"--{key}", str(value))]
         output = self.run_dir.with_name(f"{self.run_dir.name}-{service}.out")
-        process = Process(output, f"services.{service}", "--config", CATCH, "--run_dir", self.run_dir, *settings, *self._words, *words)
+        process = Process(output, f"herd_{service}", "--config", CATCH, "--run_dir", self.run_dir, *settings, *self._words, *words)
         self.processes[service] = process
         return process
 

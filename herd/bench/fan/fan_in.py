@@ -228,7 +228,7 @@ def _receiver_command(config: Path, options: FanInOptions) -> list[str]:
     # Where actors set the pace, the consumer takes whatever comes.
     rate = float("inf") if options.paced else options.unrolls_per_second
     words = ["--config", str(config), "--unrolls-per-second", str(rate)]
-    return [sys.executable, "-m", "services.learner.fan_in", *words]
+    return [sys.executable, "-m", "herd_learner.fan_in", *words]
 
 
 def _actors_command(config: Path, options: FanInOptions, *, first: int, count: int, breaks: int) -> list[str]:

@@ -24,7 +24,7 @@ class Reading:
     """Everything at one moment, cumulative."""
 
     status: dict[str, Any]
-    """What ``services.learner.fan_in`` answered."""
+    """What ``herd_learner.fan_in`` answered."""
     metrics: Samples
     """Its /metrics."""
     actors_cpu_seconds: float

@@ -45,7 +45,7 @@ class ServerReading:
 
 
 class Server:
-    """One ``services.paramserver``."""
+    """One ``herd_paramserver``."""
 
     def __init__(self, settings: RunSettings, directory: Path, *, level: int, index: int, upstream: str | None) -> None:
         host = settings.paramserver.host
@@ -56,7 +56,7 @@ class Server:
         self.level = level
         self.name = "root" if upstream is None else f"replica {index}"
         self.endpoint = local_address(host, port)
-        self.child = Child(self.name, [sys.executable, "-m", "services.paramserver", "--config", str(config)], talks=False)
+        self.child = Child(self.name, [sys.executable, "-m", "herd_paramserver", "--config", str(config)], talks=False)
         self._announcement = directory / "processes" / f"paramserver-{index}.json"
         self._process = psutil.Process(self.child.pid)
         self._metrics: str | None = None

@@ -8,9 +8,9 @@ from pathlib import Path
 import promql_parser
 import pytest
 import yaml
+from herd_actor.actor import DRAIN_SECONDS
 
 from herd.kube.release import REPLICAS_FROM_ANNOTATION
-from services.actor.actor import DRAIN_SECONDS
 from tests.helm.rendering import (
     CHART,
     ROOT,

@@ -1,1 +1,0 @@
-"""The processes. They talk over the wire and never import each other."""

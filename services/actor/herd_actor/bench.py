@@ -1,0 +1,97 @@
+"""``python -m herd_actor.bench --stage environment|inference --config FILE --seconds N [--section.key value]``.
+
+The actor's two costs, each alone: stepping its environments, and asking its policy.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from herd.bench.measurement import Measurement, measure
+from herd.bench.stages import split_stage_arguments
+from herd.envs.make import environment_spec, make_environments
+from herd.process.allocator import ensure_tuned_allocator
+from herd.process.startup import parse_settings
+
+if TYPE_CHECKING:
+    from herd.config.settings import RunSettings
+
+# Drawn before, so that drawing them is not measured; a prime, so that they fall differently on each unroll.
+NUM_DRAWN_ACTIONS = 997
+
+
+def measure_environment(settings: RunSettings, *, seconds: float, warmup_seconds: float = 1.0) -> Measurement:
+    """Steps of ``actor.environments`` environments on ``actor.environment_threads`` threads, with uniformly random actions."""
+    num_environments = settings.actor.environments
+    environments = make_environments(
+        settings.env,
+        num_environments=num_environments,
+        first_slot=0,
+        seed=settings.seed,
+        num_threads=settings.actor.environment_threads,
+    )
+    random = np.random.default_rng(settings.seed)
+    actions = random.integers(0, environments.spec.num_actions, (NUM_DRAWN_ACTIONS, num_environments), dtype=np.int32)
+    num_steps = 0
+
+    def step() -> int:
+        nonlocal num_steps
+        environments.step(actions[num_steps % NUM_DRAWN_ACTIONS])
+        num_steps += 1
+        return num_environments
+
+    try:
+        environments.reset()
+        return measure(step, seconds=seconds, warmup_seconds=warmup_seconds)
+    finally:
+        environments.close()
+
+
+def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: float = 1.0) -> Measurement:
+    """Actions for ``actor.environments`` observations at once, on ``actor.inference_threads`` threads."""
+    import torch  # noqa: PLC0415  bad settings are answered before torch loads
+
+    from herd.envs.api import Observation  # noqa: PLC0415
+    from herd_actor.actor import inference_precision  # noqa: PLC0415
+    from herd_actor.policy import Policy  # noqa: PLC0415
+
+    torch.set_num_threads(settings.actor.inference_threads)
+    spec = environment_spec(settings.env)
+    num_environments = settings.actor.environments
+    policy = Policy(settings, spec, num_environments=num_environments, precision=inference_precision(settings), seed=settings.seed)
+    random = np.random.default_rng(settings.seed)
+    height, width, _ = spec.frame_shape
+    length = spec.instruction_length
+    observation = Observation(
+        stack=random.integers(0, 256, (num_environments, spec.observation_channels, height, width), dtype=np.uint8),
+        game_reset=np.zeros(num_environments, dtype=np.bool_),
+        instructions=random.integers(1, 1000, (num_environments, length), dtype=np.int64) if length else None,
+    )
+    core_reset = np.zeros(num_environments, dtype=np.bool_)
+    last_actions = random.integers(0, spec.num_actions, num_environments, dtype=np.int32)
+    last_rewards = np.zeros(num_environments, dtype=np.float32)
+
+    def step() -> int:
+        policy.act(observation, core_reset, last_actions, last_rewards)
+        return num_environments
+
+    return measure(step, seconds=seconds, warmup_seconds=warmup_seconds)
+
+
+STAGES = {"environment": measure_environment, "inference": measure_inference}
+
+
+def main() -> int:
+    """Print one measurement as JSON."""
+    stage, seconds, rest = split_stage_arguments(sys.argv[1:], stages=tuple(STAGES))
+    settings = parse_settings("actor", rest)
+    ensure_tuned_allocator("herd_actor.bench")
+    print(STAGES[stage](settings, seconds=seconds).to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The bandit's metrics: instruments resolved once; what lives in an ensemble is read at the scrape."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from herd.telemetry import metric_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from herd.telemetry import Telemetry
+    from herd.wire.connections import Connections
+    from herd.wire.refusals import Refusals
+    from herd.wire.sockets import Router
+    from herd_bandit.exchange import Answer
+    from herd_bandit.task_bandit import TaskBandit
+    from herd_bandit.window import RequestWindow
+
+
+class Meters:
+    """What the bandit counts and shows."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._requests = {outcome: telemetry.counter(names.BANDIT_REQUESTS, outcome=outcome) for outcome in names.REQUEST_OUTCOMES}
+        self._reports = {outcome: telemetry.counter(names.BANDIT_REPORTS, outcome=outcome) for outcome in names.REPORT_OUTCOMES}
+        self._reused = telemetry.counter(names.BANDIT_REUSED)
+        self._snapshots = telemetry.counter(names.BANDIT_SNAPSHOTS)
+        self._file_failures = {file: telemetry.counter(names.BANDIT_FILE_FAILURES, file=file) for file in ("state.json", "history.jsonl")}
+        telemetry.counter(names.MALFORMED_MESSAGES, reason="other")  # all reasons stand at 0 before the first, so that the first is seen
+
+    def watch_wire(self, router: Router, connections: Connections, refusals: Refusals) -> None:
+        """Export what the socket has moved, who is connected, and who could not or was cut off."""
+        self._telemetry.read(names.BANDIT_BYTES_IN, lambda: float(router.bytes_in))
+        self._telemetry.read(names.BANDIT_BYTES_OUT, lambda: float(router.bytes_out))
+        self._telemetry.read(names.CONNECTIONS, lambda: float(len(connections)))
+        self._telemetry.read(names.UNREAD_BYTES, lambda: float(connections.unread_bytes))
+        for cause in names.CONNECTIONS_CUT_BY:
+            self._telemetry.read(names.CONNECTIONS_CUT, partial(connections.count_cut, cause), cause=cause)
+        for reason in names.AUTHENTICATION_FAILURES_BY:
+            self._telemetry.read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
+
+    def watch_state(self, bandits: Iterable[TaskBandit], window: RequestWindow, snapshot_age_seconds: Callable[[], float]) -> None:
+        """Export value, count and votes of every tile, how many clients are remembered, and how old the state on disk is."""
+        self._telemetry.read(names.BANDIT_CLIENTS, lambda: float(len(window)))
+        self._telemetry.read(names.BANDIT_SNAPSHOT_AGE, snapshot_age_seconds)
+        for bandit in bandits:
+            self._telemetry.histogram(names.BANDIT_TEMPERATURE, agent=str(bandit.agent), task=bandit.task)
+            for tile in range(bandit.ensemble.tiling.num_tiles):
+                labels = {"agent": str(bandit.agent), "task": bandit.task, "tile": str(tile)}
+                self._telemetry.read(names.BANDIT_TILE_VALUE, partial(_value, bandit, tile), **labels)
+                self._telemetry.read(names.BANDIT_TILE_REPORTS, partial(_reports, bandit, tile), **labels)
+                self._telemetry.read(names.BANDIT_TILE_VOTES, partial(_votes, bandit, tile), **labels)
+
+    def restored(self, episodes: int) -> None:
+        """Show what the process started from."""
+        self._telemetry.gauge(names.BANDIT_RESTORED).set(episodes)
+
+    def answered(self, answer: Answer) -> None:
+        """Count a request that was understood, and everything in it."""
+        self._requests[answer.outcome].inc()
+        for outcome, number in answer.reports.items():
+            self._reports[outcome].inc(number)
+        self._reused.inc(answer.num_reused)
+        for bandit, inverse_temperature in answer.handed_out:
+            labels = {"agent": str(bandit.agent), "task": bandit.task}
+            self._telemetry.histogram(names.BANDIT_TEMPERATURE, **labels).observe(inverse_temperature)
+
+    def malformed(self, label: str) -> None:
+        """Count a message that was dropped."""
+        self._telemetry.counter(names.MALFORMED_MESSAGES, reason=label).inc()
+
+    def snapshot_written(self) -> None:
+        """Count a state that is on disk."""
+        self._snapshots.inc()
+
+    def file_failed(self, file: str) -> None:
+        """Count a state or a record that could not be written."""
+        self._file_failures[file].inc()
+
+
+def _value(bandit: TaskBandit, tile: int) -> float:
+    return float(bandit.evaluation[tile])
+
+
+def _reports(bandit: TaskBandit, tile: int) -> float:
+    return float(bandit.tally.reports[tile])
+
+
+def _votes(bandit: TaskBandit, tile: int) -> float:
+    return float(bandit.tally.votes[tile])

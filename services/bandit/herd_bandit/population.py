@@ -1,0 +1,46 @@
+"""The ensembles of all agents on all tasks, made from the settings. No I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from herd.config.tiling import tiling_of
+from herd_bandit import bandits_vote
+from herd_bandit.task_bandit import Tally, TaskBandit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from herd.config.settings import BanditSettings
+
+TaskBandits = dict[tuple[int, int], TaskBandit]
+"""By (agent, task_id)."""
+
+_DESIGN, _DRAWS = 0, 1
+"""Streams of random numbers: what bandits are made of, and what they draw."""
+
+
+def new_bandits(settings: BanditSettings, task_names: Sequence[str], *, seed: int) -> TaskBandits:
+    """One untried ensemble per agent and task; the same ones for the same seed."""
+    tiling = tiling_of(settings)
+    bandits = {}
+    for agent in range(settings.agents):
+        for task_id, task in enumerate(task_names):
+            ensemble = bandits_vote.new_ensemble(
+                tiling,
+                num_bandits=settings.bandits,
+                modes=settings.modes,
+                learning_rates=settings.learning_rates,
+                widths=settings.tile_widths,
+                generator=np.random.default_rng([seed, _DESIGN, agent, task_id]),
+            )
+            bandits[agent, task_id] = TaskBandit(agent, task, ensemble, Tally.zero(tiling.num_tiles))
+    return bandits
+
+
+def draw_generator(bandits: TaskBandits, *, seed: int) -> np.random.Generator:
+    """Source of all draws from here on; after a restart it depends on how many there were, so that none comes twice."""
+    handed_out = sum(int(bandit.tally.handed_out.sum()) for bandit in bandits.values())
+    return np.random.default_rng([seed, _DRAWS, handed_out])

@@ -1,0 +1,125 @@
+"""The state on disk: RUN/bandit/state.json and, beside it, the one before.
+
+A snapshot is whole or not there; its digest tells what a disk did to it afterwards. Ensembles and the window of counted requests go
+into one file: a state never forgets what it has counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import ValidationError
+
+from herd.process.files import replace_file
+from herd_bandit.saved_state import SavedState, state_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from herd.config.tiling import Tiling
+    from herd_bandit.task_bandit import TaskBandit
+    from herd_bandit.window import RememberedClient
+
+DIRECTORY = "bandit"
+STATE = "state.json"
+PREVIOUS = "state.previous.json"
+_FILE = re.compile(rb'\{"sha256":"([0-9a-f]{64})","state":(.*)\}\n', re.DOTALL)
+
+
+class SnapshotError(Exception):
+    """A snapshot that cannot be used; one line that names the file."""
+
+
+class ForeignSnapshotError(SnapshotError):
+    """A sound snapshot of other settings: going on without it is the operator's decision."""
+
+
+class Restored(NamedTuple):
+    """What a snapshot holds."""
+
+    path: Path
+    bandits: dict[tuple[int, str], TaskBandit]
+    """By (agent, task name): task ids are positions in ``env.tasks``, which may grow."""
+    clients: tuple[RememberedClient, ...]
+
+
+def save(directory: Path, *, run: str, tiling: Tiling, bandits: Iterable[TaskBandit], clients: Iterable[RememberedClient]) -> None:
+    """Write a snapshot; the last one becomes the one before.
+
+    Raises:
+        SnapshotError: disk full, no permission; what was there is still there.
+
+    """
+    content = file_text(state_text(run=run, tiling=tiling, bandits=bandits, clients=clients))
+    newest, previous = directory / STATE, directory / PREVIOUS
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            newest.replace(previous)
+        replace_file(newest, content)
+    except OSError as error:
+        with suppress(OSError):  # there is a time without a newest one, and readers know it
+            if not newest.exists():
+                previous.replace(newest)
+        raise SnapshotError(f"{newest}: cannot be written: {error.strerror or error}; the last one stays") from error
+
+
+def file_text(state: str) -> str:
+    """Return a state's JSON with its digest: what is in the file."""
+    return f'{{"sha256":"{hashlib.sha256(state.encode()).hexdigest()}","state":{state}}}\n'
+
+
+def load(directory: Path, *, tiling: Tiling, num_bandits: int) -> tuple[Restored | None, list[str]]:
+    """Return the newest whole snapshot, None where there is none, and a line for each that was passed over as damaged.
+
+    Raises:
+        ForeignSnapshotError: whole, and of other tiles or another number of bandits.
+
+    """
+    damaged = []
+    for path in (directory / STATE, directory / PREVIOUS):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            damaged.append(f"{path}: cannot be read: {error.strerror or error}")
+            continue
+        try:
+            return _restored(path, content, tiling=tiling, num_bandits=num_bandits), damaged
+        except ForeignSnapshotError:
+            raise
+        except SnapshotError as error:
+            damaged.append(str(error))
+    return None, damaged
+
+
+def _restored(path: Path, content: bytes, *, tiling: Tiling, num_bandits: int) -> Restored:
+    found = _FILE.fullmatch(content)
+    if found is None:
+        raise SnapshotError(f"{path}: is torn")
+    if hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
+        raise SnapshotError(f"{path}: is damaged: its contents do not match their digest")
+    try:
+        state = SavedState.model_validate_json(found[2])
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise SnapshotError(f"{path}: does not hold a bandit's state: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    _check_fit(path, state, tiling=tiling, num_bandits=num_bandits)
+    try:
+        bandits = {(saved.agent, saved.task): saved.restore(tiling) for saved in state.bandits}
+        return Restored(path, bandits, tuple(client.restore() for client in state.clients))
+    except ValueError as error:
+        raise SnapshotError(f"{path}: is damaged: {error}") from error
+
+
+def _check_fit(path: Path, state: SavedState, *, tiling: Tiling, num_bandits: int) -> None:
+    if state.tiling.restore() != tiling or any(len(saved.modes) != num_bandits for saved in state.bandits):
+        raise ForeignSnapshotError(
+            f"{path}: made with other bandit.bandits, tile_accuracy, min_inverse_temperature or max_inverse_temperature; resume with "
+            f"those, or remove {path.parent} to begin anew"
+        )

@@ -1,0 +1,75 @@
+"""``python -m herd_learner.bench --config FILE --seconds N [--section.key value]``: the update alone, on made-up unrolls.
+
+The real `Update` on batches as large as the run's, with nothing before it (no queue, no wire) and nothing after (no publishing).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import TYPE_CHECKING
+
+from herd.bench.measurement import Measurement, measure
+from herd.bench.stages import split_stage_arguments
+from herd.bench.synthetic import synthetic_unrolls
+from herd.envs.make import environment_spec
+from herd.process.allocator import ensure_tuned_allocator
+from herd.process.startup import parse_settings
+from herd.wire.run_layout import run_layout
+
+if TYPE_CHECKING:
+    from herd.config.settings import RunSettings
+
+# Two, so that a batch is not in the cache already when its turn comes.
+NUM_BATCHES = 2
+# The same arithmetic as any other; but random rewards must not drive the network to where updates are skipped.
+LEARNING_RATE = 1e-7
+
+
+def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: float = 1.0) -> Measurement:
+    """Updates of ``learner.batch_size`` unrolls on ``learner.threads`` threads; counts fresh agent steps, not replayed ones.
+
+    Raises:
+        RuntimeError: an update was skipped, so its time says nothing.
+
+    """
+    import torch  # noqa: PLC0415  bad settings are answered before torch loads
+
+    from herd.process.hardware import usable_cpus  # noqa: PLC0415
+    from herd_learner.learner import choose_device  # noqa: PLC0415
+    from herd_learner.update import Update  # noqa: PLC0415
+
+    torch.set_num_threads(settings.learner.threads or usable_cpus())
+    spec = environment_spec(settings.env)
+    layout = run_layout(settings, spec)
+    device, precision = choose_device(settings)
+    update = Update(settings, spec, device, precision)
+    batches = [
+        {name: torch.from_numpy(array) for name, array in synthetic_unrolls(layout, settings.learner.batch_size, seed=seed).items()}
+        for seed in range(NUM_BATCHES)
+    ]
+    if device.type == "cuda":
+        batches = [{name: tensor.pin_memory() for name, tensor in batch.items()} for batch in batches]
+    agent_steps = settings.num_online_unrolls * layout.new_steps
+    upcoming = itertools.cycle(batches)
+
+    def step() -> int:
+        if not update(next(upcoming), LEARNING_RATE).is_finite:
+            raise RuntimeError("the gradient of a made-up batch was not finite")
+        return agent_steps
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    return measure(step, seconds=seconds, warmup_seconds=warmup_seconds, device=name)
+
+
+def main() -> int:
+    """Print one measurement as JSON."""
+    _, seconds, rest = split_stage_arguments(sys.argv[1:])
+    settings = parse_settings("learner", rest)
+    ensure_tuned_allocator("herd_learner.bench")
+    print(measure_learner(settings, seconds=seconds).to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,275 @@
+"""Decides what to do with each message of the unroll stream (docs/messaging.md, "The unroll stream"). No sockets, no clock."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from herd.wire.codec import MalformedMessage, decode_header, read_arrays
+from herd.wire.messages import (
+    PROTOCOL_VERSION,
+    Ack,
+    Credit,
+    CreditRequest,
+    EpisodeReport,
+    Goodbye,
+    Hello,
+    HelloRequired,
+    Refused,
+    Rejected,
+    Unrolls,
+    Welcome,
+    actor_identity,
+)
+from herd_learner.game_temperatures import inverse_temperature_of
+from herd_learner.ledger import MALFORMED, ActorKey, Ledger, Verdict
+from herd_learner.queue import Block, QueuedUnroll, UnrollQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from herd.wire.codec import Frame
+    from herd.wire.credit import CreditPool, Grant
+    from herd.wire.layout import UnrollLayout
+    from herd.wire.messages import Message
+
+
+Refusal = Literal["protocol", "run", "contract", "size", "full", "session", "sequence", "credit", "duplicate"]
+"""Why a message that was understood was not taken. Of a hello: another protocol, run or contract, messages too large for the queue, no
+place left. Of the others: no session, out of sequence, no credit, already taken."""
+MAX_EPISODE_RETURN = 1e15
+"""No game gives a millionth of it; a hundred of them still add up to a float."""
+TAKEOVER_SECONDS = 6.0
+"""An actor whose index another one claims has this long to be heard, or its session ends: one that lives is heard every 5 s. Whoever
+can say hello can claim any index."""
+
+
+class Reply(NamedTuple):
+    """Send ``message`` to ``peer``."""
+
+    peer: bytes
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """What a hello said."""
+
+    actor: ActorKey
+    most_frames: int
+    """Env frames that one message can hold."""
+
+
+class Ingest:
+    """Sessions, sequence and credit of all actors; unrolls that pass go into the queue.
+
+    Memory is bounded by ``credit``: its number of sessions, and the unrolls that it grants.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        contract: str,
+        layout: UnrollLayout,
+        action_repeat: int,
+        ledger: Ledger,
+        queue: UnrollQueue,
+        credit: CreditPool,
+        on_episode: Callable[[EpisodeReport, float | None], None],
+        on_unrolls: Callable[[int, str | None], None],
+        on_refused: Callable[[Refusal], None] = lambda _: None,
+    ) -> None:
+        """Start without sessions.
+
+        ``on_episode`` gets each finished game once, with the 1/tau that its rows say, None where none is of it; ``on_unrolls`` the
+        number of each message's unrolls and why they were dropped;
+        ``on_refused`` why a message was not taken, once for each that was not and is not malformed.
+        """
+        self._run_id = run_id
+        self._contract = contract
+        self._layout = layout
+        self._action_repeat = action_repeat
+        self._ledger = ledger
+        self._queue = queue
+        self._credit = credit
+        self._on_episode = on_episode
+        self._on_unrolls = on_unrolls
+        self._on_refused = on_refused
+        self._frames_per_unroll = layout.new_steps * action_repeat
+        self._sessions: dict[bytes, _Session] = {}
+        self._peers: dict[int, bytes] = {}
+        """The newest session under each actor index."""
+        self._claimed: OrderedDict[bytes, float] = OrderedDict()
+        """Sessions whose index another one has claimed since, and when it did first; oldest claim first."""
+
+    def on_message(self, peer: bytes, frames: Sequence[Frame], now: float) -> list[Reply]:
+        """Answers to one message; ``now`` in monotonic seconds.
+
+        Raises:
+            MalformedMessage: it breaks the protocol; nothing changed.
+        """
+        message = decode_header(frames[0])
+        if len(frames) > 1 and not isinstance(message, Unrolls):
+            raise MalformedMessage(f"{message.type} with {len(frames) - 1} payload frames", "array")
+        if isinstance(message, Hello):
+            return self._on_hello(peer, message, now)
+        if not isinstance(message, CreditRequest | Goodbye | Unrolls):
+            raise MalformedMessage(f"{message.type} is not for a learner", "unexpected")
+        session = self._sessions.get(peer)
+        if session is None or not self._credit.knows(peer):
+            return self._hello_required(peer, "session", "no session: the learner restarted, or the actor was silent too long")
+        if isinstance(message, CreditRequest):
+            grants = self._credit.on_credit_request(peer, message.wanted_unrolls, now)
+            # The requester is answered in any case: that is how it knows that the learner lives.
+            return [Reply(peer, Credit(granted_unrolls=self._credit.granted(peer))), *self._announce(grants, skip=peer)]
+        if isinstance(message, Goodbye):
+            return self._end(peer)
+        return self._on_unrolls_message(peer, session, message, frames[1:], now)
+
+    def on_consumed(self, num_unrolls: int) -> list[Reply]:
+        """Unrolls left the queue: their places are granted again."""
+        return self._announce(self._credit.on_consumed(num_unrolls))
+
+    def expire(self, now: float) -> list[Reply]:
+        """Take back the credit of silent actors; soon where a successor claims the index."""
+        replies = self._announce(self._credit.expire(now))
+        while self._claimed and now - next(iter(self._claimed.values())) >= TAKEOVER_SECONDS:
+            peer, claimed_at = self._claimed.popitem(last=False)
+            if self._credit.is_silent_since(peer, claimed_at):
+                replies += self._end(peer)
+        for peer in [peer for peer in self._sessions if not self._credit.knows(peer)]:
+            self._forget(peer)
+        return replies
+
+    def _on_hello(self, peer: bytes, hello: Hello, now: float) -> list[Reply]:
+        # So that no connection speaks for the actor of another: libzmq keeps identities apart.
+        if peer != actor_identity(hello.actor_index, hello.incarnation).encode():
+            raise MalformedMessage("hello under the identity of another actor", "unexpected")
+        refusal = self._refusal(hello)
+        if refusal is not None:
+            return self._refuse(peer, hello, *refusal)
+        crowded_out = self._credit.place_for(peer)
+        if crowded_out == peer:
+            return self._refuse(peer, hello, "full", "all places for actors are taken: say hello again later")
+        replies = self._end(crowded_out) if crowded_out is not None else []
+        self._forget(peer)
+        if hello.actor_index in self._peers:
+            self._claimed.setdefault(self._peers[hello.actor_index], now)
+        self._peers[hello.actor_index] = peer
+        replies += self._announce(self._credit.on_hello(peer, hello.max_unrolls, now))
+        actor = (hello.actor_index, hello.incarnation)
+        self._sessions[peer] = _Session(actor, hello.max_unrolls * self._frames_per_unroll)
+        accepted = self._ledger.on_hello(actor, hello.oldest_sequence)
+        welcome = Welcome(request_id=hello.request_id, accepted_sequence=accepted, granted_unrolls=self._credit.granted(peer))
+        return [Reply(peer, welcome), *replies]
+
+    def _refusal(self, hello: Hello) -> tuple[Refusal, str] | None:
+        if hello.protocol != PROTOCOL_VERSION:
+            spoken = f"protocol version {hello.protocol}, this learner speaks {PROTOCOL_VERSION}: run the same release everywhere"
+            return "protocol", spoken
+        if hello.run_id != self._run_id:
+            # Shortened: escaped, a foreign id of 128 characters would outgrow what a reason may hold.
+            both = f"run {hello.run_id[:64]!a}, this learner trains {self._run_id[:64]!a}"
+            return "run", f"{both}: check actor.learner, or name both runs alike"
+        if hello.contract != self._contract:
+            return "contract", (
+                f"contract {hello.contract[:12]!a} differs from this learner's {self._contract[:12]!a}: "
+                "env, network, algorithm.unroll_length, algorithm.burn_in and algorithm.reward_shaping must be equal"
+            )
+        if hello.max_unrolls > self._credit.capacity:
+            largest = f"messages of {hello.max_unrolls} unrolls never fit the queue of {self._credit.capacity}"
+            return "size", f"{largest}: raise learner.queue_batches"
+        return None
+
+    def _refuse(self, peer: bytes, hello: Hello, label: Refusal, reason: str) -> list[Reply]:
+        self._on_refused(label)
+        return [Reply(peer, Refused(request_id=hello.request_id, reason=reason))]
+
+    def _hello_required(self, peer: bytes, label: Refusal, reason: str) -> list[Reply]:
+        self._on_refused(label)
+        return [Reply(peer, HelloRequired(reason=reason))]
+
+    def _on_unrolls_message(self, peer: bytes, session: _Session, message: Unrolls, payload: Sequence[Frame], now: float) -> list[Reply]:
+        actor, sequence, generated, num_frames = session.actor, message.sequence, message.generated_frames, message.num_frames
+        # No number goes into the ledger that the message cannot hold, not even as dropped.
+        if num_frames > message.num_unrolls * self._frames_per_unroll:
+            raise MalformedMessage(f"num_frames {num_frames} in {message.num_unrolls} unrolls", "unexpected")
+        verdict = self._ledger.judge(actor, sequence=sequence, generated=generated, num_frames=num_frames, most_frames=session.most_frames)
+        if verdict is Verdict.OUT_OF_SEQUENCE:
+            return self._hello_required(peer, "sequence", f"message {message.sequence} is out of sequence")
+        if verdict is Verdict.INCONSISTENT:
+            raise MalformedMessage(f"generated_frames {message.generated_frames} cannot be", "unexpected")
+        if not self._credit.on_message_received(peer, message.num_unrolls, now):
+            return self._hello_required(peer, "credit", f"no credit for {message.num_unrolls} unrolls")
+        if verdict is Verdict.DUPLICATE:
+            self._on_refused("duplicate")
+            grants = self._credit.on_consumed(message.num_unrolls)
+            return [self._ack(peer, message.sequence), *self._announce(grants)]
+
+        block = self._queue.new_block(message.num_unrolls)
+        try:
+            read_arrays(message, payload, self._layout, block.arrays)
+            unrolls = self._unrolls(block, actor, message)
+        except MalformedMessage as error:
+            self._queue.give_back(block)
+            self._ledger.receive(actor, sequence=sequence, generated=generated, num_frames=num_frames, dropped_as=MALFORMED)
+            self._on_unrolls(message.num_unrolls, MALFORMED)
+            grants = self._credit.on_consumed(message.num_unrolls)
+            rejection = Rejected(sequence=message.sequence, reason=error.reason, granted_unrolls=self._credit.granted(peer))
+            return [Reply(peer, rejection), *self._announce(grants)]
+        # Looked up and booked before it is queued: the training thread may consume it at once.
+        episodes = [(episode, inverse_temperature_of(block, episode, self._layout.burn_in)) for episode in message.episodes]
+        self._ledger.receive(actor, sequence=sequence, generated=generated, num_frames=num_frames)
+        self._queue.put(unrolls)
+        self._on_unrolls(message.num_unrolls, None)
+        for episode, inverse_temperature in episodes:
+            self._on_episode(episode, inverse_temperature)
+        return [self._ack(peer, message.sequence)]
+
+    def _unrolls(self, block: Block, actor: ActorKey, message: Unrolls) -> list[QueuedUnroll]:
+        # Steps of the burn-in are counted in the unroll that they repeat.
+        num_frames = block.arrays["row_valid"][:, self._layout.burn_in :].sum(axis=1, dtype=np.int64) * self._action_repeat
+        if int(num_frames.sum()) != message.num_frames:
+            raise MalformedMessage(f"num_frames {message.num_frames}, but its valid rows hold {int(num_frames.sum())}", "array")
+        self._check_episodes(message)
+        versions = block.arrays["policy_version"][:, 0].tolist()
+        task_ids = block.arrays["task_id"].tolist()
+        return [
+            QueuedUnroll(block, row, actor, (versions[row][0], versions[row][1]), task_ids[row], int(num_frames[row]))
+            for row in range(block.num_unrolls)
+        ]
+
+    def _check_episodes(self, message: Unrolls) -> None:
+        # Each step of an environment ends one game at most.
+        most = message.num_unrolls * self._layout.new_steps
+        if len(message.episodes) > most:
+            raise MalformedMessage(f"{len(message.episodes)} episodes in {most} agent steps", "unexpected")
+        num_tasks = self._layout.num_tasks
+        for episode in message.episodes:
+            if num_tasks is not None and episode.task_id >= num_tasks:
+                raise MalformedMessage("an episode of an unknown task", "unexpected")
+            if abs(episode.episode_return) > MAX_EPISODE_RETURN:
+                raise MalformedMessage(f"an episode's return beyond {MAX_EPISODE_RETURN:g}", "unexpected")
+
+    def _ack(self, peer: bytes, sequence: int) -> Reply:
+        return Reply(peer, Ack(sequence=sequence, granted_unrolls=self._credit.granted(peer)))
+
+    def _announce(self, grants: list[Grant], skip: bytes | None = None) -> list[Reply]:
+        return [Reply(grant.peer, Credit(granted_unrolls=grant.granted_unrolls)) for grant in grants if grant.peer != skip]
+
+    def _end(self, peer: bytes) -> list[Reply]:
+        self._forget(peer)
+        return self._announce(self._credit.on_goodbye(peer))
+
+    def _forget(self, peer: bytes) -> None:
+        session = self._sessions.pop(peer, None)
+        if session is None:
+            return
+        self._ledger.on_session_end(session.actor)
+        self._claimed.pop(peer, None)
+        if self._peers.get(session.actor[0]) == peer:
+            del self._peers[session.actor[0]]

@@ -1,0 +1,191 @@
+"""The learner's I/O thread: the only owner of its sockets. It receives unrolls and sends weights while the other thread trains."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from herd.telemetry.logs import get_logger, warn_limited
+from herd.wire.codec import MalformedMessage, encode, printable
+from herd.wire.credit import CreditPool
+from herd.wire.sockets import Poller, Router, Waker, new_context
+from herd.wire.weights_client import WeightsPublisher
+from herd_learner.ingest import Ingest, Refusal, Reply
+
+if TYPE_CHECKING:
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import RunSettings
+    from herd.wire.layout import UnrollLayout
+    from herd.wire.messages import EpisodeReport
+    from herd_learner.ledger import Ledger
+    from herd_learner.meters import Meters
+    from herd_learner.queue import UnrollQueue
+
+TICK_SECONDS = 0.25
+"""Longest sleep: bounds how late silence is noticed and a heartbeat goes out."""
+MESSAGES_PER_TURN = 64
+"""Read at most this many before weights and credit get their turn."""
+OPERATORS_REASONS = ("protocol", "run", "contract", "size", "full")
+"""Refusals that do not pass by themselves; the others are part of every reconnection."""
+
+
+class IoThread:
+    """Start it, hand it weights and consumed unrolls, close it."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        *,
+        contract: str,
+        layout: UnrollLayout,
+        spec: EnvSpec,
+        ledger: Ledger,
+        queue: UnrollQueue,
+        meters: Meters,
+        shard: tuple[int, int] = (0, 1),
+    ) -> None:
+        """Bind the unroll socket; ``shard``: which slice of how many this learner publishes.
+
+        Raises:
+            EndpointInUse: another process has the port.
+        """
+        learner = settings.learner
+        self._context = new_context(settings.security)
+        capacity = settings.credit_capacity
+        self._router = Router(self._context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
+        self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, contract=contract)
+        self._shard = shard
+        self._waker = Waker()
+        self._meters = meters
+        self._credit = CreditPool(capacity, expires_seconds=learner.credit_expires_seconds)
+        meters.watch_credit(self._credit)
+        meters.watch_refusals(self._context.refusals)
+        meters.watch_connections(self._router.connections)
+        self.episodes: deque[tuple[EpisodeReport, float | None]] = deque()
+        """Finished games and the 1/tau of each, for the training thread to take from the left."""
+        self._ingest = Ingest(
+            run_id=settings.name,
+            contract=contract,
+            layout=layout,
+            action_repeat=spec.action_repeat,
+            ledger=ledger,
+            queue=queue,
+            credit=self._credit,
+            on_episode=lambda episode, inverse_temperature: self.episodes.append((episode, inverse_temperature)),
+            on_unrolls=meters.received,
+            on_refused=self._on_refused,
+        )
+        self._mailbox = threading.Lock()
+        self._num_consumed = 0
+        self._num_handed_over = self._num_published = 0
+        self._weights: tuple[int, int, int, bytes] | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="learner-io", daemon=True)
+        self._log = get_logger()
+        self.failure: BaseException | None = None
+        """What ended the thread, if it was not `close`."""
+
+    @property
+    def newer_lineage(self) -> int | None:
+        """A lineage that the parameter server holds beyond ours, None where there is none."""
+        return self._publisher.newer_lineage
+
+    @property
+    def is_published(self) -> bool:
+        """The newest version handed over waits for nothing: the parameter server has it, or will never take it."""
+        return self._num_published == self._num_handed_over and (self._publisher.confirmed or self._publisher.superseded)
+
+    def start(self) -> None:
+        """Begin to receive."""
+        self._thread.start()
+
+    def publish(self, lineage: int, updates: int, payload: bytes) -> None:
+        """Hand over a version; one not yet sent is replaced."""
+        with self._mailbox:
+            self._num_handed_over += 1
+            self._weights = (self._num_handed_over, lineage, updates, payload)
+        self._waker.wake()
+
+    def grant_again(self, num_unrolls: int) -> None:
+        """Unrolls left the queue; their credit may be granted again."""
+        with self._mailbox:
+            self._num_consumed += num_unrolls
+        self._waker.wake()
+
+    def close(self) -> None:
+        """Stop and close the sockets; closing again does nothing."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._waker.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._router.close()
+        self._publisher.close()
+        self._waker.close()
+        self._context.term()
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:
+            self.failure = error
+
+    def _loop(self) -> None:
+        poller = Poller(self._router, self._publisher.socket, self._waker)
+        meter_at = 0.0
+        while not self._stopping:
+            poller.poll(TICK_SECONDS)
+            self._waker.clear()
+            self._empty_mailbox()
+            self._receive()
+            self._publisher.poll()
+            if self._publisher.refused is not None:
+                warn_limited("publication refused", "the parameter server takes no weights from here", reason=self._publisher.refused)
+            now = time.monotonic()
+            if now >= meter_at:
+                meter_at = now + 1.0
+                self._send(self._ingest.expire(now))
+                self._count_bytes()
+
+    def _empty_mailbox(self) -> None:
+        with self._mailbox:
+            num_consumed, self._num_consumed = self._num_consumed, 0
+            weights, self._weights = self._weights, None
+        if num_consumed:
+            self._send(self._ingest.on_consumed(num_consumed))
+        if weights is not None:
+            number, lineage, updates, payload = weights
+            self._publisher.publish(lineage, updates, *self._shard, payload)
+            self._num_published = number
+
+    def _receive(self) -> None:
+        for _ in range(MESSAGES_PER_TURN):
+            received = self._router.receive()
+            if received is None:
+                return
+            peer, frames = received
+            try:
+                replies = self._ingest.on_message(peer, frames, time.monotonic())
+            except MalformedMessage as error:
+                self._meters.malformed(error.label)
+                who = printable(peer.decode("latin-1"), 64)
+                warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=who)
+                continue
+            self._send(replies)
+
+    def _on_refused(self, reason: Refusal) -> None:
+        self._meters.refused(reason)
+        if reason in OPERATORS_REASONS:
+            warn_limited(f"refused {reason}", "refused an actor: its log says why", reason=reason)
+
+    def _send(self, replies: list[Reply]) -> None:
+        for reply in replies:
+            # A peer that does not read loses the answer; it asks again when it is back.
+            self._router.send(reply.peer, encode(reply.message))
+
+    def _count_bytes(self) -> None:
+        for stream, socket in (("unrolls", self._router), ("weights", self._publisher.socket)):
+            self._meters.wire_bytes(stream, socket.bytes_in, socket.bytes_out)

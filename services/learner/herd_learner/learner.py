@@ -1,0 +1,459 @@
+"""The learner process: wires the parts, then takes batches until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from herd.checkpoints.store import CheckpointError
+from herd.checkpoints.weights import encode_weights
+from herd.config.origin import Origin
+from herd.config.tiling import tiling_of
+from herd.envs.api import UnknownTaskError
+from herd.envs.make import environment_spec
+from herd.process.allocator import return_free_memory
+from herd.process.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
+from herd.process.startup import BadInputError, announce_process
+from herd.telemetry import MetricsEndpointError
+from herd.telemetry.logs import configure_logging, get_logger
+from herd.telemetry.telemetry import RUN_IS_OVER, Telemetry
+from herd.wire.run_layout import run_layout
+from herd.wire.sockets import EndpointInUse
+from herd_learner import snapshot
+from herd_learner.batching import BatchAssembler
+from herd_learner.io_thread import IoThread
+from herd_learner.ledger import STALE, LedgerSnapshot
+from herd_learner.lineage import LINEAGE_FILE, LineageError, open_lineage
+from herd_learner.meters import Meters
+from herd_learner.optimizers import Rates, rates_at
+from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.run_files import RunFiles
+from herd_learner.shards.group import ShardGroup, Turn, join_group
+from herd_learner.shards.rendezvous import NotGatheredError
+from herd_learner.shards.slices import deal_tensors
+from herd_learner.update import Update
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from herd.config.settings import RunSettings
+    from herd.process.signals import StopRequest
+    from herd_learner.update import Batch
+
+BATCH_TIMEOUT_SECONDS = 0.2
+"""How long the training thread waits for a batch before it looks at signals and clocks again."""
+
+
+def run(settings: RunSettings, stop: StopRequest) -> None:
+    """Learn until ``settings.stop`` or the signal; leaves a checkpoint and report.json.
+
+    Raises:
+        BadInputError: unknown task, port in use, a run directory that cannot be used, or no checkpoint that can.
+    """
+    if stop:
+        return  # asked while torch was imported: nothing was begun
+    configure_logging("learner")
+    device, precision = choose_device(settings)
+    telemetry = Telemetry("learner", settings.name)
+    try:
+        # Before the shards meet: who probes this process must not take it for dead while it waits for the others.
+        telemetry.serve(settings.learner.metrics_host, settings.learner.metrics_port)
+    except MetricsEndpointError as error:
+        raise BadInputError(str(error)) from error
+    try:
+        _learn(settings, stop, telemetry, device, precision)
+    finally:
+        telemetry.close()
+
+
+def _learn(settings: RunSettings, stop: StopRequest, telemetry: Telemetry, device: torch.device, precision: torch.dtype) -> None:
+    def go_on() -> bool:
+        telemetry.beat()
+        return not stop
+
+    telemetry.set_ready(False, "waiting for the other shards" if settings.learner.shards > 1 else "starting")
+    try:
+        group = join_group(settings.learner.shards, device=device, timeout_seconds=settings.learner.shard_timeout_seconds, go_on=go_on)
+    except NotGatheredError:
+        return  # nothing was begun
+    try:
+        # The shards' first collectives are in the constructor: a peer may be lost there too.
+        with _make(settings, group, telemetry, device, precision) as learner:
+            learner.train(stop)
+    except BadInputError:
+        raise
+    except Exception as error:
+        group.end_if_broken(error)
+        raise
+
+
+def _make(settings: RunSettings, group: ShardGroup, telemetry: Telemetry, device: torch.device, precision: torch.dtype) -> Learner:
+    try:
+        return Learner(settings, group, telemetry, device, precision)
+    except (UnknownTaskError, EndpointInUse, CheckpointError, LineageError) as error:
+        raise BadInputError(str(error)) from error
+
+
+def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
+    """The device and the precision of convolutions and matrix products."""
+    name = settings.learner.device
+    device = torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+    if device.type == "cuda" and settings.learner.shards > 1:
+        # One process per GPU: torchrun and ``herd train`` number those of one machine.
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    has_bfloat16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_has_bfloat16()
+    choice = choose_precision(settings.learner.precision, has_bfloat16=has_bfloat16)
+    return device, torch.bfloat16 if choice == "bfloat16" else torch.float32
+
+
+class Learner:
+    """Owns everything of the process; `train` is the hot loop."""
+
+    def __init__(
+        self, settings: RunSettings, group: ShardGroup, telemetry: Telemetry, device: torch.device, precision: torch.dtype
+    ) -> None:
+        self._settings = settings
+        self._group = group
+        self._run_dir: Path = settings.directory
+        try:
+            self._run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInputError(f"{self._run_dir}: cannot be made: {error.strerror or error}") from error
+        # Shards of one machine share its CPUs.
+        local_shards = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        torch.set_num_threads(settings.learner.threads or max(1, usable_cpus() // local_shards))
+        self._log = get_logger()
+        spec = environment_spec(settings.env)
+        self._origin = Origin.of(settings, spec)
+        layout = run_layout(settings, spec)
+        self._num_online = group.share(settings.num_online_unrolls)
+
+        self._update = Update(settings, spec, device, precision, group)
+        self._works_ahead = settings.works_ahead(device.type)
+        self._prepared: Batch | None = None
+        self._batches = BatchAssembler(layout, settings, device, rank=group.rank, num_slots=2 if self._works_ahead else 1)
+        checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
+        checkpoint = snapshot.spread(checkpoint, group)
+        self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
+            checkpoint, spec, tiling_of(settings.bandit) if settings.has_bandit else None, is_first=group.is_first
+        )
+        if checkpoint is not None:
+            snapshot.restore(checkpoint, self._update, replay=self._batches.replay, rank=group.rank)
+            self._log.info("resumed", checkpoint=str(checkpoint.path))
+        self._env_frames = self._statistics.env_frames
+
+        self._credit_bounds_lag = settings.actor.credit == "before_unroll"
+        self._telemetry = telemetry
+        self._queue = UnrollQueue(layout)
+        self._meters = Meters(
+            self._telemetry,
+            spec=spec,
+            algorithm=settings.algorithm,
+            ledger=self._ledger,
+            queue=self._queue,
+            statistics=self._statistics,
+            online_unrolls=self._num_online,
+        )
+        self._meters.run_env_frames(self._env_frames)
+        self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
+        self._files = RunFiles(self._run_dir, self._meters.write_failed)
+        self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
+        self._slice = self._own_slice()
+        self._publication_due = False
+        self._published_lineage = 0
+        self._io = IoThread(
+            settings,
+            contract=self._origin.contract,
+            layout=layout,
+            spec=spec,
+            ledger=self._ledger,
+            queue=self._queue,
+            meters=self._meters,
+            shard=(group.rank, group.size),
+        )
+        announce_process(self._run_dir, "learner", group.rank, metrics_port=telemetry.port)
+
+    def __enter__(self) -> Learner:
+        self._io.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._io.close()
+
+    def train(self, stop: StopRequest) -> None:
+        """Take a batch, update, publish; until the stop conditions or the signal, of any shard."""
+        settings, meters = self._settings, self._meters
+        started = time.monotonic()
+        first_batch_at: float | None = None
+        log_at, checkpoint_at = started + settings.learner.log_interval_seconds, started + settings.learner.checkpoint_interval_seconds
+        self._publish()
+        self._telemetry.set_ready(True)
+        now = started
+        unrolls: list[QueuedUnroll] = []
+        while True:
+            self._telemetry.beat()
+            if self._io.failure is not None:
+                raise RuntimeError("the I/O thread died") from self._io.failure
+            self._record_episodes()
+            is_over = bool(stop) or self._is_finished(now - started)
+            if not unrolls and not is_over:
+                unrolls, stale = self._queue.take(self._num_online, self._is_stale, BATCH_TIMEOUT_SECONDS)
+                self._drop(stale)
+            after_wait = time.monotonic()
+            meters.waited(after_wait - now)
+            turn = self._agree(unrolls, stop=is_over, now=now, due=(log_at, checkpoint_at))
+            agreed = time.monotonic()
+            meters.agreed(agreed - after_wait)
+            if turn.stop:
+                break
+            turn = self._enter_lineage(turn)
+            if turn.is_ready:
+                first_batch_at = first_batch_at or now
+                self._env_frames += turn.num_frames
+                self._meters.run_env_frames(self._env_frames)
+                unrolls = self._step(unrolls, agreed, may_publish=turn.may_publish)
+            now = time.monotonic()
+            if turn.log_due:
+                log_at = now + settings.learner.log_interval_seconds
+                self._log_point(now - started)
+            if turn.checkpoint_due:
+                self._checkpoint(now - started)
+                return_free_memory()
+                checkpoint_at = time.monotonic() + settings.learner.checkpoint_interval_seconds
+        self._end(stop, started, first_batch_at)
+
+    def _end(self, stop: StopRequest, started: float, first_batch_at: float | None) -> None:
+        """Leave everything on disk, then the group."""
+        self._telemetry.set_ready(False, "stopping")
+        # Nothing may be acknowledged any more that the last checkpoint does not know of.
+        self._io.close()
+        self._record_episodes()
+        now = time.monotonic()
+        self._log_point(now - started)
+        self._checkpoint(now - started)
+        self._write_report(now - started, now - first_batch_at if first_batch_at else 0.0)
+        is_over = any(self._group.gather(self._is_finished(now - started)))
+        self._group.leave()
+        if is_over and self._settings.stop.wait_for_signal:
+            self._wait(stop)
+
+    def _wait(self, stop: StopRequest) -> None:
+        """There is nothing left to do; ended, this process would only be started again."""
+        self._log.info(RUN_IS_OVER, env_frames=self._env_frames)
+        self._telemetry.set_ready(True, RUN_IS_OVER)
+        self._meters.run_is_over()
+        while not stop:
+            self._telemetry.beat()
+            time.sleep(BATCH_TIMEOUT_SECONDS)
+
+    def _agree(self, unrolls: list[QueuedUnroll], *, stop: bool, now: float, due: tuple[float, float]) -> Turn:
+        """What all shards do in this turn; ``due``: when the next point and the next checkpoint are."""
+        log_at, checkpoint_at = due
+        turn = self._group.agree(
+            Turn(
+                is_ready=bool(unrolls),
+                stop=stop,
+                log_due=now >= log_at,
+                checkpoint_due=now >= checkpoint_at,
+                may_publish=self._group.size == 1 or self._io.is_published,
+                newer_lineage=self._io.newer_lineage or 0,
+                lineage=self._lineage,
+                num_frames=sum(unroll.num_frames for unroll in unrolls),
+            )
+        )
+        self._lineage = turn.lineage
+        if turn.newer_lineage >= self._lineage:
+            # The parameter server outlived this run directory: go beyond what it holds, so that actors follow.
+            if self._group.is_first:
+                self._lineage = self._open_lineage(turn.newer_lineage + 1)
+            return turn._replace(may_publish=self._group.size == 1)  # others hear of the lineage in the next turn
+        return turn
+
+    def _enter_lineage(self, turn: Turn) -> Turn:
+        """Publish at once in a lineage that all shards have adopted.
+
+        Until actors have weights of it, their unrolls are of the lineage before: with ``max_policy_lag`` too old to learn from, so that
+        no update, and no publication after it, would ever come.
+        """
+        if turn.lineage == self._published_lineage or turn.newer_lineage >= turn.lineage:
+            return turn
+        self._publish()
+        return turn._replace(may_publish=self._group.size == 1)
+
+    def _step(self, unrolls: list[QueuedUnroll], started: float, *, may_publish: bool) -> list[QueuedUnroll]:
+        """One batch: updates on it, from queued unrolls to published weights. Returns the unrolls of the next, where it is prepared."""
+        batch = self._prepared if self._prepared is not None else self._prepare(unrolls, started)
+        self._prepared = None
+        ahead: list[QueuedUnroll] = []
+        # Between them is no checkpoint, so that frames are consumed with the first and are never trained on once only.
+        for use in range(self._settings.learner.sample_reuse):
+            is_last = use == self._settings.learner.sample_reuse - 1
+            ahead = self._update_on(batch, unrolls if use == 0 else [], may_publish=may_publish, works_ahead=is_last and self._works_ahead)
+        if self._credit_bounds_lag:
+            # Only now: an unroll that this credit begins must not begin under the version before.
+            self._io.grant_again(len(unrolls))
+        return ahead
+
+    def _prepare(self, unrolls: list[QueuedUnroll], started: float) -> Batch:
+        """From queued unrolls to tensors on the device, or on their way there."""
+        batch = self._batches.assemble(unrolls)
+        self._queue.release(unrolls)
+        if not self._credit_bounds_lag:
+            self._io.grant_again(len(unrolls))
+        assembled = time.monotonic()
+        device_batch = self._update.to_device(batch)
+        self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
+        return device_batch
+
+    def _prepare_next(self) -> list[QueuedUnroll]:
+        """While the device computes: the next batch, if it has come."""
+        started = time.monotonic()
+        unrolls, stale = self._queue.take(self._num_online, self._is_stale, 0.0)
+        self._drop(stale)
+        if unrolls:
+            self._prepared = self._prepare(unrolls, started)
+        return unrolls
+
+    def _update_on(self, batch: Batch, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
+        """One update; ``consumed`` are the unrolls that no update saw before. Returns those of the next batch, where it is prepared."""
+        started = time.monotonic()
+        launched = self._update.launch(batch)
+        ahead_at = time.monotonic()
+        ahead = self._prepare_next() if works_ahead else []
+        ahead_seconds = time.monotonic() - ahead_at
+        losses = self._update.losses_of(launched)
+        after_backward = time.monotonic()
+        rates = self._rates()
+        update = self._update.finish(losses, rates)
+        after_optimizer = time.monotonic()
+
+        for unroll in consumed:
+            lag = max(0, self._statistics.learner_updates - unroll.policy_version[1])
+            self._statistics.record_consumed(unroll.task_id, unroll.num_frames, lag)
+            self._meters.consumed(unroll, lag)
+        self._ledger.consume(sum(unroll.num_frames for unroll in consumed))
+        self._statistics.record_update(update, self._settings.num_online_unrolls)
+        if self._batches.replay is not None:
+            self._meters.replayed(self._group.share(self._settings.num_replayed_unrolls), len(self._batches.replay))
+        if not update.is_finite:
+            self._log.error("update skipped: the gradient is not finite", learner_updates=self._statistics.learner_updates)
+        if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:
+            self._publication_due = True
+        if self._publication_due and may_publish:
+            self._publish()
+            may_publish = self._group.size == 1
+        finished = time.monotonic()
+        self._meters.updated(
+            update,
+            rates.learning_rate,
+            forward_backward=after_backward - started - ahead_seconds,
+            optimizer=after_optimizer - after_backward,
+            publish=finished - after_optimizer,
+        )
+        return ahead
+
+    def _record_episodes(self) -> None:
+        while self._io.episodes:
+            self._meters.episode(*self._io.episodes.popleft())
+
+    def _is_finished(self, session_seconds: float) -> bool:
+        stop = self._settings.stop
+        if stop.env_frames is not None and self._env_frames >= stop.env_frames:
+            return True
+        return stop.wall_seconds is not None and session_seconds >= stop.wall_seconds
+
+    def _is_stale(self, unroll: QueuedUnroll) -> bool:
+        limit = self._settings.learner.max_policy_lag
+        if limit is None:
+            return False
+        lineage, updates = unroll.policy_version
+        # An abandoned lineage's update numbers mean other weights: how old they are cannot be said.
+        return lineage != self._lineage or self._statistics.learner_updates - updates > limit
+
+    def _drop(self, stale: list[QueuedUnroll]) -> None:
+        if not stale:
+            return
+        self._queue.release(stale)
+        self._ledger.drop(STALE, sum(unroll.num_frames for unroll in stale))
+        self._meters.dropped(len(stale), STALE)
+        self._io.grant_again(len(stale))
+
+    def _rates(self) -> Rates:
+        return rates_at(self._settings.optimizer, env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
+
+    def _publish(self) -> None:
+        """This shard's slice of the parameters: the version is there once all shards' are."""
+        dtype = torch.bfloat16 if self._settings.learner.weights_dtype == "bfloat16" else torch.float32
+        tensors = self._update.weights()
+        payload = encode_weights({name: tensors[name] for name in self._slice}, dtype)
+        self._io.publish(self._lineage, self._statistics.learner_updates, payload)
+        self._telemetry.set_weights_version(self._lineage, self._statistics.learner_updates)
+        self._publication_due = False
+        self._published_lineage = self._lineage
+
+    def _own_slice(self) -> list[str]:
+        num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in self._update.agent.state_dict().items()}
+        return deal_tensors(num_bytes, self._group.size)[self._group.rank]
+
+    def _open_lineage(self, at_least: int) -> int:
+        return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE_FILE, error))
+
+    def _absorb_news(self) -> None:
+        """Bring shard 0's statistics, which are the run's, up to date."""
+        for news in self._group.gather(self._statistics.news())[1:]:
+            if self._group.is_first:
+                self._statistics.absorb(news)
+
+    def _global_ledger(self) -> LedgerSnapshot:
+        snapshots = self._group.gather(self._ledger.snapshot().as_json())
+        return LedgerSnapshot.of_shards([LedgerSnapshot.from_json(each) for each in snapshots])
+
+    def _log_point(self, session_seconds: float) -> None:
+        self._absorb_news()
+        rates = self._group.gather(self._meters.frames_per_second())
+        if not self._group.is_first:
+            return
+        point = self._statistics.point(
+            session_seconds=session_seconds,
+            frames_per_second=sum(rates),
+            learning_rate=self._rates().learning_rate,
+        )
+        self._files.add_point(point)
+        self._files.keep_lineage(self._lineage)
+
+    def _checkpoint(self, session_seconds: float) -> None:
+        self._absorb_news()
+        ledger = self._global_ledger()
+        replay = self._batches.replay
+        replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)
+        tensors = snapshot.tensors_of(self._update)
+        if not self._group.is_first:
+            return
+        try:
+            path = snapshot.save(
+                self._run_dir,
+                tensors,
+                origin=self._origin,
+                learner_updates=self._statistics.learner_updates,
+                lineage=self._lineage,
+                ledger=ledger.as_json(),
+                statistics=self._statistics.as_json(session_seconds),
+                replay_random=[] if replay is None else replay_random,
+                keep=self._settings.learner.keep_checkpoints,
+            )
+        except CheckpointError as error:
+            # The run is worth more than one checkpoint: the last good one stays, and the next interval tries again.
+            self._meters.checkpoint_failed()
+            self._log.error("checkpoint failed", reason=str(error))
+        else:
+            self._meters.checkpoint_written(self._statistics.learner_updates)
+            self._log.info("checkpoint", path=str(path))
+
+    def _write_report(self, session_seconds: float, training_seconds: float) -> None:
+        ledger = self._global_ledger()
+        if self._group.is_first:
+            self._files.write_report(self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds))

@@ -1,0 +1,237 @@
+"""The learner's metrics: instruments resolved once, so that the hot loop only adds numbers."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from herd.algorithms.dice import ENTROPY_ABLATION_COST
+from herd.telemetry import metric_names as names
+
+if TYPE_CHECKING:
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import AlgorithmSettings
+    from herd.telemetry.telemetry import Telemetry
+    from herd.wire.connections import Connections
+    from herd.wire.credit import CreditPool
+    from herd.wire.messages import EpisodeReport
+    from herd.wire.refusals import Refusals
+    from herd_learner.ledger import Ledger
+    from herd_learner.queue import QueuedUnroll, UnrollQueue
+    from herd_learner.statistics import RunStatistics
+    from herd_learner.update import UpdateStatistics
+
+RETURN_WINDOW = 100
+RATE_SECONDS = 5.0
+"""Window of the frames-per-second gauge."""
+
+
+class Meters:
+    """Called from the training thread, but for the first three methods, which the I/O thread calls."""
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        *,
+        spec: EnvSpec,
+        algorithm: AlgorithmSettings,
+        ledger: Ledger,
+        queue: UnrollQueue,
+        statistics: RunStatistics,
+        online_unrolls: int = 0,
+    ) -> None:
+        """``online_unrolls`` of each update come from the queue."""
+        self._telemetry = telemetry
+        self._statistics = statistics
+        self._online_unrolls = online_unrolls
+        counter, gauge = telemetry.counter, telemetry.gauge
+        self._env_frames = counter(names.LEARNER_ENV_FRAMES)
+        self._run_env_frames = gauge(names.RUN_ENV_FRAMES)
+        self._is_over = gauge(names.RUN_IS_OVER)
+        self._received = counter(names.UNROLLS_RECEIVED)
+        self._consumed = counter(names.UNROLLS_CONSUMED)
+        self._lag = telemetry.histogram(names.POLICY_LAG)
+        self._updates = counter(names.LEARNER_UPDATES)
+        self._skipped = counter(names.UPDATES_SKIPPED)
+        self._phases = {phase: counter(names.UPDATE_PHASE, phase=phase) for phase in names.PHASES}
+        self._starved = counter(names.LEARNER_STARVED)
+        costs = _loss_costs(algorithm)
+        self._losses = {term: (gauge(names.LOSS, term=term), cost) for term, cost in costs.items()}
+        self._entropy = gauge(names.ENTROPY)
+        self._gradient_norm = gauge(names.GRADIENT_NORM)
+        self._learning_rate = gauge(names.LEARNING_RATE)
+        self._mean_rho = gauge(names.MEAN_RHO)
+        self._rate = gauge(names.LEARNER_FRAMES_PER_SECOND)
+        self._task_frames = [counter(names.TASK_ENV_FRAMES, task=task) for task in spec.task_names]
+        self._episodes = [counter(names.EPISODES, task=task) for task in spec.task_names]
+        self._episode_steps = [counter(names.EPISODE_AGENT_STEPS, task=task) for task in spec.task_names]
+        self._returns = [gauge(names.EPISODE_RETURN, task=task) for task in spec.task_names]
+        self._lengths = [gauge(names.EPISODE_LENGTH, task=task) for task in spec.task_names]
+        self._recent_lengths: list[deque[int]] = [deque(maxlen=RETURN_WINDOW) for _ in spec.task_names]
+        self._task_names = spec.task_names
+        self._window: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+        self._frames_consumed = 0
+        self._bytes: dict[str, tuple[int, int]] = {}
+        telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.generated_since_start()))
+        telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.totals().in_flight))
+        for reason in names.DROP_REASONS:
+            telemetry.read(names.FRAMES_DROPPED, partial(ledger.dropped_since_start, reason), reason=reason)
+        telemetry.read(names.QUEUE_DEPTH, lambda: float(len(queue)))
+        self._replayed = counter(names.UNROLLS_REPLAYED)
+        self._trained = counter(names.UNROLLS_TRAINED)
+        self._replay_unrolls = gauge(names.REPLAY_UNROLLS)
+        self._checkpoints = counter(names.CHECKPOINTS_WRITTEN)
+        self._checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
+        self._checkpoint_updates = gauge(names.CHECKPOINT_UPDATES)
+        for metric in (names.MALFORMED_MESSAGES, names.REFUSED_MESSAGES, names.UNROLLS_DROPPED):
+            counter(metric, reason="other")  # all reasons stand at 0 before the first, so that the first is seen
+        counter(names.WRITE_FAILURES, file=names.FILES[0])
+        counter(names.BYTES_IN, stream="unrolls")
+        counter(names.BYTES_OUT, stream="unrolls")
+
+    def watch_credit(self, credit: CreditPool) -> None:
+        """Export the credit pool's state."""
+        self._telemetry.gauge(names.QUEUE_CAPACITY).set(credit.capacity)
+        self._telemetry.read(names.CREDIT_OUTSTANDING, lambda: float(credit.granted_unused))
+        self._telemetry.read(names.CONNECTED_ACTORS, lambda: float(credit.num_peers))
+
+    def watch_connections(self, connections: Connections) -> None:
+        """Export who is connected, and who was cut off."""
+        self._telemetry.read(names.CONNECTIONS, lambda: float(len(connections)))
+        self._telemetry.read(names.UNREAD_BYTES, lambda: float(connections.unread_bytes))
+        for cause in names.CONNECTIONS_CUT_BY:
+            self._telemetry.read(names.CONNECTIONS_CUT, partial(connections.count_cut, cause), cause=cause)
+
+    def watch_refusals(self, refusals: Refusals) -> None:
+        """Export who could not connect."""
+        for reason in names.AUTHENTICATION_FAILURES_BY:
+            self._telemetry.read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
+
+    # -- I/O thread
+
+    def received(self, num_unrolls: int, dropped_as: str | None) -> None:
+        """Unrolls of one message entered the queue, or were dropped."""
+        if dropped_as is None:
+            self._received.inc(num_unrolls)
+        else:
+            self.dropped(num_unrolls, dropped_as)
+
+    def malformed(self, reason: str) -> None:
+        """A message was dropped unread."""
+        self._telemetry.counter(names.MALFORMED_MESSAGES, reason=reason).inc()
+
+    def refused(self, reason: str) -> None:
+        """A message was understood and not taken."""
+        self._telemetry.counter(names.REFUSED_MESSAGES, reason=reason).inc()
+
+    def wire_bytes(self, stream: str, bytes_in: int, bytes_out: int) -> None:
+        """Totals of a socket so far."""
+        before_in, before_out = self._bytes.get(stream, (0, 0))
+        self._bytes[stream] = (bytes_in, bytes_out)
+        self._telemetry.counter(names.BYTES_IN, stream=stream).inc(bytes_in - before_in)
+        self._telemetry.counter(names.BYTES_OUT, stream=stream).inc(bytes_out - before_out)
+
+    # -- training thread
+
+    def episode(self, episode: EpisodeReport, inverse_temperature: float | None = None) -> None:
+        """A game ended, played under this 1/tau."""
+        task = episode.task_id
+        self._statistics.record_episode(task, episode.episode_return, inverse_temperature)
+        self._episodes[task].inc()
+        self._episode_steps[task].inc(episode.agent_steps)
+        self._recent_lengths[task].append(episode.agent_steps)
+        mean_return = self._statistics.tasks[self._task_names[task]].mean_return
+        if mean_return is not None:
+            self._returns[task].set(mean_return)
+        self._lengths[task].set(sum(self._recent_lengths[task]) / len(self._recent_lengths[task]))
+
+    def waited(self, seconds: float) -> None:
+        """For a batch."""
+        self._phases["wait"].inc(seconds)
+        self._starved.inc(seconds)
+
+    def agreed(self, seconds: float) -> None:
+        """With the other shards, which may have waited for theirs."""
+        self._phases["agree"].inc(seconds)
+
+    def dropped(self, num_unrolls: int, reason: str) -> None:
+        """Unrolls that will never be trained on."""
+        self._telemetry.counter(names.UNROLLS_DROPPED, reason=reason).inc(num_unrolls)
+
+    def consumed(self, unroll: QueuedUnroll, policy_lag: int) -> None:
+        """One unroll was trained on."""
+        self._env_frames.inc(unroll.num_frames)
+        self._frames_consumed += unroll.num_frames
+        self._task_frames[unroll.task_id].inc(unroll.num_frames)
+        self._consumed.inc()
+        self._lag.observe(policy_lag)
+
+    def replayed(self, num_unrolls: int, num_held: int) -> None:
+        """Unrolls of the last batch came from replay, which holds ``num_held``."""
+        self._replayed.inc(num_unrolls)
+        self._replay_unrolls.set(num_held)
+
+    def batch_moved(self, **phase_seconds: float) -> None:
+        """A batch is where it is trained on."""
+        for phase, seconds in phase_seconds.items():
+            self._phases[phase].inc(seconds)
+
+    def run_env_frames(self, number: int) -> None:
+        """Env frames of the whole run, all shards and restarts included."""
+        self._run_env_frames.set(number)
+
+    def run_is_over(self) -> None:
+        """The stop was reached: nothing moves any more, and nothing is wrong."""
+        self._is_over.set(1)
+
+    def updated(self, update: UpdateStatistics, learning_rate: float, **phase_seconds: float) -> None:
+        """One update ended."""
+        self._updates.inc()
+        self._skipped.inc(not update.is_finite)
+        self._trained.inc(self._online_unrolls)
+        for phase, seconds in phase_seconds.items():
+            self._phases[phase].inc(seconds)
+        for term, (gauge, cost) in self._losses.items():
+            gauge.set(cost * getattr(update.losses, term))
+        self._entropy.set(update.losses.entropy)
+        self._gradient_norm.set(update.gradient_norm)
+        self._learning_rate.set(learning_rate)
+        self._mean_rho.set(update.losses.mean_rho)
+        now = time.monotonic()
+        self._window.append((now, self._frames_consumed))
+        while len(self._window) > 2 and now - self._window[1][0] > RATE_SECONDS:
+            self._window.popleft()
+        self._rate.set(self.frames_per_second())
+
+    def frames_per_second(self) -> float:
+        """Env frames consumed per second over the last seconds."""
+        (first_at, first), (last_at, last) = self._window[0], self._window[-1]
+        return (last - first) / (last_at - first_at) if last_at > first_at else 0.0
+
+    def checkpoint_written(self, learner_updates: int) -> None:
+        """A checkpoint is complete on disk."""
+        self._checkpoints.inc()
+        self._checkpoint_updates.set(learner_updates)
+
+    def checkpoint_restored(self, learner_updates: int) -> None:
+        """The run goes on from this one."""
+        self._checkpoint_updates.set(learner_updates)
+
+    def checkpoint_failed(self) -> None:
+        """A checkpoint could not be written."""
+        self._checkpoint_failures.inc()
+
+    def write_failed(self, file: str) -> None:
+        """A file of the run directory could not be written."""
+        self._telemetry.counter(names.WRITE_FAILURES, file=file).inc()
+
+
+def _loss_costs(algorithm: AlgorithmSettings) -> dict[str, float]:
+    """By term, what multiplies it in the total."""
+    costs = {"total": 1.0, "value": algorithm.baseline_cost}
+    if algorithm.loss == "actor_critic":
+        return {**costs, "policy": 1.0, "entropy": -algorithm.entropy_cost}
+    entropy_cost = ENTROPY_ABLATION_COST if algorithm.dice_ablation == "entropy" else 0.0
+    return {**costs, "policy": algorithm.policy_cost, "q": algorithm.q_cost, "entropy": -entropy_cost}

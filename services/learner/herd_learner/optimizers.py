@@ -1,0 +1,99 @@
+"""The optimizer that the settings name, its schedule, and its state as named tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from herd.algorithms.rmsprop import RMSProp
+from herd.algorithms.schedules import learning_rate_at, learning_rate_at_update, weight_decay_at_update
+from herd.checkpoints.store import CheckpointError
+from herd_learner.shards.parts import part_like, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from torch.nn import Parameter
+
+    from herd.config.settings import OptimizerSettings
+
+SLOTS = {"rmsprop": {"second_moment", "velocity"}, "adamw": {"step", "exp_avg", "exp_avg_sq"}}
+"""Tensors kept for each parameter; ``step`` is a scalar."""
+
+
+class Rates(NamedTuple):
+    """What the schedules say of one update."""
+
+    learning_rate: float
+    weight_decay: float
+    """0 where the optimizer has none."""
+
+
+def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+    """Of one group with all parameters; the rates are set before each step."""
+    if settings.kind == "adamw":
+        return torch.optim.AdamW(
+            parameters,
+            lr=settings.learning_rate,
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.epsilon,
+            weight_decay=settings.weight_decay,
+            foreach=True,
+        )
+    return RMSProp(parameters, lr=settings.learning_rate, decay=settings.decay, epsilon=settings.epsilon, momentum=settings.momentum)
+
+
+def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: int) -> Rates:
+    """Of the update that follows ``learner_updates`` ones, with ``env_frames`` consumed."""
+    if settings.kind == "rmsprop":
+        learning_rate = learning_rate_at(
+            env_frames,
+            learning_rate=settings.learning_rate,
+            schedule=settings.schedule,
+            schedule_env_frames=settings.schedule_env_frames,
+        )
+        return Rates(learning_rate, 0.0)
+    if settings.schedule == "constant":
+        warm = min(1.0, (learner_updates + 1) / settings.warmup_updates) if settings.warmup_updates else 1.0
+        return Rates(settings.learning_rate * warm, settings.weight_decay)
+    learning_rate = learning_rate_at_update(
+        learner_updates,
+        learning_rate=settings.learning_rate,
+        warmup_updates=settings.warmup_updates,
+        schedule_updates=settings.schedule_updates,
+    )
+    decay = weight_decay_at_update(learner_updates, weight_decay=settings.weight_decay, schedule_updates=settings.schedule_updates)
+    return Rates(learning_rate, decay)
+
+
+def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
+    """The optimizer's state as flat named tensors: ``<parameter>/<slot>``."""
+    return {
+        f"{name}/{slot}": whole(tensor.detach()).cpu()
+        for name, parameter in parameters.items()
+        for slot, tensor in optimizer.state[parameter].items()
+    }
+
+
+def load_state_tensors(
+    optimizer: torch.optim.Optimizer, kind: str, parameters: Mapping[str, Parameter], tensors: Mapping[str, Tensor]
+) -> None:
+    """Inverse of `state_tensors`.
+
+    Raises:
+        CheckpointError: a tensor belongs to no parameter, its shape differs, or it is of another kind of optimizer.
+    """
+    for key, tensor in tensors.items():
+        name, _, slot = key.rpartition("/")
+        parameter = parameters.get(name)
+        if slot not in SLOTS[kind]:
+            raise CheckpointError(f"optimizer state {key} is not of {kind}: optimizer.kind was another one")
+        expected = torch.Size() if slot == "step" else None if parameter is None else parameter.shape
+        if parameter is None or tensor.shape != expected:
+            raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} fits no parameter of this network")
+        # In the parameter's own memory order: in another one, the optimizer's fused operations fall back to slow ones.
+        # AdamW's count of steps stays on the host, where it expects it.
+        memory = torch.empty_like(tensor) if slot == "step" else torch.empty_like(parameter, requires_grad=False)
+        optimizer.state[parameter][slot] = memory.copy_(part_like(tensor, memory))

@@ -1,0 +1,203 @@
+"""What learner shards do together: agree on every turn, add up, gather. Alone, each of these is the identity.
+
+Collectives run over gloo for tensors on the CPU and NCCL for those on a GPU. Whatever is not a number travels as JSON: nothing is
+pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+from herd_learner.shards.heartbeat import Heartbeat, end_process
+from herd_learner.shards.rendezvous import Membership, Place, connect_again, join, place_of
+from herd_learner.shards.slices import share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+COLLECTIVE_SECONDS = 1800.0
+"""Longest wait inside a collective, of which a dead shard is none (`Heartbeat` ends it in seconds): a slow disk under the checkpoint, a
+compiler at the first update."""
+
+LEAVE_SECONDS = 60.0
+"""Longest wait for the others at the end, when all that is left is to go."""
+
+_left: list[dist.ProcessGroup | None] = []
+"""The group that was left. DistributedDataParallel holds it too, and drops it later with the interpreter's lock held: were that the last
+reference, the group's end would wait for threads that wait for the lock. This one outlives their work."""
+
+_PEER_IS_GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
+"""What gloo and NCCL say when a process at the other end of a connection has ended."""
+
+
+class Turn(NamedTuple):
+    """What one shard brings to a turn of the training loop."""
+
+    is_ready: bool = False
+    """It holds its part of a batch."""
+    stop: bool = False
+    """It was told to stop, or its time is over."""
+    log_due: bool = False
+    """Shard 0's clock says so; the others' is not asked."""
+    checkpoint_due: bool = False
+    """Likewise."""
+    may_publish: bool = True
+    """Its last slice is at the parameter server, or superseded there."""
+    newer_lineage: int = 0
+    """That the parameter server holds beyond ours; 0 for none."""
+    lineage: int = 0
+    """Shard 0's is everybody's."""
+    num_frames: int = 0
+    """Env frames in its part of the batch."""
+
+
+class ShardGroup:
+    """The group, seen from one shard."""
+
+    def __init__(self, place: Place, heartbeat: Heartbeat | None = None) -> None:
+        self.rank = place.rank
+        self.size = place.size
+        self._heartbeat = heartbeat
+
+    @property
+    def is_first(self) -> bool:
+        """Shard 0 keeps the run's files."""
+        return self.rank == 0
+
+    def share(self, total: int) -> int:
+        """This shard's part of a number of unrolls."""
+        return share(total, self.rank, self.size)
+
+    def agree(self, turn: Turn) -> Turn:
+        """Everybody's turn as one: ready when all are, to stop when one is to, frames added up."""
+        if self.size == 1:
+            return turn
+        turns = [Turn(*row) for row in self._rows(torch.tensor(turn, dtype=torch.int64)).tolist()]
+        first = turns[0]
+        return Turn(
+            is_ready=all(each.is_ready for each in turns),
+            stop=any(each.stop for each in turns),
+            log_due=bool(first.log_due),
+            checkpoint_due=bool(first.checkpoint_due),
+            may_publish=all(each.may_publish for each in turns),
+            newer_lineage=max(each.newer_lineage for each in turns),
+            lineage=first.lineage,
+            num_frames=sum(each.num_frames for each in turns),
+        )
+
+    def _rows(self, mine: Tensor) -> Tensor:
+        """[N, K]: each shard's [K]."""
+        rows = torch.empty(self.size * len(mine), dtype=mine.dtype)
+        dist.all_gather_single(rows, mine)
+        return rows.view(self.size, len(mine))
+
+    def add_up(self, tensor: Tensor) -> Tensor:
+        """Sum over the shards, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each shard brought, as JSON, in the order of their ranks."""
+        if self.size == 1:
+            return [value]
+        mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        lengths = self._rows(torch.tensor([len(mine)]))[:, 0].tolist()
+        rows = self._rows(torch.nn.functional.pad(mine, (0, max(lengths) - len(mine))))
+        return [json.loads(row[:length].numpy().tobytes()) for row, length in zip(rows, lengths, strict=True)]
+
+    def first_says(self, value: Any) -> Any:
+        """Shard 0's value, as JSON."""
+        return self.gather(value if self.is_first else None)[0]
+
+    def spread(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Shard 0's tensors, on the CPU; the others bring none."""
+        if self.size == 1:
+            return dict(tensors)
+        told = {name: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for name, tensor in tensors.items()}
+        spread = {}
+        for name, (dtype, shape) in self.first_says(told).items():
+            tensor = tensors[name].contiguous() if self.is_first else torch.empty(shape, dtype=getattr(torch, dtype))
+            dist.broadcast(tensor, 0)
+            spread[name] = tensor
+        return spread
+
+    def end_if_broken(self, error: Exception) -> None:
+        """Something failed that may have been a collective: where a shard is gone, end this process; where not, return."""
+        if self._heartbeat is None:
+            return
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        if any(word in reason for word in _PEER_IS_GONE):
+            end_process(reason)
+        # The error may say nothing of it. While the others' hearts beat, it is this shard's own.
+        self._heartbeat.end_if_silent()
+
+    def leave(self) -> None:
+        """The last thing that shards do together; then each may go when it likes.
+
+        Raises:
+            RuntimeError: another shard has gone, or did not come within `LEAVE_SECONDS`.
+        """
+        if self.size > 1 and dist.is_initialized():
+            # A barrier that can be bounded; over gloo on every machine, as tensors on the CPU go.
+            work = dist.all_reduce(torch.zeros(1), async_op=True)
+            work.wait(timedelta(seconds=LEAVE_SECONDS))
+            if self._heartbeat is not None:
+                self._heartbeat.stop()
+            _left.append(dist.group.WORLD)
+            dist.destroy_process_group()
+
+
+def join_group(
+    num_shards: int,
+    *,
+    device: torch.device,
+    timeout_seconds: float,
+    go_on: Callable[[], bool],
+    environ: Mapping[str, str] = os.environ,
+) -> ShardGroup:
+    """Meet the other shards; at once where there are none.
+
+    Raises:
+        BadInputError: see ``place_of``.
+        NotGatheredError: ``go_on`` turned false before all were there.
+    """
+    place = place_of(num_shards, environ)
+    if place.size == 1:
+        return ShardGroup(place)
+    membership = join(place, go_on, environ)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    try:
+        heartbeat = _begin_heartbeat(membership, timeout_seconds)
+        dist.init_process_group(
+            backend,
+            store=PrefixStore("group", membership.store),
+            rank=place.rank,
+            world_size=place.size,
+            timeout=timedelta(seconds=COLLECTIVE_SECONDS),
+        )
+    except RuntimeError as error:  # all that store and group raise: a shard that had joined is gone
+        end_process(f"{type(error).__name__}: {error}".splitlines()[0][:200])
+    return ShardGroup(place, heartbeat)
+
+
+def _begin_heartbeat(membership: Membership, timeout_seconds: float) -> Heartbeat:
+    place = membership.place
+    heartbeat = Heartbeat(connect_again(membership), rank=place.rank, size=place.size, timeout_seconds=timeout_seconds)
+    deadline = time.monotonic() + timeout_seconds
+    while not membership.store.check([f"beat/{rank}" for rank in range(place.size)]):
+        if time.monotonic() > deadline:
+            end_process("a shard that had joined never began")
+        time.sleep(0.05)
+    heartbeat.start()
+    return heartbeat

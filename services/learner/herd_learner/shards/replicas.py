@@ -1,0 +1,72 @@
+"""The network over the shards, and gradients that are their sum.
+
+Losses are sums over a batch, so the gradient of the global batch is the sum of its parts'. DistributedDataParallel divides by the
+number of shards; each loss is multiplied by it first. ``fully_shard`` can be told to add.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from herd.networks.agent import Agent
+    from herd_learner.shards.group import ShardGroup
+
+
+class Replicas:
+    """Calls the network: directly, through DistributedDataParallel, or with its parameters dealt over the shards.
+
+    Make it before the optimizer: under ``fully_shard`` the network's parameters become others, of which each shard holds a part.
+    """
+
+    def __init__(self, agent: Agent, group: ShardGroup, device: torch.device, sharding: Literal["ddp", "fully_shard"]) -> None:
+        self._agent = agent
+        self._loss_scale = 1
+        self._ddp: DistributedDataParallel | None = None
+        self._parted: FSDPModule | None = None
+        if group.size > 1 and sharding == "ddp":
+            # Gradients live in the buckets that are reduced: no copies. Parameters begin equal: shard 0's.
+            self._ddp = DistributedDataParallel(
+                agent, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True, forward_sync_buffers=False
+            )
+            self._loss_scale = group.size
+        elif group.size > 1:
+            agent.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # it deals out nothing else
+            # One group of all parameters: these networks are small beside their activations, and one collective beats many.
+            self._parted = fully_shard(agent, mesh=init_device_mesh(device.type, (group.size,)), reshard_after_forward=False)
+            self._parted.set_gradient_divide_factor(1.0)
+            self._parted.set_force_sum_reduction_for_comms(True)
+            # Nothing here changes an output in place.
+            warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor", category=UserWarning)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The network's output."""
+        return self._agent(*inputs) if self._ddp is None else self._ddp(*inputs)
+
+    @contextmanager
+    def reducing(self, is_last: bool) -> Iterator[None]:
+        """Around forward and backward pass of one micro-batch: gradients add up here, and over the shards with the last one."""
+        if self._parted is not None:
+            # Whole parameters from the first micro-batch to the last: shards may have different numbers of them, and collectives may not.
+            self._parted.set_requires_gradient_sync(is_last)
+            self._parted.set_reshard_after_backward(is_last)
+        if self._ddp is None or is_last:
+            yield
+            return
+        with self._ddp.no_sync():
+            yield
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the loss's gradient to that of the batch."""
+        (loss * self._loss_scale).backward()  # type: ignore[no-untyped-call]

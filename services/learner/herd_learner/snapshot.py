@@ -1,0 +1,148 @@
+"""What a learner's checkpoint holds, and how a learner starts from one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from herd.checkpoints import store
+from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
+from herd_learner.ledger import Ledger, LedgerSnapshot
+from herd_learner.statistics import RunStatistics
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from herd.config.contract import EnvSpec
+    from herd.config.origin import Origin
+    from herd.config.tiling import Tiling
+    from herd_learner.replay import UnrollReplay
+    from herd_learner.shards.group import ShardGroup
+    from herd_learner.update import Update
+
+CHECKPOINTS = "checkpoints"
+
+
+class Restored(NamedTuple):
+    """The counters that a learner begins with."""
+
+    statistics: RunStatistics
+    ledger: Ledger
+    least_lineage: int
+    """The lowest lineage that was not published yet, as far as the checkpoint knows."""
+
+
+def tensors_of(update: Update) -> dict[str, dict[str, Tensor]]:
+    """What a checkpoint holds of tensors, by file: parameters, the optimizer's state, random state. Every shard asks at once."""
+    return {
+        "model": {name: tensor.cpu() for name, tensor in update.weights().items()},
+        "optimizer": update.optimizer_tensors(),
+        "random": {"torch": torch.get_rng_state()},
+    }
+
+
+def save(
+    run_dir: Path,
+    tensors: dict[str, dict[str, Tensor]],
+    *,
+    origin: Origin,
+    learner_updates: int,
+    lineage: int,
+    ledger: dict[str, Any],
+    statistics: dict[str, Any],
+    replay_random: list[Any],
+    keep: int,
+) -> Path:
+    """Write a checkpoint: ``tensors_of`` the update, counters and the accounts that drop duplicates.
+
+    ``ledger``, ``statistics`` and ``replay_random`` (by rank) are of all shards together.
+
+    Replay's contents are not part of it: they refill within ``replay.capacity_unrolls`` unrolls.
+
+    Raises:
+        CheckpointError: it could not be written; the one before stays.
+    """
+    state = {
+        **origin.as_json(),
+        "learner_updates": learner_updates,
+        "lineage": lineage,
+        "ledger": ledger,
+        "statistics": statistics,
+        "replay_random": replay_random,
+    }
+    return save_checkpoint(run_dir / CHECKPOINTS, learner_updates, tensors, state, keep)
+
+
+def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
+    """The newest checkpoint of a run that is whole and its own, None where it has none at all.
+
+    Raises:
+        CheckpointError: there are some, and none can be used; one line that says why.
+    """
+
+    def accept(checkpoint: Checkpoint) -> None:
+        objection = origin.objection(checkpoint.state)
+        if objection is not None:
+            raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")
+
+    return store.load_newest(run_dir / CHECKPOINTS, accept)
+
+
+def spread(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | None:
+    """Shard 0's checkpoint on every shard: only its disk needs to hold one."""
+    told = None
+    if checkpoint is not None:
+        told = [str(checkpoint.path), checkpoint.learner_updates, checkpoint.state, list(checkpoint.tensors)]
+    told = group.first_says(told)
+    if told is None:
+        return None
+    path, learner_updates, state, files = told
+    own = {} if checkpoint is None else {f"{file}/{name}": t for file, named in checkpoint.tensors.items() for name, t in named.items()}
+    tensors: dict[str, dict[str, Tensor]] = {file: {} for file in files}  # before the first update, the optimizer's is empty
+    for key, tensor in group.spread(own).items():
+        file, _, name = key.partition("/")
+        tensors[file][name] = tensor
+    return Checkpoint(Path(path), learner_updates, tensors, state)
+
+
+def restore_counters(checkpoint: Checkpoint | None, spec: EnvSpec, tiling: Tiling | None = None, *, is_first: bool = True) -> Restored:
+    """Counters and accounts of a checkpoint, or of a run that begins; ``is_first``: this shard's totals go on from the run's.
+
+    Raises:
+        CheckpointError: its state is not a learner's.
+    """
+    if checkpoint is None:
+        return Restored(RunStatistics(spec, tiling=tiling, is_first=is_first), Ledger(), 1)
+    state = checkpoint.state
+    try:
+        saved = LedgerSnapshot.from_json(state["ledger"])
+        ledger = Ledger(saved if is_first else saved.without_totals())
+        return Restored(RunStatistics(spec, state["statistics"], tiling, is_first=is_first), ledger, int(state["lineage"]) + 1)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _not_a_learners(checkpoint, error) from error
+
+
+def restore(checkpoint: Checkpoint, update: Update, *, replay: UnrollReplay | None, rank: int = 0) -> None:
+    """Set parameters, optimizer and random states. A shard that was not there when it was written draws from replay as one that begins.
+
+    Raises:
+        CheckpointError: a tensor does not fit, or one is missing.
+    """
+    try:
+        update.load_weights(checkpoint.tensors["model"])
+        update.load_optimizer_tensors(checkpoint.tensors["optimizer"])
+        torch.set_rng_state(checkpoint.tensors["random"]["torch"])
+        replays = checkpoint.state.get("replay_random") or []
+        if replay is not None and rank < len(replays):
+            replay.random.bit_generator.state = replays[rank]
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from error
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise _not_a_learners(checkpoint, error) from error
+
+
+def _not_a_learners(checkpoint: Checkpoint, error: Exception) -> CheckpointError:
+    cause = " ".join(f"{type(error).__name__}: {error}".split())
+    return CheckpointError(f"{checkpoint.path}: is whole, but does not hold what a learner's checkpoint holds ({cause[:200]})")

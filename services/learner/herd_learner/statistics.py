@@ -1,0 +1,275 @@
+"""What a run reports of itself: points of the learning curve and report.json. Counts env frames at consumption."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from herd.config.tiling import inverse_temperature_of
+
+if TYPE_CHECKING:
+    from herd.config.contract import EnvSpec
+    from herd.config.tiling import Tiling
+    from herd_learner.ledger import LedgerSnapshot
+    from herd_learner.update import UpdateStatistics
+
+RETURN_WINDOW = 100
+"""Games behind a reported mean return, the field's custom."""
+
+
+@dataclass(slots=True)
+class TaskStatistics:
+    """One task's share of the run."""
+
+    env_frames: int = 0
+    episodes: int = 0
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURN_WINDOW))
+    tiles: dict[int, list[float]] = field(default_factory=dict)
+    """By tile of the bandit: games played under its temperatures, and the sum of their returns."""
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean raw return of the newest games, None before the first one ended."""
+        return math.fsum(self.returns) / len(self.returns) if self.returns else None
+
+
+@dataclass(slots=True)
+class _Mean:
+    total: float = 0.0
+    maximum: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.merge(value, value, 1)
+
+    def merge(self, total: float, maximum: float, count: int) -> None:
+        self.total += total
+        self.maximum = max(self.maximum, maximum)
+        self.count += count
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+
+@dataclass(slots=True)
+class _News:
+    """What one shard recorded since shard 0 heard of it last."""
+
+    episodes: list[tuple[int, float, float | None]] = field(default_factory=list)
+    consumed: dict[int, list[int]] = field(default_factory=dict)
+    """By task: env frames and unrolls."""
+    lag: _Mean = field(default_factory=_Mean)
+
+
+class RunStatistics:
+    """Cumulative counters (they survive a restart) and the window since the last point of the curve.
+
+    Of several shards, the first one's are the run's: the others tell it their `news`, which it absorbs.
+    """
+
+    def __init__(
+        self, spec: EnvSpec, restored: dict[str, Any] | None = None, tiling: Tiling | None = None, *, is_first: bool = True
+    ) -> None:
+        """``tiling``: of the run's bandit, where it has one. ``is_first``: these are the run's, and nobody asks for their news."""
+        self._tiling = tiling
+        self._action_repeat = spec.action_repeat
+        self.tasks = {name: TaskStatistics() for name in spec.task_names}
+        self._names = spec.task_names
+        self._recent: deque[float] = deque(maxlen=RETURN_WINDOW)
+        self.env_frames = 0
+        self.learner_updates = 0
+        self._wall_seconds_before = 0.0
+        self._lag = _Mean()
+        self._lag_window = _Mean()
+        self._last_update: UpdateStatistics | None = None
+        self._news: _News | None = None if is_first else _News()
+        self._session_frames = 0
+        self._session_unrolls = 0
+        self._session_trained = 0
+        if restored is not None:
+            self._restore(restored)
+
+    def record_episode(self, task_id: int, episode_return: float, inverse_temperature: float | None = None) -> None:
+        """A finished game; ``episode_return`` raw and undiscounted."""
+        task = self.tasks[self._names[task_id]]
+        task.episodes += 1
+        task.returns.append(episode_return)
+        self._recent.append(episode_return)
+        if self._news is not None:
+            self._news.episodes.append((task_id, episode_return, inverse_temperature))
+        if self._tiling is not None and inverse_temperature is not None and inverse_temperature >= 0.0:
+            tile = task.tiles.setdefault(self._tiling.tile_of(inverse_temperature), [0, 0.0])
+            tile[0] += 1
+            tile[1] += episode_return
+
+    def record_consumed(self, task_id: int, num_frames: int, policy_lag: int) -> None:
+        """An unroll went through an update; ``policy_lag`` in learner updates."""
+        self._count_consumed(task_id, num_frames, 1)
+        self._lag.add(policy_lag)
+        self._lag_window.add(policy_lag)
+        if self._news is not None:
+            counts = self._news.consumed.setdefault(task_id, [0, 0])
+            counts[0] += num_frames
+            counts[1] += 1
+            self._news.lag.add(policy_lag)
+
+    def record_update(self, update: UpdateStatistics, num_unrolls: int = 0) -> None:
+        """An update ended; ``num_unrolls`` of its batch came from actors."""
+        self.learner_updates += 1
+        self._session_trained += num_unrolls
+        self._last_update = update
+
+    def news(self) -> dict[str, Any] | None:
+        """What happened at this shard since the last call, as JSON; None at the first."""
+        if self._news is None:
+            return None
+        news, self._news = self._news, _News()
+        lag = news.lag
+        return {
+            "episodes": news.episodes,
+            "consumed": [[task_id, *counts] for task_id, counts in news.consumed.items()],
+            "lag": [lag.total, lag.maximum, lag.count],
+        }
+
+    def absorb(self, news: dict[str, Any]) -> None:
+        """Count another shard's news as our own."""
+        for task_id, episode_return, inverse_temperature in news["episodes"]:
+            self.record_episode(task_id, episode_return, inverse_temperature)
+        for task_id, num_frames, num_unrolls in news["consumed"]:
+            self._count_consumed(task_id, num_frames, num_unrolls)
+        self._lag.merge(*news["lag"])
+        self._lag_window.merge(*news["lag"])
+
+    def _count_consumed(self, task_id: int, num_frames: int, num_unrolls: int) -> None:
+        self.env_frames += num_frames
+        self._session_frames += num_frames
+        self._session_unrolls += num_unrolls
+        self.tasks[self._names[task_id]].env_frames += num_frames
+
+    @property
+    def episodes(self) -> int:
+        """Games finished, over all tasks."""
+        return sum(task.episodes for task in self.tasks.values())
+
+    @property
+    def mean_return(self) -> float | None:
+        """Over the newest games of all tasks together."""
+        return math.fsum(self._recent) / len(self._recent) if self._recent else None
+
+    @property
+    def lag_window(self) -> tuple[float, float]:
+        """(mean, max) policy lag since the last point."""
+        return self._lag_window.mean, self._lag_window.maximum
+
+    def point(self, *, session_seconds: float, frames_per_second: float, learning_rate: float) -> dict[str, Any]:
+        """One line of metrics.jsonl; starts a new window."""
+        lag, self._lag_window = self._lag_window, _Mean()
+        update = self._last_update
+        return {
+            "wall_seconds": round(self._wall_seconds_before + session_seconds, 3),
+            **self._counts(),
+            "frames_per_second": round(frames_per_second, 1),
+            "episode_return_mean_100": self.mean_return,
+            "episodes": self.episodes,
+            "policy_lag_mean": lag.mean,
+            "policy_lag_max": lag.maximum,
+            "learning_rate": learning_rate,
+            "loss_total": _finite(update.losses.total) if update else None,
+            "loss_policy": _finite(update.losses.policy) if update else None,
+            "loss_value": _finite(update.losses.value) if update else None,
+            "loss_q": _finite(update.losses.q) if update else None,
+            "entropy": _finite(update.losses.entropy) if update else None,
+            "mean_rho": _finite(update.losses.mean_rho) if update else None,
+            "gradient_norm": _finite(update.gradient_norm) if update else None,
+            "tasks": {
+                name: {"env_frames": task.env_frames, "episodes": task.episodes, "episode_return_mean_100": task.mean_return}
+                for name, task in self.tasks.items()
+            },
+        }
+
+    def report(self, ledger: LedgerSnapshot, *, session_seconds: float, training_seconds: float) -> dict[str, Any]:
+        """report.json.
+
+        ``frames_per_second`` is of this session: frames consumed over ``training_seconds``, the time from its first batch.
+        ``wall_seconds`` adds up over the sessions of the run.
+        """
+        return {
+            **self._counts(),
+            "wall_seconds": round(self._wall_seconds_before + session_seconds, 3),
+            "frames_per_second": round(self._session_frames / training_seconds, 1) if training_seconds > 0 else 0.0,
+            "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum},
+            "sample_reuse": self._session_trained / self._session_unrolls if self._session_unrolls else None,
+            "accounting": ledger.report(),
+            "episode_return": {"mean_last_100": self.mean_return, "episodes": self.episodes},
+            "tasks": {
+                name: {
+                    "env_frames": task.env_frames,
+                    "episode_return": {"mean_last_100": task.mean_return, "episodes": task.episodes},
+                    **({} if self._tiling is None else {"temperatures": _by_temperature(task, self._tiling)}),
+                }
+                for name, task in self.tasks.items()
+            },
+        }
+
+    def as_json(self, session_seconds: float) -> dict[str, Any]:
+        """For checkpoints."""
+        return {
+            "env_frames": self.env_frames,
+            "learner_updates": self.learner_updates,
+            "wall_seconds": self._wall_seconds_before + session_seconds,
+            "recent_returns": list(self._recent),
+            "tasks": {
+                name: {
+                    "env_frames": task.env_frames,
+                    "episodes": task.episodes,
+                    "returns": list(task.returns),
+                    "tiles": _tiles(task),
+                }
+                for name, task in self.tasks.items()
+            },
+        }
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "env_frames": self.env_frames,
+            "agent_steps": self.env_frames // self._action_repeat,
+            "learner_updates": self.learner_updates,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.env_frames = state["env_frames"]
+        self.learner_updates = state["learner_updates"]
+        self._wall_seconds_before = state["wall_seconds"]
+        self._recent.extend(state["recent_returns"])
+        for name, saved in state["tasks"].items():
+            task = self.tasks[name]
+            task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
+            task.returns.extend(saved["returns"])
+            task.tiles = {tile: [games, total] for tile, games, total in saved.get("tiles", [])}
+
+
+def _tiles(task: TaskStatistics) -> list[list[float]]:
+    return sorted([tile, *sums] for tile, sums in task.tiles.items())
+
+
+def _by_temperature(task: TaskStatistics, tiling: Tiling) -> list[dict[str, Any]]:
+    """Of each tile that a game was played under: its edges as 1/tau, and what the games returned."""
+    edges = tiling.edges()
+    return [
+        {
+            "tile": tile,
+            "inverse_temperature": [inverse_temperature_of(edges[tile]), inverse_temperature_of(edges[tile + 1])],
+            "episodes": games,
+            "return_sum": total,
+            "mean_return": total / games,
+        }
+        for tile, (games, total) in sorted(task.tiles.items())
+    ]
+
+
+def _finite(value: float) -> float | None:
+    """``value`` as JSON can hold it: a skipped update's numbers may be infinite or not a number."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,93 @@
+"""What a replica makes of its parent's answers: which versions it takes, and how fresh it is. No I/O; the caller passes the clock in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd_paramserver.store import Version, Weights
+
+if TYPE_CHECKING:
+    from herd.wire.weights_client import WeightsFrame
+    from herd_paramserver.store import WeightsStore
+
+
+class Following:
+    """Follows the parent forwards only.
+
+    A silent parent is waited for; one that restarted empty, or with less, takes nothing away: its next greater version is followed,
+    and a new lineage is greater than whatever came before it. ``now`` is any monotonic clock in seconds.
+    """
+
+    def __init__(self, store: WeightsStore[memoryview], upstream: str, *, now: float) -> None:
+        self._store = store
+        self._upstream = upstream
+        self._heard_at = now
+        self._has_answered = False
+        self._taken_at = now
+        self._parent_holds: Version | None = None
+        self._refusal: str | None = None
+
+    @property
+    def version(self) -> Version | None:
+        """What is served; None before the first."""
+        return self._store.visible.version if self._store.visible is not None else None
+
+    def silent_seconds(self, now: float) -> float:
+        """Since the parent last answered, or since the start where it never did."""
+        return now - self._heard_at
+
+    def take(self, frame: WeightsFrame, *, now: float) -> Version | None:
+        """The parent sent a version; returns it if it is served from now on.
+
+        Raises:
+            InvalidSliceError: larger than allowed.
+
+        """
+        version = Version(*frame.version)
+        self._heard(now, version, None)
+        if not self._store.adopt(Weights(version, frame.digests, frame.slices)):
+            return None
+        self._taken_at = now
+        return version
+
+    def not_modified(self, held: tuple[int, int] | None, *, now: float) -> None:
+        """The parent has nothing newer; ``held`` is what it serves, if anything."""
+        self._heard(now, Version(*held) if held is not None else None, None)
+
+    def refused(self, reason: str, *, now: float) -> None:
+        """The parent wants nothing to do with us."""
+        self._heard(now, self._parent_holds, reason)
+
+    def readiness(self, now: float) -> tuple[bool, str]:
+        """Whether clients may be sent here, and what the operator should know.
+
+        With weights in hand a replica is ready whatever becomes of its parent: old weights are better than none.
+        """
+        version = self.version
+        if version is None:
+            return False, f"no weights yet; {self._about_parent(now)}"
+        age = f"serves version {_text(version)}, which came {now - self._taken_at:.1f} s ago"
+        return True, f"{age}; {self._about_parent(now)}"
+
+    def _about_parent(self, now: float) -> str:
+        parent, version = f"the parent {self._upstream}", self.version
+        if self._refusal is not None:
+            return f"{parent} refuses this replica: {self._refusal}"
+        if not self._has_answered:
+            return f"{parent} has not answered for {self.silent_seconds(now):.1f} s"
+        about = f"{parent} answered {self.silent_seconds(now):.1f} s ago"
+        if self._parent_holds is None:
+            return f"{about} and holds none"
+        if version is not None and self._parent_holds < version:
+            return f"{about} and holds {_text(self._parent_holds)}, which is older and not followed"
+        return about
+
+    def _heard(self, now: float, held: Version | None, refusal: str | None) -> None:
+        self._heard_at = now
+        self._has_answered = True
+        self._parent_holds = held
+        self._refusal = refusal
+
+
+def _text(version: Version) -> str:
+    return f"({version.lineage}, {version.updates})"

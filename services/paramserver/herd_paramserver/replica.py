@@ -1,0 +1,65 @@
+"""A replica's answers: weights from what it holds, publications refused, leases passed on to the parent. No I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.wire.messages import IndexLeased, Refused
+from herd_paramserver.relay import RingError
+from herd_paramserver.requests import Action, Reply, RequestHandler, ToParent
+
+if TYPE_CHECKING:
+    from herd.wire.messages import LeaseIndex, Message, PublishHeartbeat, PublishSlice, ReleaseIndex
+    from herd_paramserver.relay import RelayTable
+    from herd_paramserver.store import WeightsStore
+
+
+class ReplicaHandler(RequestHandler):
+    """Answers clients like the root where it can, and asks the parent where only the root may decide."""
+
+    def __init__(self, *, run_id: str, contract: str, store: WeightsStore[memoryview], relay: RelayTable, upstream: str) -> None:
+        super().__init__(run_id=run_id, contract=contract, store=store)
+        self._relay = relay
+        self._upstream = upstream
+
+    def tick(self, now: float) -> None:
+        """Forget relayed requests that nobody waits for any more."""
+        self._relay.expire(now)
+
+    def answer_of_parent(self, message: Message) -> tuple[bytes, Message] | None:
+        """Return whom the parent's answer is for, and what to tell them; None if nobody waits for it."""
+        if not isinstance(message, IndexLeased | Refused) or message.request_id is None:
+            return None
+        waiting = self._relay.answered(message.request_id)
+        if waiting is None:
+            return None
+        peer, request_id = waiting
+        return peer, message.model_copy(update={"request_id": request_id})
+
+    def _publish(self, request: PublishSlice, payload: memoryview) -> Reply:  # noqa: ARG002  not even looked at
+        return self._no_publishing()
+
+    def _publish_heartbeat(self, request: PublishHeartbeat) -> Reply:  # noqa: ARG002  as above
+        return self._no_publishing()
+
+    def _no_publishing(self) -> Reply:
+        reason = (
+            f"this parameter server is a replica: it takes weights from its parent {self._upstream} alone. "
+            "Set learner.paramserver to the address of the root, which has no paramserver.upstream"
+        )
+        return Reply(Refused(reason=reason))
+
+    def _lease(self, request: LeaseIndex, peer: bytes, now: float) -> Action:
+        try:
+            relay_id = self._relay.pass_on(request.holder, peer, now=now, request_id=request.request_id)
+        except RingError as error:
+            reason = f"{error}: the paramserver.upstream addresses form a ring; the root's must be null"
+            return Reply(Refused(request_id=request.request_id, reason=reason))
+        return ToParent(request.model_copy(update={"request_id": relay_id}))
+
+    def _release(self, request: ReleaseIndex, peer: bytes, now: float) -> ToParent | None:
+        try:
+            self._relay.pass_on(request.holder, peer, now=now)
+        except RingError:
+            return None  # nobody waits for a word about it
+        return ToParent(request)
