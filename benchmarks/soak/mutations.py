@@ -87,7 +87,7 @@ MUTATIONS = (
     Mutation(
         name="no-acknowledgement",
         what="the learner takes messages and never acknowledges them",
-        edits=(  # noqa: E501
+        edits=(
             Edit("services/learner/herd_learner/ingest.py", "        return [self._ack(peer, message.sequence)]\n", "        return []\n"),
         ),
         fast=_INGEST,
@@ -108,7 +108,7 @@ MUTATIONS = (
     ),
     Mutation(
         name="no-deduplication",
-        what="the learner takes a message again that it took before, and does not tell a returning actor what it has",  # noqa: E501
+        what="the learner takes a message again that it took before, and does not tell a returning actor what it has",
         edits=(
             Edit(
                 "services/learner/herd_learner/ledger.py",
