@@ -1,0 +1,141 @@
+"""Whether a change of the code leaves learning as it was, bit for bit.
+
+``python -m benchmarks.equality record`` plays and trains 200 updates of four experiments in one process and writes every loss and a
+digest of the weights to benchmarks/results/equality/; ``python -m benchmarks.equality check`` does it again and compares.
+
+One process, one thread, float32 and fixed seeds: actors act under the newest weights, so a difference anywhere between the
+environment and the optimizer's step shows in all that follows. Records hold for one kind of processor: others round otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from herd_actor.policy import Policy
+from herd_actor.unroll import UnrollBuilder
+from herd_learner.batching import BatchAssembler
+from herd_learner.optimizers import rates_at
+from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.update import Update
+
+from herd.config.loading import load_settings
+from herd.envs.make import environment_spec, make_environments
+from herd.wire.run_layout import run_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from herd.config.settings import RunSettings
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "benchmarks/results/equality"
+EXPERIMENTS = ("catch", "breakout", "dice-catch", "pong")
+UPDATES = 200
+DIGEST_EVERY = 20
+SEED = 7
+
+
+def main() -> int:
+    """Record, or check against the records; exit code 1 where something differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=("record", "check"))
+    parser.add_argument("experiments", nargs="*", default=EXPERIMENTS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    differing = 0
+    for name in arguments.experiments:
+        started = time.monotonic()
+        found = train(load_settings([ROOT / f"experiments/{name}.yaml"], ["--seed", str(SEED)], {}))
+        path = RECORDS / f"{name}.json"
+        if arguments.action == "record":
+            path.write_text(json.dumps(found, indent=1) + "\n")
+            print(f"{name}: recorded, {time.monotonic() - started:.0f} s")
+            continue
+        problem = difference(json.loads(path.read_text()), found)
+        differing += problem is not None
+        print(f"{name}: {problem or f'equal over {UPDATES} updates'}, {time.monotonic() - started:.0f} s", flush=True)
+    return 1 if differing else 0
+
+
+def train(settings: RunSettings) -> dict[str, Any]:
+    """Losses of every update as hexadecimal floats, and digests of the weights by number of updates."""
+    losses: list[dict[str, str]] = []
+    digests: dict[str, str] = {}
+    spec = environment_spec(settings.env)
+    layout = run_layout(settings, spec)
+    device, precision = torch.device("cpu"), torch.float32
+    update = Update(settings, spec, device, precision)
+    batches = BatchAssembler(layout, settings, device)
+    queue = UnrollQueue(layout)
+    num_environments = settings.actor.environments
+    policy = Policy(settings, spec, num_environments=num_environments, precision=precision, seed=SEED)
+    environments = make_environments(settings.env, num_environments=num_environments, first_slot=0, seed=SEED, num_threads=1)
+    builder = UnrollBuilder(layout, task_ids=environments.task_ids, first_slot=0)
+    observation = environments.reset()
+    env_frames = 0
+    while len(losses) < UPDATES:
+        policy.load(update.weights())
+        block = queue.new_block(num_environments)
+        version = (1, len(losses))
+        builder.begin(block.arrays, observation, policy.core_state, version)
+        for _ in range(layout.new_steps):
+            builder.mark(observation, policy.core_state)
+            # Every game under a temperature of its own, without a bandit.
+            tau = np.array([0.5 + (builder.episode_id(slot) + slot) % 5 for slot in range(num_environments)], np.float32)
+            inverse = tau if settings.has_bandit else None
+            actions, logits = policy.act(observation, builder.core_reset, builder.last_actions, builder.last_rewards, inverse)
+            transition = environments.step(actions)
+            builder.add(actions, logits, 1.0 if inverse is None else inverse, transition)
+            observation = transition.observation
+        builder.finish(version)
+        frames = (block.arrays["row_valid"][:, layout.burn_in :].sum(axis=1) * spec.action_repeat).tolist()
+        queue.put([QueuedUnroll(block, row, (0, 0), version, 0, frames[row]) for row in range(num_environments)])
+        for unrolls in _batches(queue, settings):
+            env_frames += sum(unroll.num_frames for unroll in unrolls)
+            batch = batches.assemble(unrolls)
+            queue.release(unrolls)
+            done = update(batch, rates_at(settings.optimizer, env_frames=env_frames, learner_updates=len(losses)))
+            losses.append({name: float(value).hex() for name, value in {**done.losses._asdict(), "norm": done.gradient_norm}.items()})
+            if len(losses) % DIGEST_EVERY == 0:
+                digests[str(len(losses))] = digest(update.weights())
+    environments.close()
+    return {"losses": losses[:UPDATES], "weights": digests}
+
+
+def digest(tensors: dict[str, torch.Tensor]) -> str:
+    """SHA-256 over names and values, in the order of names."""
+    hashed = hashlib.sha256()
+    for name in sorted(tensors):
+        hashed.update(name.encode())
+        hashed.update(tensors[name].contiguous().numpy().tobytes())
+    return hashed.hexdigest()
+
+
+def difference(expected: dict[str, Any], found: dict[str, Any]) -> str | None:
+    """The first thing that differs, in words."""
+    for number, (before, after) in enumerate(zip(expected["losses"], found["losses"], strict=True), 1):
+        for name, value in before.items():
+            if after.get(name) != value:
+                now = float.fromhex(after[name]) if name in after else None
+                return f"update {number}: {name} was {float.fromhex(value)!r}, is {now!r}"
+    for number, value in expected["weights"].items():
+        if found["weights"][number] != value:
+            return f"weights differ after {number} updates"
+    return None
+
+
+def _batches(queue: UnrollQueue, settings: RunSettings) -> Iterator[list[QueuedUnroll]]:
+    while len(queue) >= settings.num_online_unrolls:
+        yield queue.take(settings.num_online_unrolls, lambda _: False, 0.0)[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
