@@ -110,7 +110,7 @@ def make_report(
 def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
     files, overrides = split_arguments(words)
     if not files:
-        raise SettingsError("bench needs a run file, such as experiments/breakout.yaml (see herd bench --help)")
+        raise SettingsError("bench needs a run file or the name of an experiment, such as breakout (see herd bench --help)")
     if torso is not None:
         overrides += ["--network.torso", torso]
     settings = load_settings(files, overrides, os.environ)

@@ -251,7 +251,7 @@ def _last_line(run_dir: Path, name: str) -> str:
 def _settings(words: Sequence[str]) -> RunSettings:
     files, overrides = split_arguments(words)
     if not files:
-        raise SettingsError("bench learner needs a run file, such as experiments/breakout.yaml (see herd bench learner --help)")
+        raise SettingsError("bench learner needs a run file or the name of an experiment, such as breakout (see herd bench learner --help)")
     settings = load_settings(files, [*overrides, *OVERRIDES], os.environ)
     check_curve_keys(settings.security, os.environ, EVERY_ROLE)
     return settings
