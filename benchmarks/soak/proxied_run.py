@@ -15,7 +15,7 @@ from benchmarks.soak.proxy import HOST, Proxy
 from benchmarks.soak.supervised import LINKS, WIRING, write_json
 from benchmarks.soak.wiring import Link
 from herd.supervisor.child import Child, last_lines
-from herd.supervisor.run_directory import PROCESSES
+from herd.service.announcement import PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,6 +25,7 @@ from herd.envs.make import environment_spec
 from herd.service.startup import parse_settings
 from herd.telemetry.telemetry import Telemetry
 from herd.wire.run_layout import run_layout
+from herd.wire.sockets import new_context
 from herd_learner.io_thread import IoThread
 from herd_learner.ledger import Ledger
 from herd_learner.meters import Meters
@@ -109,7 +110,9 @@ class Receiver:
             queue=self._queue,
             statistics=RunStatistics(spec),
         )
+        self._context = new_context(settings.security)
         self._io = IoThread(
+            self._context,
             settings,
             contract=contract_digest(settings, spec),
             layout=layout,
@@ -142,6 +145,7 @@ class Receiver:
         finally:
             self._io.close()
             self._telemetry.close()
+            self._context.term()
 
     def status(self, *, by_actor: bool = False) -> dict[str, Any]:
         """Totals since the start, as of now."""
