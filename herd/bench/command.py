@@ -21,7 +21,7 @@ from herd.config.arguments import split_arguments
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.settings import NetworkSettings
-from herd.process.hardware import usable_cpus
+from herd.service.hardware import usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

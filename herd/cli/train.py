@@ -106,7 +106,7 @@ def check_installed(settings: RunSettings) -> None:
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
-    from herd.process.startup import let_go_of_output  # noqa: PLC0415  --help does without
+    from herd.service.startup import let_go_of_output  # noqa: PLC0415  --help does without
     from herd.supervisor.ports import PortError  # noqa: PLC0415
     from herd.supervisor.run_directory import RunDirectoryError  # noqa: PLC0415
 
