@@ -11,11 +11,12 @@ from herd.bench.command import main
 from herd.bench.fan.fan_in import FanInOptions, measure_fan_in
 from herd.bench.fan.fan_out import FanOutOptions, measure_fan_out
 from herd.bench.fan.limits import LimitError
-from herd.config.settings import EnvSettings, NetworkSettings, RunSettings
+from herd.config.settings import NetworkSettings, RunSettings
+from herd.envs.suites.catch.settings import CatchSettings
 
 CATCH = RunSettings(
     name="fan",
-    env=EnvSettings(suite="catch", tasks=("catch",), frame_height=10, frame_width=5, frame_stack=1, action_repeat=1),
+    env=CatchSettings(tasks=("catch",), frame_height=10, frame_width=5, frame_stack=1, action_repeat=1),
     network=NetworkSettings(torso="mlp"),
 )
 

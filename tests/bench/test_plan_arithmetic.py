@@ -24,12 +24,12 @@ from herd.bench.weights_size import num_parameters
 from herd.config.settings import (
     ActorSettings,
     AlgorithmSettings,
-    EnvSettings,
     LearnerSettings,
     NetworkSettings,
     ReplaySettings,
     RunSettings,
 )
+from herd.envs.suites.catch.settings import CatchSettings
 
 # Round numbers, none equal to another that could stand in its place.
 STAGE = StageFigures(
@@ -293,7 +293,7 @@ def test_a_network_that_nobody_measured_is_not_guessed() -> None:
     settings = SETTINGS.model_copy(update={"network": NetworkSettings(torso="nature")})
     with pytest.raises(FiguresError, match=r"no figures for atari with network\.torso nature"):
         make_plan(settings, HALF_BUSY, FIGURES)
-    board = RunSettings(env=EnvSettings(suite="catch", tasks=("catch",)), network=NetworkSettings(torso="mlp"))
+    board = RunSettings(env=CatchSettings(tasks=("catch",)), network=NetworkSettings(torso="mlp"))
     with pytest.raises(FiguresError, match="no figures for catch"):
         make_plan(board, HALF_BUSY, FIGURES)
 

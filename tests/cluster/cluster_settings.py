@@ -120,7 +120,7 @@ def experiment(learning_rate: float, shards: int) -> dict[str, Any]:
             "frame_stack": 1,
             "life_loss_ends_episode": False,
         },
-        "network": {"torso": "mlp", "head": "dueling"},
+        "network": {"torso": "mlp"},
         "algorithm": {"loss": "dice", "dice_ablation": "dice", "unroll_length": 10},
         "optimizer": {"learning_rate": learning_rate, "schedule": "constant"},
         "actor": {"environments": 16, "links": max(2, shards)},

@@ -36,8 +36,8 @@ DICE = {
         "frame_stack": 1,
         "action_repeat": 1,
     },
-    "network": {"torso": "mlp", "head": "dueling"},
-    "algorithm": {"loss": "dice"},
+    "network": {"torso": "mlp"},
+    "loss": {"kind": "dice"},
 }
 
 

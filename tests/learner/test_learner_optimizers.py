@@ -22,7 +22,7 @@ def _settings(**changes: Any) -> RunSettings:
     return RunSettings.model_validate(
         {
             "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5},
-            "network": {"torso": "mlp", "head": "dueling"},
+            "network": {"torso": "mlp"},
             "algorithm": {"loss": "dice", "unroll_length": 4},
             "actor": {"environments": 2},
             "learner": {"batch_size": 3},
@@ -86,8 +86,8 @@ def test_every_term_of_dice_is_measured_and_micro_batches_do_not_change_it() -> 
     expected, losses = whole.forward_backward(_batch(1)), parts.forward_backward(_batch(1))
     assert losses == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert losses.q > 0.0
-    algorithm = _settings().algorithm
-    total = algorithm.policy_cost * losses.policy + algorithm.baseline_cost * losses.value + algorithm.q_cost * losses.q
+    loss = _settings().loss
+    total = loss.policy_cost * losses.policy + loss.baseline_cost * losses.value + loss.q_cost * losses.q
     assert losses.total == pytest.approx(total, rel=1e-4)
 
 

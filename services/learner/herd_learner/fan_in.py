@@ -104,7 +104,7 @@ class Receiver:
         meters = Meters(
             self._telemetry,
             spec=spec,
-            algorithm=settings.algorithm,
+            loss=settings.loss,
             ledger=self._ledger,
             queue=self._queue,
             statistics=RunStatistics(spec),
