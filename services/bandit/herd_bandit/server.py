@@ -91,7 +91,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 def _restored(process: ServiceProcess, meters: Meters) -> tuple[ExchangeHandler, Keeper]:
     """Put together what the process is about, as the last one left it."""
     settings, spec = process.settings, process.spec
-    bandits, window = new_bandits(settings.bandit, spec.task_names, seed=settings.seed), RequestWindow()
+    bandits, window = new_bandits(settings.bandit, spec.task_names, seed=settings.seed, num_agents=settings.agents), RequestWindow()
     keeper = Keeper(settings, bandits=bandits, window=window, meters=meters)
     try:
         keeper.restore(process.log)
@@ -108,5 +108,6 @@ def _restored(process: ServiceProcess, meters: Meters) -> tuple[ExchangeHandler,
         window=window,
         generator=draw_generator(bandits, seed=settings.seed),
         learns=settings.bandit_learns,
+        num_agents=settings.agents,
     )
     return handler, keeper
