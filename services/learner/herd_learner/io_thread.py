@@ -27,7 +27,7 @@ TICK_SECONDS = 0.25
 """Longest sleep: bounds how late silence is noticed and a heartbeat goes out."""
 MESSAGES_PER_TURN = 64
 """Read at most this many before weights and credit get their turn."""
-OPERATORS_REASONS = ("protocol", "run", "contract", "size", "full")
+OPERATORS_REASONS = ("protocol", "run", "agent", "contract", "size", "full")
 """Refusals that do not pass by themselves; the others are part of every reconnection."""
 
 
@@ -44,9 +44,10 @@ class IoThread:
         ledger: Ledger,
         queue: UnrollQueue,
         meters: Meters,
+        agent: int = 0,
         shard: tuple[int, int] = (0, 1),
     ) -> None:
-        """Bind the unroll socket; ``shard``: which slice of how many this learner publishes.
+        """Bind the unroll socket; ``agent``: which one is trained here, ``shard``: which slice of how many this learner publishes.
 
         Raises:
             EndpointInUse: another process has the port.
@@ -55,7 +56,7 @@ class IoThread:
         self._context = new_context(settings.security)
         capacity = settings.credit_capacity
         self._router = Router(self._context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
-        self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, contract=contract)
+        self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, agent=agent, contract=contract)
         self._shard = shard
         self._waker = Waker()
         self._meters = meters
@@ -67,6 +68,7 @@ class IoThread:
         """Finished games and the 1/tau of each, for the training thread to take from the left."""
         self._ingest = Ingest(
             run_id=settings.name,
+            agent=agent,
             contract=contract,
             layout=layout,
             action_repeat=spec.action_repeat,
