@@ -22,7 +22,7 @@ from herd.config.arguments import split_arguments
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.settings import NetworkSettings
-from herd.process.hardware import usable_cpus
+from herd.service.hardware import usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -110,7 +110,7 @@ def make_report(
 def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
     files, overrides = split_arguments(words)
     if not files:
-        raise SettingsError("bench needs a run file, such as experiments/breakout.yaml (see herd bench --help)")
+        raise SettingsError("bench needs a run file or the name of an experiment, such as breakout (see herd bench --help)")
     if torso is not None:
         overrides += ["--network.torso", torso]
     settings = load_settings(files, overrides, os.environ)

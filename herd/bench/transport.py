@@ -15,7 +15,7 @@ from herd.bench.stages import split_stage_arguments
 from herd.bench.synthetic import synthetic_unrolls
 from herd.config.contract import contract_digest
 from herd.envs.make import environment_spec
-from herd.process.startup import parse_settings
+from herd.service.startup import parse_settings
 from herd.wire.codec import decode_header, encode, read_arrays
 from herd.wire.credit import CreditPool
 from herd.wire.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome

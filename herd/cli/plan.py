@@ -8,8 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError, OneLineParser, did_you_mean
+from herd.cli.errors import CommandError, OneLineParser
 from herd.config.arguments import split_arguments
+from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
 
 if TYPE_CHECKING:
@@ -19,16 +20,13 @@ if TYPE_CHECKING:
     from herd.bench.planning.plan import Plan
     from herd.config.settings import RunSettings
 
-EXPERIMENTS = Path("experiments")
-BESIDE_THE_SOURCE = Path(__file__).parents[2] / EXPERIMENTS
-
 
 def run(argv: Sequence[str]) -> int:
     """Print a plan; returns the exit code."""
     options, words = _parser().parse_known_args(argv)
     if options.json and options.values:
         raise CommandError("--json and --values exclude each other")
-    preset = find_preset(options.preset) if options.preset is not None else None
+    preset = find_run_file(options.preset) if options.preset is not None else None
     settings = _settings(preset, words)
     # --help and bad settings do without sockets, which the layout of an unroll brings along.
     from herd.bench.planning.figures import FiguresError, package_figures, with_own_figures  # noqa: PLC0415
@@ -72,23 +70,6 @@ def as_json(plan: Plan) -> dict[str, object]:
     }
 
 
-def find_preset(name: str) -> Path:
-    """The run file ``name``: a path, or a name in experiments/, here or beside the source.
-
-    Raises:
-        CommandError: there is none.
-
-    """
-    given = Path(name)
-    candidates = [given, EXPERIMENTS / f"{name}.yaml", BESIDE_THE_SOURCE / f"{name}.yaml"]
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    known = sorted({path.stem for folder in (EXPERIMENTS, BESIDE_THE_SOURCE) for path in folder.glob("*.yaml")})
-    hint = did_you_mean(name, known) or (f"; there are {', '.join(known)}" if known else "; give the path of a run file")
-    raise CommandError(f"--preset {name}: no such run file{hint}")
-
-
 def _settings(preset: Path | None, words: Sequence[str]) -> RunSettings:
     files, overrides = split_arguments(words)
     if files:
@@ -113,7 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     above_zero = _number(lambda value: 0 < value < float("inf"), "number above 0")
     parser.add_argument("--frames_per_second", type=above_zero, required=True, help="env frames that the learner consumes")
-    parser.add_argument("--preset", help="run file, or a name in experiments/; without one: Breakout with every default")
+    parser.add_argument(
+        "--preset",
+        type=Path,
+        metavar="FILE",
+        help="run file, or the name of a shipped experiment; without one: Breakout with every default",
+    )
     parser.add_argument("--learner", choices=("gpu", "cpu"), default="gpu", help="what shards train on")
     parser.add_argument(
         "--learner_frames_per_second", type=above_zero, help="that one GPU trains on, replayed ones included; without: what was published"

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch.distributed import HashStore, Store
 
 from herd.config.settings import RunSettings
-from herd.process.startup import BadInputError
+from herd.service.startup import BadInputError
 from herd.telemetry.telemetry import Telemetry
 from tests.system.whole_runs import free_ports
 

@@ -25,7 +25,7 @@ from herd.bench.fan.limits import CLIENTS_PER_CONTEXT
 from herd.bench.fan.lines import LineReader, say
 from herd.config.contract import contract_digest
 from herd.envs.make import environment_spec
-from herd.process.startup import parse_settings
+from herd.service.startup import parse_settings
 from herd.wire.sockets import new_context
 from herd.wire.weights_client import MAX_SLICE_BYTES, WeightsClient
 

@@ -22,7 +22,7 @@ from herd.bench.fan.child import peak_memory_bytes
 from herd.bench.fan.lines import LineReader, say
 from herd.config.contract import contract_digest
 from herd.envs.make import environment_spec
-from herd.process.startup import parse_settings
+from herd.service.startup import parse_settings
 from herd.telemetry.telemetry import Telemetry
 from herd.wire.run_layout import run_layout
 from herd_learner.io_thread import IoThread

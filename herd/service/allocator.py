@@ -13,12 +13,12 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from herd.process.signals import hold_signals
+from herd.service.signals import hold_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from herd.process.signals import StopRequest
+    from herd.service.signals import StopRequest
 
 ALLOCATOR_ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from herd.process.allocator import ALLOCATOR_ENVIRONMENT, RETURN_SECONDS, FreeMemory
+from herd.service.allocator import ALLOCATOR_ENVIRONMENT, RETURN_SECONDS, FreeMemory
 
 HOLES = """
 import ctypes, psutil
-from herd.process.allocator import return_free_memory
+from herd.service.allocator import return_free_memory
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

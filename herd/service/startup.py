@@ -10,10 +10,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from herd.config.arguments import split_arguments
-from herd.config.curve_keys import check_curve_keys, curve_roles
+from herd.config.curve_keys import check_curve_keys
 from herd.config.loading import SettingsError, load_settings
-from herd.process.allocator import ensure_tuned_allocator
-from herd.process.files import replace_file
+from herd.service.allocator import ensure_tuned_allocator
+from herd.service.files import replace_file
+from herd.topology import component_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from herd.config.settings import RunSettings
-    from herd.process.signals import StopRequest
+    from herd.service.signals import StopRequest
 
 EXIT_BAD_INPUT = 2
 EXIT_SHARD_LOST = 75
@@ -43,7 +44,7 @@ def run_service(service: str, run: Callable[[RunSettings, StopRequest], None], s
     """Be the process ``python -m herd_<service>``; the exit code is 0, or 2 with one line on stderr where its input cannot work.
 
     ``run`` imports the service itself, so that bad settings are answered before anything heavy is loaded. ``stop`` was made before
-    everything else. ``tuned_allocator``: start again under the environment of ``herd.process.allocator`` first.
+    everything else. ``tuned_allocator``: start again under the environment of ``herd.service.allocator`` first.
     """
     try:
         settings = parse_settings(service, sys.argv[1:])
@@ -75,7 +76,7 @@ def parse_settings(service: str, argv: Sequence[str]) -> RunSettings:
     try:
         files, overrides = split_arguments(argv, file_option="--config")
         settings = load_settings(files, overrides, os.environ)
-        check_curve_keys(settings.security, os.environ, curve_roles(service, settings))
+        check_curve_keys(settings.security, os.environ, component_of(service, settings).roles)
     except SettingsError as error:
         fail(service, str(error))
     return settings

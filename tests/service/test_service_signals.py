@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from herd.process.allocator import ALLOCATOR_ENVIRONMENT
-from herd.process.signals import STOPPING, StopRequest, hold_signals
+from herd.service.allocator import ALLOCATOR_ENVIRONMENT
+from herd.service.signals import STOPPING, StopRequest, hold_signals
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60.0
@@ -80,11 +80,11 @@ def test_a_request_is_not_lost_while_one_program_replaces_another() -> None:
     """The tuned allocator takes a second start of the program, which forgets the handlers; the request must not end it or be forgotten."""
     code = (
         "import os, signal, sys\n"
-        "from herd.process import allocator\n"
-        "from herd.process.signals import StopRequest\n"
+        "from herd.service import allocator\n"
+        "from herd.service.signals import StopRequest\n"
         "stop = StopRequest()\n"
         # The program that comes next: asked to stop before it could install anything, it is told once it does.
-        "after = 'from herd.process.signals import StopRequest; print(bool(StopRequest()))'\n"
+        "after = 'from herd.service.signals import StopRequest; print(bool(StopRequest()))'\n"
         "execve = os.execve\n"
         "def asked_just_before(program, arguments, environment):\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -99,8 +99,8 @@ def test_a_request_is_not_lost_while_one_program_replaces_another() -> None:
 def test_a_request_from_before_ends_it_there() -> None:
     code = (
         "import os, signal\n"
-        "from herd.process.allocator import ensure_tuned_allocator\n"
-        "from herd.process.signals import StopRequest\n"
+        "from herd.service.allocator import ensure_tuned_allocator\n"
+        "from herd.service.signals import StopRequest\n"
         "stop = StopRequest()\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
         "ensure_tuned_allocator('no.such.module', stop)\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from herd.process import allocator
-from herd.process.startup import announce_process, let_go_of_output, parse_settings
+from herd.service import allocator
+from herd.service.startup import announce_process, let_go_of_output, parse_settings
 from tests.failing_disks import read_only
 
 
@@ -90,8 +90,8 @@ def test_a_full_disk_under_the_log_does_not_change_the_exit_code(words: str, cod
     """Python itself would end with 120: its last flush of standard output fails."""
     program = (
         "import sys\n"
-        "from herd.process.signals import StopRequest\n"
-        "from herd.process.startup import BadInputError, run_service\n"
+        "from herd.service.signals import StopRequest\n"
+        "from herd.service.startup import BadInputError, run_service\n"
         f"def run(settings, stop):\n    print('lost')\n    {words or 'pass'}\n"
         "sys.exit(run_service('learner', run, StopRequest()))\n"
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.process import hardware
+from herd.service import hardware
 
 
 @pytest.fixture
