@@ -130,7 +130,7 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
 def main() -> int:
     """Print one measurement as JSON."""
     _, seconds, rest = split_stage_arguments(sys.argv[1:])
-    print(measure_transport(parse_settings("transport", rest), seconds=seconds).to_json())
+    print(measure_transport(parse_settings("learner", rest), seconds=seconds).to_json())
     return 0
 
 

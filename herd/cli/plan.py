@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from herd.bench.planning.plan import Plan
     from herd.config.settings import RunSettings
 
 
@@ -29,9 +27,9 @@ def run(argv: Sequence[str]) -> int:
     preset = find_run_file(options.preset) if options.preset is not None else None
     settings = _settings(preset, words)
     # --help and bad settings do without sockets, which the layout of an unroll brings along.
-    from herd.bench.planning.figures import FiguresError, package_figures, with_own_figures  # noqa: PLC0415
-    from herd.bench.planning.options import PlanOptions  # noqa: PLC0415
-    from herd.bench.planning.plan import make_plan  # noqa: PLC0415
+    from herd.bench.plan import PlanOptions, make_plan  # noqa: PLC0415
+    from herd.bench.plan_figures import FiguresError, package_figures, with_own_figures  # noqa: PLC0415
+    from herd.bench.plan_output import as_json, helm_values, print_plan  # noqa: PLC0415
     from herd.bench.weights_size import NoTorchError  # noqa: PLC0415
 
     asked = PlanOptions(
@@ -49,25 +47,12 @@ def run(argv: Sequence[str]) -> int:
     except (FiguresError, NoTorchError) as error:
         raise CommandError(str(error)) from error
     if options.values:
-        from herd.bench.planning.values import helm_values  # noqa: PLC0415
-
         print(helm_values(plan, experiment=preset, overrides=words), end="")
+    elif options.json:
+        print(json.dumps(as_json(plan), indent=2))
     else:
-        _print(plan, as_data=options.json)
+        print_plan(plan)
     return 0
-
-
-def as_json(plan: Plan) -> dict[str, object]:
-    """The plan, ready for JSON."""
-    return {
-        "arithmetic": plan.sheet.as_json(),
-        "pods": [asdict(pod) for pod in plan.pods],
-        "actors": asdict(plan.actors),
-        "learners": asdict(plan.learners),
-        "paramservers": asdict(plan.servers),
-        "bandit": asdict(plan.bandit) if plan.bandit is not None else None,
-        "notes": plan.sheet.notes,
-    }
 
 
 def _settings(preset: Path | None, words: Sequence[str]) -> RunSettings:
@@ -75,15 +60,6 @@ def _settings(preset: Path | None, words: Sequence[str]) -> RunSettings:
     if files:
         raise CommandError(f"{files[0]}: unexpected word; a run file is given as --preset {files[0]}")
     return load_settings([preset] if preset is not None else [], overrides, os.environ)
-
-
-def _print(plan: Plan, *, as_data: bool) -> None:
-    if as_data:
-        print(json.dumps(as_json(plan), indent=2))
-    else:
-        from herd.bench.planning.table import print_plan  # noqa: PLC0415  rich is not needed for JSON
-
-        print_plan(plan)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -118,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FILE",
-        help="what herd bench, or herd bench fan-in or fan-out, printed with --json",
+        help="what herd bench --json, or benchmarks.fan_in or fan_out, printed",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--values", action="store_true", help="print values for the Helm chart")

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from herd.bench.planning.figures import (
+from herd.bench.plan import Plan, PlanOptions, make_plan
+from herd.bench.plan_figures import (
     BanditFigures,
     CompressionFigures,
     Figures,
@@ -18,8 +19,6 @@ from herd.bench.planning.figures import (
     WeightsFigures,
     package_figures,
 )
-from herd.bench.planning.options import PlanOptions
-from herd.bench.planning.plan import Plan, make_plan
 from herd.bench.weights_size import num_parameters
 from herd.config.settings import (
     ActorSettings,

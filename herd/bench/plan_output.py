@@ -1,25 +1,76 @@
-"""The plan as values of the Helm chart."""
+"""A plan for people, for programs, and as values of the Helm chart."""
 
 from __future__ import annotations
 
 import math
 import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import yaml
+
+from herd.bench.plan import shown, shown_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from herd.bench.planning.plan import Plan
-    from herd.bench.planning.pods import Pod
+    from rich.console import Console
+
+    from herd.bench.plan import Line, Plan, Pod
 
 MEBIBYTE = 2**20
 MEMORY_ROOM = 1.5
 """Asked for, of what was measured: other games, and the start."""
 LEAST_MEMORY_LIMIT = 2048
 """Mebibytes that actors and servers may use, as in the chart: a server's memory grows with the clients that fetch at once."""
+
+
+def as_json(plan: Plan) -> dict[str, object]:
+    """The plan, ready for JSON."""
+    return {
+        "arithmetic": [asdict(line) for line in plan.sheet.lines],
+        "pods": [asdict(pod) for pod in plan.pods],
+        "actors": asdict(plan.actors),
+        "learners": asdict(plan.learners),
+        "paramservers": asdict(plan.servers),
+        "bandit": asdict(plan.bandit) if plan.bandit is not None else None,
+        "notes": plan.sheet.notes,
+    }
+
+
+def print_plan(plan: Plan, console: Console | None = None) -> None:
+    """Print the arithmetic, the pods and the notes."""
+    from rich.console import Console  # noqa: PLC0415  values and JSON do without
+    from rich.table import Table  # noqa: PLC0415
+
+    console = console if console is not None else Console()
+    arithmetic = Table("", "quantity", "arithmetic", box=None, pad_edge=False)
+    arithmetic.add_column("result", justify="right", no_wrap=True)
+    section = ""
+    for line in plan.sheet.lines:
+        if section and line.section != section:
+            arithmetic.add_section()
+        arithmetic.add_row(line.section if line.section != section else "", line.quantity, line.formula, _result(line))
+        section = line.section
+    console.print(arithmetic, highlight=False, markup=False)
+    console.print()
+    pods = Table("pod", box=None, pad_edge=False)
+    for heading in ("pods", "cores each", "GPUs each", "memory each", "in each", "out each"):
+        pods.add_column(heading, justify="right", no_wrap=True)
+    for pod in plan.pods:
+        network = (f"{shown_bytes(pod.bytes_in)}/s", f"{shown_bytes(pod.bytes_out)}/s")
+        pods.add_row(pod.role, shown(pod.pods), shown(pod.cores), shown(pod.gpus), shown_bytes(pod.memory_bytes), *network)
+    console.print(pods, highlight=False, markup=False)
+    console.print()
+    for note in plan.sheet.notes:
+        console.print(f"- {note}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _result(line: Line) -> str:
+    if line.unit in {"B", "B/s"}:
+        return f"{shown_bytes(line.value)}{line.unit.removeprefix('B')}"
+    return shown(line.value)
 
 
 def helm_values(plan: Plan, *, experiment: Path | None = None, overrides: Sequence[str] = ()) -> str:

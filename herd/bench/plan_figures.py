@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from importlib.resources import files
+from collections.abc import Mapping  # noqa: TC003  pydantic reads the annotations
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from herd.config.settings import RunSettings
+
+PACKAGE_FIGURES = Path(__file__).with_name("figures.json")
 
 STAGES = ("environment", "inference", "learner", "transport", "system")
 
@@ -53,7 +58,7 @@ class LearnerFigures:
 
 @dataclass(frozen=True, slots=True)
 class IngestFigures:
-    """What the learner's I/O thread spends (``herd bench fan-in``)."""
+    """What the learner's I/O thread spends (``benchmarks/fan_in.py``)."""
 
     microseconds_per_message: float
     microseconds_per_unroll: float
@@ -62,7 +67,7 @@ class IngestFigures:
 
 @dataclass(frozen=True, slots=True)
 class WeightsFigures:
-    """What a parameter server spends (``herd bench fan-out``)."""
+    """What a parameter server spends (``benchmarks/fan_out.py``)."""
 
     microseconds_per_answer: float
     """With weights, beside what their size costs."""
@@ -132,11 +137,11 @@ class Figures:
 
 def package_figures() -> Figures:
     """Those that come with the package: see ``figures.json`` beside this module for hardware, dates and sources."""
-    return _figures(json.loads(files("herd.bench.planning").joinpath("figures.json").read_text()))
+    return TypeAdapter(Figures).validate_json(PACKAGE_FIGURES.read_bytes())
 
 
 def with_own_figures(figures: Figures, paths: Sequence[Path]) -> Figures:
-    """Put measurements of ``herd bench --json``, ``fan-in`` and ``fan-out`` in the place of the package's; the last of a kind counts.
+    """Put what ``herd bench --json``, ``benchmarks.fan_in`` and ``fan_out`` print in the place of the package's; the last of a kind counts.
 
     Raises:
         FiguresError: a file that cannot be read, or is none of these.
@@ -157,7 +162,7 @@ def _with_own(figures: Figures, report: Mapping[str, Any], path: Path) -> Figure
             return replace(figures, weights=_own_weights(report, path))
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise FiguresError(f"{path}: incomplete: {type(error).__name__} {error}") from error
-    raise FiguresError(f"{path}: not what herd bench, herd bench fan-in or herd bench fan-out prints with --json")
+    raise FiguresError(f"{path}: not what herd bench --json, benchmarks.fan_in or benchmarks.fan_out prints")
 
 
 def _own_stages(report: Mapping[str, Any], path: Path) -> StageFigures:
@@ -215,40 +220,3 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not isinstance(report, dict):
         raise FiguresError(f"{path}: not a JSON object")
     return report
-
-
-def _figures(data: Mapping[str, Any]) -> Figures:
-    def source(entry: Mapping[str, Any]) -> str:
-        return ", ".join(str(entry[name]) for name in ("source", "hardware", "date") if entry.get(name))
-
-    ingest, weights, bandit, memory = data["ingest"], data["weights"], data["bandit"], data["memory"]
-    return Figures(
-        stages=tuple(
-            StageFigures(
-                entry["suite"],
-                entry["torso"],
-                entry["width_multiplier"],
-                entry["core"],
-                entry["core_microseconds_per_agent_step"],
-                entry["trained_per_fresh_unroll"],
-                entry["parameters"],
-                source(entry),
-            )
-            for entry in data["stages"]
-        ),
-        learners={entry["torso"]: LearnerFigures(entry["frames_per_second"], entry["source"]) for entry in data["learners"]},
-        shard_efficiency=data["shard_efficiency"]["value"],
-        shard_efficiency_source=data["shard_efficiency"]["source"],
-        ingest=IngestFigures(ingest["microseconds_per_message"], ingest["microseconds_per_unroll"], source(ingest)),
-        weights=WeightsFigures(
-            weights["microseconds_per_answer"],
-            weights["microseconds_per_megabyte"],
-            weights["microseconds_per_not_modified"],
-            source(weights),
-        ),
-        bandit=BanditFigures(bandit["microseconds_per_request"], bandit["answers_per_second"], source(bandit)),
-        memory=MemoryFigures(
-            memory["actor_bytes"], memory["learner_bytes"], memory["paramserver_bytes"], memory["bandit_bytes"], source(memory)
-        ),
-        compression=CompressionFigures(data["compression"]["ratios"], source(data["compression"])),
-    )
