@@ -9,7 +9,7 @@ import pytest
 from tests.helm.rendering import ROOT, compare_with_snapshot, find, names, of_component, pod_of, render, render_ci, settings_of, with_values
 
 HERE = Path(__file__).parent
-DICE = ("experiment.algorithm.loss=dice", "experiment.network.head=dueling")
+DICE = ("experiment.loss.kind=dice", "experiment.network.head=dueling")
 
 
 def test_snapshot() -> None:
@@ -21,8 +21,8 @@ def test_snapshot() -> None:
     [
         ((), False),
         (DICE, True),
-        ((*DICE, "experiment.algorithm.dice_ablation=random"), True),
-        ((*DICE, "experiment.algorithm.dice_ablation=baseline"), False),
+        ((*DICE, "experiment.loss.ablation=random"), True),
+        ((*DICE, "experiment.loss.ablation=baseline"), False),
     ],
 )
 def test_it_is_there_where_the_experiment_has_one(words: tuple[str, ...], is_there: bool, tmp_path: Path) -> None:
