@@ -241,6 +241,11 @@ class WeightsPublisher:
         return self._publication.num_malformed
 
     @property
+    def has_ended(self) -> bool:
+        """``end`` was called."""
+        return self._ended_lineage is not None
+
+    @property
     def confirmed(self) -> bool:
         """The server has the newest version."""
         return self._current is not None and self._current.confirmed
@@ -266,7 +271,7 @@ class WeightsPublisher:
         for message, _ in self._publication.answers():
             self._handle(message)
         current = self._current
-        if self._ended_lineage is not None:
+        if self.has_ended:
             self._end.advance()
         elif current is not None and not self._is_stale(current):
             if current.confirmed:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from herd_learner.meters import Meters
     from herd_learner.queue import UnrollQueue
 
+END_SECONDS = 2.0
+"""At the end of this agent's run, for the parameter server to note it and send its actors to others. Unheard, it waits for a minute of
+silence before it does."""
 TICK_SECONDS = 0.25
 """Longest sleep: bounds how late silence is noticed and a heartbeat goes out."""
 MESSAGES_PER_TURN = 64
@@ -44,10 +47,9 @@ class IoThread:
         ledger: Ledger,
         queue: UnrollQueue,
         meters: Meters,
-        agent: int = 0,
         shard: tuple[int, int] = (0, 1),
     ) -> None:
-        """Bind the unroll socket; ``agent``: which one is trained here, ``shard``: which slice of how many this learner publishes.
+        """Bind the unroll socket; ``shard``: which slice of how many this learner publishes.
 
         Raises:
             EndpointInUse: another process has the port.
@@ -56,7 +58,7 @@ class IoThread:
         self._context = new_context(settings.security)
         capacity = settings.credit_capacity
         self._router = Router(self._context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
-        self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, agent=agent, contract=contract)
+        self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, agent=learner.agent, contract=contract)
         self._shard = shard
         self._waker = Waker()
         self._meters = meters
@@ -68,7 +70,7 @@ class IoThread:
         """Finished games and the 1/tau of each, for the training thread to take from the left."""
         self._ingest = Ingest(
             run_id=settings.name,
-            agent=agent,
+            agent=learner.agent,
             contract=contract,
             layout=layout,
             action_repeat=spec.action_repeat,
@@ -83,6 +85,8 @@ class IoThread:
         self._num_consumed = 0
         self._num_handed_over = self._num_published = 0
         self._weights: tuple[int, int, int, bytes] | None = None
+        self._ended_lineage: int | None = None
+        self._end_noted = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="learner-io", daemon=True)
         self._log = get_logger()
@@ -116,6 +120,13 @@ class IoThread:
             self._num_consumed += num_unrolls
         self._waker.wake()
 
+    def end_agent(self, lineage: int) -> None:
+        """Tell the parameter server that this agent's run is over as of ``lineage``; waits ``END_SECONDS`` at most for its word."""
+        self._ended_lineage = lineage
+        self._waker.wake()
+        if not self._end_noted.wait(END_SECONDS):
+            self._log.warning("the parameter server did not note the end of this agent")
+
     def close(self) -> None:
         """Stop and close the sockets; closing again does nothing."""
         if self._stopping:
@@ -143,7 +154,11 @@ class IoThread:
             self._waker.clear()
             self._empty_mailbox()
             self._receive()
+            if self._ended_lineage is not None and not self._publisher.has_ended:
+                self._publisher.end(self._ended_lineage)
             self._publisher.poll()
+            if self._publisher.end_is_noted:
+                self._end_noted.set()
             if self._publisher.refused is not None:
                 warn_limited("publication refused", "the parameter server takes no weights from here", reason=self._publisher.refused)
             now = time.monotonic()

@@ -217,9 +217,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         context.term()
 
 
-def assemble(
-    settings: RunSettings, contract: str, context: Context, telemetry: Telemetry, sockets: ExitStack, *, num_agents: int = 1
-) -> ParameterServer:
+def assemble(settings: RunSettings, contract: str, context: Context, telemetry: Telemetry, sockets: ExitStack) -> ParameterServer:
     """Bind, and put a root or a replica together; ``sockets`` closes what it opened.
 
     Raises:
@@ -231,14 +229,14 @@ def assemble(
         router = sockets.enter_context(Router(context, f"tcp://{own.host}:{own.port or '*'}", max_frame_bytes=MAX_SLICE_BYTES))
     except OSError as error:
         raise BadInputError(f"paramserver.host, paramserver.port: {error.strerror}") from error
-    stores: Stores = tuple(WeightsStore() for _ in range(num_agents))
+    stores: Stores = tuple(WeightsStore() for _ in range(settings.agents))
     meters = Meters(telemetry)
     meters.watch_refusals(context.refusals)
     meters.watch_connections(router.connections)
     if own.upstream is None:
-        liveness = Liveness(num_agents, now=time.monotonic())
+        liveness = Liveness(settings.agents, now=time.monotonic())
         leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=own.index_lease_seconds)
-        meters.watch_leases(leases, num_agents)
+        meters.watch_leases(leases, settings.agents)
         root = RootHandler(run_id=settings.name, contract=contract, stores=stores, leases=leases, liveness=liveness)
         return ParameterServer(router, root, stores=stores, telemetry=telemetry, meters=meters)
     relay = RelayTable()
