@@ -48,7 +48,7 @@ class Node:
 
     @property
     def version(self) -> Version | None:
-        visible = self.server._store.visible
+        visible = self.server._stores[0].visible
         return None if visible is None else visible.version
 
     @property
@@ -112,7 +112,9 @@ class Asker:
             while (frames := self.dealer.receive()) is not None:
                 answers.append(decode_header(frames[0]))
             if not answers and time.monotonic() >= ask_at:
-                request = LeaseIndex(request_id=self._request_id + 1, run_id=RUN, holder=holder, index=index)
+                request = LeaseIndex(
+                    request_id=self._request_id + 1, run_id=RUN, holder=holder, agent=None if index is None else 0, index=index
+                )
                 if self.dealer.send(encode(request)):
                     self._request_id += 1
                     ask_at = time.monotonic() + ASK_AGAIN_SECONDS
@@ -125,7 +127,7 @@ class Asker:
         return answers[0], self._request_id - first + 1
 
     def get(self, have: tuple[int, int] | None = None) -> tuple[Message, bytes]:
-        self.send(GetWeights(request_id=1, run_id=RUN, contract=CONTRACT, have=have))
+        self.send(GetWeights(request_id=1, run_id=RUN, agent=0, contract=CONTRACT, have=have))
         message, frames = self.receive()
         return message, b"".join(frames)
 

@@ -47,8 +47,8 @@ def test_weights_reach_the_bottom_of_a_deep_tree_unchanged(tree: Tree) -> None:
         assert node.metric("herd_paramserver_weights_bytes") == 200_000
         assert node.readiness.startswith("ok")
     # Everybody is handed the memory that came from the parent.
-    held = nodes[3].server._store.visible
-    again = nodes[3].server._store.newer_than(None)
+    held = nodes[3].server._stores[0].visible
+    again = nodes[3].server._stores[0].newer_than(None)
     assert held is again
     assert nodes[3].metric(UPSTREAM_ANSWERS % "weights") == 3
 
@@ -175,7 +175,7 @@ def test_indices_are_leased_by_the_root_through_every_level(tree: Tree) -> None:
     assert leased(below, "a", 0) == 0  # renewed
     assert root.metric("herd_paramserver_leased_indices") == 3
     assert leaf.metric("herd_paramserver_relayed_requests") == middle.metric("herd_paramserver_relayed_requests") == 0
-    below.send(ReleaseIndex(run_id=RUN, holder="a"))
+    below.send(ReleaseIndex(run_id=RUN, agent=0, holder="a"))
     tree.until(lambda: root.metric("herd_paramserver_leased_indices") == 2, "the released index")
     assert leased(between, "d") == 0
     assert root.metric(REQUESTS % "lease_index") >= 5
@@ -207,7 +207,7 @@ def test_an_answer_that_the_parent_never_gives_costs_a_bounded_table_and_nothing
     replica = tree.node(silent.endpoint)
     client = tree.asker(replica)
     for number in range(50):
-        client.send(LeaseIndex(request_id=number, run_id=RUN, holder="one holder", index=None))
+        client.send(LeaseIndex(request_id=number, run_id=RUN, holder="one holder", agent=None, index=None))
     tree.until(lambda: replica.metric(REQUESTS % "lease_index") == 50, "the requests")
     assert replica.metric("herd_paramserver_relayed_requests") == 1
 
@@ -268,7 +268,7 @@ def test_a_ring_of_replicas_refuses_leases_and_goes_quiet(tree: Tree, monkeypatc
     refused, num_asked = client.lease("holder")
     assert isinstance(refused, Refused)
     assert "ring" in refused.reason
-    client.send(ReleaseIndex(run_id=RUN, holder="another"))
+    client.send(ReleaseIndex(run_id=RUN, agent=0, holder="another"))
 
     def quiet() -> bool:
         """Everything that the second passed on came round, and the first passed it on no further."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from herd.service.meters import ServerMeters
@@ -10,10 +11,12 @@ from herd.telemetry import metric_names as names
 from herd.wire.messages import GetWeights, NotModified, Refused, StalePublish, Weights
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from herd.telemetry import Telemetry
     from herd.wire.messages import Message
     from herd_paramserver.following import Following
-    from herd_paramserver.leases import IndexLeases
+    from herd_paramserver.leases import PlaceLeases
     from herd_paramserver.relay import RelayTable
     from herd_paramserver.store import Version
 
@@ -30,13 +33,18 @@ class Meters(ServerMeters):
         self._stale = counter(names.PARAMSERVER_STALE_PUBLISHES)
         self._weights_bytes = telemetry.gauge(names.PARAMSERVER_WEIGHTS_SIZE)
 
-    def watch_leases(self, leases: IndexLeases) -> None:
+    def watch_leases(self, leases: PlaceLeases, num_agents: int) -> None:
         """Export how many indices the root has out."""
         self._telemetry.read(names.PARAMSERVER_LEASES, lambda: float(len(leases)))
+        self._telemetry.read(names.PARAMSERVER_MOVES, lambda: float(leases.num_moved))
+        for agent in range(num_agents):
+            self._telemetry.read(names.PARAMSERVER_AGENT_LEASES, partial(leases.num_holders, agent), agent=str(agent))
 
-    def watch_parent(self, following: Following, relay: RelayTable) -> None:
-        """Export how a replica stands with its parent."""
-        self._telemetry.read(names.PARAMSERVER_UPSTREAM_SILENCE, lambda: following.silent_seconds(time.monotonic()))
+    def watch_parent(self, followings: Sequence[Following], relay: RelayTable) -> None:
+        """Export how a replica stands with its parent, heard through any of its followers."""
+        self._telemetry.read(
+            names.PARAMSERVER_UPSTREAM_SILENCE, lambda: min(following.silent_seconds(time.monotonic()) for following in followings)
+        )
         self._telemetry.read(names.PARAMSERVER_RELAYED, lambda: float(len(relay)))
         # All answers stand at 0 before the first, so that the first is seen.
         self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer="weights")
@@ -56,8 +64,10 @@ class Meters(ServerMeters):
         """Count an answer of the parent: one of ``names.ANSWERS``."""
         self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer=answer).inc()
 
-    def visible(self, version: Version, num_bytes: int) -> None:
-        """Count a version that is served from now on; ``num_bytes`` is all that is held."""
+    def visible(self, agent: int, version: Version, num_bytes: int) -> None:
+        """Count a version of this agent that is served from now on; ``num_bytes`` is all that is held."""
         self._versions.inc()
         self._telemetry.set_weights_version(*version)
+        self._telemetry.gauge(names.PARAMSERVER_AGENT_LINEAGE, agent=str(agent)).set(version.lineage)
+        self._telemetry.gauge(names.PARAMSERVER_AGENT_UPDATES, agent=str(agent)).set(version.updates)
         self._weights_bytes.set(num_bytes)
