@@ -47,11 +47,12 @@ def test_the_schema_knows_every_setting_and_refuses_others() -> None:
         for name in reversed(key.path[:-1]):
             nested = {name: nested}
         assert not validator.is_valid({"experiment": nested}), key.dotted
-        properties = validator.schema["definitions"]["RunSettings"]["properties"]
+        definitions = validator.schema["definitions"]
+        models = [definitions["RunSettings"]]
         for name in key.path[:-1]:
-            reference = properties[name]["anyOf"][0]["$ref"].rpartition("/")[2]
-            properties = validator.schema["definitions"][reference]["properties"]
-        assert key.path[-1] in properties
+            section = models[0]["properties"][name]["anyOf"][0]
+            models = [definitions[one["$ref"].rpartition("/")[2]] for one in section.get("oneOf", [section])]
+        assert any(key.path[-1] in model["properties"] for model in models), key.dotted
 
 
 def test_no_unknown_value_passes_anywhere() -> None:

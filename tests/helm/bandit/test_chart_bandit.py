@@ -9,7 +9,7 @@ import pytest
 from tests.helm.rendering import ROOT, compare_with_snapshot, find, names, of_component, pod_of, render, render_ci, settings_of, with_values
 
 HERE = Path(__file__).parent
-DICE = ("experiment.loss.kind=dice", "experiment.network.head=dueling")
+DICE = ("experiment.loss.kind=dice",)
 
 
 def test_snapshot() -> None:
