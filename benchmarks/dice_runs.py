@@ -41,7 +41,7 @@ def train(directory: Path, ablation: str, seed: int, overrides: Sequence[str], *
         shutil.rmtree(partial)  # of a comparison that was interrupted
     partial.parent.mkdir(parents=True, exist_ok=True)
     words = ["train", str(EXPERIMENT), "--run_dir", str(partial), "--name", directory.name, "--seed", str(seed)]
-    command = [sys.executable, "-m", "herd.cli.main", *words, "--algorithm.dice_ablation", ablation, *overrides]
+    command = [sys.executable, "-m", "herd.cli.main", *words, "--loss.ablation", ablation, *overrides]
     with directory.with_name(directory.name + ".out").open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:

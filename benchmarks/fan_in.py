@@ -202,7 +202,7 @@ class Receiver:
         meters = Meters(
             telemetry,
             spec=spec,
-            algorithm=settings.algorithm,
+            loss=settings.loss,
             ledger=self._ledger,
             queue=self._queue,
             statistics=RunStatistics(spec),

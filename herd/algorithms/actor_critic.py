@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from herd.algorithms.vtrace import QEstimate
 
 
-class ActorCriticSettings(Protocol):
-    """The settings that the loss reads."""
+class CorrectedSettings(Protocol):
+    """The settings that every loss with an off-policy correction reads."""
 
     @property
     def correction(self) -> Correction:
@@ -54,12 +54,16 @@ class ActorCriticSettings(Protocol):
         """Multiplies the value loss."""
 
     @property
-    def entropy_cost(self) -> float:
-        """Multiplies the entropy."""
+    def reduction(self) -> Literal["sum", "mean"]:
+        """Over valid rows."""
+
+
+class ActorCriticSettings(CorrectedSettings, Protocol):
+    """The settings that the loss reads."""
 
     @property
-    def loss_reduction(self) -> Literal["sum", "mean"]:
-        """Over valid rows."""
+    def entropy_cost(self) -> float:
+        """Multiplies the entropy."""
 
 
 class LossTerms(NamedTuple):
@@ -150,10 +154,10 @@ def actor_critic_loss(
     num_rows = row_valid.sum()
     whole = num_rows.clamp(min=1) if normaliser is None else normaliser
     mean_rho = rhos.masked_fill(~row_valid, 0.0).sum() / whole
-    if algorithm.loss_reduction == "mean":
+    if algorithm.reduction == "mean":
         total, policy, value, entropy = total / whole, policy / whole, value / whole, entropy / whole
-    elif algorithm.loss_reduction != "sum":
-        raise ValueError(f"loss_reduction must be sum or mean, got {algorithm.loss_reduction!r}")
+    elif algorithm.reduction != "sum":
+        raise ValueError(f"reduction must be sum or mean, got {algorithm.reduction!r}")
     return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), mean_rho.detach(), num_rows)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from herd.algorithms.actor_critic import ActorCriticSettings
+from herd.algorithms.actor_critic import CorrectedSettings
 from herd.algorithms.corrections import corrected_targets
 from herd.algorithms.retrace import retrace
 from herd.algorithms.sampling import log_prob, tempered
@@ -35,8 +35,8 @@ ENTROPY_ABLATION_COST = 1.0
 """Section 4.3; beside scalings of 10 for policy and Q."""
 
 
-class DiceSettings(ActorCriticSettings, Protocol):
-    """The settings that the loss reads: the actor-critic's, but its ``entropy_cost``, and these."""
+class DiceSettings(CorrectedSettings, Protocol):
+    """The settings that the loss reads."""
 
     @property
     def q_cost(self) -> float:
@@ -51,7 +51,7 @@ class DiceSettings(ActorCriticSettings, Protocol):
         """Of Retrace's temporal differences."""
 
     @property
-    def dice_ablation(self) -> DiceAblation:
+    def ablation(self) -> DiceAblation:
         """Row of Table 4."""
 
 
@@ -141,8 +141,8 @@ def dice_loss(
         terminated=terminated,
         row_valid=row_valid,
     )
-    if algorithm.dice_ablation not in ("dice", "baseline", "random", "entropy"):
-        raise ValueError(f"dice_ablation must be dice, baseline, random or entropy, got {algorithm.dice_ablation!r}")
+    if algorithm.ablation not in ("dice", "baseline", "random", "entropy"):
+        raise ValueError(f"ablation must be dice, baseline, random or entropy, got {algorithm.ablation!r}")
     advantages, values, behaviour_logits = advantages[burn_in:], values[burn_in:], behaviour_logits[burn_in:]
     inverse_temperature, actions, rewards = inverse_temperature[burn_in:], actions[burn_in:], rewards[burn_in:]
     terminated, row_valid = terminated[burn_in:], row_valid[burn_in:]
@@ -192,17 +192,17 @@ def dice_loss(
     row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
     entropy = row_entropy.masked_fill(~row_valid, 0.0).sum()
     total = algorithm.policy_cost * policy + algorithm.baseline_cost * value + algorithm.q_cost * q
-    if algorithm.dice_ablation == "entropy":
+    if algorithm.ablation == "entropy":
         total = total - ENTROPY_ABLATION_COST * entropy
 
     num_rows = row_valid.sum()
     whole = num_rows.clamp(min=1) if normaliser is None else normaliser
     rhos = log_rhos.exp().clamp(max=algorithm.clip_rho_threshold)
     mean_rho = rhos.masked_fill(~row_valid, 0.0).sum() / whole
-    if algorithm.loss_reduction == "mean":
+    if algorithm.reduction == "mean":
         total, policy, value, q, entropy = total / whole, policy / whole, value / whole, q / whole, entropy / whole
-    elif algorithm.loss_reduction != "sum":
-        raise ValueError(f"loss_reduction must be sum or mean, got {algorithm.loss_reduction!r}")
+    elif algorithm.reduction != "sum":
+        raise ValueError(f"reduction must be sum or mean, got {algorithm.reduction!r}")
     return DiceTerms(total, policy.detach(), value.detach(), q.detach(), entropy.detach(), mean_rho, num_rows)
 
 

@@ -30,7 +30,7 @@ def num_parameters(settings: RunSettings) -> int:
     from herd.networks.agent import Agent  # noqa: PLC0415
 
     with torch.device("meta"):
-        agent = Agent(spec=environment_spec(settings.env), network=settings.network)
+        agent = Agent(spec=environment_spec(settings.env), network=settings.network, head=settings.loss.head)
     return sum(parameter.numel() for parameter in agent.parameters())
 
 

@@ -101,8 +101,9 @@ def check_installed(settings: RunSettings) -> None:
 
     """
     compression = {"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression]
-    emulator = ["ale_py", "gymnasium"] if settings.env.suite == "atari" else []
-    require("torch", "safetensors", *emulator, *compression)
+    from herd.envs.make import suite_of  # noqa: PLC0415  numpy loads; --help does without
+
+    require("torch", "safetensors", *suite_of(settings.env).packages, *compression)
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:

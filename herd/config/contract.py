@@ -47,6 +47,7 @@ def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:
     contract = {
         "spec": asdict(spec),
         "network": settings.network.model_dump(mode="json"),
+        "head": settings.loss.head,
         "unroll_length": settings.algorithm.unroll_length,
         "reward_shaping": settings.algorithm.reward_shaping,
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from pydantic import BaseModel
 
 from herd.config.settings import RunSettings
+from herd.config.variants import Variants, variants_of
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -38,6 +39,8 @@ class SettingKey:
     """The model's default."""
     help: str
     """The field's docstring, on one line."""
+    variants: tuple[str, ...] = ()
+    """Of a section that comes in variants: those that have this setting."""
 
     @property
     def dotted(self) -> str:
@@ -57,18 +60,38 @@ class SettingKey:
 
 @cache
 def setting_keys() -> tuple[SettingKey, ...]:
-    """Every setting, in the order of the model."""
+    """Every setting once, in the order of the model; one that several variants of a section have takes what any of them takes."""
+    merged: dict[tuple[str, ...], SettingKey] = {}
+    for key in keys_by_variant():
+        known = merged.get(key.path)
+        merged[key.path] = key if known is None else _either(known, key)
+    return tuple(merged.values())
+
+
+@cache
+def keys_by_variant() -> tuple[SettingKey, ...]:
+    """Every setting, once for each variant of its section that has it."""
     return tuple(_leaves(RunSettings, ()))
 
 
 @cache
+def section_variants() -> dict[str, Variants]:
+    """The sections that come in variants, by name."""
+    found = ((name, variants_of(field)) for name, field in RunSettings.model_fields.items())
+    return {name: variants for name, variants in found if variants is not None}
+
+
+@cache
 def section_help() -> dict[str, str]:
-    """First docstring line of each section, by its dotted name; the run itself under the empty name."""
+    """First docstring line of each section, by its name; of a variant under ``loss.impala``; of the run itself under the empty name."""
     sections = {"": _first_line(RunSettings)}
     for name, field in RunSettings.model_fields.items():
         model = _section_model(field.annotation)
         if model is not None:
             sections[name] = _first_line(model)
+    for name, variants in section_variants().items():
+        sections[name] = f"One of {', '.join(variants.models)}, as {name}.{variants.discriminator} says."
+        sections.update({f"{name}.{kind}": _first_line(model) for kind, model in variants.models.items()})
     return sections
 
 
@@ -90,12 +113,21 @@ def _by_path() -> dict[tuple[str, ...], SettingKey]:
 def _leaves(model: type[BaseModel], prefix: tuple[str, ...]) -> list[SettingKey]:
     leaves: list[SettingKey] = []
     for name, field in model.model_fields.items():
-        section = _section_model(field.annotation)
-        if section is not None:
+        section, variants = _section_model(field.annotation), variants_of(field)
+        if variants is not None:
+            for kind, variant in variants.models.items():
+                keys = [replace(key, variants=(kind,)) for key in _leaves(variant, (*prefix, name))]
+                leaves.extend(sorted(keys, key=lambda key: key.path[-1] != variants.discriminator))
+        elif section is not None:
             leaves.extend(_leaves(section, (*prefix, name)))
         else:
             leaves.append(_leaf((*prefix, name), field))
     return leaves
+
+
+def _either(one: SettingKey, other: SettingKey) -> SettingKey:
+    text = one.type_text if other.type_text == one.type_text else f"{one.type_text} or {other.type_text}"
+    return replace(one, kinds=one.kinds | other.kinds, type_text=text, variants=(*one.variants, *other.variants))
 
 
 def _leaf(path: tuple[str, ...], field: FieldInfo) -> SettingKey:

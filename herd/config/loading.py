@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from herd.config.arguments import parse_overrides
 from herd.config.curve_keys import CURVE_VARIABLES
 from herd.config.experiments import find_run_file
-from herd.config.keys import ENVIRONMENT_PREFIX, find_key, is_section, setting_keys
+from herd.config.keys import ENVIRONMENT_PREFIX, find_key, is_section, section_variants, setting_keys
 from herd.config.layers import Layer, SettingsError, close_match, parse_text
+from herd.config.renamed import renamed
 from herd.config.settings import RunSettings
 from herd.config.yaml_files import read_yaml_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 __all__ = ["SettingsError", "dump_settings", "environment_layer", "load_settings", "settings_json_schema"]
@@ -46,13 +45,13 @@ def load_settings(files: Sequence[Path], overrides: Sequence[str], environ: Mapp
     layers = [*(read_yaml_file(find_run_file(file)) for file in files), environment_layer(environ), parse_overrides(overrides)]
     for layer in layers:
         _check_names(layer)
-    construct: Callable[..., RunSettings] = _LayeredRunSettings  # whose fields do not include `layers`
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        _merge(merged, layer.values)
     try:
-        resolved = construct(layers=layers)
+        return RunSettings.model_validate(merged)
     except ValidationError as error:
         raise SettingsError(_one_line(error, layers)) from None
-    # A plain RunSettings, so that it compares equal to one built in code.
-    return RunSettings.model_construct(resolved.model_fields_set, **dict(resolved))
 
 
 def dump_settings(settings: RunSettings) -> str:
@@ -62,7 +61,13 @@ def dump_settings(settings: RunSettings) -> str:
 
 def settings_json_schema() -> dict[str, Any]:
     """JSON schema (2020-12) of a run file, unknown keys forbidden."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **RunSettings.model_json_schema()}
+    schema = RunSettings.model_json_schema()
+    for name, variants in section_variants().items():
+        schema["properties"][name].pop("discriminator")  # OpenAPI's word, unknown to JSON schema
+        for kind, model in variants.models.items():
+            if kind != variants.default:
+                schema["$defs"][model.__name__].setdefault("required", []).append(variants.discriminator)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -78,42 +83,21 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
         if not name.startswith(ENVIRONMENT_PREFIX) or name in CURVE_VARIABLES:
             continue  # keys are no settings: nothing that writes settings down can write them
         key = names.get(name)
+        if key is None and (now := renamed(name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", "."))) is not None:
+            raise SettingsError(f"{name}: {now} (environment)")
         if key is None:
             raise SettingsError(f"{name}: no such setting (environment){close_match(name, [*names, *sorted(CURVE_VARIABLES)])}")
         layer.set(key.path, parse_text(key, [environ[name]]), f"environment {name}")
     return layer
 
 
-class _LayeredRunSettings(RunSettings, BaseSettings):
-    """``RunSettings`` that pydantic-settings fills from layers, the last one strongest."""
-
-    model_config = SettingsConfigDict(extra="forbid", frozen=True)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  replaced: it cannot report unknown names
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  settings never come from a hidden file
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  no setting is a secret
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        layers: list[Layer] = getattr(init_settings, "init_kwargs")["layers"]  # noqa: B009  not on the base class
-        return tuple(_LayerSource(settings_cls, layer) for layer in reversed(layers))
-
-
-class _LayerSource(PydanticBaseSettingsSource):
-    """One layer, as pydantic-settings wants it."""
-
-    def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
-        super().__init__(settings_cls)
-        self._layer = layer
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002  the base class's signature
-        return self._layer.values.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        return self._layer.values
+def _merge(target: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Put ``values`` over ``target``, section by section."""
+    for name, value in values.items():
+        if isinstance(value, dict) and isinstance(target.get(name), dict):
+            _merge(target[name], value)
+        else:
+            target[name] = dict(value) if isinstance(value, dict) else value
 
 
 def _check_names(layer: Layer) -> None:
@@ -122,6 +106,8 @@ def _check_names(layer: Layer) -> None:
         if find_key(path) is not None:
             continue
         dotted = ".".join(path)
+        if (now := renamed(dotted)) is not None:
+            raise SettingsError(f"{dotted}: {now} ({origin})")
         if is_section(path):
             raise SettingsError(f"{dotted}: a section of settings, not a value ({origin})")
         raise SettingsError(f"{dotted}: no such setting ({origin}){close_match(dotted, [key.dotted for key in setting_keys()])}")
@@ -131,8 +117,12 @@ def _one_line(error: ValidationError, layers: Sequence[Layer]) -> str:
     details = error.errors(include_url=False, include_context=False)
     first = details[0]
     more = f"; and {len(details) - 1} more" if len(details) > 1 else ""
-    path = tuple(str(part) for part in first["loc"])
+    path = _without_variant(tuple(str(part) for part in first["loc"]))
     message = " ".join(first["msg"].removeprefix("Value error, ").split())
+    if path and path[0] in section_variants():
+        about = _about_variant(first, path, layers)
+        if about is not None:
+            return about + more
     key = next((path[:end] for end in range(len(path), 0, -1) if find_key(path[:end])), None)
     if key is not None:
         return f"{'.'.join(key)}: {_wanted(key, first, message)}, not {_shown(first)} ({_origin_of(key, layers)}){more}"
@@ -140,6 +130,34 @@ def _one_line(error: ValidationError, layers: Sequence[Layer]) -> str:
     named = [setting for setting in setting_keys() if _names(setting.path, path, message)]
     origins = {f"{setting.dotted}: {_origin_of(setting.path, layers)}" for setting in named}
     return f"{message} ({'; '.join(sorted(origins)) or 'settings'}){more}"
+
+
+def _without_variant(path: tuple[str, ...]) -> tuple[str, ...]:
+    """A pydantic location without the tag that it puts after a section which comes in variants."""
+    variants = section_variants().get(path[0]) if path else None
+    return (path[0], *path[2:]) if variants is not None and len(path) > 1 and path[1] in variants.models else path
+
+
+def _about_variant(detail: ErrorDetails, path: tuple[str, ...], layers: Sequence[Layer]) -> str | None:
+    """What is wrong with the choice of a variant, or with a setting that the chosen one does not have; None for anything else."""
+    variants = section_variants()[path[0]]
+    chooser = (path[0], variants.discriminator)
+    if detail["type"] == "union_tag_invalid":
+        given = detail["input"].get(variants.discriminator)
+        hint = close_match(str(given), list(variants.models))
+        return f"{'.'.join(chooser)}: should be {_listed(variants.models)}, not {given!r} ({_origin_of(chooser, layers)}){hint}"
+    if detail["type"] == "extra_forbidden":
+        key = find_key(path)
+        chosen = str(detail["loc"][1])
+        owners = f"{'.'.join(chooser)} {_listed(key.variants)} has it" if key is not None else "no variant has it"
+        origin = f"{_origin_of(path, layers)}; {'.'.join(chooser)}: {_origin_of(chooser, layers)}"
+        return f"{'.'.join(path)}: does not apply to {'.'.join(chooser)} {chosen}; {owners} ({origin})"
+    return None
+
+
+def _listed(words: Iterable[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _names(path: tuple[str, ...], section: tuple[str, ...], message: str) -> bool:

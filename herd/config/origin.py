@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
 
-_CONTRACT_ENV = ("suite", "tasks", "action_set", "action_repeat", "frame_stack", "frame_height", "frame_width", "grayscale")
-"""Settings of ``env`` that the spaces follow from."""
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -31,10 +28,12 @@ class Origin:
     @classmethod
     def of(cls, settings: RunSettings, spec: EnvSpec) -> Origin:
         """Of this run."""
-        env, network = settings.env.model_dump(mode="json"), settings.network.model_dump(mode="json")
+        env = settings.env.model_dump(mode="json", include={"suite", "tasks", "action_repeat", *settings.env.makes_spaces})
+        network = settings.network.model_dump(mode="json")
         behind = {
-            **{f"env.{name}": env[name] for name in _CONTRACT_ENV},
+            **{f"env.{name}": value for name, value in env.items()},
             **{f"network.{name}": value for name, value in network.items()},
+            "loss.kind": settings.loss.kind,
             "algorithm.unroll_length": settings.algorithm.unroll_length,
             "algorithm.burn_in": settings.algorithm.burn_in,
             "algorithm.reward_shaping": settings.algorithm.reward_shaping,

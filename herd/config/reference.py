@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from itertools import groupby
 
-from herd.config.keys import ENVIRONMENT_PREFIX, SettingKey, section_help, setting_keys
+from herd.config.keys import ENVIRONMENT_PREFIX, SettingKey, keys_by_variant, section_help, section_variants
 
 _HEAD = f"""# Configuration
 
-Generated from `herd/config/settings.py` by `python -m herd.config.reference > docs/configuration.md`; do not edit by hand.
+Generated from the settings' own docstrings by `python -m herd.config.reference > docs/configuration.md`; do not edit by hand.
 
 A setting is taken from the last of these that gives it:
 
@@ -19,6 +19,9 @@ A setting is taken from the last of these that gives it:
 4. the command line: `--learner.batch_size 64` or `--learner.batch_size=64`; a list is JSON, comma-separated or repeated;
    `null` where the type says so; a boolean alone means true.
 
+A section that comes in variants (`env`, `loss`, `optimizer`) has one table for each. The key that chooses the variant stands first;
+a setting of another variant is an error.
+
 A name that is no setting is an error wherever it stands, the environment included; only `{ENVIRONMENT_PREFIX}CURVE_...` hold keys
 (`security`). `2e6` is accepted for integers.
 """
@@ -27,8 +30,10 @@ A name that is no setting is an error wherever it stands, the environment includ
 def reference_markdown() -> str:
     """Every setting with its type, default and help, by section."""
     parts = [_HEAD]
-    for section, keys in groupby(setting_keys(), key=lambda key: key.section):
-        parts.append(f"## {section or 'The run'}\n\n{section_help()[section]}\n")
+    for (section, variant), keys in groupby(keys_by_variant(), key=lambda key: (key.section, *key.variants[:1], "")[:2]):
+        chooser = f"{section}.{section_variants()[section].discriminator}" if variant else ""
+        title = f"{section} ({chooser}: {variant})" if variant else section or "The run"
+        parts.append(f"## {title}\n\n{section_help()[f'{section}.{variant}' if variant else section]}\n")
         rows = [f"| `{key.dotted}` | {key.type_text} | `{default_text(key)}` | {_cell(key.help)} |" for key in keys]
         parts.append("\n".join(["| setting | type | default | meaning |", "| --- | --- | --- | --- |", *rows]) + "\n")
     return "\n".join(parts)

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-PositiveInt = Annotated[int, Field(gt=0)]
-NonNegativeInt = Annotated[int, Field(ge=0)]
-PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-Port = Annotated[int, Field(ge=0, le=65535)]
+from herd.config.losses import ImpalaSettings, LossSettings
+from herd.config.optimizers import OptimizerSettings, RMSPropSettings
+from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.config.suites import SuiteSettings, default_suite, suite_union
+from herd.config.variants import with_default_variants
+
+if TYPE_CHECKING:
+    EnvSettings = SuiteSettings
+else:
+    EnvSettings = suite_union()
 
 
 def _one_or_several(value: object) -> object:
@@ -28,46 +32,8 @@ CLIENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Part of the name of a key file, and stays one in a Kubernetes Secret."""
 MAX_TILES = 400
 """Of the bandit: ten times the default row, 1/tau told apart to 1 %."""
-
-
-class Section(BaseModel):
-    """One owner's settings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class EnvSettings(Section):
-    """What is played, and how frames are made of it (Table G.1 of IMPALA for the defaults)."""
-
-    suite: Literal["atari", "catch"] = "atari"
-    """Family of environments."""
-    tasks: tuple[str, ...] = Field(default=("breakout",), min_length=1)
-    """Atari: lower-case ALE names such as ``ms_pacman``. Catch: ``catch``, ``catch_instructed`` or ``catch_deceptive``. Several
-    make a multi-task run, dealt to environment slots round-robin."""
-    action_set: Literal["minimal", "full"] = "minimal"
-    """Atari: the game's own actions, or all 18 (required when several games are played)."""
-    action_repeat: PositiveInt = 4
-    """Emulator frames per agent step."""
-    max_pool: bool = True
-    """Pixel-wise maximum over the last two emulator frames of a step."""
-    frame_stack: PositiveInt = 4
-    """Newest frames that make up one observation (S)."""
-    frame_height: PositiveInt = 84
-    """Pixels. Catch: rows of the board."""
-    frame_width: PositiveInt = 84
-    """Pixels. Catch: columns of the board."""
-    grayscale: bool = True
-    """One luminance plane instead of RGB."""
-    noop_max: NonNegativeInt = 30
-    """A game starts with 1..noop_max no-op frames, uniformly (0: none)."""
-    sticky_action_probability: Fraction = 0.0
-    """Probability that the emulator repeats the previous action at each frame (Machado et al. 2018 use 0.25)."""
-    max_episode_frames: PositiveInt = 108_000
-    """A game is truncated after this many emulator frames (30 minutes at 60 Hz)."""
-    life_loss_ends_episode: bool = True
-    """A lost life counts as ``terminated`` for learning; the game and its return go on."""
-    fire_on_reset: bool = False
-    """Press fire after a reset where the game has that action."""
+MAX_AGENTS = 256
+"""Of one run: ten times the paper's population of 24."""
 
 
 class NetworkSettings(Section):
@@ -86,101 +52,25 @@ class NetworkSettings(Section):
     """Feed the last clipped reward and the one-hot last action beside the torso's output."""
     language: bool = False
     """Feed an LSTM over the level's instruction words (suites with instructions only)."""
-    head: Literal["policy_value", "dueling"] = "policy_value"
-    """``policy_value``: policy logits beside a value; ``dueling``: DiCE's advantages A(x, a) in their place, of Q = V + A."""
 
 
 class AlgorithmSettings(Section):
-    """V-trace actor-critic (IMPALA sections 4 and 5.2.2), or DiCE."""
+    """What every loss shares: the unrolls and the rewards that it is given."""
 
-    loss: Literal["actor_critic", "dice"] = "actor_critic"
-    """``actor_critic``: IMPALA's; ``dice``: V by V-trace, Q by Retrace and the policy gradient times tau, with ``network.head`` dueling."""
-    dice_ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
-    """Row of DiCE's Table 4, read where ``loss`` is dice. ``dice``: a bandit hands out each game's temperature and learns from its
-    return; ``random``: it hands out and never learns; ``baseline``: tau is 1, and there is no bandit; ``entropy``: as ``dice``, with an
-    entropy bonus of coefficient 1."""
     unroll_length: PositiveInt = 20
     """Agent steps per unroll that are trained on."""
     burn_in: NonNegativeInt = 0
     """Agent steps before them, repeated from the unroll before, that only bring the recurrent core's stored state up to date (DiCE: 40)."""
     discount: Fraction = 0.99
     """Per agent step."""
-    correction: Literal["v_trace", "one_step", "epsilon", "none"] = "v_trace"
-    """Off-policy correction: the four rows of IMPALA's Table 2."""
-    clip_rho_threshold: PositiveFloat = 1.0
-    """rho-bar: which value function V-trace converges to."""
-    clip_c_threshold: PositiveFloat = 1.0
-    """c-bar: how far corrections travel back; at most rho-bar."""
-    clip_pg_rho_threshold: PositiveFloat = 1.0
-    """Clips the importance weight of the policy gradient."""
-    lambda_: Fraction = 1.0
-    """Remark 2's extra discount of the trace."""
-    q_estimate: Literal["v_trace", "value"] = "v_trace"
-    """Policy-gradient target: r + gamma * v_{s+1} (section 4.2), or r + gamma * V(x_{s+1}) (appendix E.3)."""
-    log_epsilon: PositiveFloat = 1e-6
-    """Added inside the logarithm by the ``epsilon`` correction."""
     reward_shaping: Literal["clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none"] = "clip"
     """``clip``: to [-1, 1]; ``soft_asymmetric``: the authors' code for DMLab; ``soft_asymmetric_printed``: the formula of Fig. D.1;
     ``log_asymmetric``: DiCE's log(abs(r) + 1), times 2 from 0 on and -1 below."""
-    baseline_cost: NonNegativeFloat = 0.5
-    """Multiplies the value loss (DiCE's Table 5: 1)."""
-    entropy_cost: NonNegativeFloat = 0.01
-    """Multiplies the entropy bonus of ``actor_critic``; ``dice`` has none."""
-    q_cost: NonNegativeFloat = 10.0
-    """Multiplies the Q loss of ``dice``."""
-    policy_cost: NonNegativeFloat = 10.0
-    """Multiplies the policy gradient of ``dice``."""
-    retrace_bootstrap: Literal["expected", "taken"] = "expected"
-    """Of Retrace's differences in ``dice``: Q(x', .) expected under the target policy, or Q(x', a') of the action
-    taken, as eq. (2) is printed."""
-    loss_reduction: Literal["sum", "mean"] = "sum"
-    """Over batch and time. The papers' learning rates assume the sum."""
 
     @model_validator(mode="after")
-    def _trace_is_shorter_than_the_target(self) -> Self:
-        if self.clip_c_threshold > self.clip_rho_threshold:
-            raise ValueError("clip_c_threshold must not exceed clip_rho_threshold (Theorem 1 needs c-bar <= rho-bar)")
+    def _burn_in_repeats_one_unroll(self) -> Self:
         if self.burn_in > self.unroll_length:
             raise ValueError(f"burn_in {self.burn_in} must not exceed unroll_length {self.unroll_length}: it repeats one unroll at most")
-        return self
-
-
-class OptimizerSettings(Section):
-    """RMSProp as TensorFlow defines it, with IMPALA's schedule (Table G.1), or AdamW with DiCE's (Table 5)."""
-
-    kind: Literal["rmsprop", "adamw"] = "rmsprop"
-    """``rmsprop``: its schedule runs on env frames; ``adamw``: on learner updates, after a warm-up."""
-    learning_rate: NonNegativeFloat = 6e-4
-    """At the first update; ``adamw``: at the end of the warm-up."""
-    schedule: Literal["linear", "constant"] = "linear"
-    """``linear`` goes to 0 at ``schedule_env_frames`` (``rmsprop``) or ``schedule_updates`` (``adamw``, the weight decay too)."""
-    schedule_env_frames: PositiveInt = 200_000_000
-    """Length of the linear schedule of ``rmsprop``, in env frames."""
-    schedule_updates: PositiveInt = 20_000
-    """Length of the linear schedule of ``adamw``, in learner updates, the warm-up included."""
-    warmup_updates: NonNegativeInt = 4000
-    """Updates in which the learning rate of ``adamw`` rises linearly to ``learning_rate``."""
-    decay: Fraction = 0.99
-    """Of the running second moment of ``rmsprop``."""
-    epsilon: PositiveFloat = 0.01
-    """``rmsprop``: added to the second moment inside the square root; ``adamw``: to the root (Table 5: 1e-6)."""
-    momentum: Fraction = 0.0
-    """Of the rescaled gradient of ``rmsprop``."""
-    beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
-    """Of the running mean of ``adamw``."""
-    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.98
-    """Of the running second moment of ``adamw``."""
-    weight_decay: NonNegativeFloat = 0.01
-    """Of ``adamw``, at the first update: learning rate times this is taken off every parameter."""
-    max_gradient_norm: PositiveFloat | None = 40.0
-    """Global norm clip; null for none."""
-
-    @model_validator(mode="after")
-    def _warm_up_ends_before_the_schedule(self) -> Self:
-        if self.kind == "adamw" and self.schedule == "linear" and self.warmup_updates >= self.schedule_updates:
-            raise ValueError(
-                f"warmup_updates {self.warmup_updates} must be below schedule_updates {self.schedule_updates}, which includes it"
-            )
         return self
 
 
@@ -198,6 +88,8 @@ class ActorSettings(Section):
 
     count: PositiveInt = 2
     """Processes that ``herd train`` starts on this machine."""
+    agent: NonNegativeInt | None = None
+    """Which agent of the run this replica plays for; null leases it, together with the index. Fixed only where the index is."""
     index: NonNegativeInt | None = None
     """This replica's index (seeds, round-robin tasks); null leases one from the parameter server."""
     environments: PositiveInt = 32
@@ -224,13 +116,14 @@ class ActorSettings(Section):
     """Longest wait for the parameter server at an unroll's start; then the actor goes on with the weights it has, and the next
     unrolls do not wait until the server answers again."""
     learner: Annotated[tuple[str, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7100",)
-    """Addresses of the unroll sockets of the learner's shards, in the order of their ranks; one alone may be given without a list."""
+    """Addresses of the unroll sockets of the learner's shards, in the order of their ranks, those of agent 0 first; one alone may be
+    given without a list."""
     links: PositiveInt = 2
     """Shards that an actor holds sockets to, fewer where there are fewer; it sends each message where it has credit."""
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
     bandit: str = "tcp://127.0.0.1:7300"
-    """Address of the bandit service; asked where ``algorithm.loss`` is dice and not its ablation ``baseline``."""
+    """Address of the bandit service; asked where ``loss.kind`` is dice and not its ablation ``baseline``."""
     bandit_timeout_seconds: PositiveFloat = 1.0
     """Longest wait for a temperature at a game's start; then the game is played under the last one of its environment, and the next
     games do not wait until the service answers again."""
@@ -243,6 +136,8 @@ class ActorSettings(Section):
 class LearnerSettings(Section):
     """The learner process."""
 
+    agent: NonNegativeInt = 0
+    """Which agent of the run this process trains."""
     batch_size: PositiveInt = 32
     """Unrolls per update over all shards, replayed ones included (B)."""
     sample_reuse: PositiveInt = 1
@@ -329,7 +224,7 @@ class ParamserverSettings(Section):
 class BanditSettings(Section):
     """The bandit service: a temperature per episode by Bandits Vote (DiCE, appendix A; Table 5 for the defaults).
 
-    ``algorithm.loss`` and ``algorithm.dice_ablation`` decide whether a run has one, and whether it learns.
+    ``loss.kind`` and ``loss.ablation`` decide whether a run has one, and whether it learns.
     """
 
     bandits: Annotated[int, Field(ge=1, le=100)] = 7
@@ -351,8 +246,6 @@ class BanditSettings(Section):
     """Right boundary of 1/tau."""
     tile_accuracy: PositiveFloat = 0.1
     """Width of a tile in x = log(1 + 1/tau). The paper does not give it; 0.1 makes 39 tiles."""
-    agents: Annotated[int, Field(ge=1, le=256)] = 1
-    """Agents of a population that this service serves, numbered from 0; each has its own bandits for every task."""
     snapshot_interval_seconds: PositiveFloat = 30.0
     """Between writings of the state to RUN/bandit/state.json; one more at the end. A killed service goes on from the last."""
     history_interval_seconds: PositiveFloat = 60.0
@@ -425,10 +318,13 @@ class RunSettings(Section):
     """Where the run leaves its files; null: runs/<name>."""
     resume: bool = False
     """Go on from the newest checkpoint in ``run_dir``."""
-    env: EnvSettings = EnvSettings()
+    agents: Annotated[int, Field(ge=1, le=MAX_AGENTS)] = 1
+    """Agents that learn in this run, numbered from 0, each with a learner of its own. They share parameter servers, bandit and actors."""
+    env: EnvSettings = default_suite()
     network: NetworkSettings = NetworkSettings()
     algorithm: AlgorithmSettings = AlgorithmSettings()
-    optimizer: OptimizerSettings = OptimizerSettings()
+    loss: LossSettings = ImpalaSettings()
+    optimizer: OptimizerSettings = RMSPropSettings()
     replay: ReplaySettings = ReplaySettings()
     actor: ActorSettings = ActorSettings()
     learner: LearnerSettings = LearnerSettings()
@@ -442,15 +338,19 @@ class RunSettings(Section):
         """The run directory."""
         return self.run_dir if self.run_dir is not None else Path("runs") / self.name
 
+    def agent_directory(self, agent: int) -> Path:
+        """Where an agent's learner leaves its files: the run directory itself where it is the only agent."""
+        return self.directory if self.agents == 1 else self.directory / "agents" / str(agent)
+
     @property
     def has_bandit(self) -> bool:
         """Whether games are played under temperatures that a bandit service hands out."""
-        return self.algorithm.loss == "dice" and self.algorithm.dice_ablation != "baseline"
+        return self.loss.draws_temperatures
 
     @property
     def bandit_learns(self) -> bool:
         """Whether the bandit learns from returns; if not, temperatures keep their first distribution."""
-        return self.algorithm.dice_ablation != "random"
+        return self.loss.temperatures_learn
 
     @property
     def bounds_policy_lag(self) -> bool:
@@ -487,25 +387,26 @@ class RunSettings(Section):
         part = math.ceil(self.num_online_unrolls / self.learner.shards)
         return max(batches * part, part + self.actor.environments - 1)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _name_variants(cls, values: Any) -> Any:
+        return with_default_variants(cls, values)
+
     @model_validator(mode="after")
-    def _algorithm_fits_the_network(self) -> Self:
-        if (self.algorithm.loss == "dice") != (self.network.head == "dueling"):
-            raise ValueError(
-                f"algorithm.loss {self.algorithm.loss} does not fit network.head {self.network.head}: dice and dueling go together, and "
-                "actor_critic and policy_value"
-            )
-        if self.algorithm.burn_in and self.network.core == "none":
-            raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to bring up to date")
+    def _agents_are_of_this_run(self) -> Self:
+        for key, agent in (("learner.agent", self.learner.agent), ("actor.agent", self.actor.agent)):
+            if agent is not None and agent >= self.agents:
+                raise ValueError(f"{key} {agent} must be below agents, which is {self.agents}")
+        if self.actor.agent is not None and self.actor.index is None:
+            raise ValueError("actor.agent is leased together with actor.index: fix both, or neither")
         return self
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
-        if self.env.suite == "atari" and len(self.env.tasks) > 1 and self.env.action_set == "minimal":
-            raise ValueError("env.action_set must be full when env.tasks names several games: one policy head serves all")
-        if self.env.suite == "catch" and self.network.torso != "mlp":
-            raise ValueError("network.torso must be mlp for the catch suite: its board is smaller than a convolution")
-        if self.network.language and self.env.suite == "atari":
-            raise ValueError("network.language needs a suite with instructions; atari has none")
+        if self.algorithm.burn_in and self.network.core == "none":
+            raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to bring up to date")
+        if (objection := self.env.objection(self.network)) is not None:
+            raise ValueError(objection)
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
         if self.num_online_unrolls < self.learner.shards or 0 < self.num_replayed_unrolls < self.learner.shards:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 from pydantic import ValidationError
 
-from herd.config.settings import EnvSettings
 from herd.envs.make import make_environments
 from herd.evaluation.play import play_episodes
 from herd.evaluation.policy import PolicyRunner
@@ -20,6 +19,8 @@ from herd.service.hardware import usable_cpus
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from herd.config.suites import SuiteSettings
 
 # Games played at once where the caller does not say: enough for efficient inference, few enough that waiting for the last long
 # games costs little.
@@ -116,15 +117,9 @@ def evaluate_run(
             seed=seed,
             policy="greedy" if greedy else "sampled",
             inference_precision=str(precision).removeprefix("torch."),
-            action_repeat=env.action_repeat,
-            action_set=env.action_set,
-            noop_max=env.noop_max,
-            sticky_action_probability=env.sticky_action_probability,
-            max_episode_frames=env.max_episode_frames,
-            fire_on_reset=env.fire_on_reset,
+            env=env.model_dump(mode="json"),
             full_games=True,
-            core_reset_on_life_loss=env.life_loss_ends_episode,
-            differs_from_training=tuple(name for name in overrides if getattr(env, name) != getattr(run.settings.env, name)),
+            differs_from_training=tuple(name for name, value in run.settings.env if getattr(env, name) != value),
         ),
         tasks=tasks,
         summary=summarise_tasks(tasks, suite=env.suite, seed=seed),
@@ -137,9 +132,9 @@ def evaluate_run(
     return report
 
 
-def _overridden(env: EnvSettings, overrides: dict[str, float]) -> EnvSettings:
+def _overridden(env: SuiteSettings, overrides: dict[str, float]) -> SuiteSettings:
     try:
-        return EnvSettings.model_validate({**env.model_dump(), **overrides})
+        return type(env).model_validate({**env.model_dump(), **overrides})
     except ValidationError as error:
         first = error.errors()[0]
         raise EvaluationError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from herd.envs.scores import capped_human_normalised, human_normalised, interqua
 from herd.evaluation.intervals import Interval, mean_interval, standard_error, stratified_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -38,16 +38,10 @@ class Protocol:
     seed: int
     policy: Literal["sampled", "greedy"]
     inference_precision: str
-    action_repeat: int
-    action_set: str
-    noop_max: int
-    sticky_action_probability: float
-    max_episode_frames: int
-    fire_on_reset: bool
+    env: Mapping[str, Any]
+    """The suite's settings as played."""
     full_games: bool
     """A score covers all lives of a game."""
-    core_reset_on_life_loss: bool
-    """As in training."""
     differs_from_training: tuple[str, ...]
     """Settings of ``env`` that this evaluation overrode."""
 
@@ -230,8 +224,9 @@ def _protocol_line(report: EvaluationReport) -> str:
         f"{protocol.environments} environments, games assigned in advance",
     ]
     if protocol.suite == "atari":
-        starts = f"1..{protocol.noop_max} no-op frames" if protocol.noop_max else "no no-ops"
-        parts += [starts, f"sticky {protocol.sticky_action_probability:g}", f"cap {protocol.max_episode_frames:,} frames"]
+        env = protocol.env
+        starts = f"1..{env['noop_max']} no-op frames" if env["noop_max"] else "no no-ops"
+        parts += [starts, f"sticky {env['sticky_action_probability']:g}", f"cap {env['max_episode_frames']:,} frames"]
     if any(task.inverse_temperatures is not None for task in report.tasks):
         parts.append("1/tau drawn from the bandit's best-valued tile")
     truncated = sum(task.truncated_episodes for task in report.tasks)

@@ -59,7 +59,7 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None) -> TrainedRu
     try:
         settings = load_settings([config], [], {})
         spec = environment_spec(settings.env)
-        agent = Agent(spec=spec, network=settings.network)
+        agent = Agent(spec=spec, network=settings.network, head=settings.loss.head)
     except (SettingsError, ValueError) as error:
         raise EvaluationError(f"{config}: {error}") from error
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 import torch
 
-from herd.envs.make import make_environments
+from herd.envs.make import make_environments, suite_of
 from herd.evaluation.play import Play
 from herd.evaluation.policy import PolicyRunner
 from herd.evaluation.temperatures import GamesTemperatures, best_temperatures
@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL.Image import Image
 
-    from herd.config.settings import EnvSettings
+    from herd.config.suites import SuiteSettings
     from herd.envs.api import BatchedEnvironment, Observation
     from herd.evaluation.temperatures import BestTemperatures
     from herd.evaluation.trained_run import TrainedRun
 
 View = Literal["screen", "network"]
 
-_CONSOLE_HZ = 60.0
-_CATCH_STEPS_PER_SECOND = 5.0  # Catch has no console; a 9-step game can be followed at this speed
 _SCREEN_HEIGHT, _SCREEN_WIDTH = 210, 160  # the console's
 _PICTURE_HEIGHT = 420  # pixels; frames are enlarged by the whole factor that comes closest below
 _CAPTION_HEIGHT = 26
@@ -96,7 +94,7 @@ def record_episode(
     if task is not None and task not in names:
         raise EvaluationError(f"{run_dir} plays {', '.join(names)}, not {task}")
     task_id = 0 if task is None else names.index(task)
-    fps = _CONSOLE_HZ / run.spec.action_repeat if run.settings.env.suite == "atari" else _CATCH_STEPS_PER_SECOND
+    fps = suite_of(run.settings.env).frames_per_second / run.spec.action_repeat
     pictures = _played(run, task_id, seed=seed, view=view, greedy=greedy, best=best_temperatures(run_dir, run))
     returns: list[float] = []
     frames = 0
@@ -166,11 +164,11 @@ def _played(
             mirror.close()
 
 
-def _one_environment(env: EnvSettings, task_id: int, seed: int) -> BatchedEnvironment:
+def _one_environment(env: SuiteSettings, task_id: int, seed: int) -> BatchedEnvironment:
     return make_environments(env, num_environments=1, first_slot=task_id, seed=seed, num_threads=1)
 
 
-def _in_colour(env: EnvSettings) -> EnvSettings:
+def _in_colour(env: SuiteSettings) -> SuiteSettings:
     return env.model_copy(update={"grayscale": False, "frame_height": _SCREEN_HEIGHT, "frame_width": _SCREEN_WIDTH, "frame_stack": 1})
 
 

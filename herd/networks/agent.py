@@ -21,6 +21,7 @@ from herd.networks.torsos import build_torso
 
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
+    from herd.config.losses import Head
     from herd.config.settings import NetworkSettings
 
 JOINT_SIZE = 256
@@ -46,8 +47,8 @@ class Agent(nn.Module):
     compute_dtype: torch.dtype
     """float32 or bfloat16: of the torso's convolutions and products. May be set at any time."""
 
-    def __init__(self, *, spec: EnvSpec, network: NetworkSettings) -> None:
-        """Build with fresh parameters from torch's global generator.
+    def __init__(self, *, spec: EnvSpec, network: NetworkSettings, head: Head = "policy_value") -> None:
+        """Build with fresh parameters from torch's global generator; ``head`` is the one that the run's loss trains.
 
         Raises:
             TorsoSizeError: the frames are too small for the torso.
@@ -74,8 +75,8 @@ class Agent(nn.Module):
         action_head = Dense(num_features, spec.num_actions, gain=0.01)
         # By two names, so that weights of one kind are never loaded as the other. DiCE (arXiv:2106.00707) names no layer between core and
         # heads, and adds A to V as it is: each has a target of its own, so nothing needs to centre A to tell the two apart.
-        self.policy_head = action_head if network.head == "policy_value" else None
-        self.advantage_head = action_head if network.head == "dueling" else None
+        self.policy_head = action_head if head == "policy_value" else None
+        self.advantage_head = action_head if head == "dueling" else None
         self.value_head = Dense(num_features, 1, gain=1.0)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
-from herd.config.settings import AlgorithmSettings
+from herd.config.losses import ImpalaSettings
 from tests.oracles.actor_critic import Batch, Correction, Costs, gradients, importance_ratios, loss_at, targets_and_advantages
 
 torch.set_num_threads(1)
@@ -82,7 +82,7 @@ def test_the_inputs_can_tell_mistakes_apart() -> None:
 @pytest.mark.parametrize(
     "costs",
     [Costs(correction=correction) for correction in CORRECTIONS]
-    + [Costs(correction=correction, lambda_=0.7, q_estimate="value", loss_reduction="mean") for correction in CORRECTIONS]
+    + [Costs(correction=correction, lambda_=0.7, q_estimate="value", reduction="mean") for correction in CORRECTIONS]
     # Large enough to show in a float64 test, and to pull on the gradient.
     + [Costs(correction="epsilon", log_epsilon=0.2), Costs(correction="one_step", clip_pg_rho_threshold=0.8)]
     + [
@@ -169,7 +169,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: i
     batch = make_batch(num_steps=4, batch_size=batch_size, seed=seed)
     rng = np.random.default_rng(seed)
     batch = replace(batch, terminated=rng.random((4, batch_size)) < 0.2, row_valid=rng.random((4, batch_size)) < 0.7)
-    costs = Costs(correction=correction, loss_reduction="mean" if mean else "sum")
+    costs = Costs(correction=correction, reduction="mean" if mean else "sum")
     whole = loss_by_herd(batch, costs)
     normaliser = max(1.0, float(batch.row_valid.sum()))
     cut = min(cut, batch_size - 1)
@@ -185,7 +185,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: i
 
 def test_without_a_valid_row_everything_is_zero() -> None:
     nothing = replace(BATCH, row_valid=np.zeros_like(BATCH.row_valid))
-    for costs in (Costs(), Costs(loss_reduction="mean")):
+    for costs in (Costs(), Costs(reduction="mean")):
         terms, by_logits, by_values = loss_by_herd(nothing, costs)
         assert all(term.item() == 0.0 for term in terms)
         assert not by_logits.any()
@@ -204,7 +204,7 @@ def test_runs_with_the_settings_of_a_run_and_never_reads_a_tensor_back() -> None
             terminated=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
             row_valid=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
             discount=DISCOUNT,
-            algorithm=AlgorithmSettings(correction=correction, loss_reduction="mean"),
+            algorithm=ImpalaSettings(correction=correction, reduction="mean"),
         )
         assert terms.total.dtype == torch.float32
         assert terms.total.requires_grad
@@ -221,7 +221,7 @@ def test_runs_with_the_settings_of_a_run_and_never_reads_a_tensor_back() -> None
         ("rewards", torch.zeros(1, 5), "rewards must be"),
         ("row_valid", torch.ones(8, 5, dtype=torch.uint8), "row_valid must be bool"),
         ("algorithm", Costs(correction="retrace"), "correction must be"),  # type: ignore[arg-type]
-        ("algorithm", Costs(loss_reduction="median"), "loss_reduction must be"),  # type: ignore[arg-type]
+        ("algorithm", Costs(reduction="median"), "reduction must be"),  # type: ignore[arg-type]
     ],
 )
 def test_refuses_what_does_not_fit(name: str, bad: object, message: str) -> None:

@@ -113,10 +113,10 @@ def test_the_inputs_can_tell_mistakes_apart() -> None:
         Costs(),
         Costs(clip_rho_threshold=1.05, clip_c_threshold=1.05, clip_pg_rho_threshold=1.05),  # Table 5
         Costs(retrace_bootstrap="taken"),
-        Costs(retrace_bootstrap="taken", lambda_=0.6, loss_reduction="mean"),
+        Costs(retrace_bootstrap="taken", lambda_=0.6, reduction="mean"),
         Costs(lambda_=0.3, q_estimate="value"),
-        Costs(dice_ablation="entropy"),
-        Costs(dice_ablation="entropy", loss_reduction="mean"),
+        Costs(ablation="entropy"),
+        Costs(ablation="entropy", reduction="mean"),
         Costs(policy_cost=0.0),
         Costs(q_cost=0.0, baseline_cost=0.3),
         Costs(baseline_cost=0.0, q_cost=2.0, policy_cost=3.0),
@@ -139,10 +139,10 @@ def test_loss_and_gradients_agree_with_the_oracle(costs: Costs) -> None:
 def test_to_the_loss_only_the_entropy_ablation_is_another() -> None:
     of_dice = loss_by_herd(BATCH, Costs())
     for ablation in ("baseline", "random"):
-        found = loss_by_herd(BATCH, Costs(dice_ablation=ablation))
+        found = loss_by_herd(BATCH, Costs(ablation=ablation))
         assert found.terms == of_dice.terms
         assert torch.equal(found.by_advantages, of_dice.by_advantages)
-    other = loss_by_herd(BATCH, Costs(dice_ablation="entropy"))
+    other = loss_by_herd(BATCH, Costs(ablation="entropy"))
     assert (of_dice.terms.total - other.terms.total).item() == pytest.approx(of_dice.terms.entropy.item(), rel=1e-12)
     assert not torch.equal(other.by_advantages, of_dice.by_advantages)
 
@@ -234,7 +234,7 @@ def test_everything_is_finite_in_float32_at_every_temperature(inverse_temperatur
         behaviour_advantages=scale * BATCH.behaviour_advantages,
         inverse_temperature=np.full_like(BATCH.inverse_temperature, inverse_temperature),
     )
-    found = loss_by_herd(batch, Costs(dice_ablation=ablation), dtype=torch.float32)  # type: ignore[arg-type]
+    found = loss_by_herd(batch, Costs(ablation=ablation), dtype=torch.float32)  # type: ignore[arg-type]
     assert all(torch.isfinite(term) for term in found.terms)
     assert torch.isfinite(found.by_advantages).all()
     assert torch.isfinite(found.by_values).all()
@@ -269,9 +269,7 @@ def test_only_the_total_carries_a_gradient() -> None:
     assert [name for name, term in terms._asdict().items() if term.requires_grad] == ["total"]
 
 
-@pytest.mark.parametrize(
-    "costs", [Costs(), Costs(retrace_bootstrap="taken"), Costs(correction="epsilon", dice_ablation="entropy")], ids=str
-)
+@pytest.mark.parametrize("costs", [Costs(), Costs(retrace_bootstrap="taken"), Costs(correction="epsilon", ablation="entropy")], ids=str)
 def test_an_invalid_row_may_hold_anything(costs: Costs) -> None:
     before = loss_by_herd(BATCH, costs)
     invalid = ~BATCH.row_valid
@@ -293,7 +291,7 @@ def test_an_invalid_row_may_hold_anything(costs: Costs) -> None:
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_burn_in_rows_enter_nothing_and_the_rest_is_as_without_them(reduction: str) -> None:
     burn_in = 3
-    costs = Costs(loss_reduction=reduction)  # type: ignore[arg-type]
+    costs = Costs(reduction=reduction)  # type: ignore[arg-type]
     rest = Batch(*(getattr(BATCH, field.name)[burn_in:] for field in fields(Batch)))
     expected = loss_by_herd(rest, costs)
     garbage = replace(BATCH, rewards=BATCH.rewards.copy(), values=BATCH.values.copy(), advantages=BATCH.advantages.copy())
@@ -318,7 +316,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: i
     batch = make_batch(num_steps=4, batch_size=batch_size, seed=seed)
     rng = np.random.default_rng(seed)
     batch = replace(batch, terminated=rng.random((4, batch_size)) < 0.2, row_valid=rng.random((4, batch_size)) < 0.7)
-    costs = Costs(dice_ablation=ablation, loss_reduction="mean" if mean else "sum")
+    costs = Costs(ablation=ablation, reduction="mean" if mean else "sum")
     whole = loss_by_herd(batch, costs)
     normaliser = max(1.0, float(batch.row_valid.sum()))
     cut = min(cut, batch_size - 1)
@@ -332,7 +330,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: i
 
 def test_without_a_valid_row_everything_is_zero() -> None:
     nothing = replace(BATCH, row_valid=np.zeros_like(BATCH.row_valid))
-    for costs in (Costs(dice_ablation="entropy"), Costs(loss_reduction="mean")):
+    for costs in (Costs(ablation="entropy"), Costs(reduction="mean")):
         found = loss_by_herd(nothing, costs)
         assert all(term.item() == 0.0 for term in found.terms)
         assert not found.by_advantages.any()
@@ -351,7 +349,7 @@ def _arguments(device: str) -> dict[str, object]:
         "terminated": torch.zeros(by_row, dtype=torch.bool, device=device),
         "row_valid": torch.ones(by_row, dtype=torch.bool, device=device),
         "discount": DISCOUNT,
-        "algorithm": Costs(dice_ablation="entropy", loss_reduction="mean", retrace_bootstrap="taken"),
+        "algorithm": Costs(ablation="entropy", reduction="mean", retrace_bootstrap="taken"),
     }
 
 
@@ -377,9 +375,9 @@ def test_never_reads_a_tensor_back() -> None:
         ("row_valid", torch.ones(8, 5, dtype=torch.uint8), "row_valid must be bool"),
         ("burn_in", 8, "burn_in must leave"),
         ("burn_in", -1, "burn_in must leave"),
-        ("algorithm", Costs(dice_ablation="none"), "dice_ablation must be"),  # type: ignore[arg-type]
+        ("algorithm", Costs(ablation="none"), "ablation must be"),  # type: ignore[arg-type]
         ("algorithm", Costs(retrace_bootstrap="q"), "bootstrap must be"),  # type: ignore[arg-type]
-        ("algorithm", Costs(loss_reduction="median"), "loss_reduction must be"),  # type: ignore[arg-type]
+        ("algorithm", Costs(reduction="median"), "reduction must be"),  # type: ignore[arg-type]
     ],
 )
 def test_refuses_what_does_not_fit(name: str, bad: object, message: str) -> None:

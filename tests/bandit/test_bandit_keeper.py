@@ -13,7 +13,8 @@ from herd_bandit.population import TaskBandits, new_bandits
 from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.window import RequestWindow
 
-from herd.config.settings import BanditSettings, EnvSettings, RunSettings
+from herd.config.settings import BanditSettings, RunSettings
+from herd.envs.suites.atari.settings import AtariSettings
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import get_logger
 
@@ -23,7 +24,7 @@ class Process:
 
     def __init__(self, run_dir: Path, tasks: tuple[str, ...] = ("pong",), **bandit: object) -> None:
         own = BanditSettings(snapshot_interval_seconds=30.0, history_interval_seconds=60.0, **bandit)
-        self.settings = RunSettings(name="run", run_dir=run_dir, bandit=own, env=EnvSettings(tasks=tasks, action_set="full"))
+        self.settings = RunSettings(name="run", run_dir=run_dir, bandit=own, env=AtariSettings(tasks=tasks, action_set="full"))
         self.now = 1000.0
         self.telemetry = Telemetry("bandit", "run")
         self.bandits: TaskBandits = new_bandits(own, tasks, seed=1)

@@ -9,10 +9,11 @@ from herd_learner.bench import measure_learner
 
 from herd.bench.measurement import Measurement
 from herd.bench.synthetic import synthetic_unrolls
-from herd.config.settings import ActorSettings, EnvSettings, LearnerSettings, NetworkSettings, ReplaySettings, RunSettings
+from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, ReplaySettings, RunSettings
+from herd.envs.suites.catch.settings import CatchSettings
 
 SETTINGS = RunSettings(
-    env=EnvSettings(suite="catch", tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
+    env=CatchSettings(tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
     network=NetworkSettings(torso="mlp", core="lstm", core_size=8, language=True, last_action_and_reward=True),
     replay=ReplaySettings(fraction=0.5),
     actor=ActorSettings(environments=4),

@@ -10,7 +10,8 @@ from herd.bench.stages import StageError, run_stage, split_stage_arguments, stag
 from herd.bench.synthetic import synthetic_unrolls
 from herd.bench.transport import measure_transport
 from herd.config.loading import dump_settings
-from herd.config.settings import ActorSettings, EnvSettings, LearnerSettings, NetworkSettings, RunSettings
+from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
+from herd.envs.suites.catch.settings import CatchSettings
 from herd.wire.codec import decode_header, encode, read_arrays
 from herd.wire.layout import UnrollLayout
 from herd.wire.messages import Unrolls
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CATCH = RunSettings(
-    env=EnvSettings(suite="catch", tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
+    env=CatchSettings(tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
     network=NetworkSettings(torso="mlp", core="lstm", core_size=8),
     actor=ActorSettings(environments=4),
     learner=LearnerSettings(batch_size=4),

@@ -120,7 +120,7 @@ def test_what_is_there_is_not_trained_again(tmp_path: Path, commands: list[list[
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["dice-seed1", "dice-seed2", "random-seed1", "random-seed2"]
     assert not (tmp_path / "dice-seed2" / "left").exists()
     assert [command[command.index("--name") + 1] for command in commands] == ["random-seed1", "dice-seed2", "random-seed2"]
-    assert [command[command.index("--algorithm.dice_ablation") + 1] for command in commands] == ["random", "dice", "random"]
+    assert [command[command.index("--loss.ablation") + 1] for command in commands] == ["random", "dice", "random"]
     assert all(command[-2:] == ["--stop.env_frames", "5"] for command in commands)
 
 

@@ -20,15 +20,15 @@ from herd.bench.plan_figures import (
     package_figures,
 )
 from herd.bench.weights_size import num_parameters
+from herd.config.losses import DiceSettings
 from herd.config.settings import (
     ActorSettings,
-    AlgorithmSettings,
-    EnvSettings,
     LearnerSettings,
     NetworkSettings,
     ReplaySettings,
     RunSettings,
 )
+from herd.envs.suites.catch.settings import CatchSettings
 
 # Round numbers, none equal to another that could stand in its place.
 STAGE = StageFigures(
@@ -222,7 +222,7 @@ def test_a_root_that_cannot_feed_its_replicas_is_said_with_the_remedy() -> None:
 
 def test_bandits_are_planned_where_the_run_has_one() -> None:
     assert make_plan(SETTINGS, HALF_BUSY, FIGURES).bandit is None
-    dice = SETTINGS.model_copy(update={"algorithm": AlgorithmSettings(loss="dice"), "network": NetworkSettings(head="dueling")})
+    dice = SETTINGS.model_copy(update={"loss": DiceSettings()})
     plan = make_plan(dice, replace(HALF_BUSY, game_steps=500.0), FIGURES)
     assert plan.bandit is not None
     assert plan.bandit.requests == pytest.approx(40.0)
@@ -292,7 +292,7 @@ def test_a_network_that_nobody_measured_is_not_guessed() -> None:
     settings = SETTINGS.model_copy(update={"network": NetworkSettings(torso="nature")})
     with pytest.raises(FiguresError, match=r"no figures for atari with network\.torso nature"):
         make_plan(settings, HALF_BUSY, FIGURES)
-    board = RunSettings(env=EnvSettings(suite="catch", tasks=("catch",)), network=NetworkSettings(torso="mlp"))
+    board = RunSettings(env=CatchSettings(tasks=("catch",)), network=NetworkSettings(torso="mlp"))
     with pytest.raises(FiguresError, match="no figures for catch"):
         make_plan(board, HALF_BUSY, FIGURES)
 

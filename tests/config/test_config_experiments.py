@@ -43,9 +43,9 @@ def test_it_loads(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["atari-shallow", "atari-deep"])
 def test_the_papers_experts_have_table_g1(name: str) -> None:
     settings = load_settings([next(file for file in EXPERIMENTS if file.stem == name)], [], {})
-    algorithm, optimizer, env = settings.algorithm, settings.optimizer, settings.env
+    algorithm, loss, optimizer, env = settings.algorithm, settings.loss, settings.optimizer, settings.env
     assert (algorithm.unroll_length, settings.learner.batch_size, algorithm.discount) == (20, 32, 0.99)
-    assert (algorithm.baseline_cost, algorithm.entropy_cost, algorithm.reward_shaping, algorithm.loss_reduction) == (
+    assert (loss.baseline_cost, loss.entropy_cost, algorithm.reward_shaping, loss.reduction) == (
         0.5,
         0.01,
         "clip",
@@ -59,14 +59,15 @@ def test_the_papers_experts_have_table_g1(name: str) -> None:
 
 def test_dice_atari_has_table_5() -> None:
     settings = load_settings([next(file for file in EXPERIMENTS if file.stem == "dice-atari")], [], {})
-    env, algorithm, optimizer, bandit = settings.env, settings.algorithm, settings.optimizer, settings.bandit
+    env, algorithm, loss = settings.env, settings.algorithm, settings.loss
+    optimizer, bandit = settings.optimizer, settings.bandit
     assert (env.frame_height, env.frame_width, env.grayscale, env.action_repeat, env.frame_stack) == (84, 84, True, 4, 4)
     assert (env.action_set, env.life_loss_ends_episode, env.noop_max, settings.stop.env_frames) == ("full", False, 30, 200_000_000)
     assert (settings.learner.sample_reuse, settings.actor.count * settings.actor.environments) == (2, 160)
     assert (algorithm.reward_shaping, algorithm.burn_in, algorithm.unroll_length, algorithm.discount) == ("log_asymmetric", 40, 80, 0.997)
     assert settings.learner.batch_size == 64
-    assert (algorithm.baseline_cost, algorithm.q_cost, algorithm.policy_cost, algorithm.dice_ablation) == (1.0, 10.0, 10.0, "dice")
-    assert (algorithm.clip_c_threshold, algorithm.clip_rho_threshold, algorithm.clip_pg_rho_threshold) == (1.05, 1.05, 1.05)
+    assert (loss.baseline_cost, loss.q_cost, loss.policy_cost, loss.ablation) == (1.0, 10.0, 10.0, "dice")
+    assert (loss.clip_c_threshold, loss.clip_rho_threshold, loss.clip_pg_rho_threshold) == (1.05, 1.05, 1.05)
     assert (settings.network.torso, settings.network.core, settings.network.core_size) == ("deep", "lstm", 256)
     assert (optimizer.kind, optimizer.weight_decay, optimizer.learning_rate, optimizer.warmup_updates) == ("adamw", 0.01, 5e-4, 4000)
     assert (optimizer.schedule, optimizer.beta1, optimizer.beta2, optimizer.epsilon) == ("linear", 0.9, 0.98, 1e-6)
@@ -78,7 +79,7 @@ def test_dice_atari_has_table_5() -> None:
 
 
 def test_one_setting_decides_what_the_bandit_does() -> None:
-    dice = ["--algorithm.loss", "dice", "--network.head", "dueling", "--algorithm.dice_ablation"]
+    dice = ["--loss.kind", "dice", "--loss.ablation"]
     found = {name: load_settings([], [*dice, name], {}) for name in ("dice", "baseline", "random", "entropy")}
     assert {name: (one.has_bandit, one.bandit_learns) for name, one in found.items() if name != "baseline"} == {
         "dice": (True, True),
@@ -100,8 +101,12 @@ def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--algorithm.loss", "dice"], "dice and dueling go together"),
-        (["--network.head", "dueling"], "dice and dueling go together"),
+        (["--network.head", "dueling"], "network.head: is gone: it follows from loss.kind"),
+        (["--actor.agent", "0"], "leased together with actor.index"),
+        (["--learner.agent", "2", "--agents", "2"], "learner.agent 2 must be below agents, which is 2"),
+        (["--env.suite", "catch"], "network.torso must be mlp for the catch suite, not shallow"),
+        (["--network.language", "true"], "needs a suite with instructions; atari has none"),
+        (["--env.tasks", "pong,breakout"], "action_set must be full"),
         (["--algorithm.burn_in", "5"], "needs network.core lstm"),
         (["--algorithm.burn_in", "21", "--network.core", "lstm"], "must not exceed unroll_length 20"),
         (["--optimizer.kind", "adamw", "--optimizer.schedule_updates", "4000"], "must be below schedule_updates 4000"),

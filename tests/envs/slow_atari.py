@@ -9,7 +9,7 @@ import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode, roms
 from numpy.typing import NDArray
 
-from herd.config.settings import EnvSettings
+from herd.envs.suites.atari.settings import AtariSettings
 
 
 @dataclass
@@ -27,7 +27,7 @@ class SlowRow:
 class SlowAtari:
     """Plays ``settings`` with exactly ``num_noops`` no-ops at every start."""
 
-    def __init__(self, settings: EnvSettings, seed: int, num_noops: int) -> None:
+    def __init__(self, settings: AtariSettings, seed: int, num_noops: int) -> None:
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self.settings = settings
         self.num_noops = num_noops

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from herd.config.settings import EnvSettings
-from herd.envs.atari import AtariEnvironments
 from herd.envs.make import environment_spec
+from herd.envs.suites.atari.environments import AtariEnvironments
+from herd.envs.suites.atari.settings import AtariSettings
 from tests.envs.slow_atari import SlowAtari
 
 NUM_ENVIRONMENTS = 2
 
 
-def start(settings: EnvSettings, *, seed: int = 3, first_slot: int = 0, num_environments: int = NUM_ENVIRONMENTS) -> AtariEnvironments:
+def start(settings: AtariSettings, *, seed: int = 3, first_slot: int = 0, num_environments: int = NUM_ENVIRONMENTS) -> AtariEnvironments:
     spec = environment_spec(settings)
     return AtariEnvironments(settings, spec, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=1)
 
 
-def check_against_the_slow_player(settings: EnvSettings, *, num_steps: int, num_noops: int) -> dict[str, int]:
+def check_against_the_slow_player(settings: AtariSettings, *, num_steps: int, num_noops: int) -> dict[str, int]:
     """Play both and compare every array; returns how often each event was seen."""
     fast = start(settings)
     slow = [SlowAtari(settings, int(seed), num_noops) for seed in fast._seeds]
@@ -79,7 +79,7 @@ def check_against_the_slow_player(settings: EnvSettings, *, num_steps: int, num_
 )
 def test_switches_give_the_slow_players_bits(switches: dict[str, Any]) -> None:
     # With at most one no-op there is exactly one: 1..1. The limit ends games soon, so that several begin.
-    settings = EnvSettings(**({"tasks": ("breakout",), "noop_max": 1, "max_episode_frames": 400} | switches))
+    settings = AtariSettings(**({"tasks": ("breakout",), "noop_max": 1, "max_episode_frames": 400} | switches))
     events = check_against_the_slow_player(settings, num_steps=5 + 900 // settings.action_repeat, num_noops=1)
     assert events["reset"] > 0
     assert (events["life_lost"] > 0) == settings.life_loss_ends_episode
@@ -88,12 +88,12 @@ def test_switches_give_the_slow_players_bits(switches: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("game", "num_steps"), [("breakout", 450), ("name_this_game", 60), ("freeway", 60), ("seaquest", 200)])
 def test_games_with_and_without_lives_starting_menus_and_fire(game: str, num_steps: int) -> None:
     # No no-ops, so no game is started twice: Seaquest begins a little differently every time it is reset.
-    settings = EnvSettings(tasks=(game,), noop_max=0, fire_on_reset=True)
+    settings = AtariSettings(tasks=(game,), noop_max=0, fire_on_reset=True)
     check_against_the_slow_player(settings, num_steps=num_steps, num_noops=0)
 
 
 def test_game_over_of_breakout_is_reached_without_the_limit() -> None:
-    events = check_against_the_slow_player(EnvSettings(noop_max=1), num_steps=450, num_noops=1)
+    events = check_against_the_slow_player(AtariSettings(noop_max=1), num_steps=450, num_noops=1)
     assert events["game_over"] > 0
     assert events["reset"] >= events["game_over"] - 1
     assert events["truncated"] == 0
@@ -101,7 +101,7 @@ def test_game_over_of_breakout_is_reached_without_the_limit() -> None:
 
 def test_sticky_actions_are_the_emulators_own() -> None:
     # Without no-ops and the limit no game is started twice, so both emulators draw the same random numbers.
-    settings = EnvSettings(noop_max=0, sticky_action_probability=0.25)
+    settings = AtariSettings(noop_max=0, sticky_action_probability=0.25)
     events = check_against_the_slow_player(settings, num_steps=450, num_noops=0)
     assert events["game_over"] > 0
 
@@ -109,7 +109,7 @@ def test_sticky_actions_are_the_emulators_own() -> None:
 def test_sticky_actions_change_the_game() -> None:
     frames = {}
     for probability in (0.0, 0.9):
-        environments = start(EnvSettings(noop_max=0, sticky_action_probability=probability))
+        environments = start(AtariSettings(noop_max=0, sticky_action_probability=probability))
         environments.reset()
         stacks = [environments.step(np.array([1 + t % 3] * 2, np.int32)).observation.stack.copy() for t in range(60)]
         frames[probability] = np.stack(stacks)

@@ -12,15 +12,15 @@ import pytest
 from ale_py import ALEInterface, LoggerMode, roms
 from numpy.typing import NDArray
 
-from herd.config.settings import EnvSettings
 from herd.envs.api import BatchedEnvironment, Transition
-from herd.envs.atari_start import game_start
 from herd.envs.make import make_environments
 from herd.envs.scores import reference_scores
+from herd.envs.suites.atari.settings import AtariSettings
+from herd.envs.suites.atari.start import game_start
 
 
 def make(
-    settings: EnvSettings, num_environments: int = 2, *, first_slot: int = 0, seed: int = 1, num_threads: int = 1
+    settings: AtariSettings, num_environments: int = 2, *, first_slot: int = 0, seed: int = 1, num_threads: int = 1
 ) -> BatchedEnvironment:
     return make_environments(settings, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads)
 
@@ -54,7 +54,7 @@ def test_noops_are_uniform_from_one_to_the_maximum() -> None:
         after_noops[emulator.getScreenGrayscale().tobytes()] = noops
         emulator.act(0)
     assert len(after_noops) == 9
-    settings = EnvSettings(tasks=("freeway",), frame_height=210, frame_width=160, frame_stack=1, noop_max=5, max_episode_frames=1)
+    settings = AtariSettings(tasks=("freeway",), frame_height=210, frame_width=160, frame_stack=1, noop_max=5, max_episode_frames=1)
     environments = make(settings, 8)
     counts = np.zeros(9, np.int64)
     environments.reset()
@@ -75,7 +75,7 @@ def test_double_dunks_menu_takes_a_random_time_under_sticky_actions(sticky: floa
     start = game_start("double_dunk", full_action_set=False, fire_on_reset=True, sticky_action_probability=sticky)
     assert start.fire_frames == 1
     assert start.frames_before_noops == (None if least is None else least - 1)
-    environments = make(EnvSettings(tasks=("double_dunk",), sticky_action_probability=sticky, noop_max=2))
+    environments = make(AtariSettings(tasks=("double_dunk",), sticky_action_probability=sticky, noop_max=2))
     assert environments.reset().game_reset.all()
     environments.close()
 
@@ -90,7 +90,7 @@ def test_every_game_of_the_table_starts_and_has_its_actions() -> None:
 
 
 def test_a_lost_life_terminates_but_the_game_and_its_return_go_on() -> None:
-    environments = make(EnvSettings(tasks=("breakout",)), 4)
+    environments = make(AtariSettings(tasks=("breakout",)), 4)
     environments.reset()
     transitions = play(environments, 500)
     environments.close()
@@ -113,7 +113,7 @@ def test_a_lost_life_terminates_but_the_game_and_its_return_go_on() -> None:
 
 
 def test_life_loss_switched_off_terminates_once_per_game() -> None:
-    environments = make(EnvSettings(tasks=("breakout",), life_loss_ends_episode=False))
+    environments = make(AtariSettings(tasks=("breakout",), life_loss_ends_episode=False))
     environments.reset()
     transitions = play(environments, 500)
     environments.close()
@@ -121,7 +121,7 @@ def test_life_loss_switched_off_terminates_once_per_game() -> None:
 
 
 def test_the_limit_truncates_and_does_not_terminate() -> None:
-    environments = make(EnvSettings(tasks=("pong",), noop_max=0, max_episode_frames=100), 3)
+    environments = make(AtariSettings(tasks=("pong",), noop_max=0, max_episode_frames=100), 3)
     environments.reset()
     transitions = play(environments, 60)
     environments.close()
@@ -136,21 +136,21 @@ def test_the_limit_truncates_and_does_not_terminate() -> None:
 
 
 def test_a_limit_inside_a_step_ends_the_game_after_the_whole_step() -> None:
-    environments = make(EnvSettings(tasks=("pong",), noop_max=0, max_episode_frames=98))
+    environments = make(AtariSettings(tasks=("pong",), noop_max=0, max_episode_frames=98))
     environments.reset()
     assert [t for t, after in enumerate(play(environments, 30)) if after.truncated.any()] == [24]
     environments.close()
 
 
 def test_raw_rewards_are_not_clipped() -> None:
-    environments = make(EnvSettings(tasks=("space_invaders",)), 4)
+    environments = make(AtariSettings(tasks=("space_invaders",)), 4)
     environments.reset()
     assert max(after.rewards.max() for after in play(environments, 150)) >= 5
     environments.close()
 
 
 def test_a_new_games_stack_has_one_plane() -> None:
-    environments = make(EnvSettings(tasks=("pong",), noop_max=0, max_episode_frames=40))
+    environments = make(AtariSettings(tasks=("pong",), noop_max=0, max_episode_frames=40))
     stack = environments.reset().stack
     assert stack.shape == (2, 4, 84, 84)
     assert not stack[:, :3].any()
@@ -163,7 +163,7 @@ def test_a_new_games_stack_has_one_plane() -> None:
 
 
 def test_the_same_seed_plays_the_same_games_and_another_does_not() -> None:
-    settings = EnvSettings(tasks=("seaquest",), sticky_action_probability=0.25, max_episode_frames=160)
+    settings = AtariSettings(tasks=("seaquest",), sticky_action_probability=0.25, max_episode_frames=160)
     actions = np.random.default_rng(0).integers(18, size=(60, 4), dtype=np.int32)
     first, again, other = (stacks_of(make(settings, 4, seed=seed), actions) for seed in (1, 1, 2))
     assert (first == again).all()
@@ -171,7 +171,7 @@ def test_the_same_seed_plays_the_same_games_and_another_does_not() -> None:
 
 
 def test_slots_differ_and_do_not_depend_on_their_process() -> None:
-    settings = EnvSettings(tasks=("seaquest",), sticky_action_probability=0.25, max_episode_frames=160)
+    settings = AtariSettings(tasks=("seaquest",), sticky_action_probability=0.25, max_episode_frames=160)
     actions = np.random.default_rng(0).integers(18, size=(60, 1), dtype=np.int32).repeat(4, axis=1)
     together = stacks_of(make(settings, 4), actions)
     apart = stacks_of(make(settings, 2, first_slot=2), actions[:, :2])
@@ -185,20 +185,20 @@ def test_slots_differ_and_do_not_depend_on_their_process() -> None:
 def test_several_games_are_dealt_round_robin_and_play_as_they_do_alone(num_threads: int, grayscale: bool) -> None:
     shared = {"action_set": "full", "max_episode_frames": 120, "noop_max": 3, "frame_stack": 2, "grayscale": grayscale}
     games = ("pong", "breakout", "ms_pacman")
-    settings = EnvSettings(tasks=games, **shared)
+    settings = AtariSettings(tasks=games, **shared)
     actions = np.random.default_rng(0).integers(18, size=(36, 4), dtype=np.int32)
     environments = make(settings, 4, first_slot=1, num_threads=num_threads)
     assert environments.task_ids.dtype == np.int32
     assert environments.task_ids.tolist() == [1, 2, 0, 1]
     together = stacks_of(environments, actions)
     for task, game in enumerate(games):
-        alone = stacks_of(make(EnvSettings(tasks=(game,), **shared), 4, first_slot=1), actions)
+        alone = stacks_of(make(AtariSettings(tasks=(game,), **shared), 4, first_slot=1), actions)
         mine = environments.task_ids == task
         assert (together[:, mine] == alone[:, mine]).all(), game
 
 
 def test_finished_games_name_their_task() -> None:
-    settings = EnvSettings(tasks=("pong", "breakout"), action_set="full", max_episode_frames=40, noop_max=0)
+    settings = AtariSettings(tasks=("pong", "breakout"), action_set="full", max_episode_frames=40, noop_max=0)
     environments = make(settings, 3, first_slot=1)
     environments.reset()
     games = [game for after in play(environments, 12) for game in after.finished]
@@ -207,7 +207,7 @@ def test_finished_games_name_their_task() -> None:
 
 
 def test_fewer_environments_than_games() -> None:
-    settings = EnvSettings(tasks=("pong", "breakout", "qbert", "freeway"), action_set="full")
+    settings = AtariSettings(tasks=("pong", "breakout", "qbert", "freeway"), action_set="full")
     environments = make(settings, 2, first_slot=2)
     assert environments.task_ids.tolist() == [2, 3]
     assert environments.reset().stack.any(axis=(1, 2, 3)).all()
@@ -218,7 +218,7 @@ def test_fewer_environments_than_games() -> None:
 @pytest.mark.parametrize("tasks", [("pong",), ("pong", "breakout")])
 @pytest.mark.parametrize("grayscale", [True, False])
 def test_arrays_of_the_call_before_are_left_alone(tasks: tuple[str, ...], grayscale: bool) -> None:
-    environments = make(EnvSettings(tasks=tasks, action_set="full", grayscale=grayscale, max_episode_frames=60))
+    environments = make(AtariSettings(tasks=tasks, action_set="full", grayscale=grayscale, max_episode_frames=60))
     environments.reset()
     transitions = [environments.step(np.full(2, t % 18, np.int32)) for t in range(1)]
     copies = [transitions[0].observation.stack.copy()]
@@ -233,7 +233,7 @@ def test_arrays_of_the_call_before_are_left_alone(tasks: tuple[str, ...], graysc
 
 
 def test_a_second_reset_starts_other_games_with_empty_returns() -> None:
-    environments = make(EnvSettings(tasks=("breakout",), sticky_action_probability=0.25, max_episode_frames=400), 4)
+    environments = make(AtariSettings(tasks=("breakout",), sticky_action_probability=0.25, max_episode_frames=400), 4)
     first = environments.reset().stack.copy()
     play(environments, 120)
     second = environments.reset()
@@ -250,7 +250,7 @@ def test_a_second_reset_starts_other_games_with_empty_returns() -> None:
 
 @pytest.mark.parametrize("actions", [[0, 4], [-1, 0], [0], [0, 0, 0], [[0, 0]]])
 def test_bad_actions_are_refused_and_nothing_hangs(actions: list[int]) -> None:
-    environments = make(EnvSettings(tasks=("breakout",)))
+    environments = make(AtariSettings(tasks=("breakout",)))
     environments.reset()
     with pytest.raises(ValueError, match="actions must"):
         environments.step(np.array(actions, np.int32))
@@ -263,7 +263,7 @@ def test_threads_are_as_many_as_asked_for_and_end_with_close() -> None:
         return len(os.listdir("/proc/self/task"))
 
     before = threads()
-    environments = make(EnvSettings(tasks=("pong",)), 3, num_threads=1)
+    environments = make(AtariSettings(tasks=("pong",)), 3, num_threads=1)
     assert threads() == before + 1
     environments.close()
     environments.close()
@@ -273,9 +273,9 @@ def test_threads_are_as_many_as_asked_for_and_end_with_close() -> None:
 def test_spaces_need_no_emulator() -> None:
     code = (
         "import sys\n"
-        "from herd.config.settings import EnvSettings\n"
+        "from herd.envs.suites.atari.settings import AtariSettings\n"
         "from herd.envs.make import environment_spec\n"
-        "assert environment_spec(EnvSettings(tasks=('pong',))).num_actions == 6\n"
+        "assert environment_spec(AtariSettings(tasks=('pong',))).num_actions == 6\n"
         "sys.exit(', '.join({'ale_py', 'gymnasium', 'torch'} & set(sys.modules)) or 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stderr == ""

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from herd.config.settings import EnvSettings
-from herd.envs.atari import AtariEnvironments
 from herd.envs.make import environment_spec
+from herd.envs.suites.atari.environments import AtariEnvironments
+from herd.envs.suites.atari.settings import AtariSettings
 
 
 class ScriptedEmulators:
@@ -40,7 +40,7 @@ class ScriptedEmulators:
 
 
 @contextmanager
-def scripted(emulators: ScriptedEmulators, settings: EnvSettings) -> Iterator[AtariEnvironments]:
+def scripted(emulators: ScriptedEmulators, settings: AtariSettings) -> Iterator[AtariEnvironments]:
     environments = AtariEnvironments(settings, environment_spec(settings), num_environments=1, first_slot=0, seed=1, num_threads=1)
     environments._parts[0].emulators.close()
     environments._parts[0].emulators = emulators
@@ -52,7 +52,7 @@ def scripted(emulators: ScriptedEmulators, settings: EnvSettings) -> Iterator[At
 def test_the_step_played_past_the_limit_leaves_nothing_behind() -> None:
     steps = [(1, False, 3, 8), (2, False, 3, 12), (50, True, 0, 16), (4, False, 3, 6)]
     emulators = ScriptedEmulators(steps, resets=[(3, 2), (3, 2)])
-    with scripted(emulators, EnvSettings(max_episode_frames=12)) as environments:
+    with scripted(emulators, AtariSettings(max_episode_frames=12)) as environments:
         first, cut, start, after = (environments.step(np.zeros(1, np.int32)) for _ in range(4))
     assert [float(t.rewards[0]) for t in (first, cut, start, after)] == [1.0, 2.0, 0.0, 4.0]
     assert [bool(t.truncated[0]) for t in (first, cut, start, after)] == [False, True, False, False]
@@ -66,7 +66,7 @@ def test_the_step_played_past_the_limit_leaves_nothing_behind() -> None:
 def test_the_last_life_ends_with_the_game_and_not_before() -> None:
     # Lives 0 while the game's last animation goes on: a second terminated row would cut the return in two.
     steps = [(0, False, 2, 8), (0, False, 1, 12), (5, False, 0, 16), (7, True, 0, 20)]
-    with scripted(ScriptedEmulators(steps, resets=[(2, 2)]), EnvSettings()) as environments:
+    with scripted(ScriptedEmulators(steps, resets=[(2, 2)]), AtariSettings()) as environments:
         transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(4)]
     assert [bool(t.terminated[0]) for t in transitions] == [False, True, False, True]
     assert [len(t.finished) for t in transitions] == [0, 0, 0, 1]
@@ -75,7 +75,7 @@ def test_the_last_life_ends_with_the_game_and_not_before() -> None:
 
 def test_a_life_lost_at_the_limit_is_terminated_and_ends_the_game() -> None:
     steps = [(1, False, 1, 12), (9, False, 1, 16)]
-    with scripted(ScriptedEmulators(steps, resets=[(2, 2), (2, 3)]), EnvSettings(max_episode_frames=12)) as environments:
+    with scripted(ScriptedEmulators(steps, resets=[(2, 2), (2, 3)]), AtariSettings(max_episode_frames=12)) as environments:
         cut, start = (environments.step(np.zeros(1, np.int32)) for _ in range(2))
     assert (bool(cut.terminated[0]), bool(cut.truncated[0]), len(cut.finished)) == (True, False, 1)
     assert (bool(start.valid[0]), bool(start.terminated[0]), float(start.rewards[0])) == (False, False, 0.0)
@@ -83,7 +83,7 @@ def test_a_life_lost_at_the_limit_is_terminated_and_ends_the_game() -> None:
 
 def test_an_extra_life_and_a_new_games_lives_are_no_loss() -> None:
     steps = [(0, False, 3, 8), (0, False, 4, 12), (0, True, 0, 16), (0, False, 3, 2), (0, False, 3, 6), (0, False, 2, 10)]
-    with scripted(ScriptedEmulators(steps, resets=[(3, 2)]), EnvSettings()) as environments:
+    with scripted(ScriptedEmulators(steps, resets=[(3, 2)]), AtariSettings()) as environments:
         transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(6)]
     assert [bool(t.terminated[0]) for t in transitions] == [False, False, True, False, False, True]
 
@@ -91,7 +91,7 @@ def test_an_extra_life_and_a_new_games_lives_are_no_loss() -> None:
 def test_games_without_a_noop_are_started_again() -> None:
     steps = [(0, True, 0, 8), (0, False, 5, 0)]
     emulators = ScriptedEmulators(steps, resets=[(5, 0), (5, 0), (5, 1), (5, 0), (5, 30)])
-    with scripted(emulators, EnvSettings()) as environments:
+    with scripted(emulators, AtariSettings()) as environments:
         assert emulators.num_resets == 3
         environments.step(np.zeros(1, np.int32))
         environments.step(np.zeros(1, np.int32))
@@ -101,14 +101,14 @@ def test_games_without_a_noop_are_started_again() -> None:
 def test_an_emulator_that_never_takes_a_noop_is_reported() -> None:
     with (
         pytest.raises(RuntimeError, match="never began"),
-        scripted(ScriptedEmulators([], resets=[(5, 0)] * 1_000), EnvSettings()),
+        scripted(ScriptedEmulators([], resets=[(5, 0)] * 1_000), AtariSettings()),
     ):
         pass
 
 
 @pytest.mark.parametrize(("num_threads", "most_at_once", "threads_each"), [(1, 1, 1), (2, 2, 1), (3, 3, 1), (7, 3, 2)])
 def test_no_more_threads_are_busy_than_allowed(num_threads: int, most_at_once: int, threads_each: int) -> None:
-    settings = EnvSettings(tasks=("pong", "breakout", "freeway"), action_set="full")
+    settings = AtariSettings(tasks=("pong", "breakout", "freeway"), action_set="full")
     environments = AtariEnvironments(
         settings, environment_spec(settings), num_environments=3, first_slot=0, seed=1, num_threads=num_threads
     )

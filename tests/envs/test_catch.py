@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from herd.config.settings import EnvSettings
 from herd.envs.api import BatchedEnvironment, Observation, Transition
 from herd.envs.instructions import hash_instruction
 from herd.envs.make import make_environments
+from herd.envs.suites.catch.settings import CatchSettings
 
 ROWS, COLUMNS = 6, 5
 CATCH, AVOID = hash_instruction("catch the ball"), hash_instruction("avoid the ball")
@@ -20,7 +20,7 @@ def make(
     task: str = "catch", num_environments: int = 16, *, tasks: tuple[str, ...] = (), first_slot: int = 0, seed: int = 1, **switches: Any
 ) -> BatchedEnvironment:
     board = {"frame_height": ROWS, "frame_width": COLUMNS, "action_repeat": 1, "frame_stack": 1}
-    settings = EnvSettings(suite="catch", tasks=tasks or (task,), **(board | switches))
+    settings = CatchSettings(tasks=tasks or (task,), **(board | switches))
     return make_environments(settings, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=1)
 
 

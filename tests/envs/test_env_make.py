@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from herd.config.contract import EnvSpec
-from herd.config.settings import EnvSettings
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec, make_environments
+from herd.envs.suites.atari.settings import AtariSettings
+from herd.envs.suites.catch.settings import CatchSettings
 
 
 @pytest.mark.parametrize(
@@ -18,19 +19,18 @@ from herd.envs.make import environment_spec, make_environments
         ({"tasks": ("pong",), "action_set": "full"}, (84, 84, 1), 18, 4),
         ({"tasks": ("pong", "breakout"), "action_set": "full"}, (84, 84, 1), 18, 4),
         ({"grayscale": False, "frame_height": 72, "frame_width": 96, "frame_stack": 2}, (72, 96, 3), 4, 6),
-        ({"suite": "catch", "tasks": ("catch",), "frame_height": 10, "frame_width": 5, "frame_stack": 1}, (10, 5, 1), 3, 1),
     ],
 )
 def test_spaces(switches: dict[str, Any], shape: tuple[int, int, int], num_actions: int, channels: int) -> None:
-    settings = EnvSettings(**switches)
+    settings = AtariSettings(**switches)
     spec = environment_spec(settings)
     assert spec == EnvSpec(settings.tasks, shape, settings.frame_stack, num_actions, settings.action_repeat, 0)
     assert spec.observation_channels == channels
 
 
 def test_instructions_have_a_length_where_a_task_has_them() -> None:
-    catch = {"suite": "catch", "frame_height": 10, "frame_width": 5}
-    assert environment_spec(EnvSettings(tasks=("catch", "catch_instructed"), **catch)).instruction_length == 16
+    assert environment_spec(CatchSettings()) == EnvSpec(("catch",), (10, 5, 1), 1, 3, 1, 0)
+    assert environment_spec(CatchSettings(tasks=("catch", "catch_instructed"))).instruction_length == 16
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_instructions_have_a_length_where_a_task_has_them() -> None:
         ("catch", "breakout", "known: catch, catch_instructed, catch_deceptive"),
     ],
 )
-def test_unknown_tasks_are_named_with_what_comes_close(suite: Any, task: str, hint: str) -> None:
-    settings = EnvSettings(suite=suite, tasks=(task,))
+def test_unknown_tasks_are_named_with_what_comes_close(suite: str, task: str, hint: str) -> None:
+    settings = {"atari": AtariSettings, "catch": CatchSettings}[suite](tasks=(task,))
     with pytest.raises(UnknownTaskError) as raised:
         environment_spec(settings)
     assert repr(task) in str(raised.value)
@@ -58,16 +58,16 @@ def test_unknown_tasks_are_named_with_what_comes_close(suite: Any, task: str, hi
 @pytest.mark.parametrize("wrong", [{"num_environments": 0}, {"num_threads": 0}, {"first_slot": -1}, {"seed": -1}])
 def test_impossible_counts_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be at least"):
-        make_environments(EnvSettings(), **({"num_environments": 1, "first_slot": 0, "seed": 1, "num_threads": 1} | wrong))
+        make_environments(AtariSettings(), **({"num_environments": 1, "first_slot": 0, "seed": 1, "num_threads": 1} | wrong))
 
 
 def test_a_board_of_one_row_is_refused() -> None:
     with pytest.raises(ValueError, match="frame_height"):
-        environment_spec(EnvSettings(suite="catch", tasks=("catch",), frame_height=1))
+        environment_spec(CatchSettings(tasks=("catch",), frame_height=1))
 
 
 def test_slots_are_dealt_round_robin_from_the_first() -> None:
-    settings = EnvSettings(suite="catch", tasks=("catch", "catch_instructed"), frame_height=4, frame_width=3)
+    settings = CatchSettings(tasks=("catch", "catch_instructed"), frame_height=4, frame_width=3)
     environments = make_environments(settings, num_environments=5, first_slot=3, seed=1, num_threads=1)
     assert environments.task_ids.dtype == np.int32
     assert environments.task_ids.tolist() == [1, 0, 1, 0, 1]

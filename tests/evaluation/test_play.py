@@ -6,13 +6,13 @@ import pytest
 from numpy.typing import NDArray
 
 from herd.config.contract import EnvSpec
-from herd.config.settings import EnvSettings
 from herd.envs.api import FinishedGame, Observation, Transition
 from herd.envs.make import make_environments
+from herd.envs.suites.catch.settings import CatchSettings
 from herd.evaluation.play import Play, assigned_episodes, play_episodes
 from herd.evaluation.policy import PolicyStep
 
-CATCH = EnvSettings(suite="catch", tasks=("catch",), frame_height=10, frame_width=5, frame_stack=1, action_repeat=1)
+CATCH = CatchSettings(tasks=("catch",), frame_height=10, frame_width=5, frame_stack=1, action_repeat=1)
 
 
 @dataclass

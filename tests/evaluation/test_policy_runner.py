@@ -33,7 +33,7 @@ RECURRENT = catch_settings(core="lstm", core_size=16, last_action_and_reward=Tru
 
 def make_agent(settings: RunSettings) -> Agent:
     torch.manual_seed(3)
-    agent = Agent(spec=environment_spec(settings.env), network=settings.network)
+    agent = Agent(spec=environment_spec(settings.env), network=settings.network, head=settings.loss.head)
     with torch.no_grad():  # a fresh policy head is nearly uniform and would hide differences
         agent.policy_head.weight.mul_(200.0)
     return agent

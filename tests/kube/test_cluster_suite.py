@@ -88,7 +88,7 @@ def test_the_run_that_is_installed_is_a_valid_one(tmp_path: Path) -> None:
     file = tmp_path / "experiment.yaml"
     file.write_text(yaml.safe_dump(values["experiment"]))
     settings = load_settings([file], [], {})
-    assert settings.algorithm.loss == "dice"
+    assert settings.loss.kind == "dice"
     assert settings.stop.env_frames is None
     assert settings.optimizer.learning_rate == OTHER_LEARNING_RATE
 

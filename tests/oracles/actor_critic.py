@@ -47,7 +47,7 @@ class Costs:
     log_epsilon: float = 1e-6
     baseline_cost: float = 0.5
     entropy_cost: float = 0.01
-    loss_reduction: Literal["sum", "mean"] = "sum"
+    reduction: Literal["sum", "mean"] = "sum"
 
 
 def softmax(logits: Array) -> Array:
@@ -113,7 +113,7 @@ def loss_at(logits: Array, values: Array, batch: Batch, targets: Array, advantag
         policy -= advantages[t, b] * math.log(taken + costs.log_epsilon if costs.correction == "epsilon" else taken)
         value += 0.5 * (targets[t, b] - values[t, b]) ** 2
         entropy -= sum(p * math.log(p) for p in probabilities)
-    divisor = num_rows if costs.loss_reduction == "mean" else 1
+    divisor = num_rows if costs.reduction == "mean" else 1
     policy, value, entropy = policy / divisor, value / divisor, entropy / divisor
     total = policy + costs.baseline_cost * value - costs.entropy_cost * entropy
     return {"total": total, "policy": policy, "value": value, "entropy": entropy}

@@ -55,8 +55,8 @@ class Costs:
     entropy_cost: float = 123.0
     """Of another loss: this one must not read it."""
     retrace_bootstrap: Bootstrap = "expected"
-    dice_ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
-    loss_reduction: Literal["sum", "mean"] = "sum"
+    ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
+    reduction: Literal["sum", "mean"] = "sum"
 
 
 def boltzmann(advantages: Array, inverse_temperature: float) -> Array:
@@ -153,10 +153,10 @@ def losses(batch: Batch, fixed: Constants, costs: Costs) -> dict[str, float]:
         value += 0.5 * (fixed.v_targets[t, b] - batch.values[t, b]) ** 2
         q += 0.5 * (fixed.q_targets[t, b] - q_value(batch, t, b, action)) ** 2
         total_entropy += entropy(pi)
-    divisor = len(batch.valid_rows) if costs.loss_reduction == "mean" else 1
+    divisor = len(batch.valid_rows) if costs.reduction == "mean" else 1
     parts = {"policy": policy / divisor, "value": value / divisor, "q": q / divisor, "entropy": total_entropy / divisor}
     total = costs.policy_cost * parts["policy"] + costs.baseline_cost * parts["value"] + costs.q_cost * parts["q"]
-    if costs.dice_ablation == "entropy":
+    if costs.ablation == "entropy":
         total -= 1.0 * parts["entropy"]
     return {"total": total, **parts}
 
@@ -176,8 +176,8 @@ def gradients(batch: Batch, fixed: Constants, costs: Costs) -> tuple[Array, Arra
         for c in range(len(pi)):
             # rho (...) (1 - pi) grad v.
             by_advantages[t, b, c] -= costs.policy_cost * fixed.policy_weights[t, b] * (float(c == action) - pi[c])
-            if costs.dice_ablation == "entropy" and pi[c] > 0.0:
+            if costs.ablation == "entropy" and pi[c] > 0.0:
                 # dH / dA_c = - (1 / tau) pi_c (log pi_c + H).
                 by_advantages[t, b, c] += batch.inverse_temperature[t, b] * pi[c] * (math.log(pi[c]) + entropy(pi))
-    divisor = len(batch.valid_rows) if costs.loss_reduction == "mean" else 1
+    divisor = len(batch.valid_rows) if costs.reduction == "mean" else 1
     return by_advantages / divisor, by_values / divisor

@@ -166,7 +166,7 @@ def test_a_run_without_a_bandit_says_so(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "config.yaml").write_text("name: run\n")
     assert main(["plot", "--bandit", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert "algorithm.loss dice" in error
+    assert "loss.kind dice" in error
     assert error.count("\n") == 1
 
 

@@ -57,9 +57,9 @@ def test_what_a_run_has() -> None:
         return {component.name: component.count(settings) for component in COMPONENTS}
 
     assert counts() == {"paramserver": 1, "paramserver-replica": 0, "bandit": 0, "learner": 1, "actor": 2}
-    dice = {"algorithm": {"loss": "dice"}, "network": {"head": "dueling"}}
+    dice = {"loss": {"kind": "dice"}}
     assert counts(**dice)["bandit"] == 1
-    assert counts(**dice | {"algorithm": {"loss": "dice", "dice_ablation": "baseline"}})["bandit"] == 0
+    assert counts(**dice | {"loss": {"kind": "dice", "ablation": "baseline"}})["bandit"] == 0
     assert counts(paramserver={"replicas": 3}, learner={"shards": 2})["paramserver-replica"] == 3
 
 

@@ -14,7 +14,7 @@ from herd.supervisor.plan import ChildPlan, Start, choose_run_ports, plan_childr
 from herd.supervisor.ports import PortError, choose_ports, local_address
 
 FREE = ["--learner.port", "0", "--paramserver.port", "0"]
-DICE = ("--algorithm.loss", "dice", "--network.head", "dueling")
+DICE = ("--loss.kind", "dice")
 
 
 FIRST = Start(restarts=0, elapsed_seconds=0.0)
@@ -74,7 +74,7 @@ def test_replicas_leave_the_fixed_ports_to_the_root() -> None:
 
 def test_a_bandit_is_started_where_the_run_asks_for_one() -> None:
     assert "bandit-0" not in planned()
-    assert "bandit-0" not in planned(*DICE, "--algorithm.dice_ablation", "baseline")
+    assert "bandit-0" not in planned(*DICE, "--loss.ablation", "baseline")
     plans = planned(*DICE, "--bandit.port", "0", "--actor.count", "2")
     assert list(plans) == ["paramserver-0", "bandit-0", "learner-0", "actor-0", "actor-1"]
     port = parsed(plans["bandit-0"]).bandit.port

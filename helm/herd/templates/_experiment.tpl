@@ -64,8 +64,8 @@
 
 {{/* "true" where games are played under temperatures that a bandit hands out; else empty. */}}
 {{- define "herd.hasBandit" -}}
-{{- $loss := include "herd.setting" (list . "algorithm" "loss" "actor_critic") -}}
-{{- $ablation := include "herd.setting" (list . "algorithm" "dice_ablation" "dice") -}}
+{{- $loss := include "herd.setting" (list . "loss" "kind" "impala") -}}
+{{- $ablation := include "herd.setting" (list . "loss" "ablation" "dice") -}}
 {{- if and (eq $loss "dice") (ne $ablation "baseline") -}}true{{- end -}}
 {{- end -}}
 
@@ -85,7 +85,8 @@ others alone: a new learning rate is no reason to replace thousands of actors.
 {{- define "herd.checksum" -}}
 {{- $experiment := include "herd.experiment.map" (index . 0) | fromJson -}}
 {{- if ne (index . 1) "learner" -}}
-{{- $experiment = omit $experiment "learner" "optimizer" "replay" "stop" -}}
+{{- $loss := pick (default dict $experiment.loss) "kind" "ablation" -}}
+{{- $experiment = set (omit $experiment "learner" "optimizer" "replay" "stop") "loss" $loss -}}
 {{- end -}}
 {{- $experiment | toJson | sha256sum -}}
 {{- end -}}

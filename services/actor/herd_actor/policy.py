@@ -30,7 +30,7 @@ class Policy:
     """
 
     def __init__(self, settings: RunSettings, spec: EnvSpec, *, num_environments: int, precision: torch.dtype, seed: int) -> None:
-        self._agent = Agent(spec=spec, network=settings.network).for_inference(precision)
+        self._agent = Agent(spec=spec, network=settings.network, head=settings.loss.head).for_inference(precision)
         self._shaping = settings.algorithm.reward_shaping
         self._generator = torch.Generator().manual_seed(seed)
         self._core_state = self._agent.initial_core_state(num_environments)

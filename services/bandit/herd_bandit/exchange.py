@@ -55,10 +55,12 @@ class ExchangeHandler:
         window: RequestWindow,
         generator: np.random.Generator,
         learns: bool = True,
+        num_agents: int = 1,
     ) -> None:
         """``learns`` False counts returns and leaves the ensembles as they are: the ablation ``random`` of Table 4."""
         self._settings = settings
         self._learns = learns
+        self._num_agents = num_agents
         self._run_id = run_id
         self._contract = contract
         self._action_repeat = action_repeat
@@ -153,8 +155,8 @@ class ExchangeHandler:
                 f"run {self._run_id}: contract {printable(request.contract, 12)} does not match the bandit's {self._contract[:12]}: "
                 "start every process of the run with the same env, network, unroll_length and reward_shaping settings"
             )
-        if request.agent >= self._settings.agents:
-            return f"this bandit serves agents 0 to {self._settings.agents - 1} (bandit.agents), not {request.agent}"
+        if request.agent >= self._num_agents:
+            return f"this bandit serves agents 0 to {self._num_agents - 1} (agents), not {request.agent}"
         return None
 
 

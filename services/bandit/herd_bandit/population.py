@@ -22,11 +22,11 @@ _DESIGN, _DRAWS = 0, 1
 """Streams of random numbers: what bandits are made of, and what they draw."""
 
 
-def new_bandits(settings: BanditSettings, task_names: Sequence[str], *, seed: int) -> TaskBandits:
+def new_bandits(settings: BanditSettings, task_names: Sequence[str], *, seed: int, num_agents: int = 1) -> TaskBandits:
     """One untried ensemble per agent and task; the same ones for the same seed."""
     tiling = tiling_of(settings)
     bandits = {}
-    for agent in range(settings.agents):
+    for agent in range(num_agents):
         for task_id, task in enumerate(task_names):
             ensemble = bandits_vote.new_ensemble(
                 tiling,

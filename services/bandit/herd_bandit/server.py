@@ -130,7 +130,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 
 def _restored(settings: RunSettings, spec: EnvSpec, meters: Meters, log: BoundLogger) -> tuple[ExchangeHandler, Keeper]:
     """Put together what the process is about, as the last one left it."""
-    bandits, window = new_bandits(settings.bandit, spec.task_names, seed=settings.seed), RequestWindow()
+    bandits, window = new_bandits(settings.bandit, spec.task_names, seed=settings.seed, num_agents=settings.agents), RequestWindow()
     keeper = Keeper(settings, bandits=bandits, window=window, meters=meters)
     try:
         keeper.restore(log)
@@ -147,6 +147,7 @@ def _restored(settings: RunSettings, spec: EnvSpec, meters: Meters, log: BoundLo
         window=window,
         generator=draw_generator(bandits, seed=settings.seed),
         learns=settings.bandit_learns,
+        num_agents=settings.agents,
     )
     return handler, keeper
 

@@ -152,7 +152,7 @@ class Learner:
         self._meters = Meters(
             self._telemetry,
             spec=spec,
-            algorithm=settings.algorithm,
+            loss=settings.loss,
             ledger=self._ledger,
             queue=self._queue,
             statistics=self._statistics,

@@ -12,7 +12,7 @@ from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
-    from herd.config.settings import AlgorithmSettings
+    from herd.config.losses import LossSettings
     from herd.telemetry.telemetry import Telemetry
     from herd.wire.connections import Connections
     from herd.wire.credit import CreditPool
@@ -36,7 +36,7 @@ class Meters:
         telemetry: Telemetry,
         *,
         spec: EnvSpec,
-        algorithm: AlgorithmSettings,
+        loss: LossSettings,
         ledger: Ledger,
         queue: UnrollQueue,
         statistics: RunStatistics,
@@ -57,7 +57,7 @@ class Meters:
         self._skipped = counter(names.UPDATES_SKIPPED)
         self._phases = {phase: counter(names.UPDATE_PHASE, phase=phase) for phase in names.PHASES}
         self._starved = counter(names.LEARNER_STARVED)
-        costs = _loss_costs(algorithm)
+        costs = _loss_costs(loss)
         self._losses = {term: (gauge(names.LOSS, term=term), cost) for term, cost in costs.items()}
         self._entropy = gauge(names.ENTROPY)
         self._gradient_norm = gauge(names.GRADIENT_NORM)
@@ -228,10 +228,10 @@ class Meters:
         self._telemetry.counter(names.WRITE_FAILURES, file=file).inc()
 
 
-def _loss_costs(algorithm: AlgorithmSettings) -> dict[str, float]:
+def _loss_costs(loss: LossSettings) -> dict[str, float]:
     """By term, what multiplies it in the total."""
-    costs = {"total": 1.0, "value": algorithm.baseline_cost}
-    if algorithm.loss == "actor_critic":
-        return {**costs, "policy": 1.0, "entropy": -algorithm.entropy_cost}
-    entropy_cost = ENTROPY_ABLATION_COST if algorithm.dice_ablation == "entropy" else 0.0
-    return {**costs, "policy": algorithm.policy_cost, "q": algorithm.q_cost, "entropy": -entropy_cost}
+    costs = {"total": 1.0, "value": loss.baseline_cost}
+    if loss.kind == "impala":
+        return {**costs, "policy": 1.0, "entropy": -loss.entropy_cost}
+    entropy_cost = ENTROPY_ABLATION_COST if loss.ablation == "entropy" else 0.0
+    return {**costs, "policy": loss.policy_cost, "q": loss.q_cost, "entropy": -entropy_cost}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch.nn import Parameter
 
-    from herd.config.settings import OptimizerSettings
+    from herd.config.optimizers import OptimizerSettings
 
 SLOTS = {"rmsprop": {"second_moment", "velocity"}, "adamw": {"step", "exp_avg", "exp_avg_sq"}}
 """Tensors kept for each parameter; ``step`` is a scalar."""

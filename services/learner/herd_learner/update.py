@@ -76,12 +76,13 @@ class Update:
         """``group``: the shards that share each batch; None: one alone."""
         self._group = group or ShardGroup(Place(0, 1))
         self._algorithm = settings.algorithm
+        self._loss_settings = settings.loss
         self._max_gradient_norm = settings.optimizer.max_gradient_norm
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._micro_batch_size = settings.learner.micro_batch_size or recommended_micro_batch(settings.network.torso, device.type)
         torch.manual_seed(settings.seed)
-        self.agent = Agent(spec=spec, network=settings.network).to(device)
+        self.agent = Agent(spec=spec, network=settings.network, head=settings.loss.head).to(device)
         self.agent.compute_dtype = precision
         mode = settings.learner.compile
         self._compiled_loss = None if mode == "off" else torch.compile(self._loss, mode=mode, dynamic=False)
@@ -123,7 +124,7 @@ class Update:
     def losses_of(self, launched: Launched) -> Losses:
         """Wait for what was launched."""
         means = Losses(*self._group.add_up(launched.losses).tolist())
-        if self._algorithm.loss_reduction == "mean":
+        if self._loss_settings.reduction == "mean":
             return means
         rows = float(launched.num_valid)
         sums = {name: value / rows for name, value in means._asdict().items() if name != "mean_rho"}
@@ -204,7 +205,7 @@ class Update:
         actions, rewards = actions[rows], rewards[rows]
         behaviour_logits = unrolls["behaviour_logits"].transpose(0, 1)[rows]
         terminated, row_valid = unrolls["terminated"].t()[rows], unrolls["row_valid"].t()[rows]
-        if self._algorithm.loss == "dice":
+        if self._loss_settings.kind == "dice":
             return dice_loss(
                 advantages=output.policy_logits,
                 values=output.values,
@@ -215,7 +216,7 @@ class Update:
                 terminated=terminated,
                 row_valid=row_valid,
                 discount=self._algorithm.discount,
-                algorithm=self._algorithm,
+                algorithm=self._loss_settings,
                 normaliser=num_valid,
             )
         return actor_critic_loss(
@@ -227,6 +228,6 @@ class Update:
             terminated=terminated,
             row_valid=row_valid,
             discount=self._algorithm.discount,
-            algorithm=self._algorithm,
+            algorithm=self._loss_settings,
             normaliser=num_valid,
         )

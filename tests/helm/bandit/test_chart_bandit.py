@@ -8,7 +8,7 @@ import pytest
 
 from tests.helm.rendering import ROOT, find, names, pod_of, render, settings_of, with_values
 
-DICE = ("experiment.algorithm.loss=dice", "experiment.network.head=dueling")
+DICE = ("experiment.loss.kind=dice",)
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ DICE = ("experiment.algorithm.loss=dice", "experiment.network.head=dueling")
     [
         ((), False),
         (DICE, True),
-        ((*DICE, "experiment.algorithm.dice_ablation=random"), True),
-        ((*DICE, "experiment.algorithm.dice_ablation=baseline"), False),
+        ((*DICE, "experiment.loss.ablation=random"), True),
+        ((*DICE, "experiment.loss.ablation=baseline"), False),
     ],
 )
 def test_it_is_there_where_the_experiment_has_one(words: tuple[str, ...], is_there: bool, tmp_path: Path) -> None:

@@ -6,9 +6,6 @@ paddle, then lowers the ball by one row; on the last row the game ends with +1 i
 ``catch_deceptive`` has a safe corner: a miss with the paddle in the left-most column ends with +0.2 instead of -1. Going left at every
 step needs no look at the ball and wins 0.2 + 0.8 / columns on average (0.4 with four columns), following the ball wins 1. From the
 corner every further column that is learned takes one more deviating action in the same game, and all but the last of them cost.
-
-Of the switches of ``EnvSettings`` those of the emulator do not apply: action_set, max_pool, grayscale, noop_max,
-sticky_action_probability, life_loss_ends_episode, fire_on_reset.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.config.contract import EnvSpec
-    from herd.config.settings import EnvSettings
+    from herd.envs.suites.catch.settings import CatchSettings
 
 INSTRUCTED = "catch_instructed"
 DECEPTIVE = "catch_deceptive"
@@ -39,7 +36,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 class CatchEnvironments:
     """A ``BatchedEnvironment`` of Catch boards, all moved by the same few array operations."""
 
-    def __init__(self, settings: EnvSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int) -> None:
+    def __init__(self, settings: CatchSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int) -> None:
         self.spec = spec
         self.num_environments = num_environments
         self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=len(spec.task_names))

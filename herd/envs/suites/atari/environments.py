@@ -23,7 +23,7 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from herd.envs.api import FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
-from herd.envs.atari_start import GameStart, game_start
+from herd.envs.suites.atari.start import GameStart, game_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.config.contract import EnvSpec
-    from herd.config.settings import EnvSettings
+    from herd.envs.suites.atari.settings import AtariSettings
 
 _NO_LIMIT = 2**30
 """Frames. The C++ counter starts one above its limit, so the largest int would overflow."""
@@ -67,7 +67,7 @@ class AtariEnvironments:
     """A ``BatchedEnvironment`` of Atari games: one C++ vector per game, its slots spread evenly over the batch."""
 
     def __init__(
-        self, settings: EnvSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
+        self, settings: AtariSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
     ) -> None:
         self.spec = spec
         self.num_environments = num_environments

@@ -1,0 +1,93 @@
+"""Losses, by kind. A variant holds what its equations read, and says what else a run needs for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from herd.config.section import Fraction, NonNegativeFloat, PositiveFloat, Section
+
+Head = Literal["policy_value", "dueling"]
+"""Of the network. ``policy_value``: policy logits beside a value; ``dueling``: advantages A(x, a) in their place, of Q = V + A."""
+
+
+class VTraceSettings(Section):
+    """What V-trace reads, whichever loss it is part of (IMPALA section 4)."""
+
+    correction: Literal["v_trace", "one_step", "epsilon", "none"] = "v_trace"
+    """Off-policy correction: the four rows of IMPALA's Table 2."""
+    clip_rho_threshold: PositiveFloat = 1.0
+    """rho-bar: which value function V-trace converges to."""
+    clip_c_threshold: PositiveFloat = 1.0
+    """c-bar: how far corrections travel back; at most rho-bar."""
+    clip_pg_rho_threshold: PositiveFloat = 1.0
+    """Clips the importance weight of the policy gradient."""
+    lambda_: Fraction = 1.0
+    """Remark 2's extra discount of the trace."""
+    q_estimate: Literal["v_trace", "value"] = "v_trace"
+    """Policy-gradient target: r + gamma * v_{s+1} (section 4.2), or r + gamma * V(x_{s+1}) (appendix E.3)."""
+    log_epsilon: PositiveFloat = 1e-6
+    """Added inside the logarithm by the ``epsilon`` correction."""
+    reduction: Literal["sum", "mean"] = "sum"
+    """Over batch and time. The papers' learning rates assume the sum."""
+
+    @model_validator(mode="after")
+    def _trace_is_shorter_than_the_target(self) -> Self:
+        if self.clip_c_threshold > self.clip_rho_threshold:
+            raise ValueError("clip_c_threshold must not exceed clip_rho_threshold (Theorem 1 needs c-bar <= rho-bar)")
+        return self
+
+
+class ImpalaSettings(VTraceSettings):
+    """IMPALA's actor-critic (sections 4 and 5.2.2)."""
+
+    kind: Literal["impala"] = "impala"
+    """IMPALA's policy gradient, value loss and entropy bonus."""
+    baseline_cost: NonNegativeFloat = 0.5
+    """Multiplies the value loss."""
+    entropy_cost: NonNegativeFloat = 0.01
+    """Multiplies the entropy bonus."""
+
+    head: ClassVar[Head] = "policy_value"
+    draws_temperatures: ClassVar[bool] = False
+    temperatures_learn: ClassVar[bool] = False
+
+
+class DiceSettings(VTraceSettings):
+    """DiCE: V by V-trace, Q by Retrace, and a policy gradient times the temperature (Table 5 for the defaults)."""
+
+    kind: Literal["dice"] = "dice"
+    """DiCE acts under temperatures, which a bandit hands out for each game."""
+    ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
+    """Row of DiCE's Table 4. ``dice``: the bandit learns from each game's return; ``random``: it hands out temperatures and never learns;
+    ``baseline``: tau is 1, and there is no bandit; ``entropy``: as ``dice``, with an entropy bonus of coefficient 1."""
+    clip_rho_threshold: PositiveFloat = 1.05
+    """rho-bar: which value function V-trace converges to."""
+    clip_c_threshold: PositiveFloat = 1.05
+    """c-bar: how far corrections travel back; at most rho-bar."""
+    clip_pg_rho_threshold: PositiveFloat = 1.05
+    """Clips the importance weight of the policy gradient."""
+    baseline_cost: NonNegativeFloat = 1.0
+    """Multiplies the value loss."""
+    q_cost: NonNegativeFloat = 10.0
+    """Multiplies the Q loss."""
+    policy_cost: NonNegativeFloat = 10.0
+    """Multiplies the policy gradient."""
+    retrace_bootstrap: Literal["expected", "taken"] = "expected"
+    """Of Retrace's differences: Q(x', .) expected under the target policy, or Q(x', a') of the action taken, as eq. (2) is printed."""
+
+    head: ClassVar[Head] = "dueling"
+
+    @property
+    def draws_temperatures(self) -> bool:
+        """Whether games are played under temperatures that a bandit hands out."""
+        return self.ablation != "baseline"
+
+    @property
+    def temperatures_learn(self) -> bool:
+        """Whether the bandit learns from returns; if not, temperatures keep their first distribution."""
+        return self.ablation != "random"
+
+
+LossSettings = Annotated[ImpalaSettings | DiceSettings, Field(discriminator="kind")]

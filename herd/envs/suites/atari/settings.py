@@ -1,0 +1,58 @@
+"""Settings of the Atari suite; the defaults are those of IMPALA's Table G.1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from herd.config.section import Fraction, NonNegativeInt, PositiveInt
+from herd.config.suites import SuiteSettings
+
+if TYPE_CHECKING:
+    from herd.config.settings import NetworkSettings
+
+
+class AtariSettings(SuiteSettings):
+    """Atari 2600 games (Table G.1 of IMPALA for the defaults)."""
+
+    suite: Literal["atari"] = "atari"
+    """Atari 2600 games over ale-py."""
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("breakout",)
+    """Lower-case ALE names such as ``ms_pacman``. Several make a multi-task run, dealt to environment slots round-robin."""
+    action_set: Literal["minimal", "full"] = "minimal"
+    """The game's own actions, or all 18 (required when several games are played)."""
+    action_repeat: PositiveInt = 4
+    """Emulator frames per agent step."""
+    max_pool: bool = True
+    """Pixel-wise maximum over the last two emulator frames of a step."""
+    frame_stack: PositiveInt = 4
+    """Newest frames that make up one observation (S)."""
+    frame_height: PositiveInt = 84
+    """Pixels."""
+    frame_width: PositiveInt = 84
+    """Pixels."""
+    grayscale: bool = True
+    """One luminance plane instead of RGB."""
+    noop_max: NonNegativeInt = 30
+    """A game starts with 1..noop_max no-op frames, uniformly (0: none)."""
+    sticky_action_probability: Fraction = 0.0
+    """Probability that the emulator repeats the previous action at each frame (Machado et al. 2018 use 0.25)."""
+    max_episode_frames: PositiveInt = 108_000
+    """A game is truncated after this many emulator frames (30 minutes at 60 Hz)."""
+    life_loss_ends_episode: bool = True
+    """A lost life counts as ``terminated`` for learning; the game and its return go on."""
+    fire_on_reset: bool = False
+    """Press fire after a reset where the game has that action."""
+
+    makes_spaces: ClassVar[tuple[str, ...]] = ("action_set", "frame_stack", "frame_height", "frame_width", "grayscale")
+
+    @model_validator(mode="after")
+    def _one_policy_head_serves_all(self) -> Self:
+        if len(self.tasks) > 1 and self.action_set == "minimal":
+            raise ValueError("action_set must be full when tasks names several games: one policy head serves all")
+        return self
+
+    def objection(self, network: NetworkSettings) -> str | None:
+        """See `SuiteSettings.objection`."""
+        return "network.language needs a suite with instructions; atari has none" if network.language else None

@@ -1,0 +1,41 @@
+"""Catch: a ball falls down a board, a paddle must be under it. Needs no emulator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.config.contract import EnvSpec
+from herd.envs.instructions import MAX_WORDS
+from herd.envs.suite import Suite, require_known
+from herd.envs.suites.catch.environments import CATCH_TASKS, INSTRUCTED, NUM_CATCH_ACTIONS, CatchEnvironments
+from herd.envs.suites.catch.settings import CatchSettings
+
+if TYPE_CHECKING:
+    from herd.envs.api import BatchedEnvironment
+
+
+def _spec(settings: CatchSettings) -> EnvSpec:
+    require_known(settings.tasks, CATCH_TASKS, "catch task")
+    return EnvSpec(
+        task_names=settings.tasks,
+        frame_shape=(settings.frame_height, settings.frame_width, 1),
+        frame_stack=settings.frame_stack,
+        num_actions=NUM_CATCH_ACTIONS,
+        action_repeat=settings.action_repeat,
+        instruction_length=MAX_WORDS if INSTRUCTED in settings.tasks else 0,
+    )
+
+
+def _make(
+    settings: CatchSettings,
+    spec: EnvSpec,
+    *,
+    num_environments: int,
+    first_slot: int,
+    seed: int,
+    num_threads: int,  # noqa: ARG001  the boards need none
+) -> BatchedEnvironment:
+    return CatchEnvironments(settings, spec, num_environments=num_environments, first_slot=first_slot, seed=seed)
+
+
+SUITE = Suite(settings=CatchSettings, spec=_spec, make=_make, frames_per_second=5.0)

@@ -1,0 +1,40 @@
+"""Settings of the Catch suite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from herd.config.section import PositiveInt
+from herd.config.suites import SuiteSettings
+
+if TYPE_CHECKING:
+    from herd.config.settings import NetworkSettings
+
+
+class CatchSettings(SuiteSettings):
+    """Catch: a game for tests, learned in seconds."""
+
+    suite: Literal["catch"] = "catch"
+    """A ball falls down a small board; a paddle must be under it."""
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("catch",)
+    """``catch``, ``catch_instructed`` or ``catch_deceptive``. Several make a multi-task run, dealt to environment slots round-robin."""
+    action_repeat: PositiveInt = 1
+    """Rows that the ball falls per agent step."""
+    frame_stack: PositiveInt = 1
+    """Newest boards that make up one observation (S)."""
+    frame_height: Annotated[int, Field(ge=2)] = 10
+    """Rows of the board: the ball falls from the first to the last."""
+    frame_width: PositiveInt = 5
+    """Columns of the board."""
+    max_episode_frames: PositiveInt = 108_000
+    """A game is truncated after this many frames."""
+
+    makes_spaces: ClassVar[tuple[str, ...]] = ("frame_stack", "frame_height", "frame_width")
+
+    def objection(self, network: NetworkSettings) -> str | None:
+        """See `SuiteSettings.objection`."""
+        if network.torso in {"shallow", "nature", "deep"}:
+            return f"network.torso must be mlp for the catch suite, not {network.torso}: its board is smaller than a convolution"
+        return None
