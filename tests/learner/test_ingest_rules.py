@@ -1,4 +1,4 @@
-"""The learner's side of docs/messaging.md, "The unroll stream", rule by rule."""
+"""The learner's side of R12 to R24 of docs/messaging.md."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_hello_is_refused_with_a_reason(changes: dict[str, Any], names: str) -> 
 
 
 def test_an_actor_of_version_1_is_told_to_upgrade() -> None:
-    """R2, with the bytes that it sent."""
+    """R3, with the bytes that it sent."""
     learner = Learner()
     golden = Path(__file__).parents[1] / "wire" / "golden" / "v1" / "hello.hex"
     (reply,) = learner.receive([bytes.fromhex(golden.read_text())], actor_identity(3, 2**63 - 1).encode())

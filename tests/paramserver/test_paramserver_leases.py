@@ -1,4 +1,4 @@
-"""R30 to R34 of docs/messaging.md: which place each actor is dealt."""
+"""R35 to R38 of docs/messaging.md: which place each actor is dealt."""
 
 from __future__ import annotations
 

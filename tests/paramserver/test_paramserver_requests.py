@@ -152,7 +152,7 @@ def test_another_contract_is_refused_with_what_to_change() -> None:
 
 
 def test_each_agent_has_weights_of_its_own() -> None:
-    """R20: the same version of two agents is two things; one going back, or to a new lineage, is nothing to the other."""
+    """R30: the same version of two agents is two things; one going back, or to a new lineage, is nothing to the other."""
     server = Server(num_agents=2)
 
     def publish(agent: int, lineage: int, updates: int, payload: bytes) -> Message:

@@ -157,7 +157,7 @@ def test_every_message_has_its_golden_file() -> None:
 
 
 def test_a_message_of_version_1_is_recognised_as_such() -> None:
-    """R2: whatever names its run is refused by its receiver with one sentence; the rest did not change, or needs a session."""
+    """R3: whatever names its run is refused by its receiver with one sentence; the rest did not change, or needs a session."""
     recognised: dict[str, OtherProtocol] = {}
     for path in sorted((DIRECTORY.parent / "v1").iterdir()):
         header = bytes.fromhex(path.read_text().split("\n", maxsplit=1)[0])

@@ -88,7 +88,7 @@ def test_a_place_is_leased_renewed_and_released(context: Context, leaser: Leaser
 
 
 def test_the_place_that_the_server_gives_at_a_renewal_is_the_one_to_go_to(context: Context, leaser: Leaser) -> None:
-    """R33: the next request names it too."""
+    """R39: the next request names it too."""
     lease = IndexLease(context, leaser.router.endpoint, run_id="run")
     leaser.script = [Place(0, 7), Place(2, 1), Place(2, 1)]
     assert acquire(lease, leaser) == (0, 7)

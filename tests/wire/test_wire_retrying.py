@@ -1,4 +1,4 @@
-"""R10 to R12 of docs/messaging.md: what every client does with a request, whatever it asks."""
+"""R8 to R10 of docs/messaging.md: what every client does with a request, whatever it asks."""
 
 from __future__ import annotations
 

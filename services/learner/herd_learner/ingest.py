@@ -1,4 +1,4 @@
-"""Decides what to do with each message of the unroll stream (docs/messaging.md, "The unroll stream"). No sockets, no clock."""
+"""Decides what to do with each message of the unroll stream (R12 to R29 of docs/messaging.md). No sockets, no clock."""
 
 from __future__ import annotations
 
