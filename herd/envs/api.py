@@ -86,7 +86,8 @@ class BatchedEnvironment(Protocol):
 
 
 class UnknownTaskError(ValueError):
-    """``env.tasks`` names something the suite does not have; the message names it and what comes close."""
+    """``env.tasks`` names what cannot be played: the suite does not have it (the message says what comes close), or refuses it, or
+    lacks its packages; one line."""
 
 
 def checked_actions(actions: NDArray[np.int32], *, num_environments: int, num_actions: int) -> NDArray[np.int32]:
