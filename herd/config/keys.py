@@ -125,8 +125,8 @@ def _leaves(model: type[BaseModel], prefix: tuple[str, ...]) -> list[SettingKey]
 
 
 def _either(one: SettingKey, other: SettingKey) -> SettingKey:
-    texts = [one.type_text, *([other.type_text] if other.type_text not in one.type_text.split(" or ") else [])]
-    return replace(one, kinds=one.kinds | other.kinds, type_text=" or ".join(texts), variants=(*one.variants, *other.variants))
+    text = one.type_text if other.type_text == one.type_text else f"{one.type_text} or {other.type_text}"
+    return replace(one, kinds=one.kinds | other.kinds, type_text=text, variants=(*one.variants, *other.variants))
 
 
 def _leaf(path: tuple[str, ...], field: FieldInfo) -> SettingKey:

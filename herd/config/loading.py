@@ -60,7 +60,13 @@ def dump_settings(settings: RunSettings) -> str:
 
 def settings_json_schema() -> dict[str, Any]:
     """JSON schema (2020-12) of a run file, unknown keys forbidden."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **RunSettings.model_json_schema()}
+    schema = RunSettings.model_json_schema()
+    for name, variants in section_variants().items():
+        schema["properties"][name].pop("discriminator")  # OpenAPI's word, unknown to JSON schema
+        for kind, model in variants.models.items():
+            if kind != variants.default:
+                schema["$defs"][model.__name__].setdefault("required", []).append(variants.discriminator)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
