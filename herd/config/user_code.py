@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -26,7 +28,7 @@ def load_user_code(name: str, setting: str) -> Any:
         UserCodeError: the module cannot be imported, or has no such name; the line begins with ``setting``.
     """
     module_name, _, attribute = name.partition(":")
-    folder = os.getcwd()  # noqa: PTH109  of text, as the path's other entries
+    folder = os.getcwd()
     if folder not in sys.path and "" not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -36,9 +38,15 @@ def load_user_code(name: str, setting: str) -> Any:
             raise UserCodeError(f"{setting} {name}: there is no module {error.name} in {folder}, nor installed") from error
         raise UserCodeError(f"{setting} {name}: {module_name} needs {error.name}, which is not installed") from error
     except Exception as error:
-        raise UserCodeError(f"{setting} {name}: {module_name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise UserCodeError(f"{setting} {name}: {module_name} cannot be imported: {failure(error)}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise UserCodeError(f"{setting} {name}: {module_name} has no {attribute}")
         found = getattr(found, part)
     return found
+
+
+def failure(error: Exception) -> str:
+    """What a user's code raised, and where, in one line: ``TypeError: ... (mine.py, line 3)``."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(place.filename).name}, line {place.lineno})"

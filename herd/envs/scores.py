@@ -90,7 +90,7 @@ def record_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[n
 
 
 def summarise(scores: Mapping[str, float], table: Mapping[str, ReferenceScores]) -> ScoreSummary:
-    """Summary of one score per task, against a suite's table. UnknownTaskError if the table lacks a task, ValueError if there is no task."""
+    """Summary of one score per task, by a suite's table. UnknownTaskError if the table lacks a task, ValueError if there is no task."""
     if not scores:
         raise ValueError("a summary needs the score of at least one task")
     if missing := sorted(set(scores) - set(table)):

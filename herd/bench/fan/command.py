@@ -8,14 +8,14 @@ import math
 import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from herd.bench.options import Parser, positive
 from herd.bench.stages import StageError
 from herd.config.arguments import split_arguments
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.loading import SettingsError, load_settings
-from herd.config.settings import NetworkSettings
+from herd.config.settings import TORSOS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     Advance = Callable[[str, float], None]
 
-TORSOS = get_args(NetworkSettings.model_fields["torso"].annotation)
 ONE_IN = 100
 """Of the connections of ``fan-in``, how many are broken: enough to see that nothing is lost, too few to change the rate."""
 MOST_ACTORS = 16_384
