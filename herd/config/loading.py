@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from herd.config.arguments import parse_overrides
 from herd.config.curve_keys import CURVE_VARIABLES
+from herd.config.experiments import find_run_file
 from herd.config.keys import ENVIRONMENT_PREFIX, find_key, is_section, section_variants, setting_keys
 from herd.config.layers import Layer, SettingsError, close_match, parse_text
 from herd.config.renamed import renamed
@@ -34,7 +35,7 @@ def load_settings(files: Sequence[Path], overrides: Sequence[str], environ: Mapp
     """Load the settings of a run.
 
     Args:
-        files: YAML files, deep-merged in this order; a list replaces a list.
+        files: YAML files or names of shipped experiments, deep-merged in this order; a list replaces a list.
         overrides: command-line words such as ``["--learner.batch_size", "64", "--resume"]``.
         environ: process environment; every name that starts with ``HERD_`` must be a setting, or hold a CURVE key.
 
@@ -42,7 +43,7 @@ def load_settings(files: Sequence[Path], overrides: Sequence[str], environ: Mapp
         SettingsError: one line that names the key or file, where it came from, and a close match.
 
     """
-    layers = [*(read_yaml_file(file) for file in files), environment_layer(environ), parse_overrides(overrides)]
+    layers = [*(read_yaml_file(find_run_file(file)) for file in files), environment_layer(environ), parse_overrides(overrides)]
     _check_suite(layers)
     for layer in layers:
         _check_names(layer)

@@ -14,7 +14,7 @@ from herd.evaluation.policy import PolicyRunner
 from herd.evaluation.report import EPISODE_SELECTION, EvaluationReport, Protocol, summarise_tasks, task_result
 from herd.evaluation.temperatures import GamesTemperatures, best_temperatures
 from herd.evaluation.trained_run import EvaluationError, inference_precision, load_trained_run
-from herd.process.hardware import usable_cpus
+from herd.service.hardware import usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from herd.checkpoints.weights import load_into
 from herd.config.loading import SettingsError, load_settings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
-from herd.process.hardware import choose_precision, cpu_has_bfloat16
+from herd.service.hardware import choose_precision, cpu_has_bfloat16
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -70,7 +70,7 @@ def test_table_and_file_name_the_temperatures_that_games_were_played_under(make_
 def test_where_no_temperature_was_drawn_none_is_named(make_run: Callable[..., Path]) -> None:
     dice = make_run(DICE)
     leave_state(dice, {"catch": [8.0, 9.0], "catch_deceptive": [8.0, 9.0]})
-    baseline = make_run({**DICE, "algorithm": {"loss": "dice", "dice_ablation": "baseline"}}, name="baseline")
+    baseline = make_run({**DICE, "loss": {"kind": "dice", "ablation": "baseline"}}, name="baseline")
     for report in (evaluate_run(dice, episodes=4, greedy=True), evaluate_run(baseline, episodes=4)):
         assert [task.inverse_temperatures for task in report.tasks] == [None, None]
         assert "tau" not in printed(report)

@@ -13,8 +13,8 @@ from herd.checkpoints.weights import decode_weights
 from herd.config.contract import contract_digest
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec, make_environments
-from herd.process.hardware import choose_precision, cpu_has_bfloat16, pin_to_cpu
-from herd.process.startup import BadInputError, announce_process
+from herd.service.hardware import choose_precision, cpu_has_bfloat16, pin_to_cpu
+from herd.service.startup import BadInputError, announce_process
 from herd.telemetry import MetricsEndpointError
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
 from herd.telemetry.telemetry import Telemetry
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame, Observation
-    from herd.process.signals import StopRequest
+    from herd.service.signals import StopRequest
     from herd.wire.weights_client import WeightsFrame
 
     Arrays = dict[str, NDArray[np.generic]]

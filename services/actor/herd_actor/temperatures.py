@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from herd.config.tiling import tiling_of
-from herd.process.files import replace_file
+from herd.service.files import replace_file
 from herd.telemetry.logs import get_logger, warn_limited
 from herd.wire.bandit_client import BanditClient
 
