@@ -2,7 +2,7 @@
 
 Prometheus adds ``job`` and ``instance`` to what it scrapes, so no metric here is labelled by pod, actor or host: thousands of
 actors stay scrapeable at about 30 series each, and series per task come from the learner and the bandit alone. Every label but ``task``
-(bounded by ``env.tasks``), ``agent`` (by ``bandit.agents``), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info``
+(bounded by ``env.tasks``), ``agent`` (by ``agents``), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info``
 takes its values from a closed set, kept here.
 
 The bandit has three series per agent, task and tile, and 17 more per agent and task: 57 games x (3 x 39 + 17) = 7,638 series, about
@@ -24,7 +24,7 @@ DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
 """Why the learner never trained on an unroll."""
 MALFORMED_REASONS = ("header", "protocol", "array", "size", "compression", "digest", "unexpected", "other")
 """What was wrong with a message that was dropped unread."""
-REFUSAL_REASONS = ("protocol", "run", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "other")
+REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "other")
 """Why a message that could be read was not taken."""
 CONNECTIONS_CUT_BY = ("crowd", "unread")
 """Why a server ended a connection."""
@@ -36,7 +36,7 @@ FILES = ("metrics.jsonl", "report.json", "lineage.json")
 """What the learner leaves in the run directory beside its checkpoints."""
 ANSWERS = ("weights", "not_modified", "refused")
 """What the parameter server said to a request for weights."""
-REQUEST_KINDS = ("get_weights", "publish_slice", "publish_heartbeat", "lease_index", "release_index")
+REQUEST_KINDS = ("get_weights", "publish_slice", "publish_heartbeat", "agent_ended", "lease_index", "release_index")
 """What the parameter server is asked."""
 REQUEST_OUTCOMES = ("new", "repeated", "late", "evaluation", "refused")
 """What the bandit made of a request: answered, answered again, older than one answered since, best temperatures, of no run of ours."""
@@ -520,7 +520,7 @@ PARAMSERVER_STALE_PUBLISHES = CounterMetric(
 )
 PARAMSERVER_WEIGHTS_SIZE = GaugeMetric(
     name="herd_paramserver_weights_bytes",
-    help="Size of the version held.",
+    help="Size of everything held, of all agents.",
     unit="bytes",
     services=("paramserver",),
 )
@@ -529,6 +529,33 @@ PARAMSERVER_LEASES = GaugeMetric(
     help="Actor indices held by living actors (root).",
     unit="indices",
     services=("paramserver",),
+)
+PARAMSERVER_AGENT_LEASES = GaugeMetric(
+    name="herd_paramserver_agent_leased_indices",
+    help="The same by agent: they differ by one at most, but for agents that are over (root).",
+    unit="indices",
+    services=("paramserver",),
+    labels=("agent",),
+)
+PARAMSERVER_MOVES = CounterMetric(
+    name="herd_paramserver_moves_total",
+    help="Actors told to act for another agent, or under another index, than they did (root).",
+    unit="moves",
+    services=("paramserver",),
+)
+PARAMSERVER_AGENT_LINEAGE = GaugeMetric(
+    name="herd_paramserver_agent_lineage",
+    help="Lineage of the weights served, by agent.",
+    unit="lineage",
+    services=("paramserver",),
+    labels=("agent",),
+)
+PARAMSERVER_AGENT_UPDATES = GaugeMetric(
+    name="herd_paramserver_agent_updates",
+    help="Learner updates behind the weights served, by agent.",
+    unit="updates",
+    services=("paramserver",),
+    labels=("agent",),
 )
 PARAMSERVER_UPSTREAM_ANSWERS = CounterMetric(
     name="herd_paramserver_upstream_answers_total",

@@ -290,8 +290,7 @@ def test_pods_without_a_node_name_the_variable(served: Served) -> None:
 
 def test_trouble_is_described_with_last_lines(served: Served, live: LiveRelease) -> None:
     served.fake.objects["pods"] = [pod("herd-learner-0", "learner", ready=False, restarts=1), pod("herd-learner-1", "learner")]
-    served.fake.say("herd-learner-0", *[f"line {number}" for number in range(40)])
-    served.fake.end_log("herd-learner-0")
+    served.fake.logs["herd-learner-0"] = [f"line {number}" for number in range(40)]
     said = describe(live.cluster, "herd").splitlines()
     assert said[:3] == [
         "2 pods of herd in rl",

@@ -19,7 +19,7 @@ from herd.telemetry import MetricsEndpointError
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
 from herd.telemetry.telemetry import Telemetry
 from herd.wire.index_client import IndexLease
-from herd.wire.messages import EpisodeReport
+from herd.wire.messages import EpisodeReport, Place
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import new_context
 from herd.wire.unroll_client import UnrollClient
@@ -108,11 +108,13 @@ class Actor:
         index = settings.actor.index
         if index is None:
             self._lease = IndexLease(self._context, settings.actor.paramserver, run_id=settings.name)
-            index = self._lease.acquire(self._waits_for_index)
-            if index is None:
+            place = self._lease.acquire(self._waits_for_index)
+            if place is None:
                 self._lease.close()
                 self._context.term()
                 raise SystemExit(0)  # told to stop before there was an index: nothing was begun
+            index = place.actor_index
+        self._place = Place(0, index)
         if settings.actor.pin_to_cpu:
             pin_to_cpu(index)
         self._client = UnrollLinks(
@@ -256,7 +258,7 @@ class Actor:
                 self._client.poll()
             if self._lease is not None:
                 self._lease.poll()
-                if self._lease.lost:
+                if self._lease.place != self._place:
                     raise IndexLostError("the parameter server gave this actor's index to another while it was cut off")
         num_frames = num_valid * self._spec.action_repeat
         meters.env_frames.inc(num_frames)

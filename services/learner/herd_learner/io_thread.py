@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from herd_learner.meters import Meters
     from herd_learner.queue import UnrollQueue
 
+END_SECONDS = 2.0
+"""At the end of this agent's run, for the parameter server to note it and send its actors to others. Unheard, it waits for a minute of
+silence before it does."""
 TICK_SECONDS = 0.25
 """Longest sleep: bounds how late silence is noticed and a heartbeat goes out."""
 MESSAGES_PER_TURN = 64
 """Read at most this many before weights and credit get their turn."""
-OPERATORS_REASONS = ("protocol", "run", "contract", "size", "full")
+OPERATORS_REASONS = ("protocol", "run", "agent", "contract", "size", "full")
 """Refusals that do not pass by themselves; the others are part of every reconnection."""
 
 
@@ -55,7 +58,7 @@ class IoThread:
         self._context = new_context(settings.security)
         capacity = settings.credit_capacity
         self._router = Router(self._context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
-        self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, contract=contract)
+        self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, agent=learner.agent, contract=contract)
         self._shard = shard
         self._waker = Waker()
         self._meters = meters
@@ -67,6 +70,7 @@ class IoThread:
         """Finished games and the 1/tau of each, for the training thread to take from the left."""
         self._ingest = Ingest(
             run_id=settings.name,
+            agent=learner.agent,
             contract=contract,
             layout=layout,
             action_repeat=spec.action_repeat,
@@ -81,6 +85,8 @@ class IoThread:
         self._num_consumed = 0
         self._num_handed_over = self._num_published = 0
         self._weights: tuple[int, int, int, bytes] | None = None
+        self._ended_lineage: int | None = None
+        self._end_noted = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="learner-io", daemon=True)
         self._log = get_logger()
@@ -114,6 +120,13 @@ class IoThread:
             self._num_consumed += num_unrolls
         self._waker.wake()
 
+    def end_agent(self, lineage: int) -> None:
+        """Tell the parameter server that this agent's run is over as of ``lineage``; waits ``END_SECONDS`` at most for its word."""
+        self._ended_lineage = lineage
+        self._waker.wake()
+        if not self._end_noted.wait(END_SECONDS):
+            self._log.warning("the parameter server did not note the end of this agent")
+
     def close(self) -> None:
         """Stop and close the sockets; closing again does nothing."""
         if self._stopping:
@@ -141,7 +154,11 @@ class IoThread:
             self._waker.clear()
             self._empty_mailbox()
             self._receive()
+            if self._ended_lineage is not None and not self._publisher.has_ended:
+                self._publisher.end(self._ended_lineage)
             self._publisher.poll()
+            if self._publisher.end_is_noted:
+                self._end_noted.set()
             if self._publisher.refused is not None:
                 warn_limited("publication refused", "the parameter server takes no weights from here", reason=self._publisher.refused)
             now = time.monotonic()

@@ -56,6 +56,8 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     if stop:
         return  # asked while torch was imported: nothing was begun
     configure_logging("learner")
+    # Agents differ in their seeds alone.
+    settings = settings.model_copy(update={"seed": settings.seed + settings.learner.agent})
     device, precision = choose_device(settings)
     telemetry = Telemetry("learner", settings.name)
     try:
@@ -118,7 +120,8 @@ class Learner:
     ) -> None:
         self._settings = settings
         self._group = group
-        self._run_dir: Path = settings.directory
+        agent = settings.learner.agent
+        self._run_dir: Path = settings.agent_directory(agent)
         try:
             self._run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -175,7 +178,7 @@ class Learner:
             meters=self._meters,
             shard=(group.rank, group.size),
         )
-        announce_process(self._run_dir, "learner", group.rank, metrics_port=telemetry.port)
+        announce_process(settings.directory, "learner", agent * group.size + group.rank, metrics_port=telemetry.port)
 
     def __enter__(self) -> Learner:
         self._io.start()
@@ -229,6 +232,8 @@ class Learner:
     def _end(self, stop: StopRequest, started: float, first_batch_at: float | None) -> None:
         """Leave everything on disk, then the group."""
         self._telemetry.set_ready(False, "stopping")
+        if self._settings.agents > 1 and self._group.is_first and self._is_finished(time.monotonic() - started):
+            self._io.end_agent(self._lineage)
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
         self._io.close()
         self._record_episodes()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from herd.wire.refusals import Refusals
     from herd.wire.sockets import Dealer, Router
     from herd_paramserver.following import Following
-    from herd_paramserver.leases import IndexLeases
+    from herd_paramserver.leases import PlaceLeases
     from herd_paramserver.relay import RelayTable
     from herd_paramserver.store import Version
 
@@ -54,13 +54,18 @@ class Meters:
         for reason in names.AUTHENTICATION_FAILURES_BY:
             self._telemetry.read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
 
-    def watch_leases(self, leases: IndexLeases) -> None:
+    def watch_leases(self, leases: PlaceLeases, num_agents: int) -> None:
         """Export how many indices the root has out."""
         self._telemetry.read(names.PARAMSERVER_LEASES, lambda: float(len(leases)))
+        self._telemetry.read(names.PARAMSERVER_MOVES, lambda: float(leases.num_moved))
+        for agent in range(num_agents):
+            self._telemetry.read(names.PARAMSERVER_AGENT_LEASES, partial(leases.num_holders, agent), agent=str(agent))
 
-    def watch_parent(self, following: Following, relay: RelayTable) -> None:
-        """Export how a replica stands with its parent."""
-        self._telemetry.read(names.PARAMSERVER_UPSTREAM_SILENCE, lambda: following.silent_seconds(time.monotonic()))
+    def watch_parent(self, followings: Sequence[Following], relay: RelayTable) -> None:
+        """Export how a replica stands with its parent, heard through any of its followers."""
+        self._telemetry.read(
+            names.PARAMSERVER_UPSTREAM_SILENCE, lambda: min(following.silent_seconds(time.monotonic()) for following in followings)
+        )
         self._telemetry.read(names.PARAMSERVER_RELAYED, lambda: float(len(relay)))
         # All answers stand at 0 before the first, as above.
         self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer="weights")
@@ -88,8 +93,10 @@ class Meters:
         """Count messages that were dropped."""
         self._telemetry.counter(names.MALFORMED_MESSAGES, reason=label).inc(number)
 
-    def visible(self, version: Version, num_bytes: int) -> None:
-        """Count a version that is served from now on; ``num_bytes`` is all that is held."""
+    def visible(self, agent: int, version: Version, num_bytes: int) -> None:
+        """Count a version of this agent that is served from now on; ``num_bytes`` is all that is held."""
         self._versions.inc()
         self._telemetry.set_weights_version(*version)
+        self._telemetry.gauge(names.PARAMSERVER_AGENT_LINEAGE, agent=str(agent)).set(version.lineage)
+        self._telemetry.gauge(names.PARAMSERVER_AGENT_UPDATES, agent=str(agent)).set(version.updates)
         self._weights_bytes.set(num_bytes)

@@ -12,13 +12,14 @@ from herd.service.allocator import FreeMemory
 from herd.service.startup import BadInputError, announce_process
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
-from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, encode
 from herd.wire.connections import UNREAD_SLACK_BYTES
-from herd.wire.messages import Refused
+from herd.wire.messages import PublishSlice, Refused
 from herd.wire.sockets import Poller, Router, new_context
 from herd.wire.weights_client import MAX_SLICE_BYTES
-from herd_paramserver.following import Following
-from herd_paramserver.leases import IndexLeases
+from herd_paramserver.following import Following, readiness_of_all
+from herd_paramserver.leases import PlaceLeases
+from herd_paramserver.liveness import Liveness
 from herd_paramserver.meters import Meters
 from herd_paramserver.relay import RelayTable
 from herd_paramserver.replica import ReplicaHandler
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from herd.service.signals import StopRequest
     from herd.wire.messages import Message
     from herd.wire.sockets import Context, Dealer
-    from herd_paramserver.requests import Reply, RequestHandler
+    from herd_paramserver.requests import Reply, RequestHandler, Stores
     from herd_paramserver.store import Version
 
 SERVICE: Final = "paramserver"
@@ -56,7 +57,7 @@ class ParameterServer:
         router: Router,
         handler: RequestHandler,
         *,
-        store: WeightsStore[memoryview],
+        stores: Stores,
         telemetry: Telemetry,
         meters: Meters,
         upstream: Upstream | None = None,
@@ -64,14 +65,14 @@ class ParameterServer:
     ) -> None:
         self._router = router
         self._handler = handler
-        self._store = store
+        self._stores = stores
         self._telemetry = telemetry
         self._meters = meters
         self._upstream = upstream
         self._clock = clock
         self._log = get_logger(SERVICE)
         self._free_memory = FreeMemory()
-        self._lineage = -1
+        self._lineages = [-1] * len(stores)
         self._readiness_at = clock()
         meters.watch_sockets(self.sockets)
         telemetry.set_ready(upstream is None)
@@ -98,7 +99,7 @@ class ParameterServer:
             poller.poll(self._rest_seconds())
             self.turn()
         self.serve_waiting()
-        self._log.info("stopped", version=self._store.visible.version if self._store.visible is not None else None)
+        self._log.info("stopped", versions=[store.visible.version if store.visible is not None else None for store in self._stores])
 
     def turn(self) -> None:
         """Do everything that can be done now; never waits."""
@@ -127,7 +128,7 @@ class ParameterServer:
         return min(POLL_SECONDS, self._upstream.rest_seconds + 0.0005)
 
     def _serve(self, peer: bytes, frames: Sequence[memoryview]) -> None:
-        if self._upstream is not None and peer in self._upstream.routing_ids and self._store.visible is None:
+        if self._upstream is not None and peer in self._upstream.routing_ids and not any(store.visible for store in self._stores):
             # Only before there are weights, which it cannot have from itself: later, somebody else may be using the name.
             raise BadInputError(
                 f"paramserver.upstream: {self._upstream.endpoint} leads back to this parameter server; name its parent, or null at the root"
@@ -135,6 +136,9 @@ class ParameterServer:
         try:
             message = decode_header(frames[0])
             action = self._handler.answer(message, frames[1:], peer=peer, now=self._clock())
+        except OtherProtocol as error:
+            self._send(peer, self._handler.other_protocol(error))
+            return
         except MalformedMessage as error:
             self._meters.malformed(error.label)
             warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_printable(peer))
@@ -148,33 +152,38 @@ class ParameterServer:
 
     def _reply(self, request: Message, reply: Reply, peer: bytes) -> None:
         self._meters.answered(request, reply.message)
+        if isinstance(request, PublishSlice) and reply.new_version is not None:
+            self._serves(request.agent, reply.new_version)
+        self._send(peer, reply)
+
+    def _send(self, peer: bytes, reply: Reply) -> None:
         if isinstance(reply.message, Refused):
             self._meters.refused(reply.refusal)
             warn_limited(f"refused {reply.refusal}", "refused a client", reason=reply.message.reason, peer=_printable(peer))
-        if reply.new_version is not None:
-            self._serves(reply.new_version)
         # False: the client is gone or does not read; it asks again.
         self._router.send(peer, [*encode(reply.message), *reply.payloads])
 
     def _follow(self, upstream: Upstream) -> None:
-        version = upstream.follow()
-        if version is not None:
-            self._serves(version)
+        is_new = False
+        for agent, version in upstream.follow():
+            is_new = True
+            self._serves(agent, version)
         for peer, answer in upstream.relayed_answers():
             self._router.send(peer, encode(answer))
         now = self._clock()
-        if version is not None or now >= self._readiness_at:
+        if is_new or now >= self._readiness_at:
             self._readiness_at = now + READINESS_SECONDS
-            self._telemetry.set_ready(*upstream.following.readiness(now))
+            self._telemetry.set_ready(*readiness_of_all(upstream.followings, now))
 
-    def _serves(self, version: Version) -> None:
-        """Tell everybody but the clients, who ask, that this version is visible."""
-        self._meters.visible(version, self._store.num_bytes)
+    def _serves(self, agent: int, version: Version) -> None:
+        """Tell everybody but the clients, who ask, that this version of this agent is visible."""
+        num_bytes = sum(store.num_bytes for store in self._stores)
+        self._meters.visible(agent, version, num_bytes)
         # A network does not grow: from its first version on it is known how much a publication can hold.
-        self._router.connections.allow(4 * self._store.num_bytes + 2 * UNREAD_SLACK_BYTES)
-        if version.lineage != self._lineage:
-            self._lineage = version.lineage
-            self._log.info("serving a lineage", lineage=version.lineage, updates=version.updates)
+        self._router.connections.allow(4 * num_bytes + 2 * UNREAD_SLACK_BYTES)
+        if version.lineage != self._lineages[agent]:
+            self._lineages[agent] = version.lineage
+            self._log.info("serving a lineage", agent=agent, lineage=version.lineage, updates=version.updates)
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -220,27 +229,28 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
         router = sockets.enter_context(Router(context, f"tcp://{own.host}:{own.port or '*'}", max_frame_bytes=MAX_SLICE_BYTES))
     except OSError as error:
         raise BadInputError(f"paramserver.host, paramserver.port: {error.strerror}") from error
-    store: WeightsStore[memoryview] = WeightsStore()
+    stores: Stores = tuple(WeightsStore() for _ in range(settings.agents))
     meters = Meters(telemetry)
     meters.watch_refusals(context.refusals)
     meters.watch_connections(router.connections)
     if own.upstream is None:
-        leases = IndexLeases(lease_seconds=own.index_lease_seconds)
-        meters.watch_leases(leases)
-        root = RootHandler(run_id=settings.name, contract=contract, store=store, leases=leases)
-        return ParameterServer(router, root, store=store, telemetry=telemetry, meters=meters)
+        liveness = Liveness(settings.agents, now=time.monotonic())
+        leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=own.index_lease_seconds)
+        meters.watch_leases(leases, settings.agents)
+        root = RootHandler(run_id=settings.name, contract=contract, stores=stores, leases=leases, liveness=liveness)
+        return ParameterServer(router, root, stores=stores, telemetry=telemetry, meters=meters)
     relay = RelayTable()
-    replica = ReplicaHandler(run_id=settings.name, contract=contract, store=store, relay=relay, upstream=own.upstream)
-    following = Following(store, own.upstream, now=time.monotonic())
-    meters.watch_parent(following, relay)
+    replica = ReplicaHandler(run_id=settings.name, contract=contract, stores=stores, relay=relay, upstream=own.upstream)
+    followings = [Following(store, own.upstream, now=time.monotonic()) for store in stores]
+    meters.watch_parent(followings, relay)
     try:
         upstream = Upstream(
-            context, own.upstream, run_id=settings.name, contract=contract, following=following, handler=replica, meters=meters
+            context, own.upstream, run_id=settings.name, contract=contract, followings=followings, handler=replica, meters=meters
         )
     except OSError as error:
         raise BadInputError(f"paramserver.upstream: {error.strerror}") from error
     sockets.enter_context(closing(upstream))
-    return ParameterServer(router, replica, store=store, telemetry=telemetry, meters=meters, upstream=upstream)
+    return ParameterServer(router, replica, stores=stores, telemetry=telemetry, meters=meters, upstream=upstream)
 
 
 def _printable(peer: bytes) -> str:
