@@ -16,7 +16,7 @@ import numpy as np
 from herd.envs.api import UnknownTaskError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
     from importlib.resources.abc import Traversable
 
     from numpy.typing import ArrayLike, NDArray
@@ -113,28 +113,3 @@ def interquartile_mean(values: ArrayLike) -> float:
         raise ValueError("the interquartile mean needs at least one value")
     cut = ordered.size // 4
     return float(ordered[cut : ordered.size - cut].mean())
-
-
-def stratified_bootstrap_interval(
-    runs: Mapping[str, Sequence[float]],
-    statistic: Callable[[NDArray[np.float64]], float] = interquartile_mean,
-    *,
-    confidence: float = 0.95,
-    num_resamples: int = 2_000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Percentile interval of ``statistic`` over normalised scores ``runs[task]``, one number per run.
-
-    Runs are drawn again within each task, so every resample has every task as often as the data.
-    """
-    generator = np.random.default_rng(seed)
-    tasks = [np.asarray(values, np.float64) for values in runs.values()]
-    if not tasks or any(values.size == 0 for values in tasks):
-        raise ValueError("the bootstrap needs at least one run of every task")
-    resamples = [
-        statistic(np.concatenate([values[generator.integers(values.size, size=values.size)] for values in tasks]))
-        for _ in range(num_resamples)
-    ]
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(resamples, [tail, 1.0 - tail])
-    return float(low), float(high)

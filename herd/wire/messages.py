@@ -6,6 +6,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AllowInfNan, BaseModel, ConfigDict, FailFast, Field, TypeAdapter
 
+from herd.config.settings import MAX_AGENTS
+
 PROTOCOL_VERSION: Literal[2] = 2
 
 # The arithmetic behind these limits is in docs/messaging.md, "Frames".
@@ -15,8 +17,6 @@ MAX_ARRAYS = 32
 MAX_DIMENSIONS = 8
 MAX_SLICES = 256
 MAX_UNROLLS_PER_MESSAGE = 65_536
-
-MAX_AGENTS = 256
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Number = Annotated[int, Field(ge=1, le=2**63 - 1)]

@@ -11,7 +11,6 @@ from herd.envs.scores import (
     human_normalised,
     interquartile_mean,
     record_normalised,
-    stratified_bootstrap_interval,
     summarise,
 )
 from herd.envs.suites.atari import atari_scores
@@ -73,20 +72,3 @@ def test_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
     assert interquartile_mean([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 90.0, 100.0]) == np.mean([2, 3, 4, 5, 6, 8])
     with pytest.raises(ValueError, match="at least one"):
         interquartile_mean([])
-
-
-def test_bootstrap_draws_within_tasks() -> None:
-    # Each task's runs agree, so no resample within tasks can differ; draws across tasks would.
-    assert stratified_bootstrap_interval({"a": [0.0] * 5, "b": [1.0] * 5}, num_resamples=50) == (0.5, 0.5)
-
-
-def test_bootstrap_interval_covers_what_theory_says() -> None:
-    values = np.random.default_rng(1).normal(size=400)
-    low, high = stratified_bootstrap_interval({"a": values.tolist()}, lambda sample: float(sample.mean()), seed=3)
-    half_width = 1.96 * values.std() / np.sqrt(400)
-    assert low == pytest.approx(values.mean() - half_width, abs=0.02)
-    assert high == pytest.approx(values.mean() + half_width, abs=0.02)
-    narrow = stratified_bootstrap_interval({"a": values.tolist()}, lambda sample: float(sample.mean()), confidence=0.5, seed=3)
-    assert low < narrow[0] < narrow[1] < high
-    with pytest.raises(ValueError, match="every task"):
-        stratified_bootstrap_interval({"a": [1.0], "b": []})
