@@ -1,7 +1,7 @@
 """Where a run's files are, as seen from its directory: RUN, or RUN/agents/<k> of one agent of several.
 
-RUN holds config.yaml, logs and processes. Each agent's learner leaves its report, points and checkpoints in RUN/agents/<k>, or in RUN itself
-where it is the only agent.
+RUN holds config.yaml, logs and processes. Each agent's learner leaves its report, points and checkpoints in RUN/agents/<k>, or in RUN
+itself where it is the only agent.
 """
 
 from __future__ import annotations

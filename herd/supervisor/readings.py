@@ -38,11 +38,12 @@ class Readings:
     point: Mapping[str, Any] = field(default_factory=dict)
     """Newest line of metrics.jsonl, of the first agent; empty before the first."""
     other_points: tuple[Mapping[str, Any], ...] = ()
-    """Of the agents after the first."""
+    """Of the agents after the first; none before anything was read."""
 
     def of_agent(self, agent: int) -> Readings:
         """Return these readings with the point of another agent."""
-        return replace(self, point=(self.point, *self.other_points)[agent])
+        points = (self.point, *self.other_points)
+        return replace(self, point=points[agent] if agent < len(points) else {})
 
 
 def work_done(child: str, samples: Samples) -> float:
@@ -53,8 +54,8 @@ def work_done(child: str, samples: Samples) -> float:
 def read(
     run_dir: Path,
     pids: Mapping[str, int],
-    agent_directories: Sequence[Path] | None = None,
     scrape_endpoint: Callable[[str, float], Samples] = scrape,
+    agent_directories: Sequence[Path] | None = None,
 ) -> Readings:
     """Scrape every child in ``pids`` that announced itself with that process id, and read the newest point of each agent.
 
@@ -141,7 +142,7 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._closed.wait(self._interval_seconds):
-            latest = read(self._run_dir, self._pids, self._agent_directories)
+            latest = read(self._run_dir, self._pids, agent_directories=self._agent_directories)
             for name, samples in latest.samples.items():
                 self._work[name] = max(self.most_work(name), work_done(name, samples))
             self._latest = latest
