@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-FILE ?= experiments/breakout.yaml
+FILE ?= breakout
 SECONDS ?= 120
 
 .DEFAULT_GOAL := help
@@ -16,7 +16,7 @@ install: $(VENV)/.installed  ## Everything that training needs, in .venv.
 
 dev: $(VENV)/.dev  ## And what the tests need.
 
-train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=experiments/pong.yaml SECONDS=600 change that).
+train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=600 change that).
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
 test: lint typecheck imports  ## All checks and tests; about twenty minutes on two cores.

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from herd.topology import SERVICES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -26,10 +28,7 @@ BUILD = "hatchling"
 """The build backend of pyproject.toml."""
 NEEDS = {
     "images/build-requirements.txt": BUILD,
-    "services/actor/requirements.txt": "herd-rl[actor]",
-    "services/bandit/requirements.txt": "herd-rl",
-    "services/learner/requirements.txt": "herd-rl[learner]",
-    "services/paramserver/requirements.txt": "herd-rl",
+    **{f"services/{each.name}/requirements.txt": f"herd-rl[{each.packages}]" if each.packages else "herd-rl" for each in SERVICES},
 }
 """What each file is made for: a package, and which of its extras."""
 _OURS = "herd-rl"

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 import textwrap
 
+from herd.topology import COMPONENT_NAMES
+
 ALL_RUNS = 'release!=""'
 """Every run. The chart puts its own namespace and release here, so that two releases do not record the same series twice."""
 CHOSEN_RUN = 'namespace="$namespace", release="$release"'
 """The run that the dashboard's variables name."""
-COMPONENTS = ("actor", "learner", "paramserver", "paramserver-replica", "bandit")
-"""Values of the label ``component``."""
-ANY_COMPONENT = f'component=~"{"|".join(COMPONENTS)}"'
+ANY_COMPONENT = f'component=~"{"|".join(COMPONENT_NAMES)}"'
 NOT_OVER = "unless on (RUN) herd:run_is_over:max{SCOPE} == 1"
 """Binds tighter than ``or``: put what is before it into brackets."""
 

@@ -23,7 +23,7 @@ from benchmarks.fuzz.flood import Flood
 from benchmarks.fuzz.processes import CatchRun
 from benchmarks.fuzz.siege import besiege
 from herd.bench.hardware import describe_hardware
-from herd.process.allocator import RETURN_SECONDS
+from herd.service.allocator import RETURN_SECONDS
 from herd.telemetry.scrape import total
 
 TURNS = 20

@@ -14,7 +14,7 @@ import torch
 from herd.algorithms.rewards import shape_rewards
 from herd.algorithms.sampling import sample_actions
 from herd.checkpoints.weights import load_into
-from herd.process.hardware import choose_precision, cpu_has_bfloat16
+from herd.service.hardware import choose_precision, cpu_has_bfloat16
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

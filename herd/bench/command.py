@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -22,7 +21,7 @@ from herd.config.arguments import split_arguments
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.settings import NetworkSettings
-from herd.process.hardware import usable_cpus
+from herd.service.hardware import usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,15 +33,13 @@ TORSOS = get_args(NetworkSettings.model_fields["torso"].annotation)
 # The learner's first updates, the games' common start and the filling of queues are over after this.
 WARMUP_SECONDS = 5.0
 
-OTHERS = {"learner": "herd.bench.learner", "fan-in": "herd.bench.fan.command", "fan-out": "herd.bench.fan.command"}
-"""Benchmarks of one part, with options of their own: word -> module whose ``main`` is called with all words, this one first."""
-
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; the exit code: 0 done, 2 bad input, 1 a stage that failed (one line on stderr)."""
-    if argv and argv[0] in OTHERS:
-        code: int = importlib.import_module(OTHERS[argv[0]]).main(argv)
-        return code
+    if argv and argv[0] == "learner":
+        from herd.bench.learner import main as bench_learner  # noqa: PLC0415  one part, with options of its own
+
+        return bench_learner(argv)
     try:
         options, words = _parser().parse_known_args(argv)
         settings = _settings(words, torso=options.torso)
@@ -110,7 +107,7 @@ def make_report(
 def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
     files, overrides = split_arguments(words)
     if not files:
-        raise SettingsError("bench needs a run file, such as experiments/breakout.yaml (see herd bench --help)")
+        raise SettingsError("bench needs a run file or the name of an experiment, such as breakout (see herd bench --help)")
     if torso is not None:
         overrides += ["--network.torso", torso]
     settings = load_settings(files, overrides, os.environ)
@@ -121,11 +118,9 @@ def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
 def _parser() -> Parser:
     parser = Parser(
         prog="herd bench",
-        usage="%(prog)s [options] FILE [--section.key value ...]\n"
-        "       %(prog)s learner | fan-in | fan-out [options] [FILE] [--section.key value ...]",
+        usage="%(prog)s [options] FILE [--section.key value ...]\n       %(prog)s learner [options] FILE [--section.key value ...]",
         description="Measures each stage of a run alone and the whole system, on this machine, with nothing else running. "
-        "learner: at its limit, phase by phase; fan-in and fan-out: thousands of simulated actors against one learner's ingest, "
-        "and against a tree of parameter servers. Each has its --help.",
+        "learner: at its limit, phase by phase (herd bench learner --help).",
         allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")

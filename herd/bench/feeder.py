@@ -11,8 +11,8 @@ import sys
 from herd.bench.synthetic import synthetic_unrolls
 from herd.config.contract import contract_digest
 from herd.envs.make import environment_spec
-from herd.process.signals import StopRequest
-from herd.process.startup import parse_settings
+from herd.service.signals import StopRequest
+from herd.service.startup import parse_settings
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import new_context
 from herd.wire.unroll_client import UnrollClient

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from herd.process.hardware import cpu_has_bfloat16, usable_cpus
+from herd.service.hardware import cpu_has_bfloat16, usable_cpus
 
 CPU_INFO = Path("/proc/cpuinfo")
 PACKAGES = ("torch", "numpy", "pyzmq", "ale-py", "herd-rl")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from herd.bench.hardware import describe_hardware
-from herd.bench.options import Parser, positive
+from herd.bench.options import FREE_PORTS, Parser, positive
 from herd.bench.stages import StageError, stage_environment
 from herd.config.arguments import split_arguments
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
@@ -48,8 +48,7 @@ POLL_SECONDS = 0.1
 OVERRIDES = (
     *("--stop.env_frames", "null", "--stop.wall_seconds", "null", "--resume", "false"),
     *("--learner.max_policy_lag", "null", "--learner.checkpoint_interval_seconds", "1e9"),
-    *(word for name in ("learner", "paramserver", "bandit", "actor") for word in (f"--{name}.metrics_port", "0")),
-    *(word for name in ("learner", "paramserver", "bandit") for word in (f"--{name}.port", "0")),
+    *FREE_PORTS,
 )
 
 
@@ -251,7 +250,7 @@ def _last_line(run_dir: Path, name: str) -> str:
 def _settings(words: Sequence[str]) -> RunSettings:
     files, overrides = split_arguments(words)
     if not files:
-        raise SettingsError("bench learner needs a run file, such as experiments/breakout.yaml (see herd bench learner --help)")
+        raise SettingsError("bench learner needs a run file or the name of an experiment, such as breakout (see herd bench learner --help)")
     settings = load_settings(files, [*overrides, *OVERRIDES], os.environ)
     check_curve_keys(settings.security, os.environ, EVERY_ROLE)
     return settings

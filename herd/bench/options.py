@@ -7,9 +7,18 @@ import math
 from typing import TYPE_CHECKING, NoReturn
 
 from herd.config.loading import SettingsError
+from herd.topology import SERVERS, SERVICE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+FREE_PORTS = tuple(
+    word
+    for key in (*(f"{server.name}.port" for server in SERVERS), *(f"{name}.metrics_port" for name in SERVICE_NAMES))
+    for word in (f"--{key}", "0")
+)
+"""For a run of a benchmark's own: ports that a settings file fixes may be those of a run that is going on."""
 
 
 class Parser(argparse.ArgumentParser):

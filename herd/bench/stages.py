@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from herd.bench.measurement import Measurement
 from herd.config.curve_keys import CURVE_VARIABLES
 from herd.config.keys import ENVIRONMENT_PREFIX
-from herd.process.allocator import ALLOCATOR_ENVIRONMENT
+from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 
 from herd.bench.measurement import Measurement
+from herd.bench.options import FREE_PORTS
 from herd.bench.stages import StageError, stage_environment
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_second
     command = [*TRAIN, str(config), "--run_dir", str(run_dir), "--resume", "false", "--learner.log_interval_seconds", "1"]
     command += ["--stop.env_frames", "null", "--stop.wall_seconds", "null"]
     # Free ports: the file's may belong to a run that is going on.
-    servers = ("learner", "paramserver", "bandit")
-    for port in (*(f"{name}.port" for name in servers), *(f"{name}.metrics_port" for name in (*servers, "actor"))):
-        command += [f"--{port}", "0"]
+    command += FREE_PORTS
     with log_file.open("wb") as log, _started(command, log.fileno()) as process:
         points = _points(process, run_dir / "metrics.jsonl", log_file)
         first = next(points)

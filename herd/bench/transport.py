@@ -15,7 +15,7 @@ from herd.bench.stages import split_stage_arguments
 from herd.bench.synthetic import synthetic_unrolls
 from herd.config.contract import contract_digest
 from herd.envs.make import environment_spec
-from herd.process.startup import parse_settings
+from herd.service.startup import parse_settings
 from herd.wire.codec import decode_header, encode, read_arrays
 from herd.wire.credit import CreditPool
 from herd.wire.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
@@ -130,7 +130,7 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
 def main() -> int:
     """Print one measurement as JSON."""
     _, seconds, rest = split_stage_arguments(sys.argv[1:])
-    print(measure_transport(parse_settings("transport", rest), seconds=seconds).to_json())
+    print(measure_transport(parse_settings("learner", rest), seconds=seconds).to_json())
     return 0
 
 

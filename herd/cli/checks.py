@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from herd.config.settings import LearnerSettings, ParamserverSettings
-from herd.process.allocator import ALLOCATOR_ENVIRONMENT
-from herd.process.hardware import cpu_has_bfloat16, usable_cpus
+from herd.service.allocator import ALLOCATOR_ENVIRONMENT
+from herd.service.hardware import cpu_has_bfloat16, usable_cpus
+from herd.topology import SERVERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,11 +178,12 @@ def check_allocator() -> Check:
 
 def check_ports() -> list[Check]:
     """The default ports; taken ones can be replaced by any free ones."""
-    defaults = {"learner.port": LearnerSettings().port, "paramserver.port": ParamserverSettings().port}
     checks = []
-    for key, port in defaults.items():
+    for name, port in ((service.name, service.port) for service in SERVERS if service.port is not None):
         free = _is_free(port)
-        checks.append(Check(key, free, f"{port} {'free' if free else 'in use'}", f"--{key} 0 takes a free one", required=False))
+        checks.append(
+            Check(f"{name}.port", free, f"{port} {'free' if free else 'in use'}", f"--{name}.port 0 takes a free one", required=False)
+        )
     return checks
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from herd.cli.errors import CommandError, OneLineParser
 from herd.config.curve_keys import SERVER_PUBLIC_FILE, SERVER_SECRET_FILE, client_file
 from herd.config.settings import CLIENT_NAME, SecuritySettings
+from herd.topology import SERVERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +100,7 @@ def _write(file: Path, key: bytes, mode: int, *, force: bool) -> NewKey:
 
 
 _HOLDERS = {
-    (".secret", True): "for servers only: learners, parameter servers, bandits",
+    (".secret", True): f"for servers only: {', '.join(server.name for server in SERVERS)}",
     (".public", True): "for every process: whom clients trust",
     (".secret", False): "for the processes that are this client",
     (".public", False): "for servers: who is let in",

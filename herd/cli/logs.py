@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from herd.cli.cluster_options import add_cluster_options, cluster_of
 from herd.cli.errors import CommandError, OneLineParser, did_you_mean
+from herd.topology import COMPONENT_NAMES
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from herd.kube.pods import Pod
     from herd.kube.release import Release
 
-COMPONENTS = ("actor", "learner", "paramserver", "paramserver-replica", "bandit")
 _TAIL = 100
 """Lines of each pod that tell what happens now, some screens of them."""
 _MOST_PODS = 10
@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Prints the logs of a component's pods in the order of time, each line behind its pod's name. "
         "With --follow: goes on until Ctrl-C, through restarts, with pods that come.",
     )
-    parser.add_argument("component", metavar="COMPONENT", help=", ".join(COMPONENTS))
+    parser.add_argument("component", metavar="COMPONENT", help=", ".join(COMPONENT_NAMES))
     parser.add_argument("--release", metavar="R", help="default: the only one of the namespace")
     add_cluster_options(parser)
     parser.add_argument("--rank", type=int, metavar="N", help="only this learner, server or replica")
@@ -86,9 +86,9 @@ def seconds_of(age: str) -> float:
 
 def _component(word: str) -> str:
     for name in (word, word.removesuffix("s")):
-        if name in COMPONENTS:
+        if name in COMPONENT_NAMES:
             return name
-    raise CommandError(f"{word}: no such component{did_you_mean(word, list(COMPONENTS))}; there are: {', '.join(COMPONENTS)}")
+    raise CommandError(f"{word}: no such component{did_you_mean(word, list(COMPONENT_NAMES))}; there are: {', '.join(COMPONENT_NAMES)}")
 
 
 def _finder(cluster: Cluster, release: Release, component: str, options: argparse.Namespace) -> Callable[[], list[Pod]]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "status": ("herd.cli.status", "show what runs here, or in a cluster, and how far it is"),
     "scale": ("herd.cli.scale", "change how many actors a release in a cluster has"),
     "logs": ("herd.cli.logs", "print the logs of a release's pods"),
+    "experiments": ("herd.cli.experiments", "list the experiments that are shipped, and print one to edit"),
     "keys": ("herd.cli.keys", "make the keys that encrypt and authenticate the connections of a run"),
     "bench": ("herd.bench.command", "measure every stage of a run, and all together, on this machine"),
     "plan": ("herd.cli.plan", "say what a rate of frames needs: cores, GPUs, servers, network, memory"),
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def usage() -> str:
     """Text of ``herd --help``."""
     lines = ["usage: herd COMMAND [...]", "", "Distributed reinforcement learning from one machine to a cluster.", "", "commands:"]
-    lines += [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
+    lines += [f"  {name:<13}{text}" for name, (_, text) in COMMANDS.items()]
     return "\n".join([*lines, "", "herd COMMAND --help explains a command.  herd --version prints the version."])
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError, OneLineParser, did_you_mean
+from herd.cli.errors import CommandError, OneLineParser
 from herd.config.arguments import split_arguments
+from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from herd.bench.planning.plan import Plan
     from herd.config.settings import RunSettings
-
-EXPERIMENTS = Path("experiments")
-BESIDE_THE_SOURCE = Path(__file__).parents[2] / EXPERIMENTS
 
 
 def run(argv: Sequence[str]) -> int:
@@ -28,12 +24,12 @@ def run(argv: Sequence[str]) -> int:
     options, words = _parser().parse_known_args(argv)
     if options.json and options.values:
         raise CommandError("--json and --values exclude each other")
-    preset = find_preset(options.preset) if options.preset is not None else None
+    preset = find_run_file(options.preset) if options.preset is not None else None
     settings = _settings(preset, words)
     # --help and bad settings do without sockets, which the layout of an unroll brings along.
-    from herd.bench.planning.figures import FiguresError, package_figures, with_own_figures  # noqa: PLC0415
-    from herd.bench.planning.options import PlanOptions  # noqa: PLC0415
-    from herd.bench.planning.plan import make_plan  # noqa: PLC0415
+    from herd.bench.plan import PlanOptions, make_plan  # noqa: PLC0415
+    from herd.bench.plan_figures import FiguresError, package_figures, with_own_figures  # noqa: PLC0415
+    from herd.bench.plan_output import as_json, helm_values, print_plan  # noqa: PLC0415
     from herd.bench.weights_size import NoTorchError  # noqa: PLC0415
 
     asked = PlanOptions(
@@ -51,42 +47,12 @@ def run(argv: Sequence[str]) -> int:
     except (FiguresError, NoTorchError) as error:
         raise CommandError(str(error)) from error
     if options.values:
-        from herd.bench.planning.values import helm_values  # noqa: PLC0415
-
         print(helm_values(plan, experiment=preset, overrides=words), end="")
+    elif options.json:
+        print(json.dumps(as_json(plan), indent=2))
     else:
-        _print(plan, as_data=options.json)
+        print_plan(plan)
     return 0
-
-
-def as_json(plan: Plan) -> dict[str, object]:
-    """The plan, ready for JSON."""
-    return {
-        "arithmetic": plan.sheet.as_json(),
-        "pods": [asdict(pod) for pod in plan.pods],
-        "actors": asdict(plan.actors),
-        "learners": asdict(plan.learners),
-        "paramservers": asdict(plan.servers),
-        "bandit": asdict(plan.bandit) if plan.bandit is not None else None,
-        "notes": plan.sheet.notes,
-    }
-
-
-def find_preset(name: str) -> Path:
-    """The run file ``name``: a path, or a name in experiments/, here or beside the source.
-
-    Raises:
-        CommandError: there is none.
-
-    """
-    given = Path(name)
-    candidates = [given, EXPERIMENTS / f"{name}.yaml", BESIDE_THE_SOURCE / f"{name}.yaml"]
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    known = sorted({path.stem for folder in (EXPERIMENTS, BESIDE_THE_SOURCE) for path in folder.glob("*.yaml")})
-    hint = did_you_mean(name, known) or (f"; there are {', '.join(known)}" if known else "; give the path of a run file")
-    raise CommandError(f"--preset {name}: no such run file{hint}")
 
 
 def _settings(preset: Path | None, words: Sequence[str]) -> RunSettings:
@@ -94,15 +60,6 @@ def _settings(preset: Path | None, words: Sequence[str]) -> RunSettings:
     if files:
         raise CommandError(f"{files[0]}: unexpected word; a run file is given as --preset {files[0]}")
     return load_settings([preset] if preset is not None else [], overrides, os.environ)
-
-
-def _print(plan: Plan, *, as_data: bool) -> None:
-    if as_data:
-        print(json.dumps(as_json(plan), indent=2))
-    else:
-        from herd.bench.planning.table import print_plan  # noqa: PLC0415  rich is not needed for JSON
-
-        print_plan(plan)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,7 +70,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     above_zero = _number(lambda value: 0 < value < float("inf"), "number above 0")
     parser.add_argument("--frames_per_second", type=above_zero, required=True, help="env frames that the learner consumes")
-    parser.add_argument("--preset", help="run file, or a name in experiments/; without one: Breakout with every default")
+    parser.add_argument(
+        "--preset",
+        type=Path,
+        metavar="FILE",
+        help="run file, or the name of a shipped experiment; without one: Breakout with every default",
+    )
     parser.add_argument("--learner", choices=("gpu", "cpu"), default="gpu", help="what shards train on")
     parser.add_argument(
         "--learner_frames_per_second", type=above_zero, help="that one GPU trains on, replayed ones included; without: what was published"
@@ -132,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FILE",
-        help="what herd bench, or herd bench fan-in or fan-out, printed with --json",
+        help="what herd bench --json, or benchmarks.fan_in or fan_out, printed",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--values", action="store_true", help="print values for the Helm chart")

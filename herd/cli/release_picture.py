@@ -105,8 +105,8 @@ def make_picture(release: Release, pods: Sequence[Pod], looks: Sequence[Readings
         taken: now.
 
     """
-    children = {pod.name: _child_name(pod) for pod in pods if pod.component != "bandit"}
-    states = [ChildState(children[pod.name], pod.state, None, pod.restarts) for pod in pods if pod.name in children]
+    children = {pod.name: _child_name(pod) for pod in pods}
+    states = [ChildState(children[pod.name], pod.state, None, pod.restarts) for pod in pods]
     ages = [age for pod in pods if pod.component == "learner" and (age := pod.age_seconds(taken)) is not None]
     maker = SnapshotMaker(StopSettings())
     newest = looks[-1]

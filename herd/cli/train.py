@@ -35,13 +35,15 @@ Starts a parameter server, a learner and actors here, shows what happens, restar
 metrics.jsonl, report.json, curve.png and checkpoints in the run directory (runs/<name>, runs/<name>-2, ... unless
 --run_dir says otherwise). Ctrl-C stops in order, with a checkpoint; twice kills.
 
-  herd train experiments/breakout.yaml --stop.wall_seconds 120
-  herd train experiments/pong.yaml --run_dir runs/mine --stop.env_frames 2e6 --learner.port 0 --paramserver.port 0
+  herd train breakout --stop.wall_seconds 120
+  herd train pong --run_dir runs/mine --stop.env_frames 2e6 --learner.port 0 --paramserver.port 0
   herd train --resume --run_dir runs/mine
+
+FILE is a run file, or the name of a shipped experiment (herd experiments lists them).
 
 Settings: defaults < files in order < environment (HERD_LEARNER__BATCH_SIZE=64) < command line (--learner.batch_size 64).
 Lists are JSON, comma-separated or repeated; null where the type says so; a boolean alone means true."""
-_MISSING_FILE = "train needs a run file, such as experiments/breakout.yaml, or --resume with --run_dir (see herd train --help)"
+_MISSING_FILE = "train needs a run file or the name of an experiment, such as breakout, or --resume with --run_dir (see herd train --help)"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -105,7 +107,7 @@ def check_installed(settings: RunSettings) -> None:
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
-    from herd.process.startup import let_go_of_output  # noqa: PLC0415  --help does without
+    from herd.service.startup import let_go_of_output  # noqa: PLC0415  --help does without
     from herd.supervisor.ports import PortError  # noqa: PLC0415
     from herd.supervisor.run_directory import RunDirectoryError  # noqa: PLC0415
 

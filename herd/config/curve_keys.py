@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from herd.config.settings import RunSettings, SecuritySettings
+    from herd.config.settings import SecuritySettings
 
 Role = Literal["client", "server"]
-"""Of a socket: the learner, the parameter server and the bandit are servers; an actor, a learner that publishes and a replica are
-clients."""
+"""Of a socket: who binds it is the server. `herd.topology` says which service has which."""
 EVERY_ROLE: tuple[Role, ...] = ("server", "client")
 
 SERVER_PUBLIC_FILE = "server.public"
@@ -66,15 +65,6 @@ class ServerKeys:
 def client_file(name: str, kind: Literal["public", "secret"]) -> str:
     """Name of a client's key file: ``client-default.public``."""
     return f"client-{name}.{kind}"
-
-
-def curve_roles(service: str, settings: RunSettings) -> tuple[Role, ...]:
-    """Tell what the sockets of a service are: a learner serves actors and publishes to a parameter server, a replica has a parent."""
-    if service == "actor":
-        return ("client",)
-    if service == "bandit" or (service == "paramserver" and settings.paramserver.upstream is None):
-        return ("server",)
-    return EVERY_ROLE
 
 
 def check_curve_keys(security: SecuritySettings, environ: Mapping[str, str], roles: Iterable[Role]) -> None:

@@ -83,13 +83,14 @@ def section_variants() -> dict[str, Variants]:
 
 @cache
 def section_help() -> dict[str, str]:
-    """First docstring line of each section, by its name; of a variant as ``loss.impala``; of the run itself under the empty name."""
+    """First docstring line of each section, by its name; of a variant under ``loss.impala``; of the run itself under the empty name."""
     sections = {"": _first_line(RunSettings)}
     for name, field in RunSettings.model_fields.items():
         model = _section_model(field.annotation)
         if model is not None:
             sections[name] = _first_line(model)
     for name, variants in section_variants().items():
+        sections[name] = f"One of {', '.join(variants.models)}, as {name}.{variants.discriminator} says."
         sections.update({f"{name}.{kind}": _first_line(model) for kind, model in variants.models.items()})
     return sections
 
@@ -125,8 +126,8 @@ def _leaves(model: type[BaseModel], prefix: tuple[str, ...]) -> list[SettingKey]
 
 
 def _either(one: SettingKey, other: SettingKey) -> SettingKey:
-    texts = [one.type_text, *([other.type_text] if other.type_text not in one.type_text.split(" or ") else [])]
-    return replace(one, kinds=one.kinds | other.kinds, type_text=" or ".join(texts), variants=(*one.variants, *other.variants))
+    text = one.type_text if other.type_text == one.type_text else f"{one.type_text} or {other.type_text}"
+    return replace(one, kinds=one.kinds | other.kinds, type_text=text, variants=(*one.variants, *other.variants))
 
 
 def _leaf(path: tuple[str, ...], field: FieldInfo) -> SettingKey:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from herd.config.arguments import parse_overrides
 from herd.config.curve_keys import CURVE_VARIABLES
+from herd.config.experiments import find_run_file
 from herd.config.keys import ENVIRONMENT_PREFIX, find_key, is_section, section_variants, setting_keys
 from herd.config.layers import Layer, SettingsError, close_match, parse_text
 from herd.config.renamed import renamed
@@ -33,7 +34,7 @@ def load_settings(files: Sequence[Path], overrides: Sequence[str], environ: Mapp
     """Load the settings of a run.
 
     Args:
-        files: YAML files, deep-merged in this order; a list replaces a list.
+        files: YAML files or names of shipped experiments, deep-merged in this order; a list replaces a list.
         overrides: command-line words such as ``["--learner.batch_size", "64", "--resume"]``.
         environ: process environment; every name that starts with ``HERD_`` must be a setting, or hold a CURVE key.
 
@@ -41,7 +42,7 @@ def load_settings(files: Sequence[Path], overrides: Sequence[str], environ: Mapp
         SettingsError: one line that names the key or file, where it came from, and a close match.
 
     """
-    layers = [*(read_yaml_file(file) for file in files), environment_layer(environ), parse_overrides(overrides)]
+    layers = [*(read_yaml_file(find_run_file(file)) for file in files), environment_layer(environ), parse_overrides(overrides)]
     for layer in layers:
         _check_names(layer)
     merged: dict[str, Any] = {}
@@ -60,7 +61,13 @@ def dump_settings(settings: RunSettings) -> str:
 
 def settings_json_schema() -> dict[str, Any]:
     """JSON schema (2020-12) of a run file, unknown keys forbidden."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **RunSettings.model_json_schema()}
+    schema = RunSettings.model_json_schema()
+    for name, variants in section_variants().items():
+        schema["properties"][name].pop("discriminator")  # OpenAPI's word, unknown to JSON schema
+        for kind, model in variants.models.items():
+            if kind != variants.default:
+                schema["$defs"][model.__name__].setdefault("required", []).append(variants.discriminator)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:

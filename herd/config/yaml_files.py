@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from herd.config.experiments import shipped_experiments
 from herd.config.keys import find_key, is_section
 from herd.config.layers import Layer, SettingsError, close_match, plain_integer
 
@@ -24,7 +25,9 @@ def read_yaml_file(file: Path) -> Layer:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         siblings = [str(other) for other in sorted(file.parent.glob("*.y*ml"))] if file.parent.is_dir() else []
-        raise SettingsError(f"{file}: no such file{close_match(str(file), siblings)}") from None
+        raise SettingsError(
+            f"{file}: no such file{close_match(str(file), siblings) or close_match(file.stem, shipped_experiments())}"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: cannot be read: {_reason(error)}") from None
     try:

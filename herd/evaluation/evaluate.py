@@ -13,7 +13,7 @@ from herd.evaluation.play import play_episodes, start_play
 from herd.evaluation.report import EPISODE_SELECTION, EvaluationReport, Protocol, summarise_tasks, task_result
 from herd.evaluation.temperatures import best_temperatures
 from herd.evaluation.trained_run import EvaluationError, load_trained_run
-from herd.process.hardware import usable_cpus
+from herd.service.hardware import usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from herd.topology import COMPONENT_NAMES, METRICS_PORT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-COMPONENTS = ("learner", "paramserver", "paramserver-replica", "bandit", "actor")
-"""Values of the label ``app.kubernetes.io/component``, in the order they are shown: few pods first."""
 COMPONENT_LABEL = "app.kubernetes.io/component"
 RELEASE_LABEL = "app.kubernetes.io/instance"
-METRICS_PORT = 9400
-"""Where every process of a release serves /metrics; a container port named ``metrics`` says otherwise."""
 _CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
 _INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
@@ -59,7 +57,7 @@ def read_pod(item: Mapping[str, Any]) -> Pod | None:
     labels = _mapping(metadata.get("labels"))
     component = str(labels.get(COMPONENT_LABEL, ""))
     name = str(metadata.get("name", ""))
-    if not name or component not in COMPONENTS:
+    if not name or component not in COMPONENT_NAMES:
         return None
     containers = tuple(str(container.get("name")) for container in _list(spec.get("containers")))
     container = _main_container(containers, component, _mapping(metadata.get("annotations")))
@@ -84,8 +82,8 @@ def read_pod(item: Mapping[str, Any]) -> Pod | None:
 
 
 def in_order(pods: Iterable[Pod]) -> list[Pod]:
-    """Order by component, then rank, then name."""
-    return sorted(pods, key=lambda pod: (COMPONENTS.index(pod.component), -1 if pod.rank is None else pod.rank, pod.name))
+    """Order by component, as processes start, then rank, then name."""
+    return sorted(pods, key=lambda pod: (COMPONENT_NAMES.index(pod.component), -1 if pod.rank is None else pod.rank, pod.name))
 
 
 def worst_first(pods: Iterable[Pod]) -> list[Pod]:
@@ -137,6 +135,7 @@ def _main_container(containers: Sequence[str], component: str, annotations: Mapp
 
 
 def _metrics_port(spec: Mapping[str, Any]) -> int:
+    """The container port named ``metrics``."""
     for container in _list(spec.get("containers")):
         for port in _list(container.get("ports")):
             if port.get("name") == "metrics":

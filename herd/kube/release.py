@@ -9,14 +9,15 @@ from kubernetes.client import AppsV1Api, CoreV1Api
 
 from herd.kube.cluster import Want
 from herd.kube.errors import KubeError
-from herd.kube.pods import COMPONENT_LABEL, COMPONENTS, RELEASE_LABEL, Pod, in_order, read_pod
+from herd.kube.pods import COMPONENT_LABEL, RELEASE_LABEL, Pod, in_order, read_pod
+from herd.topology import COMPONENT_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from herd.kube.cluster import Cluster
 
-_OURS = f"app.kubernetes.io/part-of=herd,{COMPONENT_LABEL} in ({','.join(COMPONENTS)})"
+_OURS = f"app.kubernetes.io/part-of=herd,{COMPONENT_LABEL} in ({','.join(COMPONENT_NAMES)})"
 REPLICAS_FROM_ANNOTATION = "herd/replicas-from"
 """On a Deployment whose number of pods the chart's values set; its value is ``values``."""
 _MOST_NAMED = 10
@@ -76,13 +77,13 @@ def find_release(cluster: Cluster, name: str | None) -> Release:
             raise KubeError(f"which release? {_there_are(cluster, by_release)}; choose one with --release")
     if name not in by_release:
         raise KubeError(f"no release {name} in namespace {cluster.namespace}; {_there_are(cluster, by_release)}")
-    workloads = sorted(by_release[name], key=lambda workload: COMPONENTS.index(workload.component))
+    workloads = sorted(by_release[name], key=lambda workload: COMPONENT_NAMES.index(workload.component))
     return Release(name, cluster.namespace, tuple(workloads))
 
 
 def release_pods(cluster: Cluster, release: str, component: str | None = None) -> list[Pod]:
     """List the pods of a release, or of one component of it, in order; raises ``KubeError``."""
-    chosen = f"{COMPONENT_LABEL}={component}" if component else f"{COMPONENT_LABEL} in ({','.join(COMPONENTS)})"
+    chosen = f"{COMPONENT_LABEL}={component}" if component else f"{COMPONENT_LABEL} in ({','.join(COMPONENT_NAMES)})"
     items = cluster.items(
         Want("list", "pods"),
         CoreV1Api(cluster.client).list_namespaced_pod,

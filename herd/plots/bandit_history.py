@@ -81,7 +81,7 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         raise PlotError(
-            f"no such file: {path} (a run with algorithm.loss dice writes it once games have ended, but for the ablation baseline)"
+            f"no such file: {path} (a run with loss.kind dice writes it once games have ended, but for the ablation baseline)"
         ) from None
     except OSError as error:
         raise PlotError(f"cannot read {path}: {error.strerror}") from error

@@ -1,28 +1,30 @@
-"""Which processes a run has on this machine, with which command line and environment."""
+"""Which processes a run has on this machine, with which command line and environment: `herd.topology`, with addresses and numbers."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.config.curve_keys import EVERY_ROLE, curve_environment, curve_roles
+from herd.config.curve_keys import curve_environment
 from herd.config.keys import ENVIRONMENT_PREFIX
-from herd.process.allocator import ALLOCATOR_ENVIRONMENT
-from herd.process.hardware import usable_cpus
+from herd.service.allocator import ALLOCATOR_ENVIRONMENT
+from herd.service.hardware import usable_cpus
 from herd.supervisor.ports import choose_ports, local_address
 from herd.supervisor.run_directory import CONFIG
+from herd.topology import COMPONENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from herd.config.curve_keys import Role
     from herd.config.settings import RunSettings
+    from herd.topology import Asks, Component
 
-_ACTOR_NICENESS = 5
+_BACKGROUND_NICENESS = 5
 """Actors and learner share a laptop's cores. With equal shares the queue fills up and every unroll ages in it (lag 15 instead of 8
 updates on two cores); where the learner goes first, actors use what is left, and credit keeps them from running ahead."""
 _RENDEZVOUS = "the rendezvous of learner.shards"
@@ -59,140 +61,159 @@ class ChildPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """One process of a run."""
+
+    component: Component
+    index: int
+    """Within its component."""
+    number: int
+    """Within its service: a parameter server's replicas count on after the root."""
+
+    @property
+    def service(self) -> str:
+        """Whose program it runs."""
+        return self.component.service.name
+
+    @property
+    def name(self) -> str:
+        """As `ChildPlan` has it."""
+        return f"{self.service}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
 class RunPorts:
     """Where the run's servers listen."""
 
-    learner: int
-    """The first shard's."""
-    paramserver: int
-    """The root's."""
-    replicas: tuple[int, ...] = ()
-    """Of the parameter server's replicas."""
-    bandit: int | None = None
-    """None where the run has none."""
-    shards: tuple[int, ...] = ()
-    """Of the learner's other shards."""
-    rendezvous: int = 0
+    serving: Mapping[str, int]
+    """By child's name."""
+    rendezvous: int
     """Where the learner's shards meet, where there are several."""
 
 
+def places_of(settings: RunSettings) -> list[Place]:
+    """Every process of the run, in the order to start them."""
+    numbers: Counter[str] = Counter()
+    places = []
+    for component in COMPONENTS:
+        for index in range(component.count(settings)):
+            places.append(Place(component, index, numbers[component.service.name]))
+            numbers[component.service.name] += 1
+    return places
+
+
 def choose_run_ports(settings: RunSettings) -> RunPorts:
-    """Take the ports that the settings fix, and free ones for 0 and for replicas.
+    """Take the ports that the settings fix, for the first process of each service, and free ones for 0 and for the others.
 
     Raises:
         PortError: a fixed port is in use, or an interface is not this machine's.
 
     """
-    learner, paramserver = settings.learner, settings.paramserver
-    replicas = [f"paramserver.replicas {number}" for number in range(1, paramserver.replicas + 1)]
-    shards = [f"learner.shards {number}" for number in range(1, learner.shards)]
-    bandit = settings.bandit
-    bandit_ports = {"bandit.port": (bandit.host, bandit.port), "bandit.metrics_port": (bandit.metrics_host, bandit.metrics_port)}
-    ports = choose_ports(
-        {
-            "learner.port": (learner.host, learner.port),
-            "paramserver.port": (paramserver.host, paramserver.port),
-            "learner.metrics_port": (learner.metrics_host, learner.metrics_port),
-            "paramserver.metrics_port": (paramserver.metrics_host, paramserver.metrics_port),
-            **dict.fromkeys(replicas, (paramserver.host, 0)),
-            **dict.fromkeys(shards, (learner.host, 0)),
-            _RENDEZVOUS: (_RENDEZVOUS_HOST, 0),
-            **(bandit_ports if settings.has_bandit else {}),
-        }
-    )
-    return RunPorts(
-        ports["learner.port"],
-        ports["paramserver.port"],
-        tuple(ports[replica] for replica in replicas),
-        ports.get("bandit.port"),
-        tuple(ports[shard] for shard in shards),
-        ports[_RENDEZVOUS],
-    )
+    wanted = {_RENDEZVOUS: (_RENDEZVOUS_HOST, 0)}
+    keys = {}
+    for place in places_of(settings):
+        own = getattr(settings, place.service)
+        if place.number == 0:
+            wanted[f"{place.service}.metrics_port"] = (own.metrics_host, own.metrics_port)
+        if place.component.service.port is not None:
+            keys[place.name] = f"{place.service}.port" if place.number == 0 else f"{place.service}.port of {place.name}"
+            wanted[keys[place.name]] = (own.host, own.port if place.number == 0 else 0)
+    ports = choose_ports(wanted)
+    return RunPorts({name: ports[key] for name, key in keys.items()}, ports[_RENDEZVOUS])
 
 
 def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ: Mapping[str, str]) -> tuple[ChildPlan, ...]:
-    """Parameter servers, bandit, learner, actors, in the order to start them; each reads ``run_dir``/config.yaml and is told the ports."""
-    learner, paramserver, actor = settings.learner, settings.paramserver, settings.actor
-    shard_ports = (ports.learner, *ports.shards)
-    shard_addresses = [local_address(learner.host, port) for port in shard_ports]
-    learner_addresses = shard_addresses[0] if len(shard_addresses) == 1 else json.dumps(shard_addresses)
-    paramserver_address = local_address(paramserver.host, ports.paramserver)
-    serving_actors = [local_address(paramserver.host, port) for port in ports.replicas] or [paramserver_address]
-    inherited = _inherited(environ)
-
-    def base(roles: tuple[Role, ...]) -> dict[str, str]:
-        # Keys are no settings, so config.yaml cannot hand them on; each process gets those of its roles and no other.
-        return {**inherited, **(curve_environment(environ, roles) if settings.security.curve_keys_from_environment else {})}
-
-    def command(service: str, **overrides: object) -> list[str]:
-        words = [sys.executable, "-m", f"herd_{service}", "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
-        for key, value in overrides.items():
-            words += [f"--{key.replace('__', '.')}", str(value)]
-        return words
-
-    def learner_command(rank: int, start: Start) -> list[str]:
-        resume = settings.resume or start.restarts > 0
-        limit = settings.stop.wall_seconds
-        words = command("learner", learner__port=shard_ports[rank], learner__paramserver=paramserver_address, resume=str(resume).lower())
-        if rank > 0:
-            words += ["--learner.metrics_port", "0"]  # the first has the fixed one, where there is one
-        if limit is not None:
-            words += ["--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.elapsed_seconds):.3f}"]
-        return words
-
-    def root_command(_start: Start) -> list[str]:
-        return command("paramserver", paramserver__index=0, paramserver__port=ports.paramserver)
-
-    def replica_command(index: int, _start: Start) -> list[str]:
-        words = command("paramserver", paramserver__index=index, paramserver__port=ports.replicas[index - 1])
-        # The root has the fixed metrics port, where there is one.
-        return [*words, "--paramserver.upstream", paramserver_address, "--paramserver.metrics_port", "0"]
-
-    def bandit_command(_start: Start) -> list[str]:
-        return command("bandit", bandit__port=ports.bandit)
-
-    def actor_command(index: int, _start: Start) -> list[str]:
-        nearest = serving_actors[index % len(serving_actors)]
-        # Actors begin at neighbouring shards: few of them need more links, or some shard would have none.
-        links = max(actor.links, len(shard_ports) - actor.count + 1)
-        words = command("actor", actor__index=index, actor__learner=learner_addresses, actor__paramserver=nearest, actor__links=links)
-        if ports.bandit is not None:
-            words += ["--actor.bandit", local_address(settings.bandit.host, ports.bandit)]
-        # One fixed port cannot serve several processes.
-        return words if actor.count == 1 else [*words, "--actor.metrics_port", "0"]
-
-    root_environment, replica_environment = base(curve_roles("paramserver", settings)), base(EVERY_ROLE)
-    learner_environment = {**base(curve_roles("learner", settings)), **_tuned(learner.threads or max(1, usable_cpus() // learner.shards))}
-    actor_environment = {**base(curve_roles("actor", settings)), **_tuned(actor.inference_threads)}
-    return (
-        ChildPlan("paramserver", 0, root_command, root_environment),
-        *(
-            ChildPlan("paramserver", index, partial(replica_command, index), replica_environment)
-            for index in range(1, len(ports.replicas) + 1)
-        ),
-        *([ChildPlan("bandit", 0, bandit_command, base(curve_roles("bandit", settings)))] if ports.bandit is not None else []),
-        *(
-            ChildPlan("learner", rank, partial(learner_command, rank), {**learner_environment, **_rank_environment(rank, ports)})
-            for rank in range(len(shard_ports))
-        ),
-        *(ChildPlan("actor", index, partial(actor_command, index), actor_environment, _ACTOR_NICENESS) for index in range(actor.count)),
+    """Every process, in the order to start them; each reads ``run_dir``/config.yaml and is told the ports."""
+    planner = _Planner(settings, run_dir, ports, environ)
+    return tuple(
+        ChildPlan(
+            place.service,
+            place.number,
+            partial(planner.command, place),
+            planner.environment(place),
+            _BACKGROUND_NICENESS if place.component.service.is_background else 0,
+        )
+        for place in places_of(settings)
     )
 
 
-def _rank_environment(rank: int, ports: RunPorts) -> dict[str, str]:
-    """What torchrun would set; nothing for a learner of one shard."""
-    if not ports.shards:
-        return {}
-    size = str(1 + len(ports.shards))
-    place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    return {**place, "MASTER_ADDR": _RENDEZVOUS_HOST, "MASTER_PORT": str(ports.rendezvous)}
+class _Planner:
+    """Command lines and environments of one run."""
 
+    def __init__(self, settings: RunSettings, run_dir: Path, ports: RunPorts, environ: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._run_dir = run_dir
+        self._ports = ports
+        self._environ = environ
+        self._addresses: dict[str, list[str]] = {}
+        for place in places_of(settings):
+            if place.name in ports.serving:
+                address = local_address(getattr(settings, place.service).host, ports.serving[place.name])
+                self._addresses.setdefault(place.component.name, []).append(address)
 
-def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without settings: config.yaml holds them resolved, and a command line that beat the environment must still do so."""
-    return {name: value for name, value in environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
+    def command(self, place: Place, start: Start) -> list[str]:
+        """Words to start a process with."""
+        options: dict[str, object] = {}
+        if place.name in self._ports.serving:
+            options["port"] = self._ports.serving[place.name]
+        if place.number > 0:
+            options["metrics_port"] = 0  # the first has the fixed one, where there is one
+        for asks in place.component.asks:
+            if (address := self._address(asks, place.index)) is not None:
+                options[asks.setting] = address
+        words = [sys.executable, "-m", place.component.service.module]
+        words += ["--config", str(self._run_dir / CONFIG), "--run_dir", str(self._run_dir)]
+        for key, value in (options | self._identity(place)).items():
+            words += [f"--{place.service}.{key}", str(value)]
+        return [*words, *(self._of_this_start(start) if place.service == "learner" else ())]
 
+    def environment(self, place: Place) -> dict[str, str]:
+        """Of a process: the command's without settings, the keys of its roles, the tuned allocator, torchrun's variables."""
+        # config.yaml holds settings resolved, and a command line that beat the environment must still do so.
+        variables = {name: value for name, value in self._environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
+        if self._settings.security.curve_keys_from_environment:
+            # Keys are no settings, so config.yaml cannot hand them on; each process gets those of its roles and no other.
+            variables |= curve_environment(self._environ, place.component.roles)
+        if place.component.service.has_torch:
+            # Read by glibc and OpenMP before ``main``: too late to set from inside the process.
+            variables |= {**ALLOCATOR_ENVIRONMENT, "OMP_NUM_THREADS": str(self._threads(place))}
+        if place.service == "learner" and self._settings.learner.shards > 1:
+            variables |= self._of_rank(place.index)
+        return variables
 
-def _tuned(threads: int) -> dict[str, str]:
-    """Read by glibc and OpenMP before ``main``: too late to set from inside the process."""
-    return {**ALLOCATOR_ENVIRONMENT, "OMP_NUM_THREADS": str(threads)}
+    def _address(self, asks: Asks, index: int) -> str | None:
+        """What a component is told of those it asks; None where the run has none of them."""
+        found = next((self._addresses[name] for name in asks.components if name in self._addresses), None)
+        if found is None:
+            return None
+        if asks.of_all and len(found) > 1:
+            return json.dumps(found)
+        return found[index % len(found)]
+
+    def _identity(self, place: Place) -> dict[str, object]:
+        """Which of its kind a process is."""
+        if place.service == "actor":
+            actor, num_shards = self._settings.actor, self._settings.learner.shards
+            # Actors begin at neighbouring shards: few of them need more links, or some shard would have none.
+            return {"index": place.number, "links": max(actor.links, num_shards - actor.count + 1)}
+        return {"index": place.number} if place.service == "paramserver" else {}
+
+    def _of_this_start(self, start: Start) -> list[str]:
+        """Of a learner: it goes on where it was, for the time that is left."""
+        words = ["--resume", str(self._settings.resume or start.restarts > 0).lower()]
+        limit = self._settings.stop.wall_seconds
+        if limit is None:
+            return words
+        return [*words, "--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.elapsed_seconds):.3f}"]
+
+    def _threads(self, place: Place) -> int:
+        learner = self._settings.learner
+        if place.service == "learner":
+            return learner.threads or max(1, usable_cpus() // learner.shards)
+        return self._settings.actor.inference_threads
+
+    def _of_rank(self, rank: int) -> dict[str, str]:
+        """What torchrun would set."""
+        size = str(self._settings.learner.shards)
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+        return {**place, "MASTER_ADDR": _RENDEZVOUS_HOST, "MASTER_PORT": str(self._ports.rendezvous)}

@@ -24,12 +24,7 @@ _TIMEOUT_SECONDS = 0.5
 _TAIL_BYTES = 65_536
 """A point with 57 tasks takes 6 kB."""
 
-_WORK = {
-    "learner": metric_names.WEIGHTS_UPDATES.name,  # counts over the whole run: repeating lost updates is no progress
-    "actor": metric_names.ACTOR_ENV_FRAMES.name,
-    "paramserver": metric_names.PARAMSERVER_ANSWERS.name,
-    "bandit": metric_names.BANDIT_REQUESTS.name,
-}
+_WORK = {str(service): metric.name for service, metric in metric_names.WORK_DONE.items()}
 
 
 @dataclass(frozen=True, slots=True)

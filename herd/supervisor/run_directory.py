@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from herd.config.loading import dump_settings
-from herd.process.files import replace_file
+from herd.service.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

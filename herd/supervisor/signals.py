@@ -7,7 +7,7 @@ import select
 import signal
 from typing import TYPE_CHECKING
 
-from herd.process.signals import STOPPING
+from herd.service.signals import STOPPING
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType

@@ -12,12 +12,13 @@ The bandit has three series per agent, task and tile, and 17 more per agent and 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-Service = Literal["actor", "learner", "paramserver", "bandit"]
-EVERY_SERVICE: tuple[Service, ...] = ("actor", "learner", "paramserver", "bandit")
-HANDLE_WEIGHTS: tuple[Service, ...] = ("actor", "learner", "paramserver")
-"""Make, move or use the network's weights."""
+from herd.topology import SERVERS, SERVICE_NAMES, SERVICES, ServiceName
+
+EVERY_SERVICE: tuple[ServiceName, ...] = SERVICE_NAMES
+MOVE_WEIGHTS: tuple[ServiceName, ...] = tuple(service.name for service in SERVICES if service.moves_weights)
+ARE_ASKED: tuple[ServiceName, ...] = tuple(service.name for service in SERVERS)
+"""Bind a socket that other processes connect to."""
 
 DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
 """Why the learner never trained on an unroll."""
@@ -54,7 +55,7 @@ class Metric:
     name: str
     help: str
     unit: str
-    services: tuple[Service, ...]
+    services: tuple[ServiceName, ...]
     labels: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
     """The closed set of the single label's values; empty where the label is open. With ``other`` in it, strangers count as that."""
@@ -107,7 +108,7 @@ BYTES_IN = CounterMetric(
     name="herd_wire_received_bytes_total",
     help="Received, headers included, ZeroMQ's own framing excluded.",
     unit="bytes",
-    services=HANDLE_WEIGHTS,
+    services=MOVE_WEIGHTS,
     labels=("stream",),
     values=STREAMS,
 )
@@ -115,7 +116,7 @@ BYTES_OUT = CounterMetric(
     name="herd_wire_sent_bytes_total",
     help="Sent, headers included, ZeroMQ's own framing excluded.",
     unit="bytes",
-    services=HANDLE_WEIGHTS,
+    services=MOVE_WEIGHTS,
     labels=("stream",),
     values=STREAMS,
 )
@@ -139,13 +140,13 @@ CONNECTIONS = GaugeMetric(
     name="herd_wire_connections",
     help="Connections to this server's socket, half-open ones among them.",
     unit="connections",
-    services=("learner", "paramserver", "bandit"),
+    services=ARE_ASKED,
 )
 CONNECTIONS_CUT = CounterMetric(
     name="herd_wire_connections_cut_total",
     help="Connections that this server ended: one too many, or more bytes sent than can have been read.",
     unit="connections",
-    services=("learner", "paramserver", "bandit"),
+    services=ARE_ASKED,
     labels=("cause",),
     values=CONNECTIONS_CUT_BY,
 )
@@ -153,13 +154,13 @@ UNREAD_BYTES = GaugeMetric(
     name="herd_wire_unread_bytes",
     help="Received on this server's connections and not read as messages yet.",
     unit="bytes",
-    services=("learner", "paramserver", "bandit"),
+    services=ARE_ASKED,
 )
 AUTHENTICATION_FAILURES = CounterMetric(
     name="herd_wire_authentication_failures_total",
     help="Handshakes with this server that failed, and messages of clients whose key was revoked, by reason.",
     unit="failures",
-    services=("learner", "paramserver", "bandit"),
+    services=ARE_ASKED,
     labels=("reason",),
     values=AUTHENTICATION_FAILURES_BY,
 )
@@ -167,19 +168,19 @@ WEIGHTS_LINEAGE = GaugeMetric(
     name="herd_weights_lineage",
     help="Lineage of the weights held: a restored checkpoint opens a new one.",
     unit="lineage",
-    services=HANDLE_WEIGHTS,
+    services=MOVE_WEIGHTS,
 )
 WEIGHTS_UPDATES = GaugeMetric(
     name="herd_weights_updates",
     help="Learner updates behind the weights held (learner: last published).",
     unit="updates",
-    services=HANDLE_WEIGHTS,
+    services=MOVE_WEIGHTS,
 )
 WEIGHTS_AGE = GaugeMetric(
     name="herd_weights_age_seconds",
     help="Since the weights held arrived (learner: since they were published); NaN before the first.",
     unit="seconds",
-    services=HANDLE_WEIGHTS,
+    services=MOVE_WEIGHTS,
 )
 
 # --- actor -------------------------------------------------------------------------------------------------------------------------
@@ -649,3 +650,10 @@ BANDIT_BYTES_OUT = CounterMetric(
 
 CATALOGUE: tuple[Metric, ...] = tuple(entry for entry in list(globals().values()) if isinstance(entry, Metric))
 """Every metric above, in the order of this file."""
+WORK_DONE: dict[ServiceName, Metric] = {
+    "actor": ACTOR_ENV_FRAMES,
+    "bandit": BANDIT_REQUESTS,
+    "learner": WEIGHTS_UPDATES,  # counts over the whole run: repeating lost updates is no progress
+    "paramserver": PARAMSERVER_ANSWERS,
+}
+"""What grows while a process of the service makes progress."""

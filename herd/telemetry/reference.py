@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from herd.telemetry import metric_names as names
+
+if TYPE_CHECKING:
+    from herd.topology import ServiceName
 
 _KINDS = {names.CounterMetric: "counter", names.GaugeMetric: "gauge", names.HistogramMetric: "histogram"}
 
@@ -28,7 +32,7 @@ def render_reference() -> str:
     return "\n".join([_HEAD, *(_section(title, services) for title, services in sections)])
 
 
-def _section(title: str, services: tuple[names.Service, ...]) -> str:
+def _section(title: str, services: tuple[ServiceName, ...]) -> str:
     rows = [_row(metric) for metric in names.CATALOGUE if metric.services == services]
     return "\n".join([f"## {title}", "", "| name | type | unit | labels | meaning |", "| --- | --- | --- | --- | --- |", *rows, ""])
 

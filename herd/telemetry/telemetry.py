@@ -18,6 +18,8 @@ from herd.telemetry.http_endpoint import HttpEndpoint, Reply
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from herd.topology import ServiceName
+
 # A `_created` series beside every counter would double what an actor exports and says nothing that Prometheus needs.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -43,13 +45,13 @@ class Telemetry:
 
     def __init__(
         self,
-        service: names.Service,
+        service: ServiceName,
         run: str,
         *,
         alive_seconds: float = DEFAULT_ALIVE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.service: names.Service = service
+        self.service: ServiceName = service
         self._alive_seconds = alive_seconds
         self._clock = clock
         self._registry = CollectorRegistry()
@@ -158,7 +160,7 @@ class Telemetry:
         self.read(names.PROCESS_RESIDENT_MEMORY, lambda: float(process.memory_info().rss))
         self.read(names.PROCESS_CPU, lambda: sum(process.cpu_times()[:2]))
         self.read(names.HEARTBEAT_AGE, lambda: self.heartbeat_age_seconds)
-        if self.service in names.HANDLE_WEIGHTS:
+        if self.service in names.MOVE_WEIGHTS:
             self.read(names.WEIGHTS_AGE, lambda: float("nan") if self._weights_at is None else self._clock() - self._weights_at)
 
     def _instrument(self, kind: type[Instrument], metric: names.Metric, labels: Mapping[str, str]) -> Instrument:

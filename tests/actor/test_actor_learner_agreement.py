@@ -24,7 +24,7 @@ from herd.networks.frame_stack import restack
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 RECURRENT = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
-CATCH = {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
+CATCH = {"suite": "catch", "frame_stack": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
 # Time limits of a few steps: every kind of end occurs within some dozens of steps.
 BREAKOUT = {"suite": "atari", "tasks": ("breakout",), "fire_on_reset": True, "noop_max": 4, "max_episode_frames": 200}
 CASES = {

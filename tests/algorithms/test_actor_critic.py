@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
-from herd.config.settings import AlgorithmSettings
+from herd.config.losses import ImpalaSettings
 from tests.oracles.actor_critic import Batch, Correction, Costs, gradients, importance_ratios, loss_at, targets_and_advantages
 
 torch.set_num_threads(1)
@@ -204,7 +204,7 @@ def test_runs_with_the_settings_of_a_run_and_never_reads_a_tensor_back() -> None
             terminated=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
             row_valid=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
             discount=DISCOUNT,
-            algorithm=AlgorithmSettings(correction=correction, reduction="mean"),
+            algorithm=ImpalaSettings(correction=correction, reduction="mean"),
         )
         assert terms.total.dtype == torch.float32
         assert terms.total.requires_grad

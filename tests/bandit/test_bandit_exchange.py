@@ -29,9 +29,11 @@ TASKS = ("breakout", "pong")
 class Service:
     """Handler and state of one bandit process."""
 
-    def __init__(self, settings: BanditSettings | None = None, window: RequestWindow | None = None, *, learns: bool = True) -> None:
+    def __init__(
+        self, settings: BanditSettings | None = None, window: RequestWindow | None = None, *, learns: bool = True, agents: int = 1
+    ) -> None:
         self.settings = settings or BanditSettings()
-        self.bandits: TaskBandits = new_bandits(self.settings, TASKS, seed=1)
+        self.bandits: TaskBandits = new_bandits(self.settings, TASKS, seed=1, num_agents=agents)
         self.window = window or RequestWindow()
         self.handler = ExchangeHandler(
             self.settings,
@@ -42,6 +44,7 @@ class Service:
             window=self.window,
             generator=draw_generator(self.bandits, seed=1),
             learns=learns,
+            num_agents=agents,
         )
 
     def ask(self, message: Message, num_payloads: int = 0) -> Answer:
@@ -207,7 +210,7 @@ def test_strangers_are_refused_with_a_reason(changes: dict[str, object], reason:
 
 
 def test_every_agent_has_bandits_of_its_own() -> None:
-    service = Service(BanditSettings(agents=2))
+    service = Service(agents=2)
     service.ask(request(1, finished(0), agent=1))
     assert (service.counts(agent=0), service.counts(agent=1)) == (0, 1)
 

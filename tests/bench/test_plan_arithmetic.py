@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from herd.bench.planning.figures import (
+from herd.bench.plan import Plan, PlanOptions, make_plan
+from herd.bench.plan_figures import (
     BanditFigures,
     CompressionFigures,
     Figures,
@@ -18,12 +19,10 @@ from herd.bench.planning.figures import (
     WeightsFigures,
     package_figures,
 )
-from herd.bench.planning.options import PlanOptions
-from herd.bench.planning.plan import Plan, make_plan
 from herd.bench.weights_size import num_parameters
+from herd.config.losses import DiceSettings
 from herd.config.settings import (
     ActorSettings,
-    AlgorithmSettings,
     LearnerSettings,
     NetworkSettings,
     ReplaySettings,
@@ -223,7 +222,7 @@ def test_a_root_that_cannot_feed_its_replicas_is_said_with_the_remedy() -> None:
 
 def test_bandits_are_planned_where_the_run_has_one() -> None:
     assert make_plan(SETTINGS, HALF_BUSY, FIGURES).bandit is None
-    dice = SETTINGS.model_copy(update={"algorithm": AlgorithmSettings(loss="dice"), "network": NetworkSettings(head="dueling")})
+    dice = SETTINGS.model_copy(update={"loss": DiceSettings()})
     plan = make_plan(dice, replace(HALF_BUSY, game_steps=500.0), FIGURES)
     assert plan.bandit is not None
     assert plan.bandit.requests == pytest.approx(40.0)

@@ -9,10 +9,9 @@ import yaml
 from jsonschema import Draft7Validator
 from rich.console import Console
 
-from herd.bench.planning.figures import package_figures
-from herd.bench.planning.options import PlanOptions
-from herd.bench.planning.plan import make_plan
-from herd.bench.planning.table import print_plan
+from herd.bench.plan import PlanOptions, make_plan
+from herd.bench.plan_figures import package_figures
+from herd.bench.plan_output import print_plan
 from herd.cli.main import main
 from herd.config.settings import RunSettings
 

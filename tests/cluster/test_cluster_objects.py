@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from herd.kube.pods import COMPONENTS
+from herd.topology import COMPONENT_NAMES
 from tests.cluster.cluster_settings import ACTORS, OTHER_LEARNING_RATE
 from tests.cluster.conftest import Installed
 from tests.cluster.herd_command import herd, run_herd
@@ -73,7 +73,7 @@ def test_every_workload_has_its_pods(installed: Installed, controllers: bool) ->
     live = installed.live
     counted = live.until(
         "as many pods as are wanted",
-        lambda: {component: len(live.lasting(component)) for component in COMPONENTS},
+        lambda: {component: len(live.lasting(component)) for component in COMPONENT_NAMES},
         lambda found: found == wanted(installed),
     )
     assert counted == wanted(installed)
@@ -109,7 +109,7 @@ def test_scale_changes_the_number_of_actors(installed: Installed) -> None:
         assert actors.wanted == number
 
 
-@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("component", COMPONENT_NAMES)
 def test_a_pod_that_is_deleted_comes_again(installed: Installed, controllers: bool, component: str) -> None:
     if not controllers:
         assert installed.live.pods(component) == []

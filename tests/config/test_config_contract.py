@@ -14,7 +14,7 @@ SPEC = EnvSpec(task_names=("pong",), frame_shape=(84, 84, 1), frame_stack=4, num
         ["--algorithm.unroll_length", "21"],
         ["--network.torso", "deep"],
         ["--algorithm.reward_shaping", "log_asymmetric"],
-        ["--network.head", "dueling", "--loss.kind", "dice"],
+        ["--loss.kind", "dice"],
     ],
 )
 def test_what_both_sides_must_agree_on_changes_the_digest(words: list[str]) -> None:

@@ -19,13 +19,12 @@ from herd.config.curve_keys import (
     Role,
     check_curve_keys,
     curve_environment,
-    curve_roles,
     load_client_keys,
     load_server_keys,
 )
 from herd.config.layers import SettingsError
 from herd.config.loading import dump_settings, load_settings
-from herd.config.settings import RunSettings, SecuritySettings
+from herd.config.settings import SecuritySettings
 
 FROM_ENVIRONMENT = SecuritySettings(curve_keys_from_environment=True)
 
@@ -94,14 +93,6 @@ def test_the_environment_gives_each_role_its_keys(environ: dict[str, str]) -> No
     assert client is not None
     assert sorted(public.hex() for public in server.clients) == sorted(environ[CLIENT_PUBLIC_VARIABLE].strip().split(","))
     assert client.server_public.hex() == environ[SERVER_PUBLIC_VARIABLE]
-
-
-def test_roles_of_the_services() -> None:
-    replica = RunSettings.model_validate({"paramserver": {"upstream": "tcp://root:7200"}})
-    assert curve_roles("actor", RunSettings()) == ("client",)
-    assert set(curve_roles("learner", RunSettings())) == {"client", "server"}
-    assert curve_roles("paramserver", RunSettings()) == ("server",)
-    assert set(curve_roles("paramserver", replica)) == {"client", "server"}
 
 
 def test_a_role_needs_no_key_of_the_other(folder: Path) -> None:

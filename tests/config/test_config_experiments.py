@@ -59,7 +59,8 @@ def test_the_papers_experts_have_table_g1(name: str) -> None:
 
 def test_dice_atari_has_table_5() -> None:
     settings = load_settings([next(file for file in EXPERIMENTS if file.stem == "dice-atari")], [], {})
-    env, algorithm, optimizer, bandit = settings.env, settings.algorithm, settings.optimizer, settings.bandit
+    env, algorithm, loss = settings.env, settings.algorithm, settings.loss
+    optimizer, bandit = settings.optimizer, settings.bandit
     assert (env.frame_height, env.frame_width, env.grayscale, env.action_repeat, env.frame_stack) == (84, 84, True, 4, 4)
     assert (env.action_set, env.life_loss_ends_episode, env.noop_max, settings.stop.env_frames) == ("full", False, 30, 200_000_000)
     assert (settings.learner.sample_reuse, settings.actor.count * settings.actor.environments) == (2, 160)
@@ -80,13 +81,13 @@ def test_dice_atari_has_table_5() -> None:
 def test_one_setting_decides_what_the_bandit_does() -> None:
     dice = ["--loss.kind", "dice", "--loss.ablation"]
     found = {name: load_settings([], [*dice, name], {}) for name in ("dice", "baseline", "random", "entropy")}
-    assert {name: (one.has_bandit, one.bandit_learns) for name, one in found.items() if name != "baseline"} == {
+    assert {name: (one.loss.draws_temperatures, one.loss.temperatures_learn) for name, one in found.items() if name != "baseline"} == {
         "dice": (True, True),
         "random": (True, False),
         "entropy": (True, True),
     }
-    assert not found["baseline"].has_bandit
-    assert not load_settings([], [], {}).has_bandit
+    assert not found["baseline"].loss.draws_temperatures
+    assert not load_settings([], [], {}).loss.draws_temperatures
 
 
 def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded() -> None:
@@ -100,8 +101,12 @@ def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--loss.kind", "dice"], "dice and dueling go together"),
-        (["--network.head", "dueling"], "dice and dueling go together"),
+        (["--network.head", "dueling"], "network.head: is gone: it follows from loss.kind"),
+        (["--actor.agent", "0"], "leased together with actor.index"),
+        (["--learner.agent", "2", "--agents", "2"], "learner.agent 2 must be below agents, which is 2"),
+        (["--env.suite", "catch"], "network.torso must be mlp for the catch suite, not shallow"),
+        (["--network.language", "true"], "needs a suite with instructions; atari has none"),
+        (["--env.tasks", "pong,breakout"], "action_set must be full"),
         (["--algorithm.burn_in", "5"], "needs network.core lstm"),
         (["--algorithm.burn_in", "21", "--network.core", "lstm"], "must not exceed unroll_length 20"),
         (["--optimizer.kind", "adamw", "--optimizer.schedule_updates", "4000"], "must be below schedule_updates 4000"),

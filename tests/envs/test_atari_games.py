@@ -273,7 +273,7 @@ def test_threads_are_as_many_as_asked_for_and_end_with_close() -> None:
 def test_spaces_need_no_emulator() -> None:
     code = (
         "import sys\n"
-        "from herd.config.settings import EnvSettings\n"
+        "from herd.envs.suites.atari.settings import AtariSettings\n"
         "from herd.envs.make import environment_spec\n"
         "assert environment_spec(AtariSettings(tasks=('pong',))).num_actions == 6\n"
         "sys.exit(', '.join({'ale_py', 'gymnasium', 'torch'} & set(sys.modules)) or 0)"

@@ -19,7 +19,6 @@ from herd.envs.suites.catch.settings import CatchSettings
         ({"tasks": ("pong",), "action_set": "full"}, (84, 84, 1), 18, 4),
         ({"tasks": ("pong", "breakout"), "action_set": "full"}, (84, 84, 1), 18, 4),
         ({"grayscale": False, "frame_height": 72, "frame_width": 96, "frame_stack": 2}, (72, 96, 3), 4, 6),
-        ({"suite": "catch", "tasks": ("catch",), "frame_height": 10, "frame_width": 5, "frame_stack": 1}, (10, 5, 1), 3, 1),
     ],
 )
 def test_spaces(switches: dict[str, Any], shape: tuple[int, int, int], num_actions: int, channels: int) -> None:
@@ -30,8 +29,8 @@ def test_spaces(switches: dict[str, Any], shape: tuple[int, int, int], num_actio
 
 
 def test_instructions_have_a_length_where_a_task_has_them() -> None:
-    catch = {"suite": "catch", "frame_height": 10, "frame_width": 5}
-    assert environment_spec(AtariSettings(tasks=("catch", "catch_instructed"), **catch)).instruction_length == 16
+    assert environment_spec(CatchSettings()) == EnvSpec(("catch",), (10, 5, 1), 1, 3, 1, 0)
+    assert environment_spec(CatchSettings(tasks=("catch", "catch_instructed"))).instruction_length == 16
 
 
 @pytest.mark.parametrize(
@@ -46,8 +45,8 @@ def test_instructions_have_a_length_where_a_task_has_them() -> None:
         ("catch", "breakout", "known: catch, catch_instructed, catch_deceptive"),
     ],
 )
-def test_unknown_tasks_are_named_with_what_comes_close(suite: Any, task: str, hint: str) -> None:
-    settings = AtariSettings(suite=suite, tasks=(task,))
+def test_unknown_tasks_are_named_with_what_comes_close(suite: str, task: str, hint: str) -> None:
+    settings = {"atari": AtariSettings, "catch": CatchSettings}[suite](tasks=(task,))
     with pytest.raises(UnknownTaskError) as raised:
         environment_spec(settings)
     assert repr(task) in str(raised.value)

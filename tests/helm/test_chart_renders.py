@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 
 from helm.tools.fetch_tools import ENGINES
 from herd.config.loading import load_settings
+from herd.topology import COMPONENT_NAMES, COMPONENTS, METRICS_PORT
 from tests.helm.rendering import (
     CHART,
     CI_FILES,
@@ -33,6 +35,8 @@ from tests.helm.rendering import (
 )
 
 KUBERNETES = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
+IN_VALUES = {name: re.sub("-(.)", lambda letter: letter[1].upper(), name) for name in COMPONENT_NAMES}
+"""Sections of values.yaml."""
 CUSTOM = {"PodMonitor", "PrometheusRule", "ScaledObject"}
 EXPERIMENTS = sorted(path.name for path in (ROOT / "experiments").glob("*.yaml"))
 EVERY_SWITCH = with_values(
@@ -174,7 +178,7 @@ def test_an_experiment_is_the_same_as_text_as_map_and_on_a_laptop(file: str, tmp
             assert load_settings([tmp_path / "rendered.yaml"], [], {}) == laptop
             assert (
                 ("StatefulSet", "herd-bandit") in names(objects)
-                if laptop.has_bandit
+                if laptop.loss.draws_temperatures
                 else ("StatefulSet", "herd-bandit") not in names(objects)
             )
 
@@ -237,7 +241,7 @@ def test_what_is_for_every_component() -> None:
         "runtimeClassName": "gvisor",
         "terminationGracePeriodSeconds": 77,
     }
-    components = ("actor", "learner", "paramserver", "paramserverReplica", "bandit")
+    components = tuple(IN_VALUES.values())
     more = {
         "labels": {"queue": "q"},
         "workloadLabels": {"kueue.x-k8s.io/queue-name": "q"},
@@ -276,19 +280,32 @@ def test_what_is_for_every_component() -> None:
 def test_network_policies_switch(words: tuple[str, ...], is_there: bool) -> None:
     objects = render_ci("multi-learner-values.yaml", *with_values(*words))
     policies = {each["metadata"]["name"] for each in objects if each["kind"] == "NetworkPolicy"}
-    components = ("actor", "learner", "paramserver", "paramserver-replica", "bandit", "test", "default-deny")
+    components = (*COMPONENT_NAMES, "test", "default-deny")
     assert policies == ({f"herd-{each}" for each in components} if is_there else set())
 
 
 TALK = {
-    ("actor", "learner", 7100),
-    ("actor", "paramserver", 7200),
-    ("actor", "paramserver-replica", 7200),
-    ("actor", "bandit", 7300),
-    ("learner", "paramserver", 7200),
-    ("learner", "learner", None),
-    ("paramserver-replica", "paramserver", 7200),
+    ("learner", "learner", None),  # their rendezvous, and what torch opens after it
+    *(
+        (component.name, other.name, other.service.port)
+        for component in COMPONENTS
+        for asks in component.asks
+        for other in COMPONENTS
+        if other.name in asks.components
+    ),
 }
+
+
+def test_the_chart_has_the_components_of_the_table() -> None:
+    pods = {each["metadata"]["name"].removeprefix("herd-"): each for each in workloads(render_ci("multi-learner-values.yaml"))}
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert {name for name, each in pods.items() if each["kind"] != "Pod"} == set(COMPONENT_NAMES)
+    for component in COMPONENTS:
+        service, container = component.service, container_of(pods[component.name])
+        ports = {port["containerPort"] for port in container["ports"]}
+        assert ports == {METRICS_PORT, service.port, service.group_port} - {None}
+        assert container["image"].rpartition(":")[0].endswith(f"herd-{service.name}")
+        assert ("persistence" in values[IN_VALUES[component.name]]) is service.keeps_files
 
 
 def test_who_may_talk_to_whom() -> None:
@@ -335,8 +352,11 @@ def test_keys_go_where_their_role_is() -> None:
     objects = render_ci(
         "multi-learner-values.yaml", *with_values("security.curve.existingSecret=k", 'security.curve.clients=["default", "old"]')
     )
-    client, server = {"server.public", "client-default.secret"}, {"server.secret", "client-default.public", "client-old.public"}
-    wanted = {"actor": client, "learner": client | server, "paramserver": server, "paramserver-replica": client | server, "bandit": server}
+    files = {
+        "client": {"server.public", "client-default.secret"},
+        "server": {"server.secret", "client-default.public", "client-old.public"},
+    }
+    wanted = {component.name: set().union(*(files[role] for role in component.roles)) for component in COMPONENTS}
     for workload in workloads(objects):
         if workload["kind"] == "Pod":
             assert "volumes" not in pod_of(workload)

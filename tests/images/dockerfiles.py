@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from herd.topology import SERVICES
+
 ROOT = Path(__file__).parents[2]
-SERVICES = ("actor", "bandit", "learner", "paramserver")
-WITH_TORCH = ("actor", "learner")
+WITH_TORCH = tuple(service.name for service in SERVICES if service.has_torch)
 
 
 class Instruction(NamedTuple):

@@ -11,19 +11,20 @@ from pathlib import Path
 import pytest
 
 from herd.config.loading import load_settings
-from herd.process.allocator import ALLOCATOR_ENVIRONMENT
-from tests.images.dockerfiles import ROOT, SERVICES, WITH_TORCH, entrypoint, environment, path_of, shipped, stages
+from herd.service.allocator import ALLOCATOR_ENVIRONMENT
+from herd.topology import METRICS_PORT, SERVICE_NAMES, SERVICES, Service
+from tests.images.dockerfiles import ROOT, WITH_TORCH, entrypoint, environment, path_of, shipped, stages
 
-PORTS = {"actor": {9400}, "bandit": {7300, 9400}, "learner": {7100, 9400, 29500}, "paramserver": {7200, 9400}}
+PORTS = {each.name: {METRICS_PORT, each.port, each.group_port} - {None} for each in SERVICES}
 PINNED_IMAGE = re.compile(r"[a-z/]+:\d+\.\d+\.\d+[-a-z]*|.+@sha256:[0-9a-f]{64}")
 
 
 def test_every_service_has_a_dockerfile() -> None:
-    assert {path.parent.parent.name for path in (ROOT / "services").glob("*/herd_*/__main__.py")} == set(SERVICES)
-    assert {path.parent.name for path in ROOT.glob("services/*/*Dockerfile*")} == set(SERVICES)
+    assert {path.parent.parent.name for path in (ROOT / "services").glob("*/herd_*/__main__.py")} == set(SERVICE_NAMES)
+    assert {path.parent.name for path in ROOT.glob("services/*/*Dockerfile*")} == set(SERVICE_NAMES)
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", SERVICE_NAMES)
 def test_hadolint_finds_nothing(service: str) -> None:
     program = Path(sys.executable).with_name("hadolint")
     assert program.exists(), "hadolint is missing: make dev"
@@ -33,7 +34,7 @@ def test_hadolint_finds_nothing(service: str) -> None:
     assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", SERVICE_NAMES)
 def test_only_pinned_things_get_in(service: str) -> None:
     text = path_of(service).read_text()
     base = re.search(r"^ARG BASE=(\S+)$", text, re.MULTILINE)
@@ -49,7 +50,7 @@ def test_only_pinned_things_get_in(service: str) -> None:
     assert not re.search(r"https?://", text)
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", SERVICE_NAMES)
 def test_a_container_is_the_service_as_a_user_of_its_own(service: str) -> None:
     stage = shipped(service)
     assert entrypoint(service) == ["python", "-m", f"herd_{service}"]
@@ -61,16 +62,14 @@ def test_a_container_is_the_service_as_a_user_of_its_own(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_container_listens_on_the_ports_of_the_chart(service: str) -> None:
-    settings = load_settings([ROOT / "experiments" / "catch.yaml"], {}, environment(service))
-    section = getattr(settings, service)
-    assert (section.metrics_host, section.metrics_port) == ("0.0.0.0", 9400)
-    if service != "actor":
-        assert section.host == "0.0.0.0"
-        assert section.port in PORTS[service] - {9400, 29500}
+def test_a_container_listens_on_the_ports_of_the_table(service: Service) -> None:
+    section = getattr(load_settings([ROOT / "experiments" / "catch.yaml"], {}, environment(service.name)), service.name)
+    assert (section.metrics_host, section.metrics_port) == ("0.0.0.0", METRICS_PORT)
+    if service.port is not None:
+        assert (section.host, section.port) == ("0.0.0.0", service.port)
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", SERVICE_NAMES)
 def test_nothing_is_imported_from_the_writable_folder_or_written_beside_the_code(service: str) -> None:
     assert environment(service).items() >= {"PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}.items()
 
@@ -81,7 +80,7 @@ def test_the_allocator_is_tuned_before_the_process_starts(service: str) -> None:
     assert "TORCH_INDEX" in path_of(service).read_text()
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", SERVICE_NAMES)
 def test_labels_name_the_release(service: str) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     labels = shipped(service).last("LABEL") or ""
@@ -95,7 +94,7 @@ def test_the_context_holds_what_is_copied_and_no_more() -> None:
     allowed = {line[1:] for line in lines if line.startswith("!")}
     copied = {
         word
-        for service in SERVICES
+        for service in SERVICE_NAMES
         for stage in stages(service)
         for found, rest in stage.instructions
         if found == "COPY" and "--from" not in rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from herd.topology import SERVICES
 from images.requirements import CONSTRAINTS, NEEDS, ROOT, UnpinnedError, read_pins, requirements
 
 TORCH = {"torch", "safetensors", "networkx", "sympy"}
@@ -18,11 +19,10 @@ def test_the_files_are_fresh(name: str) -> None:
     assert (ROOT / name).read_text() == requirements(NEEDS[name], read_pins(CONSTRAINTS.read_text())), "make docs"
 
 
-def test_parameter_server_and_bandit_have_no_torch() -> None:
-    for service in ("bandit", "paramserver"):
-        assert not pins_of(f"services/{service}/requirements.txt") & {*TORCH, "ale-py", "gymnasium"}
-    for service in ("actor", "learner"):
-        assert pins_of(f"services/{service}/requirements.txt") >= TORCH
+def test_torch_is_there_where_the_table_says_so() -> None:
+    for service in SERVICES:
+        found = pins_of(f"services/{service.name}/requirements.txt") & {*TORCH, "ale-py", "gymnasium"}
+        assert found >= TORCH if service.has_torch else not found
 
 
 def test_the_emulator_is_in_the_actors_image_alone() -> None:

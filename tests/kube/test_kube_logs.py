@@ -125,7 +125,7 @@ def test_a_pod_that_has_not_started_says_why(served: Served, herd: Herd) -> None
         (["lerner"], "lerner: no such component; did you mean learner?"),
         (["learner", "--rank", "7"], "release herd in namespace rl has no learner with rank 7"),
         (["learner", "--pod", "x"], "has no learner with pod x"),
-        (["bandit"], "has no bandit; it has: learner, paramserver, paramserver-replica, actor"),
+        (["bandit"], "has no bandit; it has: paramserver, paramserver-replica, learner, actor"),
         (["actor", "--rank", "0"], "actors have no rank"),
         (["learner", "--since", "soon"], "--since soon: not an age"),
         (["learner", "--since", "0s"], "--since 0s: not an age"),

@@ -140,7 +140,7 @@ def test_pods_without_metrics_are_one_note_a_cause(served: Served, herd: Herd) -
     assert "herd-learner-1" in answer.output
     notes = [line for line in answer.output.splitlines() if line.startswith("no metrics")]
     assert notes == [
-        "no metrics of herd-learner-0 and 6 more: not allowed to get pods/proxy in namespace rl (user jane): "
+        "no metrics of herd-paramserver-0 and 6 more: not allowed to get pods/proxy in namespace rl (user jane): "
         'this needs verb "get" on resource "pods/proxy"'
     ]
 

@@ -16,7 +16,7 @@ from herd.wire.run_layout import run_layout
 
 BATCH_SIZE = 4
 RUN: dict[str, Any] = {
-    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5},
+    "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ["catch"], "frame_height": 6, "frame_width": 5},
     "network": {"torso": "mlp", "core": "none"},
     "algorithm": {"unroll_length": 2},
     "actor": {"environments": 2},

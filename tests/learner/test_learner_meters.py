@@ -11,7 +11,7 @@ from herd_learner.statistics import RunStatistics
 from herd_learner.update import Losses, UpdateStatistics
 
 from herd.config.contract import EnvSpec
-from herd.config.settings import AlgorithmSettings
+from herd.config.losses import ImpalaSettings
 from herd.telemetry import metric_names as names
 from herd.telemetry.telemetry import Telemetry
 from tests.learner.small_unrolls import LAYOUT
@@ -30,8 +30,8 @@ def meters(telemetry: Telemetry) -> Meters:
 
 
 def meters_of(telemetry: Telemetry, ledger: Ledger) -> Meters:
-    algorithm = AlgorithmSettings(baseline_cost=0.25, entropy_cost=0.01)
-    return Meters(telemetry, spec=SPEC, algorithm=algorithm, ledger=ledger, queue=UnrollQueue(LAYOUT), statistics=RunStatistics(SPEC))
+    loss = ImpalaSettings(baseline_cost=0.25, entropy_cost=0.01)
+    return Meters(telemetry, spec=SPEC, loss=loss, ledger=ledger, queue=UnrollQueue(LAYOUT), statistics=RunStatistics(SPEC))
 
 
 def exported(telemetry: Telemetry, name: str) -> dict[str, float]:

@@ -11,7 +11,8 @@ from herd_learner.update import Update
 
 from herd.bench.synthetic import synthetic_unrolls
 from herd.checkpoints.store import CheckpointError
-from herd.config.settings import OptimizerSettings, RunSettings
+from herd.config.optimizers import AdamWSettings
+from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
 
@@ -21,9 +22,10 @@ ADAMW = {"kind": "adamw", "learning_rate": 1e-2, "warmup_updates": 4, "schedule_
 def _settings(**changes: Any) -> RunSettings:
     return RunSettings.model_validate(
         {
-            "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5},
+            "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5},
             "network": {"torso": "mlp"},
-            "algorithm": {"loss": "dice", "unroll_length": 4},
+            "algorithm": {"unroll_length": 4},
+            "loss": {"kind": "dice"},
             "actor": {"environments": 2},
             "learner": {"batch_size": 3},
             "optimizer": ADAMW,
@@ -44,7 +46,7 @@ def _batch(seed: int) -> dict[str, torch.Tensor]:
 
 
 def test_the_rates_warm_up_and_fall_to_0() -> None:
-    settings = OptimizerSettings.model_validate(ADAMW)
+    settings = AdamWSettings.model_validate(ADAMW)
     rates = [rates_at(settings, env_frames=10**9, learner_updates=update) for update in range(22)]
     assert [rate.learning_rate for rate in rates[:4]] == pytest.approx([2.5e-3, 5e-3, 7.5e-3, 1e-2])
     assert max(rate.learning_rate for rate in rates) == pytest.approx(1e-2)
@@ -56,7 +58,7 @@ def test_the_rates_warm_up_and_fall_to_0() -> None:
 
 
 def test_a_resumed_adamw_goes_on_identically() -> None:
-    settings = OptimizerSettings.model_validate(ADAMW)
+    settings = AdamWSettings.model_validate(ADAMW)
     whole, first = _update(), _update()
     for step in range(3):
         whole(_batch(step), rates_at(settings, env_frames=0, learner_updates=step))

@@ -31,7 +31,10 @@ SHALLOW = {
     "env": {"suite": "atari", "tasks": ("breakout",), "frame_height": 44, "frame_width": 44},
     "network": {"torso": "shallow", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
 }
-MLP = {"env": {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5}, "network": {"torso": "mlp"}}
+MLP = {
+    "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5},
+    "network": {"torso": "mlp"},
+}
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
 
 BATCH_SIZE = 5
-CATCH = {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5}
+CATCH = {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5}
 RECURRENT = {"torso": "mlp", "core": "lstm", "core_size": 8, "last_action_and_reward": True}
 
 
@@ -56,9 +56,9 @@ def _batch(seed: int = 0) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(("reduction", "learning_rate"), [("sum", 1e-2), ("mean", 0.1)])
 def test_micro_batches_do_not_change_the_update(reduction: str, learning_rate: float) -> None:
-    algorithm = {"unroll_length": 4, "loss_reduction": reduction}
-    whole = _update(BATCH_SIZE, algorithm=algorithm)
-    parts = {size: _update(size, algorithm=algorithm) for size in (1, 3)}
+    algorithm, loss = {"unroll_length": 4}, {"reduction": reduction}
+    whole = _update(BATCH_SIZE, algorithm=algorithm, loss=loss)
+    parts = {size: _update(size, algorithm=algorithm, loss=loss) for size in (1, 3)}
     before = [parameter.detach().clone() for parameter in whole.agent.parameters()]
     for step in range(3):
         expected = whole(_batch(step), learning_rate)

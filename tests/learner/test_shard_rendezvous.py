@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from torch.distributed import HashStore, Store
 
 from herd.config.settings import RunSettings
-from herd.process.startup import BadInputError
+from herd.service.startup import BadInputError
 from herd.telemetry.telemetry import Telemetry
 from tests.system.whole_runs import free_ports
 
-CATCH = {"env": {"suite": "catch", "tasks": ["catch"]}, "network": {"torso": "mlp"}}
+CATCH = {"env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ["catch"]}, "network": {"torso": "mlp"}}
 
 
 class Attempts:

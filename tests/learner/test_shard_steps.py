@@ -26,7 +26,7 @@ BATCH_SIZE = 8
 NUM_UPDATES = 3
 SECONDS = 140.0
 RUN: dict[str, Any] = {
-    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5},
+    "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ["catch"], "frame_height": 6, "frame_width": 5},
     "network": {"torso": "mlp", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
     "algorithm": {"unroll_length": 4},
     "learner": {"batch_size": BATCH_SIZE, "micro_batch_size": 2},
@@ -89,7 +89,7 @@ def run_shards(folder: Path, size: int, sharding: str = "ddp") -> tuple[dict[str
     "changes",
     [
         {},
-        {"algorithm": {"unroll_length": 4, "loss_reduction": "mean"}, "optimizer": {"momentum": 0.5, "max_gradient_norm": 0.5}},
+        {"algorithm": {"unroll_length": 4}, "loss": {"reduction": "mean"}, "optimizer": {"momentum": 0.5, "max_gradient_norm": 0.5}},
         {
             "env": {"suite": "atari", "tasks": ["breakout"]},
             "network": {"torso": "shallow", "core": "none"},

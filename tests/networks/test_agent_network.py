@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from herd.config.contract import EnvSpec
+from herd.config.losses import Head
 from herd.config.settings import NetworkSettings
 from herd.networks.agent import Agent
 from herd.networks.layers import Dense
@@ -28,12 +31,12 @@ def _action_head(agent: Agent) -> Dense:
     return head
 
 
-def _agent(**network: object) -> Agent:
+def _agent(head: Head = "policy_value", **network: object) -> Agent:
     torch.manual_seed(13)
-    agent = Agent(spec=_spec(), network=NetworkSettings.model_validate(network))
-    for head in (_action_head(agent), agent.value_head):
-        nn.init.normal_(head.weight)  # a near-zero policy head would hide errors before it
-        nn.init.normal_(head.bias)
+    agent = Agent(spec=_spec(), network=NetworkSettings.model_validate(network), head=head)
+    for layer in (_action_head(agent), agent.value_head):
+        nn.init.normal_(layer.weight)  # a near-zero policy head would hide errors before it
+        nn.init.normal_(layer.bias)
     return agent
 
 
@@ -84,7 +87,7 @@ def _expected(agent: Agent, inputs: dict[str, Tensor]) -> tuple[Array, Array, Ar
     return joined @ policy.T + policy_bias, (joined @ value.T + value_bias)[..., 0], state
 
 
-NETWORKS: list[dict[str, object]] = [
+NETWORKS: list[dict[str, Any]] = [
     {},
     {"last_action_and_reward": True},
     {"core": "lstm", "core_size": 16},
@@ -96,7 +99,7 @@ NETWORKS: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_heads_core_and_side_inputs_match_the_definition(network: dict[str, object]) -> None:
+def test_heads_core_and_side_inputs_match_the_definition(network: dict[str, Any]) -> None:
     agent = _agent(**network)
     inputs = _inputs(agent)
     output, state = agent(**inputs)
@@ -201,10 +204,9 @@ def test_dmlab_networks_have_the_1_2_and_1_6_million_parameters_of_section_5_1()
 
 
 def test_the_heads_differ_in_name_only_and_existing_networks_keep_theirs() -> None:
-    def tensors(head: str) -> dict[str, Tensor]:
+    def tensors(head: Head) -> dict[str, Tensor]:
         torch.manual_seed(23)
-        network = NetworkSettings.model_validate({"head": head, "core": "lstm", "core_size": 16})
-        return Agent(spec=_spec(), network=network).state_dict()
+        return Agent(spec=_spec(), network=NetworkSettings(core="lstm", core_size=16), head=head).state_dict()
 
     plain, dueling = tensors("policy_value"), tensors("dueling")
     heads = {name for name in plain if "head" in name}
@@ -231,9 +233,9 @@ def test_advantages_come_as_they_are_and_train_without_the_value() -> None:
 
 
 @pytest.mark.parametrize("head", ["policy_value", "dueling"])
-def test_the_first_policy_is_nearly_uniform(head: str) -> None:
+def test_the_first_policy_is_nearly_uniform(head: Head) -> None:
     torch.manual_seed(19)
-    agent = Agent(spec=_spec(), network=NetworkSettings.model_validate({"head": head}))
+    agent = Agent(spec=_spec(), network=NetworkSettings(), head=head)
     output, _ = agent(**_inputs(agent))
     probabilities = output.policy_logits.softmax(-1)
     assert probabilities.max() - probabilities.min() < 0.05

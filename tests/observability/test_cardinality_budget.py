@@ -7,8 +7,8 @@ import re
 import pytest
 
 from herd.telemetry import metric_names as names
-from herd.telemetry.metric_names import Service
 from herd.telemetry.telemetry import Telemetry
+from herd.topology import ServiceName
 from tests.observability.generated import recorded
 
 ACTOR_BUDGET = 30
@@ -26,7 +26,7 @@ EXPORTED_BY_TELEMETRY = {names.PROCESS_INFO, names.PROCESS_RESIDENT_MEMORY, name
 OPEN_LABELS = {"task": TASKS, "agent": ["0"], "tile": TILES}
 
 
-def exposition(service: Service) -> list[str]:
+def exposition(service: ServiceName) -> list[str]:
     """Every series that a process of this service can ever have."""
     telemetry = Telemetry(service, "run")
     make = {names.CounterMetric: telemetry.counter, names.GaugeMetric: telemetry.gauge, names.HistogramMetric: telemetry.histogram}
@@ -71,7 +71,7 @@ def test_a_cluster_of_4000_actors_is_a_small_prometheus(series: dict[str, int]) 
 
 
 @pytest.mark.parametrize("service", names.EVERY_SERVICE)
-def test_no_process_labels_series_by_what_its_target_says(service: Service) -> None:
+def test_no_process_labels_series_by_what_its_target_says(service: ServiceName) -> None:
     labels = {label for line in exposition(service) for label in re.findall(r'[{,](\w+)="', line)}
     assert labels & TARGET_LABELS == set()
 

@@ -10,8 +10,8 @@ import promql_parser
 import pytest
 
 from herd.telemetry.metric_names import CATALOGUE, CounterMetric, HistogramMetric
+from herd.topology import COMPONENT_NAMES
 from observability.__main__ import FOLDER, render
-from observability.expressions import COMPONENTS
 from tests.observability.generated import ALERT_RULES, FILES, RECORDING_RULES, alerts, dashboard, panels, recorded, targets
 from tests.observability.prometheus_server import tool
 from tests.observability.promql import metric_names, operands, selectors
@@ -118,7 +118,7 @@ def test_components_in_expressions_are_those_of_the_chart() -> None:
         if matcher.name == "component"
         for value in matcher.value.split("|")
     }
-    assert named == set(COMPONENTS)
+    assert named == set(COMPONENT_NAMES)
 
 
 def test_operands_leave_nothing_to_compare() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from herd_paramserver import relay
 
-from herd.process.startup import BadInputError
+from herd.service.startup import BadInputError
 from herd.wire.codec import decode_header, encode, payload_digest
 from herd.wire.messages import GetWeights, IndexLeased, LeaseIndex, NotModified, Refused, ReleaseIndex, Weights
 from herd.wire.weights_client import PAUSE_SECONDS

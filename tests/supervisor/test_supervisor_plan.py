@@ -98,9 +98,10 @@ def test_a_restarted_learner_resumes_and_gets_the_time_that_is_left() -> None:
     assert parsed(planned("--resume")["learner-0"]).resume is True
 
 
-def test_several_actors_never_share_a_metrics_port() -> None:
-    assert "--actor.metrics_port" in planned("--actor.metrics_port", "9100")["actor-0"].command(Start(0, 0.0))
-    assert "--actor.metrics_port" not in planned("--actor.metrics_port", "9100", "--actor.count", "1")["actor-0"].command(Start(0, 0.0))
+def test_the_first_of_several_has_the_fixed_metrics_port() -> None:
+    plans = planned("--actor.metrics_port", "0", "--actor.count", "3", "--learner.shards", "2")
+    told = {name for name, plan in plans.items() if f"--{plan.service}.metrics_port" in plan.command(FIRST)}
+    assert told == {"actor-1", "actor-2", "learner-1"}
 
 
 def test_environment_of_children() -> None:

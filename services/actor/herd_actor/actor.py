@@ -15,8 +15,8 @@ from herd.config.contract import contract_digest
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec, make_environments
 from herd.networks.agent import Agent
-from herd.process.hardware import pin_to_cpu
-from herd.process.startup import BadInputError, announce_process
+from herd.service.hardware import pin_to_cpu
+from herd.service.startup import BadInputError, announce_process
 from herd.telemetry import MetricsEndpointError
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
 from herd.telemetry.telemetry import Telemetry
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame
-    from herd.process.signals import StopRequest
+    from herd.service.signals import StopRequest
     from herd_actor.sending import Unrolls
 
 POLL_ROWS = 5

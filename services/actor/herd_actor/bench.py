@@ -13,8 +13,8 @@ import numpy as np
 from herd.bench.measurement import Measurement, measure
 from herd.bench.stages import split_stage_arguments
 from herd.envs.make import environment_spec, make_environments
-from herd.process.allocator import ensure_tuned_allocator
-from herd.process.startup import parse_settings
+from herd.service.allocator import ensure_tuned_allocator
+from herd.service.startup import parse_settings
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings

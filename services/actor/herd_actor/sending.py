@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from herd.process.signals import StopRequest
+    from herd.service.signals import StopRequest
     from herd.wire.layout import UnrollLayout
     from herd.wire.messages import EpisodeReport
     from herd.wire.unroll_links import Sent, UnrollLinks

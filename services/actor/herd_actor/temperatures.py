@@ -10,7 +10,7 @@ import numpy as np
 
 from herd.acting.temperatures import Temperatures
 from herd.config.tiling import tiling_of
-from herd.process.files import replace_file
+from herd.service.files import replace_file
 from herd.telemetry.logs import get_logger, warn_limited
 from herd.wire.bandit_client import BanditClient
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.process.files import append_line
+from herd.service.files import append_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

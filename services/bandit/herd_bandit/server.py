@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from herd.config.contract import contract_digest
 from herd.envs.make import environment_spec
-from herd.process.allocator import FreeMemory
-from herd.process.startup import BadInputError, announce_process
+from herd.service.allocator import FreeMemory
+from herd.service.startup import BadInputError, announce_process
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
 from herd.wire.codec import MalformedMessage, decode_header, encode
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
-    from herd.process.signals import StopRequest
+    from herd.service.signals import StopRequest
 
 SERVICE: Final = "bandit"
 # How late a signal or a snapshot may be noticed; idle, it costs five wake-ups a second.
@@ -146,7 +146,7 @@ def _restored(settings: RunSettings, spec: EnvSpec, meters: Meters, log: BoundLo
         bandits=bandits,
         window=window,
         generator=draw_generator(bandits, seed=settings.seed),
-        learns=settings.bandit_learns,
+        learns=settings.loss.temperatures_learn,
         num_agents=settings.agents,
     )
     return handler, keeper

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
 
-from herd.process.files import replace_file
+from herd.service.files import replace_file
 from herd_bandit.saved_state import SavedState, state_text
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from herd.bench.measurement import Measurement, measure
 from herd.bench.stages import split_stage_arguments
 from herd.bench.synthetic import synthetic_unrolls
 from herd.envs.make import environment_spec
-from herd.process.allocator import ensure_tuned_allocator
-from herd.process.startup import parse_settings
+from herd.service.allocator import ensure_tuned_allocator
+from herd.service.startup import parse_settings
 from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
     """
     import torch  # noqa: PLC0415  bad settings are answered before torch loads
 
-    from herd.process.hardware import usable_cpus  # noqa: PLC0415
+    from herd.service.hardware import usable_cpus  # noqa: PLC0415
     from herd_learner.learner import choose_device  # noqa: PLC0415
     from herd_learner.update import Update  # noqa: PLC0415
 

@@ -11,7 +11,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from herd.process.files import replace_file
+from herd.service.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

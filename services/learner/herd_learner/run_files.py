@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from herd.process.files import append_line, replace_file
+from herd.service.files import append_line, replace_file
 from herd.telemetry.logs import warn_limited
 from herd_learner.lineage import LINEAGE_FILE, keep_lineage
 

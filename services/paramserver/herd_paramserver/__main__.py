@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from herd.process.signals import StopRequest
+from herd.service.signals import StopRequest
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def main() -> int:
     """Serve until SIGTERM. See ``run_service`` for the exit code."""
     stop = StopRequest()
-    from herd.process.startup import run_service  # noqa: PLC0415  after the signals: reading settings takes part of a second
+    from herd.service.startup import run_service  # noqa: PLC0415  after the signals: reading settings takes part of a second
 
     return run_service("paramserver", _run, stop)
 

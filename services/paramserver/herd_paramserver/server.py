@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from herd.config.contract import contract_digest
 from herd.envs.make import environment_spec
-from herd.process.allocator import FreeMemory
-from herd.process.startup import BadInputError, announce_process
+from herd.service.allocator import FreeMemory
+from herd.service.startup import BadInputError, announce_process
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import configure_logging, get_logger, warn_limited
 from herd.wire.codec import MalformedMessage, decode_header, encode
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.config.settings import RunSettings
-    from herd.process.signals import StopRequest
+    from herd.service.signals import StopRequest
     from herd.wire.messages import Message
     from herd.wire.sockets import Context, Dealer
     from herd_paramserver.requests import Reply, RequestHandler

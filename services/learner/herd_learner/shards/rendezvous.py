@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from herd.process.startup import BadInputError
+from herd.service.startup import BadInputError
 from herd.telemetry.logs import get_logger, warn_limited
 
 if TYPE_CHECKING:

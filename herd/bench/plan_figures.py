@@ -1,0 +1,222 @@
+"""Measured figures: those of the package, and those of somebody's own machine in their place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping  # noqa: TC003  pydantic reads the annotations
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from herd.config.settings import RunSettings
+
+PACKAGE_FIGURES = Path(__file__).with_name("figures.json")
+
+STAGES = ("environment", "inference", "learner", "transport", "system")
+
+
+class FiguresError(ValueError):
+    """There is no figure, or it cannot be read; one line that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageFigures:
+    """What an agent step of one kind of run costs, in core-microseconds (``herd bench``)."""
+
+    suite: str
+    torso: str
+    width_multiplier: int
+    core: str
+    microseconds: Mapping[str, float]
+    """By stage; ``system``: of the whole, everything running side by side."""
+    trained_per_fresh_unroll: float
+    """Unrolls in a batch per fresh one, times updates on each batch: what the learner's figure holds beside fresh unrolls."""
+    parameters: int | None
+    """Of the network; None where nobody counted."""
+    source: str
+
+    def fits(self, settings: RunSettings) -> bool:
+        """Whether it was measured with this suite and network."""
+        network = settings.network
+        wanted = (settings.env.suite, network.torso, network.width_multiplier, network.core)
+        return (self.suite, self.torso, self.width_multiplier, self.core) == wanted
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerFigures:
+    """What one GPU trains on, published by others."""
+
+    frames_per_second: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class IngestFigures:
+    """What the learner's I/O thread spends (``benchmarks/fan_in.py``)."""
+
+    microseconds_per_message: float
+    microseconds_per_unroll: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFigures:
+    """What a parameter server spends (``benchmarks/fan_out.py``)."""
+
+    microseconds_per_answer: float
+    """With weights, beside what their size costs."""
+    microseconds_per_megabyte: float
+    microseconds_per_not_modified: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class BanditFigures:
+    """What the bandit spends."""
+
+    microseconds_per_request: float
+    answers_per_second: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFigures:
+    """Resident memory of a process, without what grows with settings."""
+
+    actor_bytes: int
+    learner_bytes: int
+    paramserver_bytes: int
+    bandit_bytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionFigures:
+    """What frames on the wire shrink to, with ``actor.compression``."""
+
+    ratios: Mapping[str, float]
+    """By kind: bytes before over bytes after."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Everything that is measured or published."""
+
+    stages: tuple[StageFigures, ...]
+    learners: Mapping[str, LearnerFigures]
+    """By torso."""
+    shard_efficiency: float
+    shard_efficiency_source: str
+    ingest: IngestFigures
+    weights: WeightsFigures
+    bandit: BanditFigures
+    memory: MemoryFigures
+    compression: CompressionFigures
+
+    def stage_for(self, settings: RunSettings) -> StageFigures:
+        """The first that fits.
+
+        Raises:
+            FiguresError: nobody measured this network or suite.
+
+        """
+        for stage in self.stages:
+            if stage.fits(settings):
+                return stage
+        network = settings.network
+        kind = f"{settings.env.suite} with network.torso {network.torso}, width_multiplier {network.width_multiplier}, core {network.core}"
+        raise FiguresError(f"no figures for {kind}: measure them (herd bench FILE --json > figures.json) and give --figures figures.json")
+
+
+def package_figures() -> Figures:
+    """Those that come with the package: see ``figures.json`` beside this module for hardware, dates and sources."""
+    return TypeAdapter(Figures).validate_json(PACKAGE_FIGURES.read_bytes())
+
+
+def with_own_figures(figures: Figures, paths: Sequence[Path]) -> Figures:
+    """Put what ``herd bench --json``, ``benchmarks.fan_in`` and ``fan_out`` print in the place of the package's; the last of a kind counts.
+
+    Raises:
+        FiguresError: a file that cannot be read, or is none of these.
+
+    """
+    for path in paths:
+        figures = _with_own(figures, _read(path), path)
+    return figures
+
+
+def _with_own(figures: Figures, report: Mapping[str, Any], path: Path) -> Figures:
+    try:
+        if "stages" in report:
+            return replace(figures, stages=(_own_stages(report, path), *figures.stages))
+        if "receiver" in report:
+            return replace(figures, ingest=_own_ingest(report, path))
+        if "cpu_microseconds_per_weights" in report:
+            return replace(figures, weights=_own_weights(report, path))
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise FiguresError(f"{path}: incomplete: {type(error).__name__} {error}") from error
+    raise FiguresError(f"{path}: not what herd bench --json, benchmarks.fan_in or benchmarks.fan_out prints")
+
+
+def _own_stages(report: Mapping[str, Any], path: Path) -> StageFigures:
+    settings = report["settings"]
+    network, batch = settings["network"], int(settings["learner"]["batch_size"])
+    fresh = batch - round(batch * float(settings["replay"]["fraction"]))
+    return StageFigures(
+        suite=str(settings["env"]["suite"]),
+        torso=str(network["torso"]),
+        width_multiplier=int(network["width_multiplier"]),
+        core=str(network["core"]),
+        microseconds={name: _positive(report["stages"][name]["core_microseconds_per_agent_step"]) for name in STAGES},
+        trained_per_fresh_unroll=batch / fresh,
+        parameters=None,
+        source=_own_source(report, path),
+    )
+
+
+def _own_ingest(report: Mapping[str, Any], path: Path) -> IngestFigures:
+    spent = _positive(report["receiver"]["thread_cpu_microseconds_per_unroll"]["io_thread"])
+    unrolls = int(report["unrolls_per_message"])
+    # One measurement does not tell what is the message's and what the unrolls': it holds for messages like those measured.
+    return IngestFigures(0.0, spent, f"{_own_source(report, path)}, {unrolls} unrolls a message")
+
+
+def _own_weights(report: Mapping[str, Any], path: Path) -> WeightsFigures:
+    megabytes = _positive(report["version_bytes"]) / 1e6
+    return WeightsFigures(
+        microseconds_per_answer=0.0,
+        microseconds_per_megabyte=_positive(report["cpu_microseconds_per_weights"]) / megabytes,
+        microseconds_per_not_modified=_positive(report["cpu_microseconds_per_not_modified"]),
+        source=_own_source(report, path),
+    )
+
+
+def _own_source(report: Mapping[str, Any], path: Path) -> str:
+    hardware = report["hardware"]
+    return f"{path}: {hardware['usable_cores']} cores of {hardware['processor']}, {report['date']}"
+
+
+def _positive(value: object) -> float:
+    number = float(cast("float", value))
+    if not 0.0 < number < float("inf"):
+        raise ValueError(f"{value!r} is no cost")
+    return number
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        report = json.loads(path.read_text())
+    except OSError as error:
+        raise FiguresError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise FiguresError(f"{path}: no JSON: {error}") from error
+    if not isinstance(report, dict):
+        raise FiguresError(f"{path}: not a JSON object")
+    return report

@@ -1,1 +1,0 @@
-"""What a rate of frames needs: cores, GPUs, servers, network and memory, from measured figures."""

@@ -1,0 +1,35 @@
+"""``herd experiments``: what is shipped to train, and one of them to start a run file of one's own from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.cli.errors import CommandError, OneLineParser, did_you_mean
+from herd.config.experiments import describe, shipped_experiments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def run(argv: Sequence[str]) -> int:
+    """List the shipped experiments, or print one; returns the exit code."""
+    parser = OneLineParser(
+        prog="herd experiments",
+        description="Lists the experiments that herd train, bench and plan know by name. show prints one, as a start for a file of "
+        "your own: herd experiments show pong > mine.yaml",
+    )
+    parser.add_argument("action", nargs="?", choices=["show"], help="print one")
+    parser.add_argument("name", nargs="?", help="of the experiment to print")
+    options = parser.parse_args(argv)
+    shipped = shipped_experiments()
+    if options.action is None:
+        width = max(map(len, shipped))
+        for name, file in shipped.items():
+            print(f"{name:<{width}}  {describe(file)}")
+    elif options.name is None:
+        raise CommandError("show needs the name of an experiment (herd experiments lists them)")
+    elif options.name in shipped:
+        print(shipped[options.name].read_text(encoding="utf-8"), end="")
+    else:
+        raise CommandError(f"{options.name}: no such experiment{did_you_mean(options.name, list(shipped))} (herd experiments lists them)")
+    return 0

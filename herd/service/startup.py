@@ -1,0 +1,109 @@
+"""How a service process starts and ends. Imports nothing heavy: bad settings are answered at once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from herd.config.arguments import split_arguments
+from herd.config.curve_keys import check_curve_keys
+from herd.config.loading import SettingsError, load_settings
+from herd.service.allocator import ensure_tuned_allocator
+from herd.service.files import replace_file
+from herd.topology import component_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from typing import TextIO
+
+    from herd.config.settings import RunSettings
+    from herd.service.signals import StopRequest
+
+EXIT_BAD_INPUT = 2
+EXIT_SHARD_LOST = 75
+"""Another shard of the learner is gone, and this one can go on only in a new group (EX_TEMPFAIL: try again)."""
+PROCESSES = "processes"
+USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [--section.key value ...]
+
+Runs one {service} process. Later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE), then
+options. docs/configuration.md lists every setting. SIGTERM, SIGINT and SIGHUP end it with exit code 0."""
+
+_log = logging.getLogger(__name__)
+
+
+class BadInputError(Exception):
+    """What the operator gave cannot work, and no restart helps; one line."""
+
+
+def run_service(service: str, run: Callable[[RunSettings, StopRequest], None], stop: StopRequest, *, tuned_allocator: bool = False) -> int:
+    """Be the process ``python -m herd_<service>``; the exit code is 0, or 2 with one line on stderr where its input cannot work.
+
+    ``run`` imports the service itself, so that bad settings are answered before anything heavy is loaded. ``stop`` was made before
+    everything else. ``tuned_allocator``: start again under the environment of ``herd.service.allocator`` first.
+    """
+    try:
+        settings = parse_settings(service, sys.argv[1:])
+        if tuned_allocator:
+            ensure_tuned_allocator(f"herd_{service}", stop)
+        run(settings, stop)
+    except (BadInputError, SettingsError) as error:  # a key file may go after it was looked at
+        fail(service, str(error))
+    finally:
+        let_go_of_output(sys.stdout, sys.stderr)
+    return 0
+
+
+def fail(service: str, message: str) -> NoReturn:
+    """One line on stderr, exit code 2: what the operator gave cannot work."""
+    with suppress(OSError):  # a full disk under the log must not change the exit code
+        print(f"{service}: {message}", file=sys.stderr, flush=True)
+    raise SystemExit(EXIT_BAD_INPUT)
+
+
+def parse_settings(service: str, argv: Sequence[str]) -> RunSettings:
+    """``--config FILE [--config FILE ...] [--section.key value ...]``, with the environment in between.
+
+    Exits with code 2 and one line where the settings are wrong, or where a key that they call for is missing.
+    """
+    if {"-h", "--help"} & set(argv):
+        print(USAGE.format(service=service))
+        raise SystemExit(0)
+    try:
+        files, overrides = split_arguments(argv, file_option="--config")
+        settings = load_settings(files, overrides, os.environ)
+        check_curve_keys(settings.security, os.environ, component_of(service, settings).roles)
+    except SettingsError as error:
+        fail(service, str(error))
+    return settings
+
+
+def let_go_of_output(*streams: TextIO) -> None:
+    """Flush; what cannot be written (a full disk, a terminal or reader that went away) is dropped.
+
+    Python ends with exit code 120 where its own last flush fails, which would hide how the process ended.
+    """
+    for stream in streams:
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def announce_process(run_dir: Path, service: str, number: int, *, metrics_port: int) -> None:
+    """Write RUN/processes/<service>-<number>.json, where the live view finds this process's metrics.
+
+    A disk that cannot take it costs the view of this process, not the process.
+    """
+    path = run_dir / PROCESSES / f"{service}-{number}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, json.dumps({"pid": os.getpid(), "metrics_port": metrics_port}))
+    except OSError as error:
+        _log.warning("cannot announce this process: %s: %s", path, error.strerror or error)

@@ -1,0 +1,122 @@
+"""Which services a run is made of: one table that the supervisor, keys, metrics, chart, images and benchmarks read.
+
+A *service* is a program: its package is ``herd_<name>``, its settings are the section ``<name>``, its folder is ``services/<name>``.
+A *component* is a part that a service plays in a run, and what the pods of a release are labelled by: a parameter server is the root or a
+replica. Both stand in the order in which processes start: who is asked comes before those who ask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from herd.config.curve_keys import Role
+    from herd.config.settings import RunSettings
+
+ServiceName = Literal["paramserver", "bandit", "learner", "actor"]
+METRICS_PORT = 9400
+"""Where every container serves metrics and probes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One program."""
+
+    name: ServiceName
+    port: int | None = None
+    """Of the socket that it binds, in containers and by default; None: nobody connects to it."""
+    group_port: int | None = None
+    """Where its own processes meet, in containers."""
+    packages: Literal["", "actor", "learner"] = ""
+    """Extra of the distribution that it needs beside what every process needs."""
+    keeps_files: bool = False
+    """It writes state to the run directory and reads it when it starts again."""
+    moves_weights: bool = False
+    """It makes, serves or uses the network's weights."""
+    is_background: bool = False
+    """On a machine that it shares with other services of the run, those go first."""
+
+    @property
+    def module(self) -> str:
+        """For ``python -m``."""
+        return f"herd_{self.name}"
+
+    @property
+    def has_torch(self) -> bool:
+        """Its processes import torch, under the allocator that is tuned for it."""
+        return bool(self.packages)
+
+
+class Asks(NamedTuple):
+    """A connection that a component makes."""
+
+    setting: str
+    """In the section of its own service: the address."""
+    components: tuple[str, ...]
+    """Who may be behind it: on one machine, the first of these that the run has."""
+    of_all: bool = False
+    """It is told the addresses of all processes there; else of one, and neighbours of different ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A part in a run."""
+
+    service: Service
+    name: str
+    count: Callable[[RunSettings], int]
+    """Processes that ``herd train`` starts; 0: the run has none."""
+    asks: tuple[Asks, ...] = ()
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Of its sockets, which decide about its CURVE keys."""
+        server: tuple[Role, ...] = ("server",) if self.service.port is not None else ()
+        client: tuple[Role, ...] = ("client",) if self.asks else ()
+        return (*server, *client)
+
+
+PARAMSERVER = Service(name="paramserver", port=7200, moves_weights=True)
+BANDIT = Service(name="bandit", port=7300, keeps_files=True)
+LEARNER = Service(name="learner", port=7100, group_port=29500, packages="learner", keeps_files=True, moves_weights=True)
+ACTOR = Service(name="actor", packages="actor", moves_weights=True, is_background=True)
+SERVICES = (PARAMSERVER, BANDIT, LEARNER, ACTOR)
+
+COMPONENTS = (
+    Component(service=PARAMSERVER, name="paramserver", count=lambda _: 1),
+    Component(
+        service=PARAMSERVER,
+        name="paramserver-replica",
+        count=lambda settings: settings.paramserver.replicas,
+        asks=(Asks("upstream", ("paramserver",)),),
+    ),
+    Component(service=BANDIT, name="bandit", count=lambda settings: int(settings.loss.draws_temperatures)),
+    Component(
+        service=LEARNER, name="learner", count=lambda settings: settings.learner.shards, asks=(Asks("paramserver", ("paramserver",)),)
+    ),
+    Component(
+        service=ACTOR,
+        name="actor",
+        count=lambda settings: settings.actor.count,
+        asks=(
+            Asks("learner", ("learner",), of_all=True),
+            Asks("paramserver", ("paramserver-replica", "paramserver")),
+            Asks("bandit", ("bandit",)),
+        ),
+    ),
+)
+
+SERVICE_NAMES = tuple(service.name for service in SERVICES)
+COMPONENT_NAMES = tuple(component.name for component in COMPONENTS)
+SERVERS = tuple(service for service in SERVICES if service.port is not None)
+"""Those that others connect to."""
+
+
+def component_of(service: str, settings: RunSettings) -> Component:
+    """Which part a process of ``service`` plays under its own ``settings``: a parameter server with a parent is a replica."""
+    is_replica = service == PARAMSERVER.name and settings.paramserver.upstream is not None
+    name = "paramserver-replica" if is_replica else service
+    return next(component for component in COMPONENTS if component.name == name)

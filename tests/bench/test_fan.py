@@ -1,0 +1,65 @@
+"""Small runs of the fan-in and fan-out measurements, with real processes; what they print is a figure for ``herd plan``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fan_out import is_whole, marked
+from herd.bench.plan_figures import package_figures, with_own_figures
+from herd.wire.weights_client import WeightsFrame
+
+ROOT = Path(__file__).parents[2]
+
+
+def measured(name: str, folder: Path, *words: object) -> dict[str, Any]:
+    command = [sys.executable, "-m", f"benchmarks.{name}", "catch", *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=110)
+    (folder / "figures.json").write_text(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def test_fifty_actors_lose_nothing_through_broken_connections(tmp_path: Path) -> None:
+    words = ("--actors", 50, "--seconds", 1, "--unrolls-per-message", 2, "--unrolls-per-second", 2000, "--breaks", 5)
+    report = measured("fan_in", tmp_path, *words)
+    loss = report["loss"]
+    assert loss["is_exact"], loss
+    assert loss["unrolls_sent"] == loss["unrolls_consumed"] > 50
+    assert loss["connections_broken"] >= 1
+    assert loss["frames"]["consumed"] == loss["unrolls_sent"] * 20
+    assert 0 < report["receiver"]["queue_bytes"] <= report["receiver"]["queue_bound_bytes"]
+    ingest = with_own_figures(package_figures(), [tmp_path / "figures.json"]).ingest
+    assert ingest.microseconds_per_unroll == report["receiver"]["thread_cpu_microseconds_per_unroll"]["io_thread"]
+
+
+def test_fifty_clients_get_every_version_whole_through_replicas(tmp_path: Path) -> None:
+    words = ("--actors", 50, "--versions", 2, "--interval-seconds", 0.5, "--ask-seconds", 0.2, "--seconds", 1, "--concurrent", 10)
+    report = measured("fan_out", tmp_path, *words)
+    assert [version["clients"] for version in report["versions"]] == [50, 50]
+    assert all(0 < version["median_seconds"] <= version["worst_seconds"] for version in report["versions"])
+    assert report["clients"] == {"went_back": 0, "in_part": 0, "malformed": 0}
+    # The replicas serve the clients, and the root the replicas.
+    root, *replicas = report["servers"]
+    assert len(replicas) == 2
+    assert sum(server["weights"] for server in replicas) >= 50 * 2
+    assert root["weights"] <= 3 * 2
+    weights = with_own_figures(package_figures(), [tmp_path / "figures.json"]).weights
+    assert weights.microseconds_per_not_modified == report["cpu_microseconds_per_not_modified"]
+
+
+def test_a_slice_of_another_version_is_seen() -> None:
+    filling = bytes(100)
+    ours, other = (marked((1, updates), 0, filling) for updates in (7, 8))
+    digests = ("", "")
+
+    def frame(*slices: bytes) -> WeightsFrame:
+        return WeightsFrame(1, 7, tuple(map(memoryview, slices)), digests)
+
+    assert len(ours) == len(filling)
+    assert is_whole(frame(ours, marked((1, 7), 1, filling)))
+    assert not is_whole(frame(ours, ours))
+    assert not is_whole(frame(ours[:50] + other[50:]))

@@ -1,0 +1,66 @@
+"""Shipped experiments by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from herd.cli.main import main
+from herd.config.loading import SettingsError, load_settings
+
+SHIPPED = Path(__file__).parents[2] / "herd" / "experiments"
+
+
+def test_each_is_listed_in_one_line_with_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiments"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == sorted(file.stem for file in SHIPPED.glob("*.yaml"))
+    assert all(line.endswith(".") and 40 < len(line) < 140 for line in lines), lines  # a whole sentence each
+    assert lines[-1].split(maxsplit=1)[1].startswith("Pong with replay")
+
+
+def test_one_is_printed_to_be_edited_and_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["experiments", "show", "pong"]) == 0
+    Path("mine.yaml").write_text(capsys.readouterr().out)
+    assert load_settings([Path("mine.yaml")], [], {}) == load_settings([Path("pong")], [], {})
+
+
+def test_a_file_of_that_name_wins_but_a_folder_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pong").mkdir()
+    assert load_settings([Path("pong")], [], {}).name == "pong"
+    Path("catch").write_text("name: mine\n")
+    assert load_settings([Path("catch")], [], {}).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("pogn", "pogn: no such file or experiment; did you mean pong? (herd experiments lists them)"),
+        ("somethingelse", "somethingelse: no such file or experiment (herd experiments lists them)"),
+        ("experiments/pong.yaml", "experiments/pong.yaml: no such file; did you mean pong?"),
+        ("pong.yaml", "pong.yaml: no such file; did you mean pong?"),
+    ],
+)
+def test_a_near_miss_is_answered(word: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError) as error:
+        load_settings([Path(word)], [], {})
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["show"], "show needs the name of an experiment"),
+        (["show", "pogn"], "pogn: no such experiment; did you mean pong?"),
+        (["list"], "invalid choice: 'list'"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiments", *words]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from herd.service import hardware
+
+
+@pytest.fixture
+def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files of both cgroup versions in a folder, none of them there yet; this process may run on 8 CPUs."""
+    for name in ("CGROUP_V2_LIMIT", "CGROUP_V1_QUOTA", "CGROUP_V1_PERIOD", "CPU_INFO"):
+        monkeypatch.setattr(hardware, name, tmp_path / name)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({}, 8),
+        ({"CGROUP_V2_LIMIT": "max 100000\n"}, 8),
+        ({"CGROUP_V2_LIMIT": "200000 100000\n"}, 2),
+        ({"CGROUP_V2_LIMIT": "250000 100000\n"}, 3),
+        ({"CGROUP_V2_LIMIT": "10000 100000\n"}, 1),
+        ({"CGROUP_V2_LIMIT": "1600000 100000\n"}, 8),
+        ({"CGROUP_V2_LIMIT": "nonsense"}, 8),
+        ({"CGROUP_V1_QUOTA": "300000\n", "CGROUP_V1_PERIOD": "100000\n"}, 3),
+        ({"CGROUP_V1_QUOTA": "-1\n", "CGROUP_V1_PERIOD": "100000\n"}, 8),
+        ({"CGROUP_V1_QUOTA": "300000\n"}, 8),
+    ],
+)
+def test_the_smaller_of_affinity_and_quota(cgroup: Path, files: dict[str, str], cpus: int) -> None:
+    for name, text in files.items():
+        (cgroup / name).write_text(text)
+    assert hardware.usable_cpus() == cpus
+
+
+@pytest.mark.parametrize(
+    ("text", "has_it"),
+    [
+        ("processor : 0\nflags\t\t: fpu avx512f avx512_bf16 amx_tile\n", True),
+        ("flags\t\t: fpu amx_bf16\n", True),
+        ("Features\t: fp asimd bf16 i8mm\n", True),
+        ("flags\t\t: fpu avx512f avx2\n", False),
+        ("model name : a bf16 machine\nflags : fpu\n", False),
+        ("", False),
+    ],
+)
+def test_bfloat16_is_read_from_the_processors_flags(cgroup: Path, text: str, has_it: bool) -> None:
+    (cgroup / "CPU_INFO").write_text(text)
+    assert hardware.cpu_has_bfloat16() is has_it
+
+
+def test_a_machine_without_cpuinfo_has_no_bfloat16(cgroup: Path) -> None:
+    assert not (cgroup / "CPU_INFO").exists()
+    assert hardware.cpu_has_bfloat16() is False
+
+
+def test_precision_is_what_was_asked_for_or_what_the_processor_has() -> None:
+    assert hardware.choose_precision("auto", has_bfloat16=True) == "bfloat16"
+    assert hardware.choose_precision("auto", has_bfloat16=False) == "float32"
+    assert hardware.choose_precision("float32", has_bfloat16=True) == "float32"
+    assert hardware.choose_precision("bfloat16", has_bfloat16=False) == "bfloat16"
+
+
+def test_actors_are_dealt_to_the_cpus_they_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: list[set[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 5, 7})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: pinned.append(cpus))
+    assert [hardware.pin_to_cpu(number) for number in range(4)] == [2, 5, 7, 2]
+    assert pinned == [{2}, {5}, {7}, {2}]

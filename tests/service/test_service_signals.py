@@ -1,0 +1,146 @@
+"""Requests to stop, from the first moment of a process on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from herd.service.allocator import ALLOCATOR_ENVIRONMENT
+from herd.service.signals import STOPPING, StopRequest, hold_signals
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60.0
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """Leave handlers and mask of the test runner as they were."""
+    # A request that nobody takes must not end the test runner.
+    before = {number: signal.signal(number, lambda *_: None) for number in STOPPING}
+    yield
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals")
+@pytest.mark.parametrize("number", STOPPING)
+def test_a_signal_sets_the_stop_request(number: signal.Signals) -> None:
+    stop = StopRequest()
+    assert not stop
+    os.kill(os.getpid(), number)
+    assert stop
+    os.kill(os.getpid(), number)  # again, without harm
+    assert stop
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_process_that_was_started_to_outlive_its_terminal_does() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup leaves it
+    stop = StopRequest()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert not stop
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop
+
+
+@pytest.mark.usefixtures("_signals")
+def test_what_comes_while_signals_are_held_arrives_later() -> None:
+    first = StopRequest()
+    hold_signals()
+    signal.raise_signal(signal.SIGTERM)  # to this thread: another test may have left threads that do not hold it
+    assert not first
+    second = StopRequest()
+    assert second
+    assert not first
+
+
+def python(code: str, *words: str, tuned: bool = False) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HERD_", "MALLOC_", "OMP_"))}
+    if tuned:
+        environment |= ALLOCATOR_ENVIRONMENT
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_request_is_not_lost_while_one_program_replaces_another() -> None:
+    """The tuned allocator takes a second start of the program, which forgets the handlers; the request must not end it or be forgotten."""
+    code = (
+        "import os, signal, sys\n"
+        "from herd.service import allocator\n"
+        "from herd.service.signals import StopRequest\n"
+        "stop = StopRequest()\n"
+        # The program that comes next: asked to stop before it could install anything, it is told once it does.
+        "after = 'from herd.service.signals import StopRequest; print(bool(StopRequest()))'\n"
+        "execve = os.execve\n"
+        "def asked_just_before(program, arguments, environment):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    execve(program, [program, '-c', after], environment)\n"
+        "os.execve = asked_just_before\n"
+        "allocator.ensure_tuned_allocator('herd_learner', stop)\n"
+    )
+    output, errors = python(code).communicate(timeout=SECONDS)
+    assert (output, errors) == ("True\n", "")
+
+
+def test_a_request_from_before_ends_it_there() -> None:
+    code = (
+        "import os, signal\n"
+        "from herd.service.allocator import ensure_tuned_allocator\n"
+        "from herd.service.signals import StopRequest\n"
+        "stop = StopRequest()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "ensure_tuned_allocator('no.such.module', stop)\n"
+    )
+    process = python(code)
+    assert process.communicate(timeout=SECONDS) == ("", "")
+    assert process.returncode == 0
+
+
+ASKED_DURING_AN_IMPORT = """
+import os, runpy, sys
+wanted, number = sys.argv[1], int(sys.argv[2])
+class Asks:
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), number)
+sys.meta_path.insert(0, Asks())
+sys.argv = sys.argv[3:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("service", "imported", "number"),
+    [
+        ("actor", "pydantic", signal.SIGTERM),  # the settings are not read yet
+        ("actor", "torch", signal.SIGTERM),
+        ("learner", "pydantic", signal.SIGINT),
+        ("learner", "torch", signal.SIGHUP),
+        ("paramserver", "zmq", signal.SIGTERM),
+    ],
+)
+def test_a_service_asked_to_stop_while_it_imports_ends_with_code_0(
+    tmp_path: Path, service: str, imported: str, number: signal.Signals
+) -> None:
+    words = ["--run_dir", str(tmp_path / "run"), "--paramserver.port", "0", "--learner.port", "0"]
+    process = python(ASKED_DURING_AN_IMPORT, imported, str(int(number)), f"herd_{service}", *words, tuned=True)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+    if service != "paramserver":
+        assert not (tmp_path / "run").exists()  # nothing was begun

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from herd.service import allocator
+from herd.service.startup import announce_process, let_go_of_output, parse_settings
+from tests.failing_disks import read_only
+
+
+def test_settings_come_from_files_environment_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("seed: 5\nlearner: {batch_size: 40, queue_batches: 3}\n")
+    second.write_text("learner: {batch_size: 48}\n")
+    monkeypatch.setenv("HERD_LEARNER__QUEUE_BATCHES", "4")
+    settings = parse_settings("learner", ["--config", str(first), "--config", str(second), "--actor.index", "7"])
+    assert (settings.seed, settings.learner.batch_size, settings.learner.queue_batches, settings.actor.index) == (5, 48, 4, 7)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--config", "missing.yaml"], ["--learner.batch_sise", "3"], ["--learner.batch_size", "many"], ["stray"], ["--config"]]
+)
+def test_settings_that_cannot_work_end_with_one_line_and_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_settings("learner", arguments)
+    assert ended.value.code == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("learner: ")
+    assert output.err.count("\n") == 1
+
+
+def test_help_is_answered_with_code_0(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_settings("actor", ["--config", "x.yaml", "--help"])
+    assert ended.value.code == 0
+    assert "python -m herd_actor" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("service", ["actor", "learner"])
+def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
+    """In a fresh process: the answer must not wait for seconds of imports."""
+    code = (
+        f"import sys, herd_{service}.__main__ as service\n"
+        "sys.argv = ['service', '--seed', 'minus']\n"
+        "try:\n    service.main()\nfinally:\n    print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "False\n")
+    assert done.stderr.startswith(f"{service}: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_process_announces_itself(tmp_path: Path) -> None:
+    announce_process(tmp_path / "run", "actor", 3, metrics_port=9_100)
+    announce_process(tmp_path / "run", "actor", 3, metrics_port=9_200)  # restarted
+    (path,) = (tmp_path / "run" / "processes").iterdir()
+    assert path.name == "actor-3.json"
+    assert json.loads(path.read_text()) == {"pid": os.getpid(), "metrics_port": 9_200}
+
+
+def test_a_process_that_cannot_announce_itself_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "processes").write_text("a file in the way of the folder")
+    with caplog.at_level(logging.WARNING):
+        announce_process(tmp_path, "actor", 3, metrics_port=9_100)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"cannot announce this process: {tmp_path / 'processes' / 'actor-3.json'}: ")
+
+
+def test_on_a_read_only_disk_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    announce_process(tmp_path, "actor", 3, metrics_port=9_100)
+    with read_only(tmp_path):
+        announce_process(tmp_path, "actor", 3, metrics_port=9_200)
+    assert "Read-only file system" in caplog.text
+    assert json.loads((tmp_path / "processes" / "actor-3.json").read_text())["metrics_port"] == 9_100
+
+
+FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full, where every write finds a full disk")
+
+
+@FULL
+@pytest.mark.parametrize(("words", "code"), [("", 0), ("raise BadInputError('no such thing')", 2)])
+def test_a_full_disk_under_the_log_does_not_change_the_exit_code(words: str, code: int) -> None:
+    """Python itself would end with 120: its last flush of standard output fails."""
+    program = (
+        "import sys\n"
+        "from herd.service.signals import StopRequest\n"
+        "from herd.service.startup import BadInputError, run_service\n"
+        f"def run(settings, stop):\n    print('lost')\n    {words or 'pass'}\n"
+        "sys.exit(run_service('learner', run, StopRequest()))\n"
+    )
+    with open("/dev/full", "w") as full:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, stdout=full, stderr=full, timeout=60, check=False)
+    assert done.returncode == code
+
+
+@FULL
+def test_output_that_can_be_written_is(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log, open("/dev/full", "w") as full:
+        log.write("kept")
+        full.write("lost")
+        let_go_of_output(full, log)
+        assert (tmp_path / "log").read_text() == "kept"
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict[str, str]]]:
+    """What would replace this process."""
+    calls: list[tuple[str, list[str], dict[str, str]]] = []
+    monkeypatch.setattr(os, "execve", lambda *call: calls.append(call))
+    monkeypatch.setattr(sys, "argv", ["/somewhere/__main__.py", "--seed", "3"])
+    for name in allocator.ALLOCATOR_ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    return calls
+
+
+def test_a_process_starts_again_under_the_tuned_allocator_once(started: list[tuple[str, list[str], dict[str, str]]]) -> None:
+    allocator.ensure_tuned_allocator("herd_actor")
+    ((program, arguments, environment),) = started
+    assert (program, arguments) == (sys.executable, [sys.executable, "-m", "herd_actor", "--seed", "3"])
+    assert environment.items() >= allocator.ALLOCATOR_ENVIRONMENT.items()
+    assert environment["PATH"] == os.environ["PATH"]
+
+
+def test_the_operators_own_values_stay(started: list[tuple[str, list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_MMAP_MAX_", "9")
+    allocator.ensure_tuned_allocator("herd_actor")
+    assert started[0][2]["MALLOC_MMAP_MAX_"] == "9"
+    for name in allocator.ALLOCATOR_ENVIRONMENT:
+        monkeypatch.setenv(name, "0")
+    allocator.ensure_tuned_allocator("herd_actor")
+    assert len(started) == 1

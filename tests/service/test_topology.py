@@ -1,0 +1,76 @@
+"""The table of services against what it stands for: settings, packages, folders."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from herd.config.curve_keys import EVERY_ROLE
+from herd.config.settings import RunSettings
+from herd.topology import COMPONENTS, SERVICE_NAMES, SERVICES, Service, ServiceName, component_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_service_has_a_package_a_section_and_a_row() -> None:
+    assert (
+        set(SERVICE_NAMES) == set(get_args(ServiceName)) == {path.parent.parent.name for path in ROOT.glob("services/*/herd_*/__main__.py")}
+    )
+    sections = {name for name, value in RunSettings() if hasattr(value, "metrics_port")}
+    assert sections == set(SERVICE_NAMES)
+
+
+def test_every_service_is_in_the_wheel_and_checked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    tools = project["tool"]
+    assert {f"services/{name}/herd_{name}" for name in SERVICE_NAMES} < set(tools["hatch"]["build"]["targets"]["wheel"]["packages"])
+    assert {f"herd_{name}" for name in SERVICE_NAMES} <= set(tools["mypy"]["packages"]) & set(tools["importlinter"]["root_packages"])
+    (torchless,) = (each["source_modules"] for each in tools["importlinter"]["contracts"] if "torch" in each.get("forbidden_modules", ()))
+    assert {each.module for each in SERVICES if not each.has_torch} == {name for name in torchless if not name.startswith("herd.")}
+    assert {each.packages for each in SERVICES} - {""} <= set(project["project"]["optional-dependencies"])
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_socket_has_the_port_of_its_settings(service: Service) -> None:
+    section = getattr(RunSettings(), service.name)
+    assert getattr(section, "port", None) == service.port
+    assert hasattr(section, "host") is (service.port is not None)
+
+
+def test_connections_lead_to_sockets_and_who_is_asked_starts_first() -> None:
+    started: dict[str, int | None] = {}
+    for component in COMPONENTS:
+        for asks in component.asks:
+            assert hasattr(getattr(RunSettings(), component.service.name), asks.setting)
+            assert all(started[name] is not None for name in asks.components)
+        started[component.name] = component.service.port
+
+
+def test_what_a_run_has() -> None:
+    def counts(**sections: object) -> dict[str, int]:
+        settings = RunSettings.model_validate(sections)
+        return {component.name: component.count(settings) for component in COMPONENTS}
+
+    assert counts() == {"paramserver": 1, "paramserver-replica": 0, "bandit": 0, "learner": 1, "actor": 2}
+    dice = {"loss": {"kind": "dice"}}
+    assert counts(**dice)["bandit"] == 1
+    assert counts(**dice | {"loss": {"kind": "dice", "ablation": "baseline"}})["bandit"] == 0
+    assert counts(paramserver={"replicas": 3}, learner={"shards": 2})["paramserver-replica"] == 3
+
+
+def test_roles_of_sockets() -> None:
+    replica = RunSettings.model_validate({"paramserver": {"upstream": "tcp://root:7200"}})
+    roles = {name: component_of(name, RunSettings()).roles for name in SERVICE_NAMES}
+    assert roles == {"actor": ("client",), "bandit": ("server",), "learner": EVERY_ROLE, "paramserver": ("server",)}
+    assert component_of("paramserver", replica).roles == EVERY_ROLE
+    assert component_of("learner", replica).roles == EVERY_ROLE
+
+
+def test_the_table_is_read_without_anything_heavy() -> None:
+    code = "import sys, herd.topology; print(sorted({'pydantic', 'zmq', 'torch', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"

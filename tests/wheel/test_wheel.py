@@ -1,0 +1,82 @@
+"""The wheel, installed into an environment of its own and used in an empty folder. Needs no network: nothing is resolved or isolated."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"herd", "herd_actor", "herd_bandit", "herd_learner", "herd_paramserver"}
+SECONDS = 300
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=SECONDS)
+    (file,) = folder.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``bin`` of an environment with the wheel in it, which sees this one's packages but not its checkout."""
+    environment = tmp_path_factory.mktemp("environment")
+    venv.create(environment)
+    python = environment / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run(install, check=True, capture_output=True, timeout=SECONDS)
+    (packages,) = (environment / "lib").glob("python*/site-packages")
+    # Added by a line of a .pth file, so that no .pth file in there is read: one names the checkout.
+    (packages / "others.pth").write_text(f"{Path(np.__file__).parents[1]}\n")
+    return environment / "bin"
+
+
+def run(*command: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("HERD_", "PYTHON"))}
+    return subprocess.run(
+        [*map(str, command)],
+        cwd=folder,
+        env=environ,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_it_holds_our_packages_typed_and_the_experiments(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.split("/")[0] for name in names} == {*PACKAGES, "herd_rl-0.1.0.dist-info"}
+    assert {f"{package}/py.typed" for package in PACKAGES} <= names
+    shipped = {name for name in names if name.endswith(".yaml")}
+    assert shipped == {f"herd/experiments/{file.name}" for file in (ROOT / "experiments").glob("*.yaml")} != set()
+
+
+@pytest.mark.timeout(SECONDS)
+def test_an_experiment_trains_by_name_in_an_empty_folder(programs: Path, tmp_path: Path) -> None:
+    where = run(programs / "python", "-c", "import herd; print(herd.__file__)", folder=tmp_path)
+    assert Path(where.stdout.strip()).is_relative_to(programs.parent), where
+    done = run(programs / "herd", "train", "catch", "--stop.env_frames", 3000, "--learner.threads", 1, "--actor.count", 1, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert json.loads((tmp_path / "runs" / "catch" / "report.json").read_text())["learner_updates"] > 0
+
+
+def test_a_service_knows_the_names_too(programs: Path, tmp_path: Path) -> None:
+    near = run(programs / "python", "-m", "herd_actor", "--config", "cach", folder=tmp_path)
+    assert (near.returncode, near.stderr) == (
+        2,
+        "actor: cach: no such file or experiment; did you mean catch? (herd experiments lists them)\n",
+    )
+    found = run(programs / "python", "-m", "herd_actor", "--config", "catch", "--env.suite", "cach", folder=tmp_path)
+    assert (found.returncode, found.stderr.split(":")[:2]) == (2, ["actor", " env.suite"])
