@@ -7,7 +7,7 @@ FILE ?= breakout
 SECONDS ?= 120
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev train test test-cluster test-containers lint typecheck imports bench doctor docs helm helm-security
+.PHONY: help install dev train test test-cluster test-containers lint typecheck imports bench doctor docs helm helm-security mutants
 
 help:  ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,21 @@ helm-security: $(VENV)/.dev  ## Look for security findings in everything that th
 	test -x $(CHECKOV)/bin/checkov || $(PYTHON) -m venv $(CHECKOV)
 	$(CHECKOV)/bin/python -m pip --disable-pip-version-check install --quiet checkov==3.3.30
 	$(BIN)/python -m helm.tools.chart_security --checkov $(CHECKOV)/bin/checkov
+
+# Each change is made in a copy of the tree, one after the other, and TESTS must go red: what survives is listed.
+MUTANTS := $(VENV)-mutants
+MUTATED ?= herd/wire/outbox.py
+TESTS ?= tests/wire/test_wire_outbox.py
+mutants: $(VENV)/.dev  ## Do TESTS notice changes of MUTATED, one small one at a time? cosmic-ray; some seconds each.
+	test -x $(MUTANTS)/bin/cosmic-ray || $(PYTHON) -m venv $(MUTANTS)
+	$(MUTANTS)/bin/python -m pip --disable-pip-version-check install --quiet cosmic-ray==8.7.0
+	rm -rf $(MUTANTS)/tree && mkdir $(MUTANTS)/tree
+	git ls-files -z | xargs -0 cp --parents --no-dereference --target-directory $(MUTANTS)/tree
+	printf '[cosmic-ray]\nmodule-path = "%s"\ntimeout = 300.0\nexcluded-modules = []\ntest-command = "%s -m pytest -x -q %s"\n[cosmic-ray.distributor]\nname = "local"\n' \
+		"$(MUTATED)" "$(abspath $(BIN))/python" "$(TESTS)" > $(MUTANTS)/tree/mutants.toml
+	cd $(MUTANTS)/tree && export PYTHONPATH=.:$$(echo services/* | tr ' ' :) && \
+		../bin/cosmic-ray init mutants.toml mutants.sqlite && ../bin/cosmic-ray exec mutants.toml mutants.sqlite && \
+		../bin/cr-report --surviving-only --show-diff mutants.sqlite
 
 # The stamps are newer than what they were made from, so a changed pyproject.toml installs again.
 $(VENV)/bin/python:

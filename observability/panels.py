@@ -13,8 +13,6 @@ Colour = Literal["green", "yellow", "orange", "red", "blue"]
 Step = tuple[float, Colour]
 """From this value on, this colour."""
 
-FULL_WIDTH = 24
-
 
 @dataclass(frozen=True, slots=True)
 class Query:

@@ -10,15 +10,17 @@ import numpy as np
 from herd_learner.ingest import Ingest
 from herd_learner.ledger import Ledger
 from herd_learner.queue import UnrollQueue
-from herd_paramserver.leases import IndexLeases
+from herd_paramserver.leases import PlaceLeases
+from herd_paramserver.liveness import Liveness
 from herd_paramserver.requests import Reply
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import Version, WeightsStore
 
 from benchmarks.fuzz.targets import golden, mutate_header
-from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, encode
 from herd.wire.credit import CreditPool
 from herd.wire.messages import (
+    AgentEnded,
     CreditRequest,
     ExchangeTemperatures,
     GetWeights,
@@ -97,15 +99,19 @@ class ParameterServerOracle:
         store: WeightsStore[memoryview] = WeightsStore()
         digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of nothing
         store.publish(Version(1, 0), index=0, count=1, digest=digest, payload=memoryview(b""))
-        self._root = RootHandler(run_id=run_id, contract=contract, store=store, leases=IndexLeases(lease_seconds=1.0))
+        liveness = Liveness(1, now=0.0)
+        leases = PlaceLeases(liveness, now=0.0, lease_seconds=1.0)
+        self._root = RootHandler(run_id=run_id, contract=contract, stores=(store,), leases=leases, liveness=liveness)
 
     def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:
         try:
             message = decode_header(frames[0])
             mine = getattr(message, "run_id", None) == self._run_id and getattr(message, "contract", None) == self._contract
-            if self._is_replica and isinstance(message, PublishSlice | PublishHeartbeat) and mine:
+            if self._is_replica and isinstance(message, PublishSlice | PublishHeartbeat | AgentEnded) and mine and message.agent == 0:
                 return ("refused", "other") if len(frames) - 1 == isinstance(message, PublishSlice) else ("malformed", "array")
             action = self._root.answer(message, [memoryview(frame) for frame in frames[1:]], peer=peer, now=0.0)
+        except OtherProtocol:
+            return "refused", "protocol"
         except MalformedMessage as malformed:
             return "malformed", malformed.label
         if isinstance(action, Reply) and isinstance(action.message, Refused):
@@ -245,11 +251,25 @@ def _unrolls(**changes: object) -> bytes:
     return packed
 
 
+def of_version_1(base: Callable[[Random], list[bytes]]) -> Callable[[Random], list[bytes]]:
+    """The same said in protocol version 1, which knew no agents."""
+
+    def make(random: Random) -> list[bytes]:
+        header, *payload = base(random)
+        fields = msgpack.unpackb(header)
+        del fields["agent"]
+        if "protocol" in fields:
+            fields["protocol"] = 1
+        return [msgpack.packb(fields), *payload]
+
+    return make
+
+
 def learner_bases(run_id: str, contract: str) -> list[Callable[[Random], list[bytes]]]:
     """What a stranger may say to a learner in its own language; none of it opens a session."""
 
     def hello(**changes: object) -> Callable[[Random], list[bytes]]:
-        fields = {"run_id": run_id, "contract": contract, "max_unrolls": 4, "oldest_sequence": 1, **changes}
+        fields = {"run_id": run_id, "agent": 0, "contract": contract, "max_unrolls": 4, "oldest_sequence": 1, **changes}
         # The identity that belongs to it: a connection of this name is among the strangers'.
         return lambda random: [header(Hello(request_id=random.getrandbits(20), actor_index=900, incarnation=900, **fields))]
 
@@ -261,7 +281,8 @@ def learner_bases(run_id: str, contract: str) -> list[Callable[[Random], list[by
         return [bytes(frame) for frame in encode(message, arrays)]
 
     return [
-        hello(protocol=2),
+        of_version_1(hello()),
+        hello(agent=1),
         hello(run_id=OTHER_RUN),
         hello(contract="d" * 64),
         hello(max_unrolls=60_000),
@@ -282,6 +303,7 @@ def parameter_server_bases(run_id: str, contract: str) -> list[Callable[[Random]
             digest = f"{random.getrandbits(256):064x}"
             where = {
                 "run_id": run,
+                "agent": 0,
                 "contract": made_with,
                 "lineage": lineage,
                 "updates": random.getrandbits(40),
@@ -293,13 +315,19 @@ def parameter_server_bases(run_id: str, contract: str) -> list[Callable[[Random]
         return make
 
     def heartbeat(random: Random) -> list[bytes]:
-        return [header(PublishHeartbeat(run_id=run_id, contract=contract, lineage=0, updates=random.getrandbits(40), index=0, count=1))]
+        return [
+            header(PublishHeartbeat(run_id=run_id, agent=0, contract=contract, lineage=0, updates=random.getrandbits(40), index=0, count=1))
+        ]
 
     def lease(random: Random) -> list[bytes]:
-        return [header(LeaseIndex(request_id=1, run_id=OTHER_RUN, holder=f"{random.getrandbits(64):x}", index=random.choice([None, 5])))]
+        return [
+            header(
+                LeaseIndex(request_id=1, run_id=OTHER_RUN, holder=f"{random.getrandbits(64):x}", agent=0, index=random.choice([None, 5]))
+            )
+        ]
 
     def get(run: str, made_with: str) -> Callable[[Random], list[bytes]]:
-        return lambda random: [header(GetWeights(request_id=random.getrandbits(30), run_id=run, contract=made_with, have=None))]
+        return lambda random: [header(GetWeights(request_id=random.getrandbits(30), run_id=run, agent=0, contract=made_with, have=None))]
 
     return [
         slice_of(run_id, contract),
@@ -307,10 +335,12 @@ def parameter_server_bases(run_id: str, contract: str) -> list[Callable[[Random]
         slice_of(OTHER_RUN, contract),
         slice_of(run_id, "d" * 64),
         heartbeat,
+        of_version_1(heartbeat),
+        of_version_1(get(run_id, contract)),
         lease,
         get(OTHER_RUN, contract),
         get(run_id, "d" * 64),
-        lambda random: [header(ReleaseIndex(run_id=OTHER_RUN, holder=f"{random.getrandbits(64):x}"))],
+        lambda random: [header(ReleaseIndex(run_id=OTHER_RUN, agent=0, holder=f"{random.getrandbits(64):x}"))],
     ]
 
 

@@ -80,6 +80,7 @@ class Insider:
         hello = Hello(
             request_id=1,
             run_id=run_id,
+            agent=0,
             contract=contract,
             actor_index=self.key[0],
             incarnation=self.key[1],

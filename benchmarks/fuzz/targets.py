@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgpack
-from herd_paramserver.leases import IndexLeases
+from herd_paramserver.leases import PlaceLeases
+from herd_paramserver.liveness import Liveness
 from herd_paramserver.requests import Reply
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import WeightsStore
@@ -85,8 +86,9 @@ def fuzz_unrolls(data: bytes) -> None:
 def fuzz_weights(data: bytes) -> None:
     """Hand two requests in a row to the root of the parameter servers; what is refused leaves weights and leases alone."""
     store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
-    leases = IndexLeases(lease_seconds=30.0, max_leases=4)
-    handler = RootHandler(run_id=RUN, contract=CONTRACT, store=store, leases=leases)
+    liveness = Liveness(1, now=0.0)
+    leases = PlaceLeases(liveness, now=0.0, lease_seconds=30.0, max_leases=4)
+    handler = RootHandler(run_id=RUN, contract=CONTRACT, stores=(store,), leases=leases, liveness=liveness)
     frames = split(data)
     for start in (0, 2):
         if start >= len(frames):
@@ -187,14 +189,14 @@ def unrolls_seeds() -> list[bytes]:
 def weights_seeds() -> list[bytes]:
     """Every golden header with a slice behind it, and requests that fit together."""
     payload = b"weights"
-    slice_of = {"run_id": RUN, "contract": CONTRACT, "lineage": 1, "updates": 1}
+    slice_of = {"run_id": RUN, "agent": 0, "contract": CONTRACT, "lineage": 1, "updates": 1}
     digest = hashlib.sha256(payload).hexdigest()
     first = bytes(encode(PublishSlice(**slice_of, index=0, count=2, digest=digest))[0])
     second = bytes(encode(PublishSlice(**slice_of, index=1, count=2, digest=digest))[0])
     whole = bytes(encode(PublishSlice(**slice_of, index=0, count=1, digest=digest))[0])
-    get = bytes(encode(GetWeights(request_id=1, run_id=RUN, contract=CONTRACT, have=None))[0])
+    get = bytes(encode(GetWeights(request_id=1, run_id=RUN, agent=0, contract=CONTRACT, have=None))[0])
     beat = bytes(encode(PublishHeartbeat(**slice_of, index=0, count=1))[0])
-    lease = bytes(encode(LeaseIndex(request_id=1, run_id=RUN, holder="h", index=1))[0])
+    lease = bytes(encode(LeaseIndex(request_id=1, run_id=RUN, holder="h", agent=0, index=1))[0])
     pairs = [join([first, payload, second, payload]), join([whole, payload, beat]), join([whole, payload, get]), join([lease]), join([get])]
     return pairs + [join([frames[0], payload]) for frames in golden() if len(frames[0]) < 2**16]
 

@@ -64,7 +64,7 @@ def _definitions() -> dict[str, Any]:
     del schema["$schema"]
     # Every section of a run file may be there without content.
     for name, field in schema["properties"].items():
-        if "$ref" in field:
+        if "$ref" in field or "oneOf" in field:
             schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
     # One address may be given without a list.
     actor = definitions["ActorSettings"]["properties"]

@@ -16,7 +16,7 @@ from herd.service.startup import parse_settings
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import new_context
 from herd.wire.unroll_client import UnrollClient
-from herd.wire.unroll_links import UnrollLinks, choose_shards
+from herd.wire.unroll_links import UnrollLinks, choose_shards, shards_of_agent
 
 CREDIT_SECONDS = 0.5
 """How long one wait for credit is, between looks at whether to stop."""
@@ -31,7 +31,7 @@ def main() -> int:
     arrays = synthetic_unrolls(layout, actor.environments, seed=settings.seed)
     num_frames = actor.environments * layout.new_steps * spec.action_repeat
     context = new_context(settings.security)
-    index = actor.index or 0
+    index, agent = actor.index or 0, actor.agent or 0
     clients = [
         UnrollClient(
             context,
@@ -40,10 +40,11 @@ def main() -> int:
             run_id=settings.name,
             contract=contract_digest(settings, spec),
             actor_index=index,
+            agent=agent,
             max_unrolls=actor.environments,
             compression=actor.compression,
         )
-        for endpoint in choose_shards(actor.learner, actor.links, index)
+        for endpoint in choose_shards(shards_of_agent(actor.learner, settings.agents, agent), actor.links, index)
     ]
     links = UnrollLinks(clients)
     while not stop:

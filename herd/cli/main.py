@@ -20,8 +20,6 @@ COMMANDS = {
     "watch": ("herd.cli.watch", "record a game of a run's policy as a video"),
     "plot": ("herd.cli.plot", "draw the learning curves of runs"),
     "status": ("herd.cli.status", "show what runs here, or in a cluster, and how far it is"),
-    "scale": ("herd.cli.scale", "change how many actors a release in a cluster has"),
-    "logs": ("herd.cli.logs", "print the logs of a release's pods"),
     "experiments": ("herd.cli.experiments", "list the experiments that are shipped, and print one to edit"),
     "keys": ("herd.cli.keys", "make the keys that encrypt and authenticate the connections of a run"),
     "bench": ("herd.bench.command", "measure every stage of a run, and all together, on this machine"),

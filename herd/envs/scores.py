@@ -1,4 +1,4 @@
-"""Reference scores of Atari-57 and DMLab-30, and the numbers that papers make of them.
+"""Reference scores, as suites have them in tables, and the numbers that papers make of them.
 
 A score is the mean episode return of one task. 1.0 means the human reference (or the human world record), not 100 %.
 """
@@ -6,22 +6,20 @@ A score is the mean episode return of one task. 1.0 means the human reference (o
 from __future__ import annotations
 
 import csv
-import functools
 from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from herd.envs.api import UnknownTaskError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
+    from importlib.resources.abc import Traversable
 
     from numpy.typing import ArrayLike, NDArray
-
-Suite = Literal["atari", "dmlab"]
 
 SABER_CAP = 2.0
 """Toromanoff et al. 2019: a task counts at most twice the world record; there is no floor."""
@@ -54,21 +52,24 @@ class ScoreSummary:
     """Mean of the record-normalised scores, each at most 2; None where a record is missing."""
 
 
-@functools.cache
-def reference_scores(suite: Suite) -> Mapping[str, ReferenceScores]:
-    """All tasks of ``suite`` by name, in the table's order."""
-    file, name = {"atari": ("atari57_scores.csv", "game"), "dmlab": ("dmlab30_scores.csv", "level")}[suite]
-    table = {}
-    with resources.files("herd.envs").joinpath("data", file).open(encoding="utf-8") as lines:
+def read_reference_scores(table: Traversable) -> Mapping[str, ReferenceScores]:
+    """All tasks of a table (CSV) by name, in its order: columns task, random, human; human_world_record and minimal_actions, if any."""
+    scores = {}
+    with table.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
-            table[row[name]] = ReferenceScores(
-                task=row[name],
+            scores[row["task"]] = ReferenceScores(
+                task=row["task"],
                 random=float(row["random"]),
                 human=float(row["human"]),
                 world_record=float(row["human_world_record"]) if row.get("human_world_record") else None,
                 minimal_actions=int(row["minimal_actions"]) if row.get("minimal_actions") else None,
             )
-    return MappingProxyType(table)
+    return MappingProxyType(scores)
+
+
+def dmlab_scores() -> Mapping[str, ReferenceScores]:
+    """DMLab-30."""
+    return read_reference_scores(resources.files("herd.envs") / "data" / "dmlab30_scores.csv")
 
 
 def human_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[np.float64]:
@@ -88,13 +89,12 @@ def record_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[n
     return np.minimum((np.asarray(score, np.float64) - reference.random) / (reference.world_record - reference.random), SABER_CAP)
 
 
-def summarise(scores: Mapping[str, float], suite: Suite) -> ScoreSummary:
-    """Summary of one score per task. UnknownTaskError if the table lacks a task, ValueError if there is no task."""
+def summarise(scores: Mapping[str, float], table: Mapping[str, ReferenceScores]) -> ScoreSummary:
+    """Summary of one score per task, by a suite's table. UnknownTaskError if the table lacks a task, ValueError if there is no task."""
     if not scores:
         raise ValueError("a summary needs the score of at least one task")
-    table = reference_scores(suite)
     if missing := sorted(set(scores) - set(table)):
-        raise UnknownTaskError(f"no reference scores for {', '.join(missing)} in the {suite} table")
+        raise UnknownTaskError(f"no reference scores for {', '.join(missing)} in the table")
     normalised = np.array([human_normalised(score, table[task]) for task, score in scores.items()])
     has_records = all(table[task].world_record is not None for task in scores)
     return ScoreSummary(
@@ -113,28 +113,3 @@ def interquartile_mean(values: ArrayLike) -> float:
         raise ValueError("the interquartile mean needs at least one value")
     cut = ordered.size // 4
     return float(ordered[cut : ordered.size - cut].mean())
-
-
-def stratified_bootstrap_interval(
-    runs: Mapping[str, Sequence[float]],
-    statistic: Callable[[NDArray[np.float64]], float] = interquartile_mean,
-    *,
-    confidence: float = 0.95,
-    num_resamples: int = 2_000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Percentile interval of ``statistic`` over normalised scores ``runs[task]``, one number per run.
-
-    Runs are drawn again within each task, so every resample has every task as often as the data.
-    """
-    generator = np.random.default_rng(seed)
-    tasks = [np.asarray(values, np.float64) for values in runs.values()]
-    if not tasks or any(values.size == 0 for values in tasks):
-        raise ValueError("the bootstrap needs at least one run of every task")
-    resamples = [
-        statistic(np.concatenate([values[generator.integers(values.size, size=values.size)] for values in tasks]))
-        for _ in range(num_resamples)
-    ]
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(resamples, [tail, 1.0 - tail])
-    return float(low), float(high)

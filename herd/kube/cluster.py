@@ -23,8 +23,6 @@ READ_SECONDS = 30.0
 """Silence inside an answer. A page of 500 pods takes the server part of a second."""
 MOST_AT_ONCE = 16
 """Connections to the API server: its default share for one client is some hundred requests."""
-_MOST_KEPT = 64
-"""Connections kept open: `herd logs --follow` holds one for each of at most 50 pods, beside the lists."""
 _PAGE = 500
 """Objects a page, as kubectl has it: 4,000 actors are eight pages of about 4 MB."""
 _MOST_PAGES = 200
@@ -53,8 +51,7 @@ class Cluster:
     def __init__(self, connection: Connection) -> None:
         configuration = connection.configuration
         configuration.retries = False  # urllib3 takes it: raise at once, follow nothing
-        configuration.connection_pool_maxsize = _MOST_KEPT
-        configuration.keep_alive = True  # a followed log may be silent for hours
+        configuration.connection_pool_maxsize = MOST_AT_ONCE
         configuration.safe_chars_for_path_param = ":"  # POD:PORT of the proxy
         self.client = ApiClient(configuration)
         self.client.user_agent = "herd"
@@ -70,27 +67,26 @@ class Cluster:
         """Close the connections."""
         self.client.close()  # type: ignore[no-untyped-call]
 
-    def open(
-        self, want: Want, request: Callable[..., Any], *arguments: Any, read_seconds: float | None = READ_SECONDS, **options: Any
-    ) -> urllib3.BaseHTTPResponse:
-        """Send a request and return its answer unread.
-
-        ``read_seconds``: None waits for ever.
+    def read(
+        self,
+        want: Want,
+        request: Callable[..., Any],
+        *arguments: Any,
+        read_seconds: float = READ_SECONDS,
+        most_bytes: int = _MOST_BYTES,
+        **options: Any,
+    ) -> bytes:
+        """Send a request and return the bytes of its answer.
 
         Raises:
-            KubeError: one of errors.py.
+            KubeError: one of errors.py; also where there are more than ``most_bytes``.
 
         """
         try:
-            response = request(*arguments, _preload_content=False, _request_timeout=self._timeout(read_seconds), **options)
+            response = request(*arguments, _preload_content=False, _request_timeout=(CONNECT_SECONDS, read_seconds), **options)
         except (ApiException, OpenApiException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise self._explain(want, error) from error
         assert isinstance(response, urllib3.BaseHTTPResponse)
-        return response
-
-    def read(self, want: Want, request: Callable[..., Any], *arguments: Any, most_bytes: int = _MOST_BYTES, **options: Any) -> bytes:
-        """Send a request and return the bytes of its answer; raises ``KubeError``, also where there are more than ``most_bytes``."""
-        response = self.open(want, request, *arguments, **options)
         try:
             body = response.read(most_bytes + 1)
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -132,10 +128,6 @@ class Cluster:
                 return
         raise KubeError(f"more than {_MOST_PAGES * _PAGE} {want.resource} in namespace {self.namespace}")
 
-    def _timeout(self, read_seconds: float | None) -> tuple[float, float] | None:
-        # The client has no "connect within, read for ever"; a year is for ever.
-        return (CONNECT_SECONDS, read_seconds if read_seconds is not None else 365.0 * 86_400)
-
     def _explain(self, want: Want, error: Exception) -> KubeError:
         if isinstance(error, ApiException) and error.status:
             return self._refused(want, int(error.status), error)
@@ -155,8 +147,6 @@ class Cluster:
             return NotAllowedError(f"not allowed to {want} in namespace {self.namespace}{who}: this needs verb {_needs(want)}")
         if status == 404:
             return NotFoundError(f"{want} in namespace {self.namespace}: {message or 'not found'}")
-        if status == 409:
-            return KubeError(f"{want}: changed by somebody else at the same moment; try again")
         line = f"the API server at {self.server} answered {status} to {want}{f': {message}' if message else ''}"
         return UnreachableError(line) if status in {429, 500, 502, 503, 504} else KubeError(line)
 

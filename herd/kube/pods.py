@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 COMPONENT_LABEL = "app.kubernetes.io/component"
 RELEASE_LABEL = "app.kubernetes.io/instance"
-_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
 _INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
 
@@ -32,23 +31,13 @@ class Pod:
     restarts: int
     node: str | None
     created: datetime | None
-    containers: tuple[str, ...]
-    container: str
-    """The one that runs the service."""
     metrics_port: int
     trouble: str = ""
     """Why it is not ready, where the cluster says so; one line."""
-    started: bool = True
-    """Whether its container has run, so that there are logs."""
 
     def age_seconds(self, now: datetime) -> float | None:
         """Seconds since it was created, by this machine's clock."""
         return None if self.created is None else max(0.0, (now - self.created).total_seconds())
-
-    @property
-    def incarnation(self) -> tuple[str, int]:
-        """Changes whenever the container begins anew."""
-        return (self.uid, self.restarts)
 
 
 def read_pod(item: Mapping[str, Any]) -> Pod | None:
@@ -59,8 +48,6 @@ def read_pod(item: Mapping[str, Any]) -> Pod | None:
     name = str(metadata.get("name", ""))
     if not name or component not in COMPONENT_NAMES:
         return None
-    containers = tuple(str(container.get("name")) for container in _list(spec.get("containers")))
-    container = _main_container(containers, component, _mapping(metadata.get("annotations")))
     statuses = _list(status.get("containerStatuses"))
     state, trouble = _state(metadata, status, statuses)
     return Pod(
@@ -73,11 +60,8 @@ def read_pod(item: Mapping[str, Any]) -> Pod | None:
         restarts=sum(int(each.get("restartCount") or 0) for each in statuses),
         node=spec.get("nodeName"),
         created=_time(metadata.get("creationTimestamp")),
-        containers=containers,
-        container=container,
         metrics_port=_metrics_port(spec),
         trouble=trouble,
-        started=any(each.get("name") == container and _has_run(each) for each in statuses),
     )
 
 
@@ -120,18 +104,6 @@ def _state(metadata: Mapping[str, Any], status: Mapping[str, Any], statuses: Seq
 def _last_end(container: Mapping[str, Any]) -> str:
     last = _mapping(_mapping(container.get("lastState")).get("terminated"))
     return f"ended with exit code {last.get('exitCode')} ({last.get('reason') or 'Error'})" if last else ""
-
-
-def _has_run(container: Mapping[str, Any]) -> bool:
-    state = _mapping(container.get("state"))
-    return bool(state.get("running") or state.get("terminated") or _mapping(container.get("lastState")).get("terminated"))
-
-
-def _main_container(containers: Sequence[str], component: str, annotations: Mapping[str, Any]) -> str:
-    for wanted in (str(annotations.get(_CONTAINER_ANNOTATION, "")), component, component.partition("-")[0]):
-        if wanted in containers:
-            return wanted
-    return containers[0] if containers else component
 
 
 def _metrics_port(spec: Mapping[str, Any]) -> int:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from herd.kube.cluster import Cluster
 
 _OURS = f"app.kubernetes.io/part-of=herd,{COMPONENT_LABEL} in ({','.join(COMPONENT_NAMES)})"
-REPLICAS_FROM_ANNOTATION = "herd/replicas-from"
-"""On a Deployment whose number of pods the chart's values set; its value is ``values``."""
 _MOST_NAMED = 10
 """Releases listed in one line."""
 
@@ -40,8 +38,6 @@ class Workload:
     """Pods of the newest version of the workload."""
     observed: bool
     """Whether the controller has seen the newest version; the numbers are of an older one otherwise."""
-    wanted_by_values: bool = False
-    """Whether ``wanted`` is a value of the chart, which the next upgrade sets again."""
 
     @property
     def settled(self) -> bool:
@@ -57,24 +53,15 @@ class Release:
     namespace: str
     workloads: tuple[Workload, ...]
 
-    def workload(self, component: str) -> Workload | None:
-        """The workload of this component; None where this release has none."""
-        return next((workload for workload in self.workloads if workload.component == component), None)
 
-
-def find_release(cluster: Cluster, name: str | None) -> Release:
-    """Find a release; without a name, the only one of the namespace.
+def find_release(cluster: Cluster, name: str) -> Release:
+    """Find a release.
 
     Raises:
-        KubeError: no such release (the line lists those there are), or several and no name.
+        KubeError: no such release; the line lists those there are.
 
     """
     by_release = _workloads(cluster)
-    if name is None:
-        if len(by_release) == 1:
-            [name] = by_release
-        else:
-            raise KubeError(f"which release? {_there_are(cluster, by_release)}; choose one with --release")
     if name not in by_release:
         raise KubeError(f"no release {name} in namespace {cluster.namespace}; {_there_are(cluster, by_release)}")
     workloads = sorted(by_release[name], key=lambda workload: COMPONENT_NAMES.index(workload.component))
@@ -93,8 +80,7 @@ def release_pods(cluster: Cluster, release: str, component: str | None = None) -
     return in_order(pod for item in items if (pod := read_pod(item)) is not None)
 
 
-def read_workload(item: Mapping[str, Any], kind: str) -> Workload:
-    """Read a Deployment or StatefulSet."""
+def _workload(item: Mapping[str, Any], kind: str) -> Workload:
     metadata, spec, status = (item.get(key) or {} for key in ("metadata", "spec", "status"))
     replicas = spec.get("replicas")
     return Workload(
@@ -106,7 +92,6 @@ def read_workload(item: Mapping[str, Any], kind: str) -> Workload:
         ready=int(status.get("readyReplicas") or 0),
         updated=int(status.get("updatedReplicas") or 0),
         observed=int(status.get("observedGeneration") or 0) >= int(metadata.get("generation") or 0),
-        wanted_by_values=(metadata.get("annotations") or {}).get(REPLICAS_FROM_ANNOTATION) == "values",
     )
 
 
@@ -119,7 +104,7 @@ def _workloads(cluster: Cluster) -> dict[str, list[Workload]]:
     found: dict[str, list[Workload]] = {}
     for kind, (resource, request) in kinds.items():
         for item in cluster.items(Want("list", resource), request, cluster.namespace, label_selector=_OURS):
-            found.setdefault(_release_of(item), []).append(read_workload(item, kind))
+            found.setdefault(_release_of(item), []).append(_workload(item, kind))
     return found
 
 

@@ -5,33 +5,30 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from random import Random
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from herd.wire.backoff import RetryTimer
-from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
+from herd.wire.codec import Frame, encode
 from herd.wire.messages import (
     MAX_EPISODES,
     MAX_HEADER_BYTES,
     ExchangeTemperatures,
     FinishedEpisode,
-    Refused,
     StartingEpisode,
     Temperatures,
 )
+from herd.wire.retrying import WAIT_SECONDS, RetryingRequest
 from herd.wire.sockets import Context, Dealer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from random import Random
 
     from numpy.typing import NDArray
 
 FIRST_INVERSE_TEMPERATURE = 1.0
 """Of an environment whose first game begins without an answer: tau = 1, the paper's baseline."""
-WAIT_SECONDS = 0.05
-"""Longest wait in one piece: how late a new connection is used."""
 
 
 class BanditClient:
@@ -78,20 +75,14 @@ class BanditClient:
         """
         self.inverse_temperatures: NDArray[np.float32] = np.full(len(task_ids), FIRST_INVERSE_TEMPERATURE, np.float32)
         """[E]: 1/tau of the game that each environment is in; changed by ``begin`` alone."""
-        self.refused: str | None = None
-        """Why the service refuses this client, until it answers."""
         self.num_handed = 0
         """Games begun under a temperature of their own."""
         self.num_reused = 0
         """Games begun under the last temperature of their environment, for want of an answer."""
         self.num_late = 0
         """Temperatures that came after their game had begun without them."""
-        self.num_resent = 0
-        """Requests sent again after silence."""
         self.num_dropped = 0
         """Reports that waited for the service too long."""
-        self.num_malformed = 0
-        """Answers that broke the protocol."""
         self.waited_seconds = 0.0
         """In ``begin``, all together."""
         self._task_ids = [int(task_id) for task_id in task_ids]
@@ -100,22 +91,35 @@ class BanditClient:
         self._purpose = purpose
         self._timeout_seconds = timeout_seconds
         self._clock = clock
-        self._timer = RetryTimer(clock, random or Random())
         self._incarnation = secrets.randbits(63)
         # One request under way and its repetitions; answers to both.
         self._dealer = Dealer(
             context, endpoint, routing_id=f"bandit/{self._incarnation:016x}", max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=4
         )
+        self._request = RetryingRequest(self._dealer, lambda _: self._under_way, renumbers=False, clock=clock, random=random)
         self._reused = [True] * len(task_ids)
         self._reports: deque[FinishedEpisode] = deque()
         self._unasked: dict[int, int] = {}  # environment -> game that needs a temperature and is in no request yet
         self._awaited: dict[int, int] = {}  # environment -> game whose temperature is asked for or about to be
         self._answered: dict[int, float] = {}  # environment -> 1/tau of its next game
-        self._request_id = 0
-        self._under_way: list[Frame] | None = None
+        self._under_way: list[Frame] = []
         self._num_under_way = 0
-        self._is_sent = False
         self._is_silent = False
+
+    @property
+    def refused(self) -> str | None:
+        """Why the service refuses this client, until it answers."""
+        return self._request.refused
+
+    @property
+    def num_resent(self) -> int:
+        """Requests sent again after silence."""
+        return self._request.num_resent
+
+    @property
+    def num_malformed(self) -> int:
+        """Answers that broke the protocol."""
+        return self._request.num_malformed
 
     @property
     def socket(self) -> Dealer:
@@ -135,7 +139,7 @@ class BanditClient:
     @property
     def is_idle(self) -> bool:
         """Everything said so far has been answered."""
-        return self._under_way is None and not self.num_waiting
+        return not self._request.is_pending and not self.num_waiting
 
     @property
     def is_silent(self) -> bool:
@@ -173,13 +177,16 @@ class BanditClient:
 
     def poll(self) -> None:
         """Read answers, send what is due; never blocks."""
-        while (frames := self._dealer.receive()) is not None:
-            self._handle(frames)
-        if self._under_way is None and self.num_waiting:
+        for message, _ in self._request.answers():
+            if isinstance(message, Temperatures) and self._request.is_answer(message):
+                self._request.answered()
+                self._num_under_way = 0
+                self._is_silent = False
+                self._take(message)
+        if not self._request.is_pending and self.num_waiting:
+            self._request.begin()
             self._under_way = encode(self._next_request())
-            self._is_sent = False
-        if self._under_way is not None and (not self._is_sent or self._timer.due):
-            self._send(self._under_way)
+        self._request.advance()
 
     def begin(self, environments: Iterable[int]) -> None:
         """Put the temperatures of games that start now into effect, waiting for those asked for and not answered yet."""
@@ -236,11 +243,10 @@ class BanditClient:
         )
         for episode in starting:
             del self._unasked[episode.environment_slot - self._first_slot]
-        self._request_id += 1
         self._num_under_way = len(finished)
         run_id, contract, agent = self._identity
         return ExchangeTemperatures(
-            request_id=self._request_id,
+            request_id=self._request.request_id,
             run_id=run_id,
             contract=contract,
             agent=agent,
@@ -249,34 +255,6 @@ class BanditClient:
             finished=finished,
             starting=starting,
         )
-
-    def _send(self, frames: list[Frame]) -> None:
-        is_due = self._timer.due
-        if not self._dealer.send(frames):
-            self._is_sent = False  # no connection: at the next poll
-            return
-        self._is_sent = True
-        if is_due:
-            self.num_resent += 1
-            self._timer.restart()
-        else:
-            self._timer.start()
-
-    def _handle(self, frames: list[memoryview]) -> None:
-        try:
-            message = decode_header(frames[0])
-        except MalformedMessage:
-            self.num_malformed += 1
-            return
-        if isinstance(message, Refused) and message.request_id in {None, self._request_id}:
-            self.refused = message.reason  # the timer runs on: the next service may take us
-        elif isinstance(message, Temperatures) and message.request_id == self._request_id and self._under_way is not None:
-            self._under_way = None
-            self._num_under_way = 0
-            self._timer.reset()
-            self.refused = None
-            self._is_silent = False
-            self._take(message)
 
     def _take(self, message: Temperatures) -> None:
         for handed in message.handed:

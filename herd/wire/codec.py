@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from herd.wire.layout import DTYPES, Array, Arrays, FieldSpec, UnrollLayout
-from herd.wire.messages import MAX_EPISODES, MAX_HEADER_BYTES, MESSAGE, ArrayHeader, Compression, Message, Unrolls
+from herd.wire.messages import MAX_EPISODES, MAX_HEADER_BYTES, MESSAGE, PROTOCOL_VERSION, ArrayHeader, Compression, Message, Unrolls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +53,18 @@ class MalformedMessage(Exception):  # noqa: N818  it names the thing that was re
         self.reason = printable(reason, MAX_REASON_CHARACTERS)
         super().__init__(self.reason)
         self.label = label
+
+
+class OtherProtocol(MalformedMessage):
+    """A message of another protocol version; whoever serves requests refuses it with ``reason``, under ``request_id`` where it has one."""
+
+    def __init__(self, version: int, request_id: int | None) -> None:
+        super().__init__(
+            f"the message is of protocol version {version}, and this process speaks version {PROTOCOL_VERSION}: "
+            "run the same release of Herd in every process of the run",
+            "protocol",
+        )
+        self.request_id = request_id
 
 
 def payload_digest(payload: Frame) -> str:
@@ -93,7 +105,8 @@ def decode_header(frame: Frame) -> Message:
     """Return the message that a header frame holds.
 
     Raises:
-        MalformedMessage: whatever is wrong with it.
+        OtherProtocol: a message of another protocol version.
+        MalformedMessage: whatever else is wrong with it.
 
     """
     if len(frame) > MAX_HEADER_BYTES:
@@ -109,9 +122,30 @@ def decode_header(frame: Frame) -> Message:
     try:
         return MESSAGE.validate_python(header)
     except ValidationError as error:
+        _recognise_other_protocol(header)
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part)[:64] for part in first["loc"][:4])
         raise MalformedMessage(f"header {where or 'map'}: {first['msg']}") from error
+
+
+def _recognise_other_protocol(header: Any) -> None:
+    """Raise ``OtherProtocol`` if ``header``, which is no message of ours, is one of another version.
+
+    A hello says its version. A message of version 1 lacks nothing but its agent.
+    """
+    if not isinstance(header, dict):
+        return
+    protocol, request_id = header.get("protocol"), header.get("request_id")
+    answered = request_id if type(request_id) is int and 0 <= request_id < 2**63 else None
+    if header.get("type") == "hello" and type(protocol) is int and protocol != PROTOCOL_VERSION:
+        raise OtherProtocol(protocol, answered)
+    if "agent" in header or "run_id" not in header:
+        return
+    try:
+        MESSAGE.validate_python({**header, "agent": 0})
+    except ValidationError:
+        return
+    raise OtherProtocol(1, answered)
 
 
 def read_arrays(message: Unrolls, frames: Sequence[Frame], layout: UnrollLayout, out: Mapping[str, Array]) -> None:

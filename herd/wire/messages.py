@@ -1,12 +1,14 @@
-"""Headers of protocol version 1 as strict, immutable types (docs/messaging.md has the rules that go with them)."""
+"""Headers of protocol version 2 as strict, immutable types (docs/messaging.md has the rules that go with them)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AllowInfNan, BaseModel, ConfigDict, FailFast, Field, TypeAdapter
 
-PROTOCOL_VERSION = 1
+from herd.config.settings import MAX_AGENTS
+
+PROTOCOL_VERSION: Literal[2] = 2
 
 # The arithmetic behind these limits is in docs/messaging.md, "Frames".
 MAX_HEADER_BYTES = 1 << 20
@@ -24,6 +26,8 @@ Reason = Annotated[str, Field(max_length=1024)]
 Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 SliceIndex = Annotated[int, Field(ge=0, lt=MAX_SLICES)]
 SliceCount = Annotated[int, Field(ge=1, le=MAX_SLICES)]
+AgentNumber = Annotated[int, Field(ge=0, lt=MAX_AGENTS)]
+"""Which agent of the run: 0, 1, ... below the run's number of agents."""
 Version = tuple[Count, Count]
 """(lineage, learner_updates), ordered lexicographically."""
 Compression = Literal["none", "lz4", "zstd"]
@@ -35,6 +39,13 @@ DtypeCode = Literal["|u1", "|b1", "<i2", "<i4", "<i8", "<f4"]
 def actor_identity(actor_index: int, incarnation: int) -> str:
     """Return the routing identity under which this incarnation of an actor speaks to the learner."""
     return f"actor/{actor_index}/{incarnation:x}"
+
+
+class Place(NamedTuple):
+    """Where an actor acts: for which agent of the run, and under which index among its actors."""
+
+    agent: int
+    actor_index: int
 
 
 class _Header(BaseModel):
@@ -67,9 +78,11 @@ class Hello(_Header):
     """Actor to learner: opens a session, or opens it again."""
 
     type: Literal["hello"] = "hello"
-    protocol: Count = PROTOCOL_VERSION
+    protocol: Literal[2] = PROTOCOL_VERSION
+    """A hello of another version is no message of this one: the codec says so."""
     request_id: Count
     run_id: Identifier
+    agent: AgentNumber
     contract: Identifier
     actor_index: Count
     incarnation: Count
@@ -158,6 +171,7 @@ class GetWeights(_Header):
     type: Literal["get_weights"] = "get_weights"
     request_id: Count
     run_id: Identifier
+    agent: AgentNumber
     contract: Identifier
     have: Version | None
 
@@ -185,6 +199,7 @@ class PublishSlice(_Header):
 
     type: Literal["publish_slice"] = "publish_slice"
     run_id: Identifier
+    agent: AgentNumber
     contract: Identifier
     lineage: Count
     updates: Count
@@ -198,6 +213,7 @@ class PublishHeartbeat(_Header):
 
     type: Literal["publish_heartbeat"] = "publish_heartbeat"
     run_id: Identifier
+    agent: AgentNumber
     contract: Identifier
     lineage: Count
     updates: Count
@@ -231,30 +247,51 @@ class StalePublish(_Header):
     updates: Count
 
 
+class AgentEnded(_Header):
+    """Learner to parameter server: the run of this agent is over, as of this lineage; nobody need act for it any more."""
+
+    type: Literal["agent_ended"] = "agent_ended"
+    request_id: Count
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    lineage: Count
+
+
+class AgentEndNoted(_Header):
+    """Parameter server to learner."""
+
+    type: Literal["agent_end_noted"] = "agent_end_noted"
+    request_id: Count
+
+
 class LeaseIndex(_Header):
-    """Actor to parameter server: lease me an index, or renew mine."""
+    """Actor to parameter server: lease me an agent and an index, or renew mine; those that I act under, None where I have none."""
 
     type: Literal["lease_index"] = "lease_index"
     request_id: Count
     run_id: Identifier
     holder: Identifier
+    agent: AgentNumber | None
     index: Count | None
 
 
 class IndexLeased(_Header):
-    """Parameter server to actor."""
+    """Parameter server to actor: act under these; where they are not those asked for, the actor moves."""
 
     type: Literal["index_leased"] = "index_leased"
     request_id: Count
+    agent: AgentNumber
     index: Count
     lease_seconds: Annotated[float, Field(gt=0.0)]
 
 
 class ReleaseIndex(_Header):
-    """Actor to parameter server: the index is free again."""
+    """Actor to parameter server: what I held is free again."""
 
     type: Literal["release_index"] = "release_index"
     run_id: Identifier
+    agent: AgentNumber | None
     holder: Identifier
 
 
@@ -297,7 +334,7 @@ class ExchangeTemperatures(_Header):
     """1, 2, ... within the incarnation; a request sent again keeps its number."""
     run_id: Identifier
     contract: Identifier
-    agent: Count
+    agent: AgentNumber
     incarnation: Count
     purpose: Literal["training", "evaluation"]
     finished: Annotated[tuple[FinishedEpisode, ...], Field(max_length=MAX_EPISODES), FailFast()]
@@ -331,6 +368,8 @@ Message = (
     | Published
     | SliceWanted
     | StalePublish
+    | AgentEnded
+    | AgentEndNoted
     | LeaseIndex
     | IndexLeased
     | ReleaseIndex

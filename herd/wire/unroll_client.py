@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from random import Random
+from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.wire.backoff import RetryTimer
-from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
+from herd.wire.codec import Frame, encode
 from herd.wire.messages import (
     Ack,
     Compression,
@@ -19,17 +18,18 @@ from herd.wire.messages import (
     Hello,
     HelloRequired,
     Message,
-    Refused,
     Rejected,
     Unrolls,
     Welcome,
     actor_identity,
 )
 from herd.wire.outbox import UnrollOutbox
+from herd.wire.retrying import WAIT_SECONDS, RetryingRequest
 from herd.wire.sockets import Context, Dealer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from random import Random
 
     from herd.wire.layout import Arrays, UnrollLayout
 
@@ -37,8 +37,6 @@ KEEP_ALIVE_SECONDS = 5.0
 """A twelfth of the credit's default expiry of 60 s; also the longest an idle actor overlooks a restarted learner."""
 ASK_AGAIN_SECONDS = 1.0
 """While waiting for credit: finds a restarted learner soon, and 4,000 waiting actors cost it 4,000 of 430,000 messages/s."""
-CONNECTING_SECONDS = 0.05
-"""Between attempts to say hello while there is no connection yet."""
 HELLO_INTERVAL_SECONDS = 0.1
 """A learner that wants another hello sooner than this after the last is asked with back-off."""
 FAREWELL_SECONDS = 0.2
@@ -62,6 +60,7 @@ class UnrollClient:
         contract: str,
         actor_index: int,
         max_unrolls: int,
+        agent: int = 0,
         compression: Compression = "none",
         incarnation: int | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -77,6 +76,7 @@ class UnrollClient:
             contract: digest of the contract.
             actor_index: this replica's.
             max_unrolls: largest number of unrolls in one message.
+            agent: for which it acts.
             compression: of arrays of 4 KiB and more.
             incarnation: of this process; None draws one.
             clock: monotonic seconds.
@@ -84,31 +84,34 @@ class UnrollClient:
 
         """
         self.incarnation = secrets.randbits(63) if incarnation is None else incarnation
-        self.refused: str | None = None
-        """Why the learner refuses this actor, until it welcomes it."""
         self.blocked_seconds = 0.0
         """Time spent in ``wait_for_credit``."""
         self.num_rejected = 0
         """Messages the learner dropped for good."""
         self.last_rejection: str | None = None
         """Why it dropped the last of them."""
-        self.num_malformed = 0
-        """Answers that broke the protocol."""
         self.num_sessions = 0
         """Times the learner said welcome."""
         self._layout = layout
-        self._hello_fields = (run_id, contract, actor_index, max_unrolls)
+        self._hello_of = partial(
+            Hello,
+            run_id=run_id,
+            agent=agent,
+            contract=contract,
+            actor_index=actor_index,
+            incarnation=self.incarnation,
+            max_unrolls=max_unrolls,
+        )
         self._max_unrolls = max_unrolls
         self._compression: Compression = compression
         self._clock = clock
         self._outbox: UnrollOutbox[list[Frame]] = UnrollOutbox()
-        self._timer = RetryTimer(clock, random or Random())
         self._dealer = Dealer(
             context, endpoint, routing_id=actor_identity(actor_index, self.incarnation), max_frame_bytes=layout.max_frame_bytes(max_unrolls)
         )
+        self._hello = RetryingRequest(self._dealer, self._hello_frames, clock=clock, random=random)
+        self._hello.begin()
         self._generated_frames = 0
-        self._request_id = 0
-        self._hello_sent = False
         self._num_wanted = 0  # unrolls of the next new message for which credit is asked
         self._asked_unrolls = 0  # in the session, cumulative
         self._last_sent = self._last_hello = clock()
@@ -117,6 +120,16 @@ class UnrollClient:
     def socket(self) -> Dealer:
         """For a ``Poller``."""
         return self._dealer
+
+    @property
+    def refused(self) -> str | None:
+        """Why the learner refuses this actor, until it welcomes it."""
+        return self._hello.refused
+
+    @property
+    def num_malformed(self) -> int:
+        """Answers that broke the protocol."""
+        return self._hello.num_malformed
 
     @property
     def connected(self) -> bool:
@@ -229,8 +242,9 @@ class UnrollClient:
     def restart_connection(self, endpoint: str | None = None) -> None:
         """Connect afresh, to another learner endpoint if given; what is not acknowledged will be sent again."""
         self._dealer.restart_connection(endpoint)
-        self._timer.reset()
-        self._hello()
+        self._hello.answered()
+        self._hello.begin()
+        self._hello.advance()
 
     def close(self) -> None:
         """Say goodbye and close at once; ``drain`` first to lose nothing."""
@@ -258,25 +272,20 @@ class UnrollClient:
             remaining = deadline - self._clock()
             if remaining <= 0.0:
                 return False
-            self.poll(min(remaining, ASK_AGAIN_SECONDS if self._hello_sent else CONNECTING_SECONDS))
+            waits_for_answer = self._outbox.welcomed or self._hello.is_sent
+            self.poll(min(remaining, ASK_AGAIN_SECONDS if waits_for_answer else WAIT_SECONDS))
         return True
 
     def _receive(self) -> bool:
         received = False
-        while (frames := self._dealer.receive()) is not None:
+        for message, _ in self._hello.answers():
             received = True
-            try:
-                message = decode_header(frames[0])
-            except MalformedMessage:
-                self.num_malformed += 1
-                continue
             self._handle(message)
         return received
 
     def _handle(self, message: Message) -> None:
         match message:
             case Welcome() if self._outbox.on_welcome(message):
-                self.refused = None
                 self.num_sessions += 1
                 self._asked_unrolls = 0
             case Ack():
@@ -292,33 +301,28 @@ class UnrollClient:
             case HelloRequired():
                 self._on_hello_required()
                 return
-            case Refused() if message.request_id in {None, self._request_id}:
-                self.refused = message.reason
-                return  # the timer runs on: the next learner may take us
             case _:
                 return
         if self._outbox.welcomed:
-            self._timer.reset()
+            self._hello.answered()
             if self._outbox.num_unanswered:
-                self._timer.start()
+                self._hello.await_answer()
 
     def _on_hello_required(self) -> None:
         if not self._outbox.welcomed:
             return  # answers to several messages of one session; its hello is under way
-        if self._clock() - self._last_hello >= HELLO_INTERVAL_SECONDS:
-            self._hello()
-        else:
-            self._outbox.begin_hello(self._request_id)
-            self._timer.start()
+        self._outbox.begin_hello(self._hello.request_id)
+        self._hello.begin(at_once=self._clock() - self._last_hello >= HELLO_INTERVAL_SECONDS)
 
     def _flush(self) -> None:
-        if not self._hello_sent or self._timer.due:
-            self._hello()
+        if self._hello.is_overdue and not self._hello.is_pending:
+            self._hello.begin()  # something sent in this session stayed unanswered
+        self._hello.advance()
         if not self._outbox.welcomed:
             return
         while (message := self._outbox.next_to_send()) is not None and self._dealer.send(message.payload):
             self._outbox.mark_sent()
-            self._timer.start()
+            self._hello.await_answer()
             self._last_sent = self._clock()
         self._ask_for_credit()
 
@@ -329,30 +333,15 @@ class UnrollClient:
         if wanted > self._asked_unrolls or silent >= (ASK_AGAIN_SECONDS if lacks else KEEP_ALIVE_SECONDS):
             self._asked_unrolls = max(self._asked_unrolls, wanted)
             if self._send(CreditRequest(wanted_unrolls=self._asked_unrolls)):
-                self._timer.start()
+                self._hello.await_answer()
             else:
                 self._asked_unrolls = 0  # not connected: ask when we are
 
-    def _hello(self) -> None:
-        """Say hello, or note that it could not be said yet."""
-        run_id, contract, actor_index, max_unrolls = self._hello_fields
-        self._request_id += 1
-        self._outbox.begin_hello(self._request_id)
-        hello = Hello(
-            request_id=self._request_id,
-            run_id=run_id,
-            contract=contract,
-            actor_index=actor_index,
-            incarnation=self.incarnation,
-            max_unrolls=max_unrolls,
-            oldest_sequence=self._outbox.oldest_sequence,
-        )
-        self._hello_sent = self._send(hello)
+    def _hello_frames(self, request_id: int) -> list[Frame]:
+        """A hello that is about to leave: only the welcome to it opens the next session."""
+        self._outbox.begin_hello(request_id)
         self._last_hello = self._clock()
-        if self._timer.due:
-            self._timer.restart()
-        elif self._hello_sent:
-            self._timer.start()
+        return encode(self._hello_of(request_id=request_id, oldest_sequence=self._outbox.oldest_sequence))
 
     def _send(self, message: Message) -> bool:
         if not self._dealer.send(encode(message)):

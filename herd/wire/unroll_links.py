@@ -29,6 +29,19 @@ class Sent(NamedTuple):
     sequence: int
 
 
+def shards_of_agent(endpoints: Sequence[str], num_agents: int, agent: int) -> Sequence[str]:
+    """Return the part of ``endpoints`` that is this agent's: all agents have as many shards, and agent 0's come first.
+
+    Raises:
+        ValueError: they cannot be dealt to the agents evenly.
+
+    """
+    count, rest = divmod(len(endpoints), num_agents)
+    if rest or not count:
+        raise ValueError(f"actor.learner has {len(endpoints)} addresses, which are not as many shards for each of {num_agents} agents")
+    return endpoints[agent * count : (agent + 1) * count]
+
+
 def choose_shards(endpoints: Sequence[str], num_links: int, actor_index: int) -> list[str]:
     """``num_links`` neighbours on the ring of shards, from a start that moves with the actor: every shard gets as many links."""
     count = min(num_links, len(endpoints))

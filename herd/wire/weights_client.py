@@ -5,27 +5,28 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
-from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
-from herd.wire.backoff import RetryTimer
-from herd.wire.codec import Frame, MalformedMessage, decode_header, encode, payload_digest
+from herd.wire.codec import Frame, encode, payload_digest
 from herd.wire.messages import (
+    AgentEnded,
+    AgentEndNoted,
     GetWeights,
     Message,
     NotModified,
     Published,
     PublishHeartbeat,
     PublishSlice,
-    Refused,
     SliceWanted,
     StalePublish,
     Weights,
 )
+from herd.wire.retrying import WAIT_SECONDS, RetryingRequest
 from herd.wire.sockets import Context, Dealer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
 Version: TypeAlias = tuple[int, int]
 """(lineage, learner_updates), ordered lexicographically."""
@@ -39,8 +40,6 @@ PAUSE_SECONDS = 0.01
 """Between a 'nothing newer' and the next question: a caller that waits for an update costs the server 100 requests/s, not 5,000."""
 EMPTY_PAUSE_SECONDS = 0.25
 """The same while the server has no weights at all: a run is starting, with all its actors asking."""
-CONNECTING_SECONDS = 0.05
-"""Between attempts to ask while there is no connection yet."""
 HEARTBEAT_SECONDS = 1.0
 """Between questions whether the server still has what was published: how long a restarted one stays empty."""
 
@@ -63,7 +62,7 @@ class WeightsFrame:
 
 
 class WeightsClient:
-    """Asks a parameter server for newer weights, one request under way, answered in the background.
+    """Asks a parameter server for newer weights of one agent, one request under way, answered in the background.
 
     Loses data: a request or an answer, when a connection breaks; it asks again with doubling, jittered delays.
     """
@@ -75,37 +74,44 @@ class WeightsClient:
         *,
         run_id: str,
         contract: str,
+        agent: int = 0,
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
         max_slice_bytes: int = MAX_SLICE_BYTES,
+        pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        """Start to connect; ``random`` is the source of jitter, ``clock`` gives monotonic seconds."""
-        self.refused: str | None = None
-        """Why the server refuses this client, until it answers."""
+        """Start to connect; ``random`` is the source of jitter, ``clock`` gives monotonic seconds, ``pause_seconds``: see its default."""
         self.held: Version | None = None
         """The newest version the server was heard to hold."""
-        self.num_malformed = 0
-        """Answers that broke the protocol, failed their digest, or would have taken us back."""
-        self.num_refused = 0
-        """Refusals heard."""
         self.routing_id = f"weights/{secrets.token_hex(8)}"
         """How the server knows this client."""
-        self._run_id = run_id
-        self._contract = contract
+        self._identity = (run_id, agent, contract)
         self._clock = clock
-        self._timer = RetryTimer(clock, random or Random())
+        self._pause_seconds = pause_seconds
         # Two answers in the queue at most: one to a request that was given up, one to the present one.
         self._dealer = Dealer(context, endpoint, routing_id=self.routing_id, max_frame_bytes=max_slice_bytes, high_water_mark=2)
-        self._request_id = 0
+        self._request = RetryingRequest(self._dealer, self._question, clock=clock, random=random)
         self._have: Version | None = None
-        self._pending = False
-        self._sent = False
-        self._not_before = 0.0
 
     @property
     def pending(self) -> bool:
         """A request is under way."""
-        return self._pending
+        return self._request.is_pending
+
+    @property
+    def refused(self) -> str | None:
+        """Why the server refuses this client, until it answers."""
+        return self._request.refused
+
+    @property
+    def num_refused(self) -> int:
+        """Refusals heard."""
+        return self._request.num_refused
+
+    @property
+    def num_malformed(self) -> int:
+        """Answers that broke the protocol, failed their digest, or would have taken us back."""
+        return self._request.num_malformed
 
     @property
     def socket(self) -> Dealer:
@@ -115,81 +121,55 @@ class WeightsClient:
     @property
     def rest_seconds(self) -> float:
         """Until there is something to do that no answer announces: how long the owner of a poll loop may sleep."""
-        return HEARTBEAT_SECONDS if self._sent else max(0.0, self._not_before - self._clock())
+        return HEARTBEAT_SECONDS if self._request.is_sent else self._request.rest_seconds
 
     def request(self, have: Version | None) -> None:
         """Ask for anything newer than ``have`` (None: anything) without waiting; does nothing while a request is under way."""
-        if not self._pending:
-            self._pending = True
-            self._sent = False
+        if not self._request.is_pending:
             self._have = have
-        self._advance()
+            self._request.begin()
+        self._request.advance()
 
     def poll(self, timeout_seconds: float = 0.0) -> WeightsFrame | None:
         """Return newer weights; None if the answer was that there are none, or there is no answer within ``timeout_seconds``."""
         deadline = self._clock() + timeout_seconds
-        while self._pending:
-            self._advance()
-            while (frames := self._dealer.receive()) is not None:
-                weights = self._handle(frames)
+        while self._request.is_pending:
+            self._request.advance()
+            for message, payloads in self._request.answers():
+                weights = self._handle(message, payloads)
                 if weights is not None:
                     return weights
-            now = self._clock()
-            if not self._pending or now >= deadline:
+            left = deadline - self._clock()
+            if not self._request.is_pending or left <= 0:
                 break
-            piece = HEARTBEAT_SECONDS if self._sent else max(PAUSE_SECONDS, min(self._not_before - now, CONNECTING_SECONDS))
-            self._dealer.wait(min(deadline - now, piece))
+            piece = HEARTBEAT_SECONDS if self._request.is_sent else max(PAUSE_SECONDS, min(self._request.rest_seconds, WAIT_SECONDS))
+            self._dealer.wait(min(left, piece))
         return None
 
     def close(self) -> None:
         """Close at once."""
         self._dealer.close()
 
-    def _advance(self) -> None:
-        due = self._timer.due
-        if self._sent and not due:
-            return
-        if self._clock() < self._not_before:
-            return
-        self._request_id += 1
-        request = GetWeights(request_id=self._request_id, run_id=self._run_id, contract=self._contract, have=self._have)
-        self._sent = self._dealer.send(encode(request))
-        if not self._sent:
-            self._not_before = self._clock() + PAUSE_SECONDS  # no connection yet
-        if due:
-            self._timer.restart()
-        elif self._sent:
-            self._timer.start()
+    def _question(self, request_id: int) -> list[Frame]:
+        run_id, agent, contract = self._identity
+        return encode(GetWeights(request_id=request_id, run_id=run_id, agent=agent, contract=contract, have=self._have))
 
-    def _handle(self, frames: list[memoryview]) -> WeightsFrame | None:
-        try:
-            message = decode_header(frames[0])
-        except MalformedMessage:
-            self.num_malformed += 1
-            return None
+    def _handle(self, message: Message, payloads: list[memoryview]) -> WeightsFrame | None:
         match message:
-            case Weights() if message.request_id == self._request_id and self._pending:
-                slices = tuple(frame.toreadonly() for frame in frames[1:])
+            case Weights() if self._request.is_answer(message):
+                slices = tuple(frame.toreadonly() for frame in payloads)
                 went_back = self._have is not None and (message.lineage, message.updates) <= self._have
                 if went_back or tuple(map(payload_digest, slices)) != message.digests:
-                    self.num_malformed += 1  # the timer asks again
+                    self._request.num_malformed += 1  # it is asked again when overdue
                     return None
-                self._answered()
+                self._request.answered()
                 self.held = (message.lineage, message.updates)
                 return WeightsFrame(message.lineage, message.updates, slices, message.digests)
-            case NotModified() if message.request_id == self._request_id and self._pending:
-                self._answered()
+            case NotModified() if self._request.is_answer(message):
+                self._request.answered()
                 self.held = message.held
-                self._not_before = self._clock() + (EMPTY_PAUSE_SECONDS if message.held is None else PAUSE_SECONDS)
-            case Refused() if message.request_id in {None, self._request_id}:
-                self.refused = message.reason  # the timer runs on: the next server may take us
-                self.num_refused += 1
+                self._request.pause(max(EMPTY_PAUSE_SECONDS, self._pause_seconds) if message.held is None else self._pause_seconds)
         return None
-
-    def _answered(self) -> None:
-        self._timer.reset()
-        self._pending = self._sent = False
-        self.refused = None
 
 
 @dataclass(slots=True)
@@ -223,30 +203,47 @@ class WeightsPublisher:
         *,
         run_id: str,
         contract: str,
+        agent: int = 0,
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
         """Start to connect; call ``poll`` at least every second."""
         self.newer_lineage: int | None = None
         """The lineage of a version at the server that ours does not exceed: publish in a greater one."""
-        self.refused: str | None = None
-        """Why the server refuses this learner, until it takes a slice."""
-        self.num_malformed = 0
-        """Answers that broke the protocol."""
+        self.end_is_noted = False
+        """The server knows that this agent's run is over."""
         self._run_id = run_id
+        self._agent = agent
         self._contract = contract
         self._clock = clock
-        self._timer = RetryTimer(clock, random or Random())
         # One slice under way and its repetitions: the queue never holds old versions for a server that is away.
         self._dealer = Dealer(context, endpoint, routing_id=f"publisher/{secrets.token_hex(8)}", max_frame_bytes=0, high_water_mark=2)
+        self._publication = RetryingRequest(self._dealer, self._frames_of_newest, renumbers=False, clock=clock, random=random)
+        self._end = RetryingRequest(self._dealer, self._frames_of_end, clock=clock, random=random)
         self._current: _Slice | None = None
         self._under_way: tuple[int, int, int] | None = None
         self._heartbeat_at = 0.0
+        self._ended_lineage: int | None = None
 
     @property
     def socket(self) -> Dealer:
         """For a ``Poller`` and its byte counts."""
         return self._dealer
+
+    @property
+    def refused(self) -> str | None:
+        """Why the server refuses this learner, until it takes a slice."""
+        return self._publication.refused
+
+    @property
+    def num_malformed(self) -> int:
+        """Answers that broke the protocol."""
+        return self._publication.num_malformed
+
+    @property
+    def has_ended(self) -> bool:
+        """``end`` was called."""
+        return self._ended_lineage is not None
 
     @property
     def confirmed(self) -> bool:
@@ -263,22 +260,24 @@ class WeightsPublisher:
         self._current = _Slice(lineage, updates, index, count, payload)
         self.poll()
 
+    def end(self, lineage: int) -> None:
+        """Tell the server that this agent's run is over, instead of anything else from now on, until ``end_is_noted``."""
+        self._ended_lineage = lineage
+        self._end.begin()
+        self.poll()
+
     def poll(self) -> None:
         """Handle answers, send what is due; never blocks."""
-        while (frames := self._dealer.receive()) is not None:
-            try:
-                message = decode_header(frames[0])
-            except MalformedMessage:
-                self.num_malformed += 1
-                continue
+        for message, _ in self._publication.answers():
             self._handle(message)
         current = self._current
-        if current is None or self._is_stale(current):
-            return
-        if current.confirmed:
-            self._beat(current)
-        elif self._under_way is None or self._timer.due:
-            self._send(current)
+        if self.has_ended:
+            self._end.advance()
+        elif current is not None and not self._is_stale(current):
+            if current.confirmed:
+                self._beat(current)
+            else:
+                self._send()
 
     def close(self) -> None:
         """Close at once."""
@@ -288,10 +287,19 @@ class WeightsPublisher:
         """Tell whether the server would not take ``current``; only a greater lineage helps."""
         return self.newer_lineage is not None and current.lineage <= self.newer_lineage
 
-    def _send(self, current: _Slice) -> None:
+    def _send(self) -> None:
+        if not self._publication.is_pending:
+            self._publication.begin()
+        self._publication.advance()
+
+    def _frames_of_newest(self, _request_id: int) -> list[Frame]:
+        """The newest slice, whichever was under way before: an older one is not sent again."""
+        current = self._current
+        assert current is not None
         if current.frames is None:
             header = PublishSlice(
                 run_id=self._run_id,
+                agent=self._agent,
                 contract=self._contract,
                 lineage=current.lineage,
                 updates=current.updates,
@@ -300,14 +308,15 @@ class WeightsPublisher:
                 digest=payload_digest(current.payload),
             )
             current.frames = [*encode(header), current.payload]
-        due = self._timer.due
-        if self._dealer.send(current.frames):
-            self._under_way = current.key
-            self._heartbeat_at = self._clock() + HEARTBEAT_SECONDS
-        if due:
-            self._timer.restart()
-        elif self._under_way is not None:
-            self._timer.start()
+        self._under_way = current.key
+        self._heartbeat_at = self._clock() + HEARTBEAT_SECONDS
+        return current.frames
+
+    def _frames_of_end(self, request_id: int) -> list[Frame]:
+        assert self._ended_lineage is not None
+        return encode(
+            AgentEnded(request_id=request_id, run_id=self._run_id, agent=self._agent, contract=self._contract, lineage=self._ended_lineage)
+        )
 
     def _beat(self, current: _Slice) -> None:
         now = self._clock()
@@ -319,6 +328,7 @@ class WeightsPublisher:
             encode(
                 PublishHeartbeat(
                     run_id=self._run_id,
+                    agent=self._agent,
                     contract=self._contract,
                     lineage=current.lineage,
                     updates=current.updates,
@@ -333,24 +343,23 @@ class WeightsPublisher:
         match message:
             case Published():
                 key = (message.lineage, message.updates, message.index)
-                self.refused = None
                 if key == self._under_way:
-                    self._landed()
+                    self._publication.answered()
+                self._publication.refused = None
                 if current is not None and key == current.key:
                     current.confirmed = True
             case SliceWanted() if current is not None and (message.lineage, message.updates, message.index) == current.key:
                 current.confirmed = False
-                self._landed()
+                self._publication.answered()
             case StalePublish() if current is not None:
                 # An answer about a version that ours has overtaken needs nothing but the next slice.
-                self._landed()
+                self._publication.answered()
                 if message.lineage > MAX_LINEAGE:
-                    self.refused = f"it holds lineage {message.lineage}, which no learner opened: restart it, and let nobody else publish"
+                    self._publication.refused = (
+                        f"it holds lineage {message.lineage}, which no learner opened: restart it, and let nobody else publish"
+                    )
                 elif (message.lineage, message.updates) >= (current.lineage, current.updates):
                     self.newer_lineage = message.lineage
-            case Refused():
-                self.refused = message.reason  # the timer runs on: the next server may take us
-
-    def _landed(self) -> None:
-        self._under_way = None
-        self._timer.reset()
+            case AgentEndNoted() if self._end.is_answer(message):
+                self._end.answered()
+                self.end_is_noted = True

@@ -96,5 +96,29 @@ ROW = Row(
             decimals=0,
             width=8,
         ),
+        Panel(
+            title="Actors by agent",
+            description="As many for each, give or take one; none for an agent whose run is over. And actors moved per minute.",
+            queries=(
+                Query("max by (agent) (herd_paramserver_agent_leased_indices{SCOPE})", "agent {{agent}}"),
+                Query("60 * sum(rate(herd_paramserver_moves_total{SCOPE}[$__rate_interval]))", "moved per minute"),
+            ),
+            width=8,
+        ),
+        Panel(
+            title="Updates by agent",
+            description="Of the weights that parameter servers serve: the one furthest behind. One that stands still: its learner has.",
+            queries=(Query("min by (agent) (herd_paramserver_agent_updates{SCOPE})", "agent {{agent}}"),),
+            decimals=0,
+            width=8,
+        ),
+        Panel(
+            title="Lineage by agent",
+            description="Opened anew by a learner that restored a checkpoint.",
+            queries=(Query("min by (agent) (herd_paramserver_agent_lineage{SCOPE})", "agent {{agent}}"),),
+            low=None,
+            decimals=0,
+            width=8,
+        ),
     ),
 )

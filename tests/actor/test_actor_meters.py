@@ -28,3 +28,16 @@ def test_messages_are_exported_as_unrolls() -> None:
     lines = telemetry.exposition().decode().splitlines()
     assert f"{metric_names.ACTOR_UNACKNOWLEDGED.name} 32.0" in lines
     assert f"{metric_names.ACTOR_UNROLLS_REJECTED.name} 48.0" in lines
+
+
+def test_counts_go_on_where_the_client_before_left_off() -> None:
+    telemetry = Telemetry("actor", "run")
+    meters = Meters(telemetry)
+    first, second = Client(bytes_in=100), Client(bytes_in=0, num_rejected=0, num_unacked=1)
+    for client in (first, second):
+        meters.watch(client, num_environments=16)  # type: ignore[arg-type]
+    second.bytes_in = 7
+    lines = telemetry.exposition().decode().splitlines()
+    assert f'{metric_names.BYTES_IN.name}{{stream="unrolls"}} 107.0' in lines
+    assert f"{metric_names.ACTOR_UNROLLS_REJECTED.name} 48.0" in lines
+    assert f"{metric_names.ACTOR_UNACKNOWLEDGED.name} 16.0" in lines

@@ -118,7 +118,6 @@ def experiment(learning_rate: float, shards: int) -> dict[str, Any]:
             "frame_width": 4,
             "action_repeat": 1,
             "frame_stack": 1,
-            "life_loss_ends_episode": False,
         },
         "network": {"torso": "mlp"},
         "algorithm": {"unroll_length": 10},

@@ -15,16 +15,9 @@ if TYPE_CHECKING:
 
 def herd(installed: Installed, *words: str) -> str:
     """``herd WORDS``; returns what it prints."""
-    done = run_herd(installed, *words)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def run_herd(installed: Installed, *words: str) -> subprocess.CompletedProcess[str]:
-    """``herd WORDS``, however it ends."""
     context = ["--context", installed.settings.context] if installed.settings.context else []
     where = ["--release", installed.helm.name, "--namespace", installed.helm.namespace]
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "herd.cli.main", *words, *where, *context],
         capture_output=True,
         text=True,
@@ -32,3 +25,5 @@ def run_herd(installed: Installed, *words: str) -> subprocess.CompletedProcess[s
         timeout=installed.settings.timeout_seconds,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

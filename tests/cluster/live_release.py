@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kubernetes.client import CoreV1Api, StorageV1Api
+from kubernetes.client import AppsV1Api, CoreV1Api, StorageV1Api
 
 from herd.cli.release_picture import Version, read_version
 from herd.kube.cluster import Cluster, Want
@@ -171,6 +171,13 @@ class LiveRelease:
 
         self.until(f"a new {component} in the place of {victim.name}", lambda: self.lasting(component), replaced)
         return victim
+
+    def scale(self, component: str, replicas: int) -> None:
+        """Ask for this many pods of a Deployment, as ``kubectl scale`` does."""
+        [workload] = [each for each in self.release().workloads if each.component == component]
+        request, body = AppsV1Api(self.cluster.client).patch_namespaced_deployment_scale, {"spec": {"replicas": replicas}}
+        want, content_type = Want("patch", "deployments/scale", workload.name), "application/merge-patch+json"
+        self.cluster.get(want, request, workload.name, self.cluster.namespace, body, _content_type=content_type)
 
     def leftovers(self) -> list[str]:
         """What still carries the release's label, as KIND/NAME."""

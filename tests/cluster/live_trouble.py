@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from herd.kube.cluster import Cluster
+from kubernetes.client import CoreV1Api
+
+from herd.kube.cluster import Cluster, Want
 from herd.kube.errors import KubeError
-from herd.kube.log_streams import LogStream, LogWindow
 from herd.kube.pods import Pod
 from herd.kube.release import release_pods
 
@@ -29,7 +30,7 @@ def describe(cluster: Cluster, release: str) -> str:
         return f"pods cannot be listed: {error}"
     said = [f"{len(pods)} pods of {release} in {cluster.namespace}"]
     said += [f"  {pod.name}: {pod.state}, {_readiness(pod)}{f': {pod.trouble}' if pod.trouble else ''}" for pod in pods]
-    for pod in [pod for pod in pods if pod.started and (not pod.ready or pod.restarts)][:_MOST_PODS]:
+    for pod in [pod for pod in pods if not pod.ready or pod.restarts][:_MOST_PODS]:
         said += [f"--- {pod.name}", *_last_lines(cluster, pod)]
     return "\n".join([*said, *filter(None, [hint(pods) if pods else NO_NODE])])
 
@@ -43,8 +44,9 @@ def _last_lines(cluster: Cluster, pod: Pod) -> list[str]:
     said = []
     for previous in (True, False) if pod.restarts else (False,):
         try:
-            stream = LogStream(cluster, pod.name, pod.container, LogWindow(tail_lines=_LINES, previous=previous))
-            said += [line.text for line in stream.read(follow=False)]
+            want, request = Want("get", "pods/log", pod.name), CoreV1Api(cluster.client).read_namespaced_pod_log
+            log = cluster.read(want, request, pod.name, cluster.namespace, tail_lines=_LINES, previous=previous)
+            said += log.decode(errors="replace").splitlines()
         except KubeError as error:
             said.append(f"no log: {error}")
     return said

@@ -13,7 +13,7 @@ import pytest
 from herd.topology import COMPONENT_NAMES
 from tests.cluster.cluster_settings import ACTORS, OTHER_LEARNING_RATE
 from tests.cluster.conftest import Installed
-from tests.cluster.herd_command import herd, run_herd
+from tests.cluster.herd_command import herd
 from tests.cluster.live_objects import MADE_BY_OTHERS, Key, Object, differences, installed_objects, live_objects, pod_templates
 from tests.cluster.live_release import WithoutControllersError
 
@@ -88,25 +88,6 @@ def test_status_shows_what_is_wanted(installed: Installed) -> None:
     assert said["frames_per_second"] is None
     assert not any(pod["ready"] for pod in said["pods"])
     assert f"{installed.helm.name} in namespace {installed.helm.namespace}" in herd(installed, "status", "--seconds", "0")
-
-
-def test_logs_say_why_there_are_none(installed: Installed, controllers: bool) -> None:
-    done = run_herd(installed, "logs", "learner")
-    assert done.stdout == ""
-    assert (done.returncode, ("has not started" if controllers else "has no learner pod now") in done.stderr) == (
-        1 if controllers else 2,
-        True,
-    )
-
-
-def test_scale_changes_the_number_of_actors(installed: Installed) -> None:
-    for number in (ACTORS + 2, ACTORS):
-        done = run_herd(installed, "scale", "actors", str(number), "--no-wait")
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == f"herd: the next helm upgrade needs --set actor.replicas={number}\n"
-        actors = installed.live.release().workload("actor")
-        assert actors is not None
-        assert actors.wanted == number
 
 
 @pytest.mark.parametrize("component", COMPONENT_NAMES)

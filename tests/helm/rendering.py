@@ -23,8 +23,6 @@ CI_FILES = sorted(path.name for path in (CHART / "ci").glob("*-values.yaml"))
 NEWEST = ENGINES[-1]
 SKIP = "SKIP_CHART_TESTS"
 """Set, it skips whatever needs Helm: for a machine that reaches no package registry. Nothing else skips these tests."""
-UPDATE = "UPDATE_SNAPSHOTS"
-"""Set, it writes snapshots instead of comparing them."""
 
 Object = dict[str, Any]
 
@@ -105,14 +103,6 @@ def settings_of(objects: list[Object], workload: Object, folder: Path) -> RunSet
     files, overrides = split_arguments(container_of(workload)["args"], file_option="--config")
     assert files == [Path("/etc/herd/experiment.yaml")]
     return load_settings([file], overrides, {})
-
-
-def compare_with_snapshot(file: Path, objects: list[Object]) -> None:
-    """Compare with what was approved; ``UPDATE_SNAPSHOTS=1`` approves."""
-    text = yaml.safe_dump_all(objects, sort_keys=True, width=120)
-    if os.environ.get(UPDATE):
-        file.write_text(text)
-    assert text == file.read_text(), f"{file.name}: look at the difference, and approve it with {UPDATE}=1"
 
 
 def of_component(objects: list[Object], *components: str) -> list[Object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 
 import kubernetes_validate
@@ -47,10 +48,12 @@ def test_the_schema_knows_every_setting_and_refuses_others() -> None:
         for name in reversed(key.path[:-1]):
             nested = {name: nested}
         assert not validator.is_valid({"experiment": nested}), key.dotted
-        properties = validator.schema["definitions"]["RunSettings"]["properties"]
+        definitions = validator.schema["definitions"]
+        properties = definitions["RunSettings"]["properties"]
         for name in key.path[:-1]:
-            reference = properties[name]["anyOf"][0]["$ref"].rpartition("/")[2]
-            properties = validator.schema["definitions"][reference]["properties"]
+            # A section has one definition, or one for each of its kinds.
+            kinds = re.findall(r"'#/definitions/(\w+)'", str(properties[name]))
+            properties = {field: value for kind in kinds for field, value in definitions[kind]["properties"].items()}
         assert key.path[-1] in properties
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tarfile
 from pathlib import Path
@@ -54,6 +55,17 @@ EVERY_SWITCH = with_values(
 def test_the_files_of_ci_are_those_that_were_asked_for() -> None:
     wanted = {"default", "minimal-cpu", "gpu", "multi-learner", "spot", "autoscaled", "actors-4000"}
     assert {name.removesuffix("-values.yaml") for name in CI_FILES} == wanted
+
+
+@pytest.mark.parametrize("name", ["default", "multi-learner"])
+def test_snapshot(name: str) -> None:
+    """The smallest release and one with every component, as they were approved; ``UPDATE_SNAPSHOTS=1`` approves."""
+    objects = [each for each in render_ci(f"{name}-values.yaml") if each["kind"] != "ConfigMap"]  # the experiment, tested below
+    text = yaml.safe_dump_all(sorted(objects, key=lambda each: (each["metadata"]["name"], each["kind"])), sort_keys=True, width=120)
+    file = Path(__file__).with_name(f"{name}.snapshot.yaml")
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        file.write_text(text)
+    assert text == file.read_text(), f"{file.name}: look at the difference, and approve it with UPDATE_SNAPSHOTS=1"
 
 
 @pytest.mark.parametrize("name", CI_FILES)
@@ -411,7 +423,7 @@ def test_the_notes_say_what_to_do_next() -> None:
     default, gpu = notes("default-values.yaml"), notes("gpu-values.yaml")
     for words in ("helm test herd --namespace rl", "port-forward", "WARNING: checkpoints live in the pod", "herd keys keys"):
         assert words in default
-    assert "herd scale actors 100 --release herd --namespace rl" in default
+    assert "kubectl --namespace rl scale deployment herd-actor --replicas=100" in default
     assert "WARNING" not in gpu
     assert ("herd status`\nshows pods and no numbers" in gpu, "shows pods and no numbers" in default) == (True, False)
     assert "herd keys" not in gpu

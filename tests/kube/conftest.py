@@ -49,8 +49,6 @@ def herd_release() -> FakeCluster:
                 workload("StatefulSet", "paramserver", 1),
                 workload("StatefulSet", "paramserver-replica", 1),
             ],
-            "horizontalpodautoscalers": [],
-            "scaledobjects": [],
         }
     )
     for rank in range(2):

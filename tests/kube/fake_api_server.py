@@ -6,13 +6,11 @@ import copy
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
@@ -26,57 +24,30 @@ _EVERYWHERE = re.compile(r"^/(?:api|apis/[^/]+)/[^/]+/([a-z]+)$")
 
 
 @dataclass
-class FakeLog:
-    """What a container has printed; a follower waits until it has ended."""
-
-    lines: list[tuple[str, str]] = field(default_factory=list)
-    ended: bool = True
-    break_after: int | None = None
-    """The connection breaks once, after so many lines."""
-
-
-@dataclass
 class FakeCluster:
-    """Everything the server knows. Tests change it under ``changed``."""
+    """Everything the server knows."""
 
     objects: dict[str, list[Json]] = field(default_factory=dict)
     """Resource -> objects of all namespaces."""
     pages: dict[str, Callable[[], str] | str] = field(default_factory=dict)
     """Pod -> its /metrics."""
-    logs: dict[str, FakeLog] = field(default_factory=dict)
+    logs: dict[str, list[str]] = field(default_factory=dict)
+    """Pod -> lines that its container has printed."""
     forbidden: set[tuple[str, str]] = field(default_factory=set)
     """(verb, resource) that answer 403."""
     failing: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """(verb, resource) -> statuses to answer before it works."""
-    has_keda: bool = False
     unauthorized: bool = False
-    on_read: Callable[[Json], None] | None = None
-    """Called before a single object is answered: a controller at work."""
     on_delete: Callable[[Json], None] | None = None
     on_list: Callable[[], object] | None = None
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     """Method, path, query."""
-    patches: list[tuple[str, Any]] = field(default_factory=list)
-    """Content type and body."""
-    changed: threading.Condition = field(default_factory=threading.Condition)
 
     def find(self, resource: str, name: str, namespace: str = "rl") -> Json | None:
         for item in self.objects.get(resource, []):
             if (item["metadata"]["name"], item["metadata"]["namespace"]) == (name, namespace):
                 return item
         return None
-
-    def say(self, pod: str, *lines: str, at: str = "2026-11-21T12:00:{:02}.000000001Z") -> None:
-        with self.changed:
-            log = self.logs.setdefault(pod, FakeLog(ended=False))
-            for line in lines:
-                log.lines.append((at.format(len(log.lines)), line))
-            self.changed.notify_all()
-
-    def end_log(self, pod: str) -> None:
-        with self.changed:
-            self.logs[pod].ended = True
-            self.changed.notify_all()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -139,9 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         if statuses := self.cluster.failing.get((verb, what)):
             self._status(statuses.pop(0), "InternalError", "etcdserver: request timed out")
             return
-        if resource == "scaledobjects" and not self.cluster.has_keda:
-            self._not_found_page()
-        elif name is None:
+        if name is None:
             self._collection(resource, namespace, query)
         elif below is not None and below.startswith("proxy/"):
             self._proxy(name)
@@ -162,8 +131,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.cluster.on_delete(item)
             self._json(item)
         else:
-            if self.cluster.on_read is not None:
-                self.cluster.on_read(item)
             self._json(item)
 
     def _collection(self, resource: str, namespace: str | None, query: dict[str, str]) -> None:
@@ -187,7 +154,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _scale(self, item: Json, body: bytes) -> None:
         patch = json.loads(body)
-        self.cluster.patches.append((self.headers["Content-Type"], patch))
         item["spec"]["replicas"] = patch["spec"]["replicas"]
         item["metadata"]["generation"] += 1
         self._json({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": item["metadata"]["name"]}, "spec": patch["spec"]})
@@ -202,38 +168,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _log(self, item: Json, query: dict[str, str]) -> None:
         name = item["metadata"]["name"]
-        log = self.cluster.logs.get(name)
-        if log is None:
-            container = query.get("container", "")
-            self._status(400, "BadRequest", f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating')
+        lines = self.cluster.logs.get(name)
+        if lines is None:
+            self._status(400, "BadRequest", f'container in pod "{name}" is waiting to start: ContainerCreating')
             return
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        tail = int(query["tailLines"]) if "tailLines" in query else None
-        sent = max(0, len(log.lines) - tail) if tail is not None else 0
-        follow = query.get("follow") == "true"
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            with self.cluster.changed:
-                if len(log.lines) == sent and follow and not log.ended:
-                    self.cluster.changed.wait(timeout=1.0)
-                lines, ended = log.lines[sent:], log.ended
-            for stamp, text in lines:
-                if log.break_after is not None and sent >= log.break_after:
-                    log.break_after = None
-                    self.close_connection = True
-                    return  # in the middle of a chunked answer
-                self._chunk(f"{stamp} {text}\n".encode())
-                sent += 1
-            if ended or not follow:
-                break
-        self._chunk(b"")
-
-    def _chunk(self, data: bytes) -> None:
-        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        self.wfile.flush()
+        self._send(200, "".join(f"{line}\n" for line in lines[-int(query["tailLines"]) :]).encode(), "text/plain")
 
     def _forbidden(self, verb: str, resource: str, namespace: str | None) -> None:
         where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"

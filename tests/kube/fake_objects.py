@@ -102,17 +102,6 @@ def workload(kind: str, component: str, replicas: int, *, release: str = "herd",
     }
 
 
-def autoscaler(deployment: str, name: str = "herd-actor", namespace: str = "rl") -> Json:
-    return {
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment}, "minReplicas": 1, "maxReplicas": 9},
-    }
-
-
-def scaled_object(deployment: str, name: str = "herd-actor", namespace: str = "rl") -> Json:
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"scaleTargetRef": {"name": deployment}, "maxReplicaCount": 9}}
-
-
 def exposition(**values: float | str) -> str:
     """A /metrics page; ``name__label_value=1.0`` becomes ``herd_name{label="value"} 1.0``."""
     lines = []

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from herd.config.loading import load_settings
-from tests.cluster.cluster_settings import ACTORS, OTHER_LEARNING_RATE, REPOSITORY, ClusterSettings, SettingsProblemError
+from tests.cluster.cluster_settings import REPOSITORY, ClusterSettings, SettingsProblemError
 from tests.cluster.helm_release import HelmError, HelmRelease
-from tests.cluster.live_objects import differences
 from tests.cluster.live_release import (
     LiveRelease,
     WentBackError,
-    WithoutControllersError,
-    delete_namespace,
     has_default_storage,
-    make_namespace,
 )
 from tests.cluster.live_trouble import NO_NODE, describe
 from tests.kube.conftest import Served, command_environment
-from tests.kube.fake_objects import Json, exposition, holder_page, labels, learner_page, pending_pod, pod
+from tests.kube.fake_objects import Json, holder_page, learner_page, pending_pod, pod
 
 
 def program(folder: Path, body: str, name: str = "fake-helm") -> str:
@@ -83,16 +77,6 @@ def test_what_is_missing_is_named(tmp_path: Path, change: dict[str, str], part: 
     assert part in str(raised.value)
 
 
-def test_the_run_that_is_installed_is_a_valid_one(tmp_path: Path) -> None:
-    values = ClusterSettings.read(environment(tmp_path)).values(volumes=True, learning_rate=OTHER_LEARNING_RATE)
-    file = tmp_path / "experiment.yaml"
-    file.write_text(yaml.safe_dump(values["experiment"]))
-    settings = load_settings([file], [], {})
-    assert settings.loss.kind == "dice"
-    assert settings.stop.env_frames is None
-    assert settings.optimizer.learning_rate == OTHER_LEARNING_RATE
-
-
 @pytest.mark.parametrize("shards", [1, 2, 3, 8])
 def test_any_number_of_shards_is_a_valid_run(tmp_path: Path, shards: int) -> None:
     values = ClusterSettings.read(environment(tmp_path, CLUSTER_SHARDS=str(shards))).values(volumes=False)
@@ -102,22 +86,6 @@ def test_any_number_of_shards_is_a_valid_run(tmp_path: Path, shards: int) -> Non
     assert settings.learner.batch_size / shards == 16
     # Every shard gets unrolls, although there are few actors: each is linked to all.
     assert settings.actor.links >= shards
-
-
-def test_every_value_is_one_of_the_chart(tmp_path: Path) -> None:
-    known = yaml.safe_load((Path(os.environ.get("CLUSTER_CHART") or REPOSITORY / "helm" / "herd") / "values.yaml").read_text())
-    values = ClusterSettings.read(environment(tmp_path, CLUSTER_IMAGE_REGISTRY="r", CLUSTER_IMAGE_TAG="t")).values(volumes=True)
-
-    def unknown(given: Any, there: Any, path: str) -> Iterator[str]:
-        for key, value in given.items():
-            where = f"{path}{key}"
-            if key not in there:
-                yield where
-            elif isinstance(value, dict) and key not in {"experiment", "resources"}:
-                yield from unknown(value, there[key], f"{where}.")
-
-    assert list(unknown(values, known, "")) == []
-    assert (values["image"], values["actor"]["replicas"]) == ({"registry": "r", "tag": "t", "pullPolicy": "IfNotPresent"}, ACTORS)
 
 
 def test_helm_is_called_with_context_namespace_values_and_time_out(tmp_path: Path) -> None:
@@ -146,18 +114,6 @@ def test_helm_is_called_with_context_namespace_values_and_time_out(tmp_path: Pat
         ["uninstall", "herd", "--wait", "--timeout", "30s", *where],
     ]
     assert yaml.safe_load((tmp_path / "values.yaml").read_text()) == {"actor": {"replicas": 3}}
-
-
-def test_helm_does_not_wait_where_no_process_runs(tmp_path: Path) -> None:
-    settings = ClusterSettings.read(environment(tmp_path, CLUSTER_PROCESSES="0", HELM=program(tmp_path, SAY, "says")))
-    helm = HelmRelease(settings, "herd", "ns", tmp_path)
-    helm.install({})
-    helm.upgrade({})
-    helm.rollback(1)
-    helm.uninstall()
-    said = (tmp_path / "said").read_text().splitlines()
-    assert [line.split()[0] for line in said] == ["install", "upgrade", "rollback", "uninstall"]
-    assert not any("--wait" in line for line in said)
 
 
 SAY = "import pathlib\nwith (pathlib.Path(__file__).parent / 'said').open('a') as file: print(*sys.argv[1:], file=file)"
@@ -259,20 +215,6 @@ def test_pods_that_end_already_are_neither_killed_nor_counted(served: Served, li
     assert {each.name[-5:] for each in live.lasting("actor")} == {"bbbbb", "ccccc", "ddddd"}
 
 
-def test_without_processes_a_kill_does_not_wait_for_readiness(served: Served, live: LiveRelease) -> None:
-    def controller(killed: Json) -> None:
-        again = pending_pod(killed["metadata"]["name"], "bandit")
-        again["metadata"]["uid"] = "another"
-        served.fake.objects["pods"].append(again)
-
-    served.fake.objects["pods"].append(pending_pod("herd-bandit-0", "bandit"))
-    served.fake.on_delete = controller
-    assert live.kill("bandit", processes=False).name == "herd-bandit-0"
-    assert [each.uid for each in live.pods("bandit")] == ["another"]
-    [query] = [query for method, _, query in served.fake.requests if method == "DELETE"]
-    assert query["gracePeriodSeconds"] == "0"
-
-
 def test_pods_without_a_node_name_the_variable(served: Served) -> None:
     served.fake.objects["pods"] = [pending_pod("herd-learner-0", "learner", "no nodes available to schedule pods")]
     served.fake.objects["deployments"][0]["status"]["readyReplicas"] = 0
@@ -290,8 +232,7 @@ def test_pods_without_a_node_name_the_variable(served: Served) -> None:
 
 def test_trouble_is_described_with_last_lines(served: Served, live: LiveRelease) -> None:
     served.fake.objects["pods"] = [pod("herd-learner-0", "learner", ready=False, restarts=1), pod("herd-learner-1", "learner")]
-    served.fake.say("herd-learner-0", *[f"line {number}" for number in range(40)])
-    served.fake.end_log("herd-learner-0")
+    served.fake.logs["herd-learner-0"] = [f"line {number}" for number in range(40)]
     said = describe(live.cluster, "herd").splitlines()
     assert said[:3] == [
         "2 pods of herd in rl",
@@ -305,60 +246,8 @@ def test_trouble_is_described_with_last_lines(served: Served, live: LiveRelease)
     assert describe(live.cluster, "herd").startswith("pods cannot be listed: not allowed to list pods")
 
 
-def test_a_server_without_controllers_is_told_from_one_with(served: Served, live: LiveRelease) -> None:
-    live.until_observed()
-    served.fake.objects["deployments"][0]["status"] = {}
-    with pytest.raises(WithoutControllersError):
-        live.until_observed()
-
-
-def test_differences_are_what_was_asked_for_and_is_otherwise() -> None:
-    wanted = {"spec": {"replicas": 2, "empty": [], "none": None, "ports": [{"port": 1}, {"port": 2}], "labels": {}}}
-    live = {"spec": {"replicas": 2, "ports": [{"port": 1, "protocol": "TCP"}, {"port": 2}], "added": "by the server"}, "status": {}}
-    assert list(differences(wanted, live)) == []
-    live["spec"] |= {"replicas": 3, "ports": [{"port": 1}]}
-    assert list(differences(wanted, live)) == ["spec.replicas: 2 wanted, not 3", "spec.ports: 2 wanted, not [{'port': 1}]"]
-    assert list(differences(wanted, {})) == ["spec.replicas: 2 wanted, not None", "spec.ports: 2 wanted, not None"]
-
-
-def test_only_tests_of_the_chosen_kind_are_run(tmp_path: Path) -> None:
-    words = ["-m", "pytest", "-m", "cluster", "-q", "-p", "no:cacheprovider", "--collect-only", str(REPOSITORY / "tests" / "cluster")]
-    for processes, file in (("0", "test_cluster_objects.py"), ("1", "test_cluster_release.py")):
-        environ = command_environment(CLUSTER_PROCESSES=processes)
-        done = subprocess.run(
-            [sys.executable, *words], capture_output=True, text=True, cwd=REPOSITORY, env=environ, timeout=100, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert {line.partition("::")[0].rpartition("/")[2] for line in done.stdout.splitlines() if "::" in line} == {file}
-
-
-def test_leftovers_are_found_whatever_their_kind(served: Served, live: LiveRelease) -> None:
-    served.fake.objects |= {"pods": [], "deployments": [], "statefulsets": []}
-    assert live.leftovers() == []
-    for kind in ("persistentvolumeclaims", "networkpolicies", "secrets"):
-        served.fake.objects[kind] = [{"metadata": {"name": "left", "namespace": "rl", "labels": labels("herd", "learner")}}]
-    served.fake.objects["configmaps"] = [{"metadata": {"name": "kube-root-ca.crt", "namespace": "rl"}}]
-    assert sorted(live.leftovers()) == ["NetworkPolicy/left", "PersistentVolumeClaim/left", "Secret/left"]
-
-
-def test_namespaces_are_restricted_and_deleted(served: Served, live: LiveRelease) -> None:
-    make_namespace(live.cluster, "herd-test-1")
-    [made] = served.fake.objects["namespaces"]
-    assert made["metadata"] == {"name": "herd-test-1", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
-    delete_namespace(live.cluster, "herd-test-1")
-    assert served.fake.objects["namespaces"] == []
-    delete_namespace(live.cluster, "herd-test-1")
-
-
 def test_volumes_are_used_where_there_is_a_default_class(served: Served, live: LiveRelease) -> None:
     assert not has_default_storage(live.cluster)
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     served.fake.objects["storageclasses"] = [{"metadata": {"name": "slow"}}, {"metadata": {"name": "standard", "annotations": default}}]
     assert has_default_storage(live.cluster)
-
-
-def test_pages_without_numbers_are_no_observation(served: Served, live: LiveRelease) -> None:
-    for each in list(served.fake.pages):
-        served.fake.pages[each] = exposition()
-    seen = live.observe()
-    assert (seen.version, seen.learner_lineage, seen.learner_frames) == (None, None, 0)

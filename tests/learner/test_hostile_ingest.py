@@ -64,7 +64,7 @@ class Learner:
 
     def hello(self, peer: bytes, now: float = 0.0, **changes: Any) -> Any:
         _, index, incarnation = peer.decode().split("/")
-        fields = {"request_id": 1, "run_id": "run", "contract": "c", "max_unrolls": 4, "oldest_sequence": 1}
+        fields = {"request_id": 1, "run_id": "run", "agent": 0, "contract": "c", "max_unrolls": 4, "oldest_sequence": 1}
         hello = Hello(**{**fields, "actor_index": int(index), "incarnation": int(incarnation, 16), **changes})
         return self.receive(peer, encode(hello), now)[0].message
 
@@ -244,7 +244,7 @@ def test_a_stranger_with_the_index_of_a_living_actor_ends_no_session(learner: Le
 def test_everything_refused_is_counted_once_by_reason(learner: Learner) -> None:
     expected = Counter[str]()
     for reason, changes in {
-        "protocol": {"protocol": 2},
+        "agent": {"agent": 1},
         "run": {"run_id": "another"},
         "contract": {"contract": "d"},
         "size": {"max_unrolls": CAPACITY + 1},
@@ -278,8 +278,10 @@ VALID: list[list[bytes]] = [
         unrolls_message(1, generated=16, num_unrolls=2, episodes=(_episode(),)),
         encode(CreditRequest(wanted_unrolls=9)),
         encode(Goodbye()),
-        encode(Hello(request_id=1, run_id="run", contract="c", actor_index=0, incarnation=7, max_unrolls=4, oldest_sequence=1)),
-        encode(Hello(request_id=1, run_id="run", contract="c", actor_index=1, incarnation=8, max_unrolls=4, oldest_sequence=2**63 - 1)),
+        encode(Hello(request_id=1, run_id="run", agent=0, contract="c", actor_index=0, incarnation=7, max_unrolls=4, oldest_sequence=1)),
+        encode(
+            Hello(request_id=1, run_id="run", agent=0, contract="c", actor_index=1, incarnation=8, max_unrolls=4, oldest_sequence=2**63 - 1)
+        ),
         encode(Ack(sequence=1, granted_unrolls=4)),
     )
 ]
@@ -405,7 +407,7 @@ class Attacked(RuleBasedStateMachine):
                 most, oldest = draw(st.integers(1, CAPACITY + 1)), draw(st.sampled_from([1, 2, 2**63 - 1]))
                 _, index, incarnation = peer.decode().split("/")
                 who = {"actor_index": int(index), "incarnation": int(incarnation, 16)}
-                hello = Hello(request_id=1, run_id="run", contract="c", max_unrolls=most, oldest_sequence=oldest, **who)
+                hello = Hello(request_id=1, run_id="run", agent=0, contract="c", max_unrolls=most, oldest_sequence=oldest, **who)
                 self._hostile(peer, encode(hello))
             elif kind == "ask":
                 self._hostile(peer, encode(CreditRequest(wanted_unrolls=draw(st.integers(0, 2**63 - 1)))))

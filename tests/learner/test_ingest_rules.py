@@ -1,7 +1,8 @@
-"""The learner's side of docs/messaging.md, "The unroll stream", rule by rule."""
+"""The learner's side of R12 to R24 of docs/messaging.md."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from herd.wire.messages import (
     Refused,
     Rejected,
     Welcome,
+    actor_identity,
 )
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
 
@@ -35,7 +37,7 @@ CAPACITY = 8
 class Learner:
     """Everything around `Ingest` that has no socket."""
 
-    def __init__(self, *, capacity: int = CAPACITY, ledger: Ledger | None = None, layout: UnrollLayout = LAYOUT) -> None:
+    def __init__(self, *, capacity: int = CAPACITY, ledger: Ledger | None = None, layout: UnrollLayout = LAYOUT, agent: int = 0) -> None:
         self.ledger = ledger or Ledger()
         self.queue = UnrollQueue(layout)
         self.credit = CreditPool(capacity, expires_seconds=60.0)
@@ -43,6 +45,7 @@ class Learner:
         self.reported: list[tuple[int, str | None]] = []
         self.ingest = Ingest(
             run_id="run",
+            agent=agent,
             contract="c" * 64,
             layout=layout,
             action_repeat=ACTION_REPEAT,
@@ -75,7 +78,7 @@ class Learner:
 
 def _hello(peer: bytes = PEER, **changes: Any) -> Hello:
     _, index, incarnation = peer.decode().split("/")
-    fields = {"request_id": 3, "run_id": "run", "contract": "c" * 64, "max_unrolls": 4, "oldest_sequence": 1}
+    fields = {"request_id": 3, "run_id": "run", "agent": 0, "contract": "c" * 64, "max_unrolls": 4, "oldest_sequence": 1}
     return Hello(**{**fields, "actor_index": int(index), "incarnation": int(incarnation, 16), **changes})
 
 
@@ -91,7 +94,7 @@ def learner() -> Learner:
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"protocol": 2}, "protocol version 2"),
+        ({"agent": 1}, "an actor of agent 1, this learner trains agent 0: check the order of actor.learner"),
         ({"run_id": "another"}, "'another'"),
         ({"contract": "d" * 64}, "dddddddddddd"),
         ({"max_unrolls": CAPACITY + 1}, "learner.queue_batches"),
@@ -107,6 +110,27 @@ def test_hello_is_refused_with_a_reason(changes: dict[str, Any], names: str) -> 
     assert names in reply.message.reason
     assert learner.credit.num_peers == 0
     assert learner.ledger.snapshot() == LedgerSnapshot()
+
+
+def test_an_actor_of_version_1_is_told_to_upgrade() -> None:
+    """R3, with the bytes that it sent."""
+    learner = Learner()
+    golden = Path(__file__).parents[1] / "wire" / "golden" / "v1" / "hello.hex"
+    (reply,) = learner.receive([bytes.fromhex(golden.read_text())], actor_identity(3, 2**63 - 1).encode())
+    assert isinstance(reply.message, Refused)
+    assert reply.message.request_id == 1
+    assert "of protocol version 1" in reply.message.reason
+    assert "run the same release of Herd in every process of the run" in reply.message.reason
+    assert learner.credit.num_peers == 0
+
+
+def test_a_learner_of_another_agent_takes_its_own_actors_only() -> None:
+    learner = Learner(agent=1)
+    (refused,) = learner.hello()
+    assert isinstance(refused.message, Refused)
+    assert "an actor of agent 0, this learner trains agent 1" in refused.message.reason
+    (welcomed,) = learner.hello(agent=1)
+    assert isinstance(welcomed.message, Welcome)
 
 
 def test_a_message_is_taken_acknowledged_and_booked(learner: Learner) -> None:
@@ -210,7 +234,7 @@ def test_unusable_arrays_are_dropped_for_good(learner: Learner, spoil: Any) -> N
         [b""],
         [b"\xc1"],
         encode(Welcome(request_id=1, accepted_sequence=0, granted_unrolls=9)),
-        encode(GetWeights(request_id=1, run_id="run", contract="c", have=None)),
+        encode(GetWeights(request_id=1, run_id="run", agent=0, contract="c", have=None)),
         unrolls_message(2, generated=7),  # the cumulative count went back
     ],
 )

@@ -149,7 +149,7 @@ def test_an_unbalanced_snapshot_says_so() -> None:
 
 
 def test_what_an_older_learner_had_taken_is_booked_once_the_next_message_tells() -> None:
-    """docs/messaging.md, rule 1: the learner lost three messages of 8 frames; the actor keeps the fourth."""
+    """R17 of docs/messaging.md: the learner lost three messages of 8 frames; the actor keeps the fourth."""
     ledger = Ledger()
     _take(ledger, 1, 8, 8)
     restored = Ledger(LedgerSnapshot.from_json(ledger.snapshot().as_json()))

@@ -31,9 +31,9 @@ CONTRACT = contract_digest(RunSettings(), environment_spec(RunSettings().env))
 class Node:
     """One parameter server. Killed, it is gone as a process is: nothing it had queued leaves any more."""
 
-    def __init__(self, *, upstream: str | None = None, port: int = 0, contract: str = CONTRACT) -> None:
+    def __init__(self, *, upstream: str | None = None, port: int = 0, contract: str = CONTRACT, agents: int = 1) -> None:
         own = ParamserverSettings(port=port, upstream=upstream)
-        self.settings = RunSettings(name=RUN, run_dir=Path("unused"), paramserver=own)
+        self.settings = RunSettings(name=RUN, run_dir=Path("unused"), paramserver=own, agents=agents)
         self.telemetry = Telemetry("paramserver", RUN)
         self.context = new_context()
         self._sockets = ExitStack()
@@ -48,8 +48,13 @@ class Node:
 
     @property
     def version(self) -> Version | None:
-        visible = self.server._store.visible
+        visible = self.server._stores[0].visible
         return None if visible is None else visible.version
+
+    @property
+    def versions(self) -> list[Version | None]:
+        """By agent."""
+        return [None if store.visible is None else store.visible.version for store in self.server._stores]
 
     @property
     def readiness(self) -> str:
@@ -62,7 +67,7 @@ class Node:
 
     def turn(self) -> None:
         self.server.turn()
-        if self.version is not None and self.version not in self.seen[-1:]:
+        if self.settings.agents == 1 and self.version is not None and self.version not in self.seen[-1:]:
             assert not self.seen or self.version > self.seen[-1], "versions went back"
             self.seen.append(self.version)
 
@@ -112,7 +117,9 @@ class Asker:
             while (frames := self.dealer.receive()) is not None:
                 answers.append(decode_header(frames[0]))
             if not answers and time.monotonic() >= ask_at:
-                request = LeaseIndex(request_id=self._request_id + 1, run_id=RUN, holder=holder, index=index)
+                request = LeaseIndex(
+                    request_id=self._request_id + 1, run_id=RUN, holder=holder, agent=None if index is None else 0, index=index
+                )
                 if self.dealer.send(encode(request)):
                     self._request_id += 1
                     ask_at = time.monotonic() + ASK_AGAIN_SECONDS
@@ -124,8 +131,8 @@ class Asker:
         assert first <= answers[0].request_id <= self._request_id
         return answers[0], self._request_id - first + 1
 
-    def get(self, have: tuple[int, int] | None = None) -> tuple[Message, bytes]:
-        self.send(GetWeights(request_id=1, run_id=RUN, contract=CONTRACT, have=have))
+    def get(self, have: tuple[int, int] | None = None, agent: int = 0) -> tuple[Message, bytes]:
+        self.send(GetWeights(request_id=1, run_id=RUN, agent=agent, contract=CONTRACT, have=have))
         message, frames = self.receive()
         return message, b"".join(frames)
 
@@ -138,17 +145,17 @@ class Tree:
         self.nodes: list[Node] = []
         self._clients = ExitStack()
 
-    def node(self, parent: Node | str | None = None, *, port: int = 0, contract: str = CONTRACT) -> Node:
+    def node(self, parent: Node | str | None = None, *, port: int = 0, contract: str = CONTRACT, agents: int = 1) -> Node:
         upstream = parent.endpoint if isinstance(parent, Node) else parent
-        self.nodes.append(Node(upstream=upstream, port=port, contract=contract))
+        self.nodes.append(Node(upstream=upstream, port=port, contract=contract, agents=agents))
         self._clients.callback(self.nodes[-1].close)
         return self.nodes[-1]
 
-    def chain(self, length: int) -> list[Node]:
+    def chain(self, length: int, *, agents: int = 1) -> list[Node]:
         """A root and a line of replicas below it."""
-        nodes = [self.node()]
+        nodes = [self.node(agents=agents)]
         while len(nodes) < length:
-            nodes.append(self.node(nodes[-1]))
+            nodes.append(self.node(nodes[-1], agents=agents))
         return nodes
 
     def kill(self, node: Node) -> None:
@@ -165,8 +172,8 @@ class Tree:
         self._clients.callback(made.dealer.close)
         return made
 
-    def publisher(self, node: Node) -> WeightsPublisher:
-        made = WeightsPublisher(self.context, node.endpoint, run_id=RUN, contract=CONTRACT)
+    def publisher(self, node: Node, agent: int = 0) -> WeightsPublisher:
+        made = WeightsPublisher(self.context, node.endpoint, run_id=RUN, agent=agent, contract=CONTRACT)
         self._clients.callback(made.close)
         return made
 

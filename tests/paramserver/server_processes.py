@@ -87,13 +87,13 @@ class Client:
         return self.receive()[0]
 
     def get(self, have: tuple[int, int] | None = None, *, run_id: str = "pong") -> tuple[Message, list[memoryview]]:
-        self.send(*encode(GetWeights(request_id=1, run_id=run_id, contract=self.server.contract, have=have)))
+        self.send(*encode(GetWeights(request_id=1, run_id=run_id, agent=0, contract=self.server.contract, have=have)))
         return self.receive()
 
     def publish(self, lineage: int, updates: int, payload: bytes, *, index: int = 0, count: int = 1) -> Message:
         digest = hashlib.sha256(payload).hexdigest()
         message = PublishSlice(
-            run_id="pong", contract=self.server.contract, lineage=lineage, updates=updates, index=index, count=count, digest=digest
+            run_id="pong", agent=0, contract=self.server.contract, lineage=lineage, updates=updates, index=index, count=count, digest=digest
         )
         return self.ask(message, payload)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import deque
 from typing import Any
 from unittest import mock
 
 import pytest
-from herd_paramserver.leases import IndexLeases
+from herd_paramserver.leases import PlaceLeases
+from herd_paramserver.liveness import Liveness
 from herd_paramserver.requests import Reply
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import Version, WeightsStore
@@ -17,9 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from herd.telemetry import metric_names as names
-from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, encode
 from herd.wire.messages import (
     Ack,
+    AgentEnded,
     GetWeights,
     LeaseIndex,
     Message,
@@ -44,13 +47,18 @@ class Server:
     """A root with its state."""
 
     def __init__(self) -> None:
-        self.store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=MAX_VERSION_BYTES)
-        self.leases = IndexLeases(lease_seconds=30.0, max_leases=MAX_LEASES)
-        self.handler = RootHandler(run_id=RUN, contract=CONTRACT, store=self.store, leases=self.leases)
+        self.stores: tuple[WeightsStore[memoryview], ...] = tuple(WeightsStore(max_version_bytes=MAX_VERSION_BYTES) for _ in range(2))
+        self.store = self.stores[0]
+        self.liveness = Liveness(2, now=0.0)
+        self.leases = PlaceLeases(self.liveness, now=0.0, lease_seconds=30.0, max_leases=MAX_LEASES)
+        self.handler = RootHandler(run_id=RUN, contract=CONTRACT, stores=self.stores, leases=self.leases, liveness=self.liveness)
 
     def receive(self, frames: list[bytes], now: float = 0.0) -> Reply | None:
         """One message as it arrives; the answer must be sendable."""
-        message = decode_header(frames[0])
+        try:
+            message = decode_header(frames[0])
+        except OtherProtocol as error:
+            return self.handler.other_protocol(error)
         reply = self.handler.answer(message, [memoryview(frame) for frame in frames[1:]], peer=b"stranger", now=now)
         assert reply is None or isinstance(reply, Reply)
         if reply is not None:
@@ -60,22 +68,22 @@ class Server:
 
     def check(self) -> None:
         """What is served is what was published; memory is bounded."""
-        visible = self.store.visible
-        if visible is not None:
-            assert tuple(hashlib.sha256(payload).hexdigest() for payload in visible.payloads) == visible.digests
-        assert self.store.num_bytes <= 2 * MAX_VERSION_BYTES
+        for store in self.stores:
+            if store.visible is not None:
+                assert tuple(hashlib.sha256(payload).hexdigest() for payload in store.visible.payloads) == store.visible.digests
+            assert store.num_bytes <= 2 * MAX_VERSION_BYTES
         assert len(self.leases) <= MAX_LEASES
 
     def state(self) -> tuple[Any, ...]:
         """What a message that is refused must leave alone."""
-        visible = self.store.visible
-        return (visible, self.store.assembling, self.store.newest, self.store.num_bytes, self.leases.holders())
+        held = tuple((store.visible, store.assembling, store.newest, store.num_bytes) for store in self.stores)
+        return (held, self.leases.holders(), copy.deepcopy(self.liveness._agents))
 
 
 def publication(lineage: int, updates: int, payload: bytes, *, index: int = 0, count: int = 1) -> list[bytes]:
     digest = hashlib.sha256(payload).hexdigest()
     where = {"lineage": lineage, "updates": updates, "index": index, "count": count}
-    return framed(PublishSlice(run_id=RUN, contract=CONTRACT, digest=digest, **where), payload)
+    return framed(PublishSlice(run_id=RUN, agent=0, contract=CONTRACT, digest=digest, **where), payload)
 
 
 def framed(message: Message, *payloads: bytes) -> list[bytes]:
@@ -97,33 +105,33 @@ class Counting(set[int]):
 
 def test_nobody_is_made_to_search_for_a_free_index() -> None:
     """The lowest and the highest index come and go in turn: a search from the lowest would pass over all between."""
-    leases = IndexLeases(lease_seconds=1e9)
+    leases = PlaceLeases(Liveness(1, now=0.0), now=0.0, lease_seconds=1e9)
     for number in range(5000):
         leases.lease(str(number), now=0.0)
-    leases._taken = asked = Counting(leases._taken)
+    leases._indices[0]._taken = asked = Counting(leases._indices[0]._taken)
     for _ in range(100):
         for holder in ("0", "4999"):
             leases.release(holder)
-            assert leases.lease(holder, now=0.0) == int(holder)
+            assert leases.lease(holder, now=0.0) == (0, int(holder))
     assert asked.num_asked < 1000
 
 
 def test_indices_asked_for_by_number_leave_nothing_behind() -> None:
-    leases = IndexLeases(lease_seconds=1e9)
+    leases = PlaceLeases(Liveness(1, now=0.0), now=0.0, lease_seconds=1e9)
     for number in range(20):
         leases.lease(str(number), now=0.0)
     for turn in range(1000):
         leases.release(str(turn % 20))
-        leases.lease(str(turn % 20), now=0.0, wanted=turn % 20)
-    assert len(leases._returned) <= 20
-    assert sorted(leases.holders().values()) == list(range(20))
-    assert leases.lease("another", now=0.0) == 20
+        leases.lease(str(turn % 20), now=0.0, wanted=(0, turn % 20))
+    assert len(leases._indices[0]._returned) <= 20
+    assert sorted(leases.holders().values()) == [(0, index) for index in range(20)]
+    assert leases.lease("another", now=0.0) == (0, 20)
 
 
 def test_invented_holders_are_bounded_and_told() -> None:
     server = Server()
     for number in range(50):
-        reply = server.receive(framed(LeaseIndex(request_id=1, run_id=RUN, holder=f"stranger {number}", index=None)))
+        reply = server.receive(framed(LeaseIndex(request_id=1, run_id=RUN, holder=f"stranger {number}", agent=None, index=None)))
         assert reply is not None
         assert len(server.leases) <= MAX_LEASES
     assert isinstance(reply.message, Refused)
@@ -133,9 +141,10 @@ def test_invented_holders_are_bounded_and_told() -> None:
 @pytest.mark.parametrize(
     ("message", "label"),
     [
-        (GetWeights(request_id=1, run_id="\x1b[2J\n" * 25, contract=CONTRACT, have=None), "run"),
-        (GetWeights(request_id=1, run_id="\U000e0001" * 128, contract=CONTRACT, have=None), "run"),
-        (GetWeights(request_id=1, run_id=RUN, contract="\n\x1b]0;owned\x07", have=None), "contract"),
+        (GetWeights(request_id=1, run_id="\x1b[2J\n" * 25, agent=0, contract=CONTRACT, have=None), "run"),
+        (GetWeights(request_id=1, run_id="\U000e0001" * 128, agent=0, contract=CONTRACT, have=None), "run"),
+        (GetWeights(request_id=1, run_id=RUN, agent=0, contract="\n\x1b]0;owned\x07", have=None), "contract"),
+        (GetWeights(request_id=1, run_id=RUN, agent=2, contract=CONTRACT, have=None), "agent"),
     ],
 )
 def test_a_strangers_words_steer_no_terminal_and_are_counted_by_a_closed_label(message: Message, label: str) -> None:
@@ -199,11 +208,12 @@ VALID = [
     publication(1, 2, b"second", index=1, count=2),
     publication(2, 0, b"x" * (MAX_VERSION_BYTES + 1)),
     [publication(2, 1, b"what was meant")[0], b"what arrived"],
-    framed(GetWeights(request_id=5, run_id=RUN, contract=CONTRACT, have=(1, 0))),
-    framed(GetWeights(request_id=5, run_id="another", contract=CONTRACT, have=None)),
-    framed(PublishHeartbeat(run_id=RUN, contract=CONTRACT, lineage=1, updates=1, index=0, count=1)),
-    framed(LeaseIndex(request_id=7, run_id=RUN, holder="f00d", index=2)),
-    framed(ReleaseIndex(run_id=RUN, holder="f00d")),
+    framed(GetWeights(request_id=5, run_id=RUN, agent=0, contract=CONTRACT, have=(1, 0))),
+    framed(GetWeights(request_id=5, run_id="another", agent=0, contract=CONTRACT, have=None)),
+    framed(PublishHeartbeat(run_id=RUN, agent=0, contract=CONTRACT, lineage=1, updates=1, index=0, count=1)),
+    framed(AgentEnded(request_id=6, run_id=RUN, agent=1, contract=CONTRACT, lineage=0)),
+    framed(LeaseIndex(request_id=7, run_id=RUN, holder="f00d", agent=0, index=2)),
+    framed(ReleaseIndex(run_id=RUN, agent=0, holder="f00d")),
     framed(Ack(sequence=1, granted_unrolls=1)),
     framed(Weights(request_id=1, lineage=9, updates=9, digests=("ab" * 32,)), b"weights"),
 ]
@@ -268,7 +278,7 @@ class Attacked(RuleBasedStateMachine):
 
     def _read(self, draw: Any) -> None:
         have = draw(st.sampled_from([None, self.seen]))
-        self.overheard.append(framed(GetWeights(request_id=1, run_id=RUN, contract=CONTRACT, have=have)))
+        self.overheard.append(framed(GetWeights(request_id=1, run_id=RUN, agent=0, contract=CONTRACT, have=have)))
         reply = self.server.receive(self.overheard[-1], self.now)
         assert reply is not None
         if isinstance(reply.message, Weights):
@@ -281,7 +291,7 @@ class Attacked(RuleBasedStateMachine):
             assert isinstance(reply.message, NotModified)
 
     def _lease(self, _draw: Any) -> None:
-        self._honest(framed(LeaseIndex(request_id=1, run_id=RUN, holder="honest", index=None)))
+        self._honest(framed(LeaseIndex(request_id=1, run_id=RUN, holder="honest", agent=None, index=None)))
         held = self.server.leases.holders()
         assert len(set(held.values())) == len(held)
 

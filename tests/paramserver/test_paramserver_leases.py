@@ -1,95 +1,199 @@
+"""R35 to R38 of docs/messaging.md: which place each actor is dealt."""
+
 from __future__ import annotations
 
 import pytest
-from herd_paramserver.leases import IndexLeases, NoIndexFreeError
+from herd_paramserver.leases import NoIndexFreeError, PlaceLeases
+from herd_paramserver.liveness import SILENCE_SECONDS, Liveness
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-HOLDERS = st.sampled_from(["a", "b", "c", "d", "e"])
+HOLDERS = st.sampled_from("abcdefgh")
+AGENTS = st.integers(0, 2)
+LEASE_SECONDS, MAX_LEASES = 9.0, 7
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Beside a model that keeps (index, expiry) by holder and searches from 0."""
+    """Three agents. Holders ask as they like, learners publish, end, fall silent and come back; a model keeps who asked when."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.leases = IndexLeases(lease_seconds=10.0, max_leases=4)
-        self.model: dict[str, tuple[int, float]] = {}
+        self.liveness = Liveness(3, now=0.0)
+        self.leases = PlaceLeases(self.liveness, now=0.0, lease_seconds=LEASE_SECONDS, max_leases=MAX_LEASES)
+        self.model: dict[str, tuple[tuple[int, int], float]] = {}
+        self.lineages = [0, 0, 0]
         self.now = 0.0
 
-    def _alive(self) -> dict[str, tuple[int, float]]:
-        return {holder: lease for holder, lease in self.model.items() if lease[1] > self.now}
+    def _forget_expired(self) -> None:
+        self.model = {holder: lease for holder, lease in self.model.items() if lease[1] > self.now}
 
-    @rule(holder=HOLDERS, wanted=st.none() | st.integers(-1, 5))
-    def lease(self, holder: str, wanted: int | None) -> None:
-        self.model = self._alive()
-        taken = {index for index, _ in self.model.values()}
-        if holder in self.model:
-            expected = self.model[holder][0]
-        elif len(taken) == 4:
+    @rule(holder=HOLDERS, wanted=st.none() | st.tuples(st.integers(0, 3), st.integers(0, 8)))
+    def lease(self, holder: str, wanted: tuple[int, int] | None) -> None:
+        self._forget_expired()
+        if holder not in self.model and len(self.model) == MAX_LEASES:
             with pytest.raises(NoIndexFreeError):
                 self.leases.lease(holder, now=self.now, wanted=wanted)
             return
-        elif wanted is not None and 0 <= wanted < 4 and wanted not in taken:
-            expected = wanted
-        else:
-            expected = next(index for index in range(5) if index not in taken)
-        assert self.leases.lease(holder, now=self.now, wanted=wanted) == expected
-        self.model[holder] = (expected, self.now + 10.0)
+        agents = self.liveness.to_act_for(self.now)
+        taken = {place for place, _ in self.model.values()}
+        before = self.model.pop(holder, (None, 0.0))[0]
+        place = self.leases.lease(holder, now=self.now, wanted=wanted)
+        self.model[holder] = (place, self.now + LEASE_SECONDS)
+        assert place.agent in agents
+        if place == before:
+            return
+        assert place not in taken
+        if before is None and wanted is not None and wanted[0] in agents and wanted[1] < MAX_LEASES and wanted not in taken:
+            assert place == wanted
+            return
+        others = {other: place for other, (place, _) in self.model.items() if other != holder}
+        numbers = {agent: sum(place[0] == agent for place in others.values()) for agent in agents}
+        assert numbers[place.agent] == min(numbers.values())
+        assert place.actor_index == next(
+            index for index in range(9) if (place.agent, index) not in others.values() and (place.agent, index) != before
+        )
+        if before is not None and before[0] in agents:
+            assert numbers[before[0]] > numbers[place.agent]  # it was moved for evenness
+            assert self.now >= LEASE_SECONDS
 
     @rule(holder=HOLDERS)
     def release(self, holder: str) -> None:
-        self.model = self._alive()
+        self._forget_expired()
         self.leases.expire(self.now)
         assert self.leases.release(holder) == (self.model.pop(holder, None) is not None)
 
-    @rule(seconds=st.sampled_from([0.5, 4.0, 10.0]))
+    @rule(seconds=st.sampled_from([0.5, 4.0, LEASE_SECONDS, SILENCE_SECONDS]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        expired = self.leases.expire(self.now)
-        assert expired == len(self.model) - len(self._alive())
-        self.model = self._alive()
+        before = len(self.model)
+        self._forget_expired()
+        assert self.leases.expire(self.now) == before - len(self.model)
+
+    @rule(agent=AGENTS, restarts=st.booleans())
+    def learner_publishes(self, agent: int, restarts: bool) -> None:
+        self.lineages[agent] += restarts
+        self.liveness.heard(agent, self.lineages[agent], self.now)
+
+    @rule(agent=AGENTS)
+    def learner_ends(self, agent: int) -> None:
+        self.liveness.ended(agent, self.lineages[agent], self.now)
+
+    @rule()
+    def everybody_renews(self) -> None:
+        """Quiescence: holders that live ask twice each, and nothing else happens."""
+        self._forget_expired()
+        agents = self.liveness.to_act_for(self.now)
+        for holder in [*self.model] * 4:
+            self.model[holder] = (self.leases.lease(holder, now=self.now), self.now + LEASE_SECONDS)
+        numbers = [self.leases.num_holders(agent) for agent in agents]
+        assert sum(numbers) == len(self.model)
+        if self.now >= LEASE_SECONDS:
+            assert max(numbers) - min(numbers) <= 1
 
     @invariant()
-    def no_index_is_shared(self) -> None:
+    def no_place_is_shared(self) -> None:
         held = self.leases.holders()
-        assert held == {holder: index for holder, (index, _) in self.model.items()}
+        assert held == {holder: place for holder, (place, _) in self.model.items()}
         assert len(set(held.values())) == len(held) == len(self.leases)
 
 
-LeaseMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+LeaseMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestLeaseMachine = LeaseMachine.TestCase
 
 
+def make(num_agents: int = 1) -> tuple[PlaceLeases, Liveness]:
+    liveness = Liveness(num_agents, now=0.0)
+    return PlaceLeases(liveness, now=0.0, lease_seconds=10.0), liveness
+
+
 def test_indices_are_dense_and_the_lowest_free_one_is_next() -> None:
-    leases = IndexLeases(lease_seconds=10.0)
-    assert [leases.lease(holder, now=0.0) for holder in "abcd"] == [0, 1, 2, 3]
+    leases, _ = make()
+    assert [leases.lease(holder, now=0.0) for holder in "abcd"] == [(0, 0), (0, 1), (0, 2), (0, 3)]
     leases.release("c")
     leases.release("b")
-    assert [leases.lease(holder, now=1.0) for holder in "efg"] == [1, 2, 4]
+    assert [leases.lease(holder, now=1.0) for holder in "efg"] == [(0, 1), (0, 2), (0, 4)]
 
 
-def test_a_holder_keeps_its_index_while_it_asks_and_loses_it_when_silent() -> None:
-    leases = IndexLeases(lease_seconds=10.0)
+def test_a_holder_keeps_its_place_while_it_asks_and_loses_it_when_silent() -> None:
+    leases, _ = make()
     leases.lease("quiet", now=0.0)
     leases.lease("busy", now=0.0)
-    assert leases.lease("busy", now=9.0) == 1
-    assert leases.lease("new", now=10.0) == 0
-    assert leases.lease("busy", now=18.9) == 1
-    assert leases.lease("quiet", now=18.9) == 2
+    assert leases.lease("busy", now=9.0) == (0, 1)
+    assert leases.lease("new", now=10.0) == (0, 0)
+    assert leases.lease("busy", now=18.9) == (0, 1)
+    assert leases.lease("quiet", now=18.9) == (0, 2)
 
 
-def test_a_restarted_server_grants_the_index_a_holder_acts_under() -> None:
-    leases = IndexLeases(lease_seconds=10.0)
-    assert leases.lease("survivor", now=0.0, wanted=5) == 5
-    assert leases.lease("late", now=0.0, wanted=5) == 0
+def test_a_restarted_server_grants_the_place_a_holder_acts_under() -> None:
+    leases, _ = make(2)
+    assert leases.lease("survivor", now=0.0, wanted=(1, 5)) == (1, 5)
+    assert leases.lease("late", now=0.0, wanted=(1, 5)) == (0, 0)
+    assert leases.num_moved == 1
+
+
+def test_survivors_of_a_restart_are_not_moved_before_all_have_named_their_places() -> None:
+    leases, _ = make(2)
+    first = {f"first {index}": (0, index) for index in range(4)}
+    for holder, place in first.items():
+        assert leases.lease(holder, now=1.0, wanted=place) == place
+    for holder, place in first.items():
+        assert leases.lease(holder, now=9.0, wanted=place) == place  # those of agent 1 have not been heard yet
+    for index in range(4):
+        assert leases.lease(f"second {index}", now=9.5, wanted=(1, index)) == (1, index)
+    assert leases.lease("first 3", now=12.0) == (0, 3)
 
 
 def test_a_renewed_lease_does_not_keep_others_alive() -> None:
-    leases = IndexLeases(lease_seconds=10.0)
+    leases, _ = make()
     leases.lease("busy", now=0.0)
     leases.lease("quiet", now=0.0)
     leases.lease("busy", now=5.0)
     assert leases.expire(12.0) == 1
-    assert leases.holders() == {"busy": 0}
+    assert leases.holders() == {"busy": (0, 0)}
+
+
+def test_actors_of_an_agent_that_ended_move_evenly_and_come_back_with_a_new_lineage() -> None:
+    leases, liveness = make(3)
+    holders = [f"actor {number}" for number in range(12)]
+
+    def renew(now: float) -> list[int]:
+        for agent in (0, 2):
+            liveness.heard(agent, 1, now)
+        for holder in holders:
+            leases.lease(holder, now=now)
+        assert all(
+            {index for agent, index in leases.holders().values() if agent == number} == set(range(leases.num_holders(number)))
+            for number in range(3)
+        )
+        return [leases.num_holders(agent) for agent in range(3)]
+
+    assert renew(1.0) == [4, 4, 4]
+    liveness.ended(1, 7, 2.0)
+    assert renew(4.0) == [6, 0, 6]
+    liveness.heard(1, 7, 5.0)  # a heartbeat that came late
+    assert renew(7.0) == [6, 0, 6]
+    liveness.heard(1, 8, 9.5)  # it was resumed
+    assert renew(10.0) == [4, 4, 4]
+    assert leases.num_moved == 4 + 4
+
+
+def test_a_silent_learner_is_left_until_it_is_heard_unless_all_are_silent() -> None:
+    leases, liveness = make(2)
+    assert leases.lease("actor", now=SILENCE_SECONDS - 1.0) == (0, 0)
+    assert leases.lease("actor", now=SILENCE_SECONDS + 1.0) == (0, 0)  # nobody else is better
+    liveness.heard(1, 1, SILENCE_SECONDS + 2.0)
+    assert leases.lease("actor", now=SILENCE_SECONDS + 3.0) == (1, 0)
+    liveness.ended(1, 1, SILENCE_SECONDS + 4.0)
+    assert leases.lease("actor", now=SILENCE_SECONDS + 5.0) == (0, 0)  # silent may come back, ended does not
+    liveness.ended(0, 1, SILENCE_SECONDS + 6.0)
+    assert leases.lease("actor", now=SILENCE_SECONDS + 7.0) == (0, 0)
+
+
+def test_an_old_word_of_an_end_does_not_end_the_learner_that_came_after() -> None:
+    liveness = Liveness(2, now=0.0)
+    liveness.heard(0, 5, 1.0)
+    liveness.ended(0, 4, 2.0)
+    assert liveness.to_act_for(3.0) == [0, 1]
+    liveness.ended(0, 5, 3.0)
+    assert liveness.to_act_for(4.0) == [1]

@@ -92,7 +92,7 @@ def test_garbage_changes_nothing_but_counters(server: Server, connect: Connect) 
     honest.publish(1, 5, payload)
     digest = hashlib.sha256(payload).hexdigest()
     newer = encode(
-        PublishSlice(run_id="pong", contract=server.contract, lineage=9, updates=9, index=0, count=1, digest=digest)
+        PublishSlice(run_id="pong", agent=0, contract=server.contract, lineage=9, updates=9, index=0, count=1, digest=digest)
     )[0]  # fmt: skip
 
     for length in range(200):
@@ -172,7 +172,7 @@ def test_an_index_is_free_again_when_its_holder_falls_silent(server: Server, con
     client = connect(server)
 
     def lease(holder: str) -> int:
-        message = client.ask(LeaseIndex(request_id=1, run_id="pong", holder=holder, index=None))
+        message = client.ask(LeaseIndex(request_id=1, run_id="pong", holder=holder, agent=None, index=None))
         assert isinstance(message, IndexLeased)
         assert message.lease_seconds == 2.0
         return message.index

@@ -3,7 +3,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from herd_paramserver.leases import IndexLeases
+from herd_paramserver.leases import PlaceLeases
+from herd_paramserver.liveness import Liveness
 from herd_paramserver.relay import RelayTable
 from herd_paramserver.replica import ReplicaHandler
 from herd_paramserver.requests import Action, Reply, ToParent, UnfitMessage
@@ -13,6 +14,7 @@ from herd_paramserver.store import Weights as HeldWeights
 
 from herd.wire.messages import (
     Ack,
+    AgentEnded,
     GetWeights,
     IndexLeased,
     LeaseIndex,
@@ -32,14 +34,14 @@ class Replica:
     def __init__(self) -> None:
         self.store: WeightsStore[memoryview] = WeightsStore()
         self.relay = RelayTable()
-        self.handler = ReplicaHandler(run_id=RUN, contract=CONTRACT, store=self.store, relay=self.relay, upstream=PARENT)
+        self.handler = ReplicaHandler(run_id=RUN, contract=CONTRACT, stores=(self.store,), relay=self.relay, upstream=PARENT)
 
     def ask(self, message: Message, *payloads: bytes, peer: bytes = b"client", now: float = 0.0) -> Action | None:
         return self.handler.answer(message, [memoryview(payload) for payload in payloads], peer=peer, now=now)
 
 
 def lease(holder: str = "h", request_id: int = 7, index: int | None = None, run_id: str = RUN) -> LeaseIndex:
-    return LeaseIndex(request_id=request_id, run_id=run_id, holder=holder, index=index)
+    return LeaseIndex(request_id=request_id, run_id=run_id, holder=holder, agent=None if index is None else 0, index=index)
 
 
 def test_clients_get_weights_as_from_the_root() -> None:
@@ -48,10 +50,12 @@ def test_clients_get_weights_as_from_the_root() -> None:
     payloads = (memoryview(b"first"), memoryview(b"second"))
     digests = tuple(hashlib.sha256(payload).hexdigest() for payload in payloads)
     root_store: WeightsStore[memoryview] = WeightsStore()
-    root = RootHandler(run_id=RUN, contract=CONTRACT, store=root_store, leases=IndexLeases(lease_seconds=1.0))
+    liveness = Liveness(1, now=0.0)
+    leases = PlaceLeases(liveness, now=0.0, lease_seconds=1.0)
+    root = RootHandler(run_id=RUN, contract=CONTRACT, stores=(root_store,), leases=leases, liveness=liveness)
 
     def both(have: tuple[int, int] | None, *, run_id: str = RUN, contract: str = CONTRACT) -> Reply:
-        request = GetWeights(request_id=3, run_id=run_id, contract=contract, have=have)
+        request = GetWeights(request_id=3, run_id=run_id, agent=0, contract=contract, have=have)
         reply = replica.ask(request)
         assert reply == root.answer(request, [], peer=b"client", now=0.0)
         assert isinstance(reply, Reply)
@@ -72,9 +76,10 @@ def test_clients_get_weights_as_from_the_root() -> None:
 def test_a_publisher_is_told_where_to_go() -> None:
     replica = Replica()
     digest = hashlib.sha256(b"weights").hexdigest()
-    publication = PublishSlice(run_id=RUN, contract=CONTRACT, lineage=1, updates=1, index=0, count=1, digest=digest)
-    heartbeat = PublishHeartbeat(run_id=RUN, contract=CONTRACT, lineage=1, updates=1, index=0, count=1)
-    for action in (replica.ask(publication, b"weights"), replica.ask(heartbeat)):
+    publication = PublishSlice(run_id=RUN, agent=0, contract=CONTRACT, lineage=1, updates=1, index=0, count=1, digest=digest)
+    heartbeat = PublishHeartbeat(run_id=RUN, agent=0, contract=CONTRACT, lineage=1, updates=1, index=0, count=1)
+    ended = AgentEnded(request_id=4, run_id=RUN, agent=0, contract=CONTRACT, lineage=1)
+    for action in (replica.ask(publication, b"weights"), replica.ask(heartbeat), replica.ask(ended)):
         assert isinstance(action, Reply)
         assert isinstance(action.message, Refused)
         assert "learner.paramserver" in action.message.reason
@@ -94,12 +99,12 @@ def test_leases_are_passed_on_and_answers_come_back() -> None:
     ids = [message.request_id for message in asked if isinstance(message, LeaseIndex)]
     assert len(set(ids)) == 2
     back = replica.handler.answer_of_parent
-    assert back(IndexLeased(request_id=ids[1], index=5, lease_seconds=9.0)) == (
+    assert back(IndexLeased(request_id=ids[1], agent=0, index=5, lease_seconds=9.0)) == (
         b"two",
-        IndexLeased(request_id=7, index=5, lease_seconds=9.0),
+        IndexLeased(request_id=7, agent=0, index=5, lease_seconds=9.0),
     )
     assert back(Refused(request_id=ids[0], reason="none free")) == (b"one", Refused(request_id=7, reason="none free"))
-    assert back(IndexLeased(request_id=ids[0], index=5, lease_seconds=9.0)) is None  # answered already
+    assert back(IndexLeased(request_id=ids[0], agent=0, index=5, lease_seconds=9.0)) is None  # answered already
     assert back(Refused(reason="to nobody in particular")) is None
     assert back(Ack(sequence=1, granted_unrolls=1)) is None
     assert len(replica.relay) == 0
@@ -107,9 +112,9 @@ def test_leases_are_passed_on_and_answers_come_back() -> None:
 
 def test_a_release_is_passed_on_as_it_is() -> None:
     replica = Replica()
-    release = ReleaseIndex(run_id=RUN, holder="h")
+    release = ReleaseIndex(run_id=RUN, agent=0, holder="h")
     assert replica.ask(release) == ToParent(release)
-    assert replica.ask(ReleaseIndex(run_id="breakout", holder="h")) is None
+    assert replica.ask(ReleaseIndex(run_id="breakout", agent=0, holder="h")) is None
 
 
 def test_leases_of_another_run_are_refused_here() -> None:
@@ -142,7 +147,7 @@ def test_a_ring_of_replicas_ends_where_it_began_and_says_so() -> None:
     assert refused.request_id == 7
     assert "ring" in refused.reason
 
-    release = ReleaseIndex(run_id=RUN, holder="other")
+    release = ReleaseIndex(run_id=RUN, agent=0, holder="other")
     for number, asker in enumerate([b"client", b"relay 0", b"relay 1"]):
         assert ring[number].ask(release, peer=asker, now=1.0) == ToParent(release)
     assert ring[0].ask(release, peer=b"relay 2", now=1.1) is None
@@ -157,7 +162,7 @@ def test_what_nobody_waits_for_any_more_is_forgotten() -> None:
     assert len(replica.relay) == 0
 
 
-@pytest.mark.parametrize("message", [Ack(sequence=1, granted_unrolls=1), IndexLeased(request_id=1, index=1, lease_seconds=1.0)])
+@pytest.mark.parametrize("message", [Ack(sequence=1, granted_unrolls=1), IndexLeased(request_id=1, agent=0, index=1, lease_seconds=1.0)])
 def test_unfit_messages_are_dropped(message: Message) -> None:
     with pytest.raises(UnfitMessage):
         Replica().ask(message)

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
-from herd_paramserver.leases import IndexLeases
+from herd_paramserver.leases import PlaceLeases
+from herd_paramserver.liveness import Liveness
 from herd_paramserver.requests import Reply, UnfitMessage
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import Version, WeightsStore
 
+from herd.wire.codec import OtherProtocol, decode_header
 from herd.wire.messages import (
     Ack,
+    AgentEnded,
+    AgentEndNoted,
     GetWeights,
     IndexLeased,
     LeaseIndex,
@@ -31,10 +36,12 @@ RUN, CONTRACT = "pong", "c" * 64
 class Server:
     """A handler with its state."""
 
-    def __init__(self) -> None:
-        self.store: WeightsStore[memoryview] = WeightsStore()
-        self.leases = IndexLeases(lease_seconds=30.0, max_leases=2)
-        self.handler = RootHandler(run_id=RUN, contract=CONTRACT, store=self.store, leases=self.leases)
+    def __init__(self, num_agents: int = 1) -> None:
+        self.stores: tuple[WeightsStore[memoryview], ...] = tuple(WeightsStore() for _ in range(num_agents))
+        self.store = self.stores[0]
+        self.liveness = Liveness(num_agents, now=0.0)
+        self.leases = PlaceLeases(self.liveness, now=0.0, lease_seconds=30.0, max_leases=2)
+        self.handler = RootHandler(run_id=RUN, contract=CONTRACT, stores=self.stores, leases=self.leases, liveness=self.liveness)
 
     def ask(self, message: Message, *payloads: bytes, now: float = 0.0) -> Reply:
         reply = self.handler.answer(message, [memoryview(payload) for payload in payloads], peer=b"client", now=now)
@@ -45,18 +52,18 @@ class Server:
         return self.ask(publish_slice(lineage, updates, index=index, count=count, payload=payload), payload).message
 
     def get(self, have: tuple[int, int] | None, *, run_id: str = RUN, contract: str = CONTRACT) -> Reply:
-        return self.ask(GetWeights(request_id=7, run_id=run_id, contract=contract, have=have))
+        return self.ask(GetWeights(request_id=7, run_id=run_id, agent=0, contract=contract, have=have))
 
 
 def publish_slice(lineage: int, updates: int, *, index: int = 0, count: int = 1, payload: bytes = b"weights", run_id: str = RUN) -> Message:
     digest = hashlib.sha256(payload).hexdigest()
     return PublishSlice(
-        run_id=run_id, contract=CONTRACT, lineage=lineage, updates=updates, index=index, count=count, digest=digest
+        run_id=run_id, agent=0, contract=CONTRACT, lineage=lineage, updates=updates, index=index, count=count, digest=digest
     )  # fmt: skip
 
 
 def heartbeat(lineage: int, updates: int, *, index: int = 0, count: int = 1) -> Message:
-    return PublishHeartbeat(run_id=RUN, contract=CONTRACT, lineage=lineage, updates=updates, index=index, count=count)
+    return PublishHeartbeat(run_id=RUN, agent=0, contract=CONTRACT, lineage=lineage, updates=updates, index=index, count=count)
 
 
 def test_weights_are_given_once_and_then_not_modified() -> None:
@@ -130,9 +137,9 @@ def test_another_run_is_refused_by_name_and_changes_nothing() -> None:
     assert reply.request_id == 7
     assert "belongs to run pong, not breakout" in reply.reason
     assert isinstance(server.ask(publish_slice(9, 9, run_id="breakout"), b"weights").message, Refused)
-    assert isinstance(server.ask(LeaseIndex(request_id=1, run_id="breakout", holder="h", index=None)).message, Refused)
-    server.ask(LeaseIndex(request_id=1, run_id=RUN, holder="h", index=None))
-    server.handler.answer(ReleaseIndex(run_id="breakout", holder="h"), [], peer=b"client", now=0.0)
+    assert isinstance(server.ask(LeaseIndex(request_id=1, run_id="breakout", holder="h", agent=None, index=None)).message, Refused)
+    server.ask(LeaseIndex(request_id=1, run_id=RUN, holder="h", agent=None, index=None))
+    server.handler.answer(ReleaseIndex(run_id="breakout", agent=0, holder="h"), [], peer=b"client", now=0.0)
     assert len(server.leases) == 1
     assert server.store.newest == Version(1, 1)
 
@@ -144,21 +151,91 @@ def test_another_contract_is_refused_with_what_to_change() -> None:
     assert "env, network, unroll_length and reward_shaping" in reply.reason
 
 
+def test_each_agent_has_weights_of_its_own() -> None:
+    """R30: the same version of two agents is two things; one going back, or to a new lineage, is nothing to the other."""
+    server = Server(num_agents=2)
+
+    def publish(agent: int, lineage: int, updates: int, payload: bytes) -> Message:
+        message = publish_slice(lineage, updates, payload=payload).model_copy(update={"agent": agent})
+        return server.ask(message, payload).message
+
+    def get(agent: int, have: tuple[int, int] | None) -> Reply:
+        return server.ask(GetWeights(request_id=7, run_id=RUN, agent=agent, contract=CONTRACT, have=have))
+
+    assert publish(0, 4, 9, b"first") == Published(lineage=4, updates=9, index=0)
+    assert get(1, None).message == NotModified(request_id=7, held=None)
+    assert publish(1, 1, 2, b"second") == Published(lineage=1, updates=2, index=0)
+    assert [bytes(get(agent, None).payloads[0]) for agent in range(2)] == [b"first", b"second"]
+    assert publish(1, 0, 9, b"older") == StalePublish(lineage=1, updates=2)
+    assert get(1, (1, 2)).message == NotModified(request_id=7, held=(1, 2))
+    assert publish(0, 5, 0, b"resumed") == Published(lineage=5, updates=0, index=0)
+    assert get(1, (1, 2)).message == NotModified(request_id=7, held=(1, 2))
+
+
+def test_an_agent_that_the_run_has_not_is_refused_and_changes_nothing() -> None:
+    server = Server(num_agents=2)
+    reply = server.ask(GetWeights(request_id=7, run_id=RUN, agent=2, contract=CONTRACT, have=None))
+    assert isinstance(reply.message, Refused)
+    assert reply.refusal == "agent"
+    assert reply.message.request_id == 7
+    assert "has agents 0 to 1, not 2" in reply.message.reason
+    digest = hashlib.sha256(b"weights").hexdigest()
+    beyond = PublishSlice(run_id=RUN, agent=255, contract=CONTRACT, lineage=1, updates=1, index=0, count=1, digest=digest)
+    assert isinstance(server.ask(beyond, b"weights").message, Refused)
+    ended = AgentEnded(request_id=8, run_id=RUN, agent=2, contract=CONTRACT, lineage=1)
+    assert isinstance(server.ask(ended).message, Refused)
+    assert [store.newest for store in server.stores] == [None, None]
+    assert server.liveness.to_act_for(0.0) == [0, 1]
+
+
+def test_places_are_dealt_to_both_agents_and_a_learner_that_ended_gets_no_actors() -> None:
+    server = Server(num_agents=2)
+
+    def lease(holder: str, now: float, place: tuple[int, int] | None = None) -> tuple[int, int]:
+        agent, index = place or (None, None)
+        answer = server.ask(LeaseIndex(request_id=3, run_id=RUN, holder=holder, agent=agent, index=index), now=now).message
+        assert isinstance(answer, IndexLeased)
+        return answer.agent, answer.index
+
+    server.ask(heartbeat(1, 1), now=1.0)
+    assert [lease(holder, 1.0) for holder in "ab"] == [(0, 0), (1, 0)]
+    ended = AgentEnded(request_id=8, run_id=RUN, agent=0, contract=CONTRACT, lineage=1)
+    for _ in range(2):  # repeated until it is noted
+        assert server.ask(ended, now=2.0).message == AgentEndNoted(request_id=8)
+    assert lease("a", 3.0, (0, 0)) == (1, 1)
+    server.ask(publish_slice(2, 1), b"weights", now=4.0)
+    assert lease("b", 29.0, (1, 0)) == (1, 0)  # not before the first leases have run out
+    assert lease("a", 31.0, (1, 1)) == (0, 0)
+
+
+def test_a_message_of_version_1_is_refused_with_what_to_do() -> None:
+    server = Server()
+    golden = Path(__file__).parents[1] / "wire" / "golden" / "v1"
+    for name, request_id in {"get_weights": 5, "lease_index": 7, "publish_slice": None, "publish_heartbeat": None}.items():
+        with pytest.raises(OtherProtocol) as caught:
+            decode_header(bytes.fromhex((golden / f"{name}.hex").read_text().split("\n")[0]))
+        reply = server.handler.other_protocol(caught.value)
+        assert reply.refusal == "protocol"
+        assert isinstance(reply.message, Refused)
+        assert reply.message.request_id == request_id
+        assert "run the same release of Herd" in reply.message.reason
+
+
 def test_indices_are_leased_released_and_run_out() -> None:
     server = Server()
 
     def lease(holder: str, now: float = 0.0) -> Message:
-        return server.ask(LeaseIndex(request_id=3, run_id=RUN, holder=holder, index=None), now=now).message
+        return server.ask(LeaseIndex(request_id=3, run_id=RUN, holder=holder, agent=None, index=None), now=now).message
 
-    assert lease("a") == IndexLeased(request_id=3, index=0, lease_seconds=30.0)
-    assert lease("b") == IndexLeased(request_id=3, index=1, lease_seconds=30.0)
-    assert lease("a") == IndexLeased(request_id=3, index=0, lease_seconds=30.0)
+    assert lease("a") == IndexLeased(request_id=3, agent=0, index=0, lease_seconds=30.0)
+    assert lease("b") == IndexLeased(request_id=3, agent=0, index=1, lease_seconds=30.0)
+    assert lease("a") == IndexLeased(request_id=3, agent=0, index=0, lease_seconds=30.0)
     refused = lease("c")
     assert isinstance(refused, Refused)
     assert "all 2 actor indices are leased" in refused.reason
-    assert server.handler.answer(ReleaseIndex(run_id=RUN, holder="a"), [], peer=b"client", now=1.0) is None
-    assert lease("c", now=1.0) == IndexLeased(request_id=3, index=0, lease_seconds=30.0)
-    assert lease("d", now=31.0) == IndexLeased(request_id=3, index=0, lease_seconds=30.0)
+    assert server.handler.answer(ReleaseIndex(run_id=RUN, agent=0, holder="a"), [], peer=b"client", now=1.0) is None
+    assert lease("c", now=1.0) == IndexLeased(request_id=3, agent=0, index=0, lease_seconds=30.0)
+    assert lease("d", now=31.0) == IndexLeased(request_id=3, agent=0, index=0, lease_seconds=30.0)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +245,7 @@ def test_indices_are_leased_released_and_run_out() -> None:
         (publish_slice(1, 1), [], "array"),
         (publish_slice(1, 1), [b"weights", b"weights"], "array"),
         (publish_slice(1, 1), [b"damaged"], "digest"),
-        (GetWeights(request_id=1, run_id=RUN, contract=CONTRACT, have=None), [b"surplus"], "array"),
+        (GetWeights(request_id=1, run_id=RUN, agent=0, contract=CONTRACT, have=None), [b"surplus"], "array"),
         (publish_slice(1, 1, index=2, count=2), [b"weights"], "array"),
     ],
 )

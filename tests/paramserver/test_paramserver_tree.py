@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from herd_paramserver import relay
@@ -47,8 +48,8 @@ def test_weights_reach_the_bottom_of_a_deep_tree_unchanged(tree: Tree) -> None:
         assert node.metric("herd_paramserver_weights_bytes") == 200_000
         assert node.readiness.startswith("ok")
     # Everybody is handed the memory that came from the parent.
-    held = nodes[3].server._store.visible
-    again = nodes[3].server._store.newer_than(None)
+    held = nodes[3].server._stores[0].visible
+    again = nodes[3].server._stores[0].newer_than(None)
     assert held is again
     assert nodes[3].metric(UPSTREAM_ANSWERS % "weights") == 3
 
@@ -175,11 +176,68 @@ def test_indices_are_leased_by_the_root_through_every_level(tree: Tree) -> None:
     assert leased(below, "a", 0) == 0  # renewed
     assert root.metric("herd_paramserver_leased_indices") == 3
     assert leaf.metric("herd_paramserver_relayed_requests") == middle.metric("herd_paramserver_relayed_requests") == 0
-    below.send(ReleaseIndex(run_id=RUN, holder="a"))
+    below.send(ReleaseIndex(run_id=RUN, agent=0, holder="a"))
     tree.until(lambda: root.metric("herd_paramserver_leased_indices") == 2, "the released index")
     assert leased(between, "d") == 0
     assert root.metric(REQUESTS % "lease_index") >= 5
     assert root.metric(REQUESTS % "release_index") == 1
+
+
+def test_every_agent_is_followed_and_none_waits_for_another(tree: Tree) -> None:
+    """R30 and R40."""
+    nodes = tree.chain(3, agents=2)
+    leaf = nodes[-1]
+    publishers = [tree.publisher(nodes[0], agent) for agent in range(2)]
+    tree.publish(publishers[1], 1, 7, b"second")
+    tree.until(lambda: leaf.versions == [None, (1, 7)], "the weights of agent 1")
+    tree.until(lambda: leaf.readiness.startswith("ok"), "readiness: nobody above has weights of agent 0")
+    assert "agent 0: no weights yet" in leaf.readiness
+    tree.publish(publishers[0], 3, 2, b"first")
+    tree.publish(publishers[1], 2, 0, b"second, resumed")
+    tree.until(lambda: all(node.versions == [(3, 2), (2, 0)] for node in nodes), "both agents' versions at every node")
+    for agent, payload in enumerate((b"first", b"second, resumed")):
+        assert tree.asker(leaf).get(agent=agent)[1] == payload
+    assert leaf.metric('herd_paramserver_agent_lineage{agent="0"}') == 3
+    assert leaf.metric('herd_paramserver_agent_updates{agent="1"}') == 0
+    assert leaf.metric("herd_paramserver_versions_total") == 3
+    refused, _ = tree.asker(leaf).get(agent=2)
+    assert isinstance(refused, Refused)
+
+
+def test_a_learner_that_ends_says_so_to_the_root_and_actors_below_move(tree: Tree) -> None:
+    """R34 and R38."""
+    root, leaf = tree.chain(2, agents=2)
+    publisher = tree.publisher(root)
+    tree.publish(publisher, 1, 1, b"weights")
+    client = tree.asker(leaf)
+    places = {}
+    for holder in "abc":
+        answer, _ = client.lease(holder)
+        assert isinstance(answer, IndexLeased)
+        places[holder] = (answer.agent, answer.index)
+    assert places == {"a": (0, 0), "b": (1, 0), "c": (0, 1)}
+    publisher.end(1)
+    tree.until(lambda: publisher.end_is_noted, "the root's word", publisher.poll)
+    for holder, index in (("a", 1), ("c", 2)):
+        answer, _ = client.lease(holder, places[holder][1])
+        assert isinstance(answer, IndexLeased)
+        assert (answer.agent, answer.index) == (1, index)
+    assert root.metric('herd_paramserver_agent_leased_indices{agent="0"}') == 0
+    assert root.metric('herd_paramserver_agent_leased_indices{agent="1"}') == 3
+    assert root.metric("herd_paramserver_moves_total") == 2
+
+
+def test_a_client_of_version_1_is_told_to_upgrade(tree: Tree) -> None:
+    """R3, over a socket."""
+    root = tree.node()
+    client = tree.asker(root)
+    header = Path(__file__).parents[1] / "wire" / "golden" / "v1" / "get_weights.hex"
+    tree.until(lambda: client.dealer.send([bytes.fromhex(header.read_text())]), "a connection")
+    refused, _ = client.receive()
+    assert isinstance(refused, Refused)
+    assert refused.request_id == 5
+    assert "run the same release of Herd in every process of the run" in refused.reason
+    assert root.metric('herd_wire_refused_messages_total{reason="protocol"}') == 1
 
 
 def test_a_lease_lives_through_a_killed_middle(tree: Tree) -> None:
@@ -207,7 +265,7 @@ def test_an_answer_that_the_parent_never_gives_costs_a_bounded_table_and_nothing
     replica = tree.node(silent.endpoint)
     client = tree.asker(replica)
     for number in range(50):
-        client.send(LeaseIndex(request_id=number, run_id=RUN, holder="one holder", index=None))
+        client.send(LeaseIndex(request_id=number, run_id=RUN, holder="one holder", agent=None, index=None))
     tree.until(lambda: replica.metric(REQUESTS % "lease_index") == 50, "the requests")
     assert replica.metric("herd_paramserver_relayed_requests") == 1
 
@@ -268,7 +326,7 @@ def test_a_ring_of_replicas_refuses_leases_and_goes_quiet(tree: Tree, monkeypatc
     refused, num_asked = client.lease("holder")
     assert isinstance(refused, Refused)
     assert "ring" in refused.reason
-    client.send(ReleaseIndex(run_id=RUN, holder="another"))
+    client.send(ReleaseIndex(run_id=RUN, agent=0, holder="another"))
 
     def quiet() -> bool:
         """Everything that the second passed on came round, and the first passed it on no further."""

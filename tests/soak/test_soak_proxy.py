@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from benchmarks.soak.proxy import BUFFER_BYTES, HOST, Proxy
+from benchmarks.soak.proxy import HOST, Proxy
 
 WAIT_SECONDS = 30.0
 
@@ -109,9 +109,8 @@ def test_a_cut_ends_connections_and_refuses_new_ones_until_it_is_mended(proxy: P
     with connected(proxy) as client:
         proxy.cut()
         assert is_broken(client)
-    until(lambda: not is_reachable(proxy))  # the listener closes in the proxy's own thread
+    assert not is_reachable(proxy)
     proxy.forward()
-    until(lambda: is_reachable(proxy))
     connected(proxy).close()
 
 
@@ -157,7 +156,7 @@ def test_a_slow_link_that_is_reset_loses_what_is_under_way(proxy: Proxy) -> None
     connected(proxy).close()
 
 
-def test_a_slow_link_keeps_its_rate_and_a_bounded_buffer(proxy: Proxy) -> None:
+def test_a_slow_link_keeps_its_rate(proxy: Proxy) -> None:
     sent = bytes(20_000)
     with connected(proxy) as client:
         proxy.slow(20_000.0)
@@ -166,27 +165,25 @@ def test_a_slow_link_keeps_its_rate_and_a_bounded_buffer(proxy: Proxy) -> None:
         writer.start()
         assert received(client, len(sent)) == sent
         writer.join(WAIT_SECONDS)
-        # There and back at 20 kB/s for both directions together: two seconds, less a first burst of a fifth of a second.
+        # There and back at 20 kB/s for both directions together: two seconds, all of it.
         assert time.monotonic() - started > 1.5
-        assert proxy.buffered_bytes <= 2 * BUFFER_BYTES
         proxy.forward()
         client.sendall(sent)
         assert received(client, len(sent)) == sent
 
 
 def test_a_full_receiver_holds_the_sender_back(proxy: Proxy) -> None:
-    """What nobody reads stays with who sends it, but for one buffer here and what the kernel holds."""
+    """What nobody reads stays with who sends it, but for a few buffers here and what the kernel holds."""
     with connected(proxy) as client:
         client.setblocking(False)
         idle_since, sent = time.monotonic(), 0
-        while time.monotonic() - idle_since < 0.5 and sent < 1 << 30:
+        while time.monotonic() - idle_since < 0.5 and sent < 1 << 26:
             try:
                 sent += client.send(bytes(1 << 20))
                 idle_since = time.monotonic()
             except BlockingIOError:
                 time.sleep(0.01)
-        assert sent < 1 << 30  # it did stop
-        assert proxy.buffered_bytes <= 2 * BUFFER_BYTES
+        assert sent < 1 << 26  # it did stop: on loopback the kernel holds less than ten megabytes
 
 
 def test_a_moved_link_leads_to_the_other_backend(proxy: Proxy) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak.wiring import Link, options, read_wiring, rewired
+from benchmarks.soak.wiring import options, read_wiring, rewired
 from herd.config.loading import load_settings
 from herd.supervisor.plan import ChildPlan, Start, choose_run_ports, plan_children
 
@@ -46,7 +46,3 @@ def test_an_address_where_nobody_listens_is_refused() -> None:
     plan = ChildPlan("actor", 0, lambda _: ["actor", "--actor.learner", "tcp://127.0.0.1:7"], {})
     with pytest.raises(ValueError, match="no process of the run listens there"):
         read_wiring([plan])
-
-
-def test_links_are_named_after_both_ends() -> None:
-    assert Link("actor-0", "--actor.learner", "learner-0").name == "actor-0>learner-0"

@@ -9,7 +9,7 @@ import pytest
 
 from herd.wire.sockets import Dealer, new_context
 from herd.wire.unroll_client import UnrollClient
-from herd.wire.unroll_links import Sent, UnrollLinks, choose_shards
+from herd.wire.unroll_links import Sent, UnrollLinks, choose_shards, shards_of_agent
 
 UNROLLS = {"frames": np.zeros((2, 1), np.uint8)}
 
@@ -113,3 +113,13 @@ def test_waiting_ends(dealers: list[Dealer]) -> None:
     sender = links(Client(dealers[0]), Client(dealers[1]))
     assert not sender.wait_for_credit(2, timeout_seconds=0.3)
     assert sender.blocked_seconds >= 0.3
+
+
+def test_each_agent_has_its_part_of_the_addresses() -> None:
+    endpoints = ["a0", "a1", "b0", "b1"]
+    assert shards_of_agent(endpoints, 2, 0) == ["a0", "a1"]
+    assert shards_of_agent(endpoints, 2, 1) == ["b0", "b1"]
+    assert shards_of_agent(endpoints, 1, 0) == endpoints
+    for num_agents in (3, 5):
+        with pytest.raises(ValueError, match=rf"actor\.learner has 4 addresses.*{num_agents} agents"):
+            shards_of_agent(endpoints, num_agents, 0)

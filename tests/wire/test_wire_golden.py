@@ -1,4 +1,4 @@
-"""Frames of every message of protocol version 1, byte for byte. A change here is a new protocol version, with new files beside these.
+"""Frames of every message of protocol version 2, byte for byte. A change here is a new protocol version, with new files beside these.
 
 ``python tests/wire/test_wire_golden.py`` writes the files that are missing: of a new version, or of a new message. What is there never
 changes.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgpack
 import numpy as np
 import pytest
 
-from herd.wire.codec import decode_header, encode, read_arrays
+from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, encode, read_arrays
 from herd.wire.layout import Array, UnrollLayout
 from herd.wire.messages import (
     PROTOCOL_VERSION,
     Ack,
+    AgentEnded,
+    AgentEndNoted,
     Compression,
     Credit,
     CreditRequest,
@@ -51,7 +54,9 @@ CONTRACT = "c0" * 32
 LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
 
 MESSAGES: tuple[Message, ...] = (
-    Hello(request_id=1, run_id="pong", contract=CONTRACT, actor_index=3, incarnation=2**63 - 1, max_unrolls=32, oldest_sequence=300),
+    Hello(
+        request_id=1, run_id="pong", agent=2, contract=CONTRACT, actor_index=3, incarnation=2**63 - 1, max_unrolls=32, oldest_sequence=300
+    ),
     CreditRequest(wanted_unrolls=64),
     Goodbye(),
     Welcome(request_id=1, accepted_sequence=299, granted_unrolls=0),
@@ -60,17 +65,19 @@ MESSAGES: tuple[Message, ...] = (
     HelloRequired(reason="I do not know you"),
     Rejected(sequence=301, reason="array frames has 3 bytes", granted_unrolls=96),
     Refused(request_id=None, reason="another contract"),
-    GetWeights(request_id=5, run_id="pong", contract=CONTRACT, have=(2, 1_000_000)),
+    GetWeights(request_id=5, run_id="pong", agent=2, contract=CONTRACT, have=(2, 1_000_000)),
     Weights(request_id=5, lineage=3, updates=12, digests=("ab" * 32, "cd" * 32)),
     NotModified(request_id=6, held=None),
-    PublishSlice(run_id="pong", contract=CONTRACT, lineage=3, updates=12, index=1, count=2, digest="ab" * 32),
-    PublishHeartbeat(run_id="pong", contract=CONTRACT, lineage=3, updates=12, index=1, count=2),
+    PublishSlice(run_id="pong", agent=2, contract=CONTRACT, lineage=3, updates=12, index=1, count=2, digest="ab" * 32),
+    PublishHeartbeat(run_id="pong", agent=2, contract=CONTRACT, lineage=3, updates=12, index=1, count=2),
     Published(lineage=3, updates=12, index=1),
     SliceWanted(lineage=3, updates=12, index=1),
     StalePublish(lineage=4, updates=0),
-    LeaseIndex(request_id=7, run_id="pong", holder="f00d", index=None),
-    IndexLeased(request_id=7, index=11, lease_seconds=30.0),
-    ReleaseIndex(run_id="pong", holder="f00d"),
+    AgentEnded(request_id=9, run_id="pong", agent=2, contract=CONTRACT, lineage=3),
+    AgentEndNoted(request_id=9),
+    LeaseIndex(request_id=7, run_id="pong", holder="f00d", agent=None, index=None),
+    IndexLeased(request_id=7, agent=2, index=11, lease_seconds=30.0),
+    ReleaseIndex(run_id="pong", agent=2, holder="f00d"),
     ExchangeTemperatures(
         request_id=8,
         run_id="pong",
@@ -147,6 +154,55 @@ def test_every_message_has_its_golden_file() -> None:
     assert {path.stem for path in DIRECTORY.iterdir()} == types
     # The union's members, less Unrolls.
     assert len(MESSAGES) == len(Message.__args__) - 1
+
+
+def test_a_message_of_version_1_is_recognised_as_such() -> None:
+    """R3: whatever names its run is refused by its receiver with one sentence; the rest did not change, or needs a session."""
+    recognised: dict[str, OtherProtocol] = {}
+    for path in sorted((DIRECTORY.parent / "v1").iterdir()):
+        header = bytes.fromhex(path.read_text().split("\n", maxsplit=1)[0])
+        if path.stem == "index_leased":  # an answer: a server of version 1 gives none to what we say
+            continue
+        try:
+            decode_header(header)
+        except OtherProtocol as error:
+            recognised[path.stem] = error
+    assert {error.label for error in recognised.values()} == {"protocol"}
+    assert {error.reason for error in recognised.values()} == {
+        "the message is of protocol version 1, and this process speaks version 2: run the same release of Herd in every process of the run"
+    }
+    assert {name: error.request_id for name, error in recognised.items()} == {
+        "get_weights": 5,
+        "hello": 1,
+        "lease_index": 7,
+        "publish_heartbeat": None,
+        "publish_slice": None,
+        "release_index": None,
+    }
+
+
+def test_a_hello_of_a_version_to_come_is_recognised_whatever_it_holds() -> None:
+    header = {"type": "hello", "protocol": 3, "request_id": 4, "something": "new"}
+    with pytest.raises(OtherProtocol, match="version 3") as caught:
+        decode_header(msgpack.packb(header))
+    assert caught.value.request_id == 4
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"type": "get_weights", "request_id": 1, "run_id": "pong", "contract": CONTRACT, "have": 5},
+        {"type": "get_weights", "request_id": 1, "run_id": "pong", "have": None},
+        {"type": "hello", "protocol": "1"},
+        {"type": "hello", "protocol": True},
+        {"run_id": "pong"},
+        ["hello", 1],
+    ],
+)
+def test_what_was_no_message_of_version_1_either_is_malformed(header: object) -> None:
+    with pytest.raises(MalformedMessage) as caught:
+        decode_header(msgpack.packb(header))
+    assert not isinstance(caught.value, OtherProtocol)
 
 
 def write() -> None:

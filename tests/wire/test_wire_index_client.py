@@ -8,19 +8,19 @@ import pytest
 
 from herd.wire.codec import decode_header, encode
 from herd.wire.index_client import IndexLease
-from herd.wire.messages import IndexLeased, LeaseIndex, Refused, ReleaseIndex
+from herd.wire.messages import IndexLeased, LeaseIndex, Place, Refused, ReleaseIndex
 from herd.wire.sockets import Context, Poller, Router, new_context
 
 DEADLINE_SECONDS = 20.0
 
 
 class Leaser:
-    """Answers each request with what is next in ``script``: an index, or a reason to refuse."""
+    """Answers each request with what is next in ``script``: a place, or a reason to refuse."""
 
     def __init__(self, context: Context, lease_seconds: float) -> None:
         self.router = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1)
         self.lease_seconds = lease_seconds
-        self.script: list[int | str] = []
+        self.script: list[Place | str] = []
         self.requests: list[LeaseIndex | ReleaseIndex] = []
 
     def pump(self) -> None:
@@ -34,7 +34,7 @@ class Leaser:
                 reply = (
                     Refused(request_id=message.request_id, reason=answer)
                     if isinstance(answer, str)
-                    else IndexLeased(request_id=message.request_id, index=answer, lease_seconds=self.lease_seconds)
+                    else IndexLeased(request_id=message.request_id, agent=answer[0], index=answer[1], lease_seconds=self.lease_seconds)
                 )
                 self.router.send(received[0], encode(reply))
 
@@ -53,9 +53,9 @@ def leaser(context: Context) -> Iterator[Leaser]:
     made.router.close()
 
 
-def acquire(lease: IndexLease, leaser: Leaser) -> int | None:
+def acquire(lease: IndexLease, leaser: Leaser) -> Place | None:
     """``acquire`` in a thread of its own, as it blocks; ZeroMQ sockets may move between threads with a barrier between."""
-    found: list[int | None] = []
+    found: list[Place | None] = []
     deadline = time.monotonic() + DEADLINE_SECONDS
     thread = threading.Thread(target=lambda: found.append(lease.acquire(lambda: time.monotonic() < deadline)))
     thread.start()
@@ -65,40 +65,46 @@ def acquire(lease: IndexLease, leaser: Leaser) -> int | None:
     return found[0]
 
 
-def test_an_index_is_leased_renewed_and_released(context: Context, leaser: Leaser) -> None:
+def test_a_place_is_leased_renewed_and_released(context: Context, leaser: Leaser) -> None:
     lease = IndexLease(context, leaser.router.endpoint, run_id="run")
-    leaser.script = ["not yet", 7, 7, 7]
-    assert acquire(lease, leaser) == 7
+    leaser.script = ["not yet", Place(1, 7), Place(1, 7), Place(1, 7)]
+    assert acquire(lease, leaser) == (1, 7)
     assert lease.refused is None
     deadline = time.monotonic() + DEADLINE_SECONDS
     while leaser.script:
         assert time.monotonic() < deadline
         lease.poll()
         leaser.pump()
-    assert not lease.lost
-    asked = [message.index for message in leaser.requests if isinstance(message, LeaseIndex)]
-    assert asked[:2] == [None, None]
-    assert set(asked[2:]) == {7}
+    assert lease.place == (1, 7)
+    asked = [(message.agent, message.index) for message in leaser.requests if isinstance(message, LeaseIndex)]
+    assert asked[:2] == [(None, None), (None, None)]
+    assert set(asked[2:]) == {(1, 7)}
     lease.close()
-    while not isinstance(leaser.requests[-1], ReleaseIndex):
+    while not isinstance(last := leaser.requests[-1], ReleaseIndex):
         assert time.monotonic() < deadline
         leaser.pump()
+    assert last.agent == 1
     assert len({message.holder for message in leaser.requests}) == 1
 
 
-def test_an_index_given_to_another_is_lost(context: Context, leaser: Leaser) -> None:
+def test_the_place_that_the_server_gives_at_a_renewal_is_the_one_to_go_to(context: Context, leaser: Leaser) -> None:
+    """R39: the next request names it too."""
     lease = IndexLease(context, leaser.router.endpoint, run_id="run")
-    leaser.script = [7, 8]
-    assert acquire(lease, leaser) == 7
+    leaser.script = [Place(0, 7), Place(2, 1), Place(2, 1)]
+    assert acquire(lease, leaser) == (0, 7)
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while not lease.lost:
+    while leaser.script:
         assert time.monotonic() < deadline
         lease.poll()
         leaser.pump()
+    assert lease.place == (2, 1)
+    last = leaser.requests[-1]
+    assert isinstance(last, LeaseIndex)
+    assert (last.agent, last.index) == (2, 1)
     lease.close()
 
 
-def test_waiting_for_an_index_ends_when_told(context: Context, leaser: Leaser) -> None:
+def test_waiting_for_a_place_ends_when_told(context: Context, leaser: Leaser) -> None:
     lease = IndexLease(context, leaser.router.endpoint, run_id="run")
     answers = iter([True, False])
     assert lease.acquire(lambda: next(answers)) is None

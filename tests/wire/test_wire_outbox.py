@@ -125,6 +125,7 @@ class LinkMachine(RuleBasedStateMachine):
         hello = Hello(
             request_id=self.request_id,
             run_id="run",
+            agent=0,
             contract="contract",
             actor_index=0,
             incarnation=1,

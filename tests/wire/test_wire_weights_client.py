@@ -10,6 +10,8 @@ import pytest
 
 from herd.wire.codec import Frame, decode_header, encode, payload_digest
 from herd.wire.messages import (
+    AgentEnded,
+    AgentEndNoted,
     GetWeights,
     Message,
     NotModified,
@@ -76,6 +78,8 @@ class Server:
                 (lineage, updates), slices = self.held
                 digests = tuple(self.digests or map(payload_digest, slices))
                 return Weights(request_id=message.request_id, lineage=lineage, updates=updates, digests=digests), list(slices)
+            case AgentEnded():
+                return AgentEndNoted(request_id=message.request_id), []
             case PublishSlice() | PublishHeartbeat():
                 version = (message.lineage, message.updates)
                 taken = isinstance(message, PublishSlice) and self.held is not None and self.held[1] != [bytes(payload[0])]
@@ -349,3 +353,24 @@ def test_a_refused_publisher_knows_why(server: Server, publisher: WeightsPublish
     server.refusal = None
     until(lambda: publisher.confirmed, server, publisher.poll)
     assert publisher.refused is None
+
+
+def test_the_end_is_told_until_it_is_noted_and_nothing_else_any_more(server: Server, publisher: WeightsPublisher) -> None:
+    """R34."""
+    publisher.publish(3, 5, 0, 1, b"w")
+    until(lambda: publisher.confirmed, server, publisher.poll)
+    server.answers = False
+    server.seen.clear()
+    publisher.publish(3, 6, 0, 1, b"the last")
+    publisher.end(3)
+    until(lambda: sum(isinstance(message, AgentEnded) for message in server.seen) == 2, server, publisher.poll)
+    assert not publisher.end_is_noted
+    server.answers = True
+    until(lambda: publisher.end_is_noted, server, publisher.poll)
+    assert {message.lineage for message in server.seen if isinstance(message, AgentEnded)} == {3}
+    num_seen = len(server.seen)
+    for _ in range(20):
+        publisher.poll()
+        server.pump()
+    assert len(server.seen) == num_seen
+    assert not any(isinstance(message, PublishHeartbeat) for message in server.seen)

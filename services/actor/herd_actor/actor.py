@@ -11,19 +11,14 @@ import torch
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.config.contract import contract_digest
-from herd.envs.api import UnknownTaskError
-from herd.envs.make import environment_spec, make_environments
+from herd.envs.make import make_environments
 from herd.networks.agent import Agent
 from herd.service.hardware import pin_to_cpu
-from herd.service.startup import BadInputError, announce_process
-from herd.telemetry import MetricsEndpointError
-from herd.telemetry.logs import configure_logging, get_logger, warn_limited
-from herd.telemetry.telemetry import Telemetry
+from herd.service.process import ServiceProcess
+from herd.telemetry.logs import warn_limited
 from herd.wire.index_client import IndexLease
-from herd.wire.messages import EpisodeReport
+from herd.wire.messages import EpisodeReport, Place
 from herd.wire.run_layout import run_layout
-from herd.wire.sockets import new_context
 from herd.wire.unroll_client import UnrollClient
 from herd.wire.unroll_links import UnrollLinks, choose_shards
 from herd.wire.weights_client import WeightsClient
@@ -60,49 +55,45 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """
     if stop:
         return  # asked while torch was imported: nothing was begun
-    configure_logging("actor")
-    try:
-        actor = Actor(settings, stop)
-    except (UnknownTaskError, MetricsEndpointError) as error:
-        raise BadInputError(str(error)) from error
-    try:
-        if actor.wait_for_weights():
-            actor.play()
-    finally:
-        actor.close()
+    with ServiceProcess("actor", settings) as process:
+        actor = Actor(process, stop)
+        try:
+            if actor.wait_for_weights():
+                actor.play()
+        finally:
+            actor.close()
 
 
 class Actor:
     """Owns everything of the process; `play` is the hot loop."""
 
-    def __init__(self, settings: RunSettings, stop: StopRequest) -> None:
+    def __init__(self, process: ServiceProcess, stop: StopRequest) -> None:
+        settings, contract = process.settings, process.contract
         torch.set_num_threads(settings.actor.inference_threads)
         self._settings = settings
         self._stop = stop
-        self._log = get_logger()
-        self._spec = environment_spec(settings.env)
+        self._spec = process.spec
         self._layout = run_layout(settings, self._spec)
         self._num_environments = settings.actor.environments
-        self._telemetry = Telemetry("actor", settings.name)
+        self._telemetry = process.telemetry
         self._meters = Meters(self._telemetry)
-        self._context = new_context(settings.security)
-        contract = contract_digest(settings, self._spec)
+        context = process.context
         self._lease: IndexLease | None = None
         index = settings.actor.index
         if index is None:
-            self._lease = IndexLease(self._context, settings.actor.paramserver, run_id=settings.name)
-            index = self._lease.acquire(self._waits_for_index)
-            if index is None:
+            self._lease = IndexLease(context, settings.actor.paramserver, run_id=settings.name)
+            place = self._lease.acquire(self._waits_for_index)
+            if place is None:
                 self._lease.close()
-                self._context.term()
                 raise SystemExit(0)  # told to stop before there was an index: nothing was begun
-        self._index = index
+            index = place.actor_index
+        self._place = Place(0, index)
         if settings.actor.pin_to_cpu:
             pin_to_cpu(index)
         self._client = UnrollLinks(
             [
                 UnrollClient(
-                    self._context,
+                    context,
                     endpoint,
                     layout=self._layout,
                     run_id=settings.name,
@@ -124,7 +115,7 @@ class Actor:
             precision=inference_precision(settings),
         )
         self._weights = FreshWeights(
-            WeightsClient(self._context, settings.actor.paramserver, run_id=settings.name, contract=contract),
+            WeightsClient(context, settings.actor.paramserver, run_id=settings.name, contract=contract),
             self._policy,
             settings.actor,
             telemetry=self._telemetry,
@@ -151,12 +142,11 @@ class Actor:
         task_ids = self._environments.task_ids
         self._temperatures: ServedTemperatures | None = None
         if settings.loss.draws_temperatures:
-            self._temperatures = ServedTemperatures(self._context, settings, contract=contract, task_ids=task_ids, first_slot=first_slot)
+            self._temperatures = ServedTemperatures(context, settings, contract=contract, task_ids=task_ids, first_slot=first_slot)
         self._state = RowState(self._spec, settings.network, self._temperatures or Temperatures(), num_environments=self._num_environments)
         self._builder = UnrollBuilder(self._layout, self._state, task_ids=task_ids, first_slot=first_slot)
-        port = self._telemetry.serve(settings.actor.metrics_host, settings.actor.metrics_port)
-        announce_process(settings.directory, "actor", index, metrics_port=port)
-        self._log.info("actor started", index=index, incarnation=self._client.incarnation)
+        process.serve_metrics()
+        process.announce(index, "actor started", index=index, incarnation=self._client.incarnation)
 
     def _waits_for_index(self) -> bool:
         if self._lease is not None and self._lease.refused is not None:
@@ -191,14 +181,12 @@ class Actor:
         self._telemetry.set_ready(False, "stopping")
         self._client.drain(DRAIN_SECONDS)
         if self._temperatures is not None:
-            self._temperatures.close(self._index)
+            self._temperatures.close(self._place.actor_index)
         self._client.close()
         self._weights.close()
         if self._lease is not None:
             self._lease.close()
         self._environments.close()
-        self._telemetry.close()
-        self._context.term()
 
     def _unroll(self, groups: Sequence[Group]) -> Unrolls | None:
         """T steps of every group under the policy held; None if told to stop on the way."""
@@ -235,7 +223,7 @@ class Actor:
             self._client.poll()
         if self._lease is not None:
             self._lease.poll()
-            if self._lease.lost:
+            if self._lease.place != self._place:
                 raise IndexLostError("the parameter server gave this actor's index to another while it was cut off")
         return True
 

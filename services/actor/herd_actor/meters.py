@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from herd.telemetry import Counter
     from herd.telemetry.telemetry import Telemetry
@@ -22,6 +22,7 @@ class Meters:
     def __init__(self, telemetry: Telemetry) -> None:
         counter = telemetry.counter
         self._telemetry = telemetry
+        self._counts: dict[names.CounterMetric, Callable[[], float]] = {}
         self.env_frames = counter(names.ACTOR_ENV_FRAMES)
         self.episodes = counter(names.ACTOR_EPISODES)
         self.unrolls_sent = counter(names.ACTOR_UNROLLS_SENT)
@@ -30,16 +31,21 @@ class Meters:
         self.weights_wait_seconds = counter(names.ACTOR_WEIGHTS_WAIT)
 
     def watch(self, client: UnrollLinks, num_environments: int) -> None:
-        """Export what the client counts."""
-        read = self._telemetry.read
-        read(names.ACTOR_BLOCKED, lambda: client.blocked_seconds)
-        read(names.ACTOR_CREDIT, lambda: float(client.credit_unrolls))
-        read(names.ACTOR_UNROLLS_RESENT, lambda: float(client.num_unrolls_resent))
+        """Export what the client counts, beside what the clients before it counted: an actor that moves has one after the other."""
+        self._telemetry.read(names.ACTOR_CREDIT, lambda: float(client.credit_unrolls))
         # An actor sends all its environments' unrolls in every message.
-        read(names.ACTOR_UNACKNOWLEDGED, lambda: float(client.num_unacked * num_environments))
-        read(names.ACTOR_UNROLLS_REJECTED, lambda: float(client.num_rejected * num_environments))
-        read(names.BYTES_IN, lambda: float(client.bytes_in), stream="unrolls")
-        read(names.BYTES_OUT, lambda: float(client.bytes_out), stream="unrolls")
+        self._telemetry.read(names.ACTOR_UNACKNOWLEDGED, lambda: float(client.num_unacked * num_environments))
+        self._count_on(names.ACTOR_BLOCKED, lambda: client.blocked_seconds)
+        self._count_on(names.ACTOR_UNROLLS_RESENT, lambda: float(client.num_unrolls_resent))
+        self._count_on(names.ACTOR_UNROLLS_REJECTED, lambda: float(client.num_rejected * num_environments))
+        self._count_on(names.BYTES_IN, lambda: float(client.bytes_in), stream="unrolls")
+        self._count_on(names.BYTES_OUT, lambda: float(client.bytes_out), stream="unrolls")
+
+    def _count_on(self, metric: names.CounterMetric, count: Callable[[], float], **labels: str) -> None:
+        """Export ``count``, from the value on that is exported now."""
+        before = self._counts[metric]() if metric in self._counts else 0.0
+        self._counts[metric] = lambda: before + count()
+        self._telemetry.read(metric, self._counts[metric], **labels)
 
     @contextmanager
     def timed(self, counter: Counter) -> Iterator[None]:

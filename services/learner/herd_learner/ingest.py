@@ -1,4 +1,4 @@
-"""Decides what to do with each message of the unroll stream (docs/messaging.md, "The unroll stream"). No sockets, no clock."""
+"""Decides what to do with each message of the unroll stream (R12 to R29 of docs/messaging.md). No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from herd.wire.codec import MalformedMessage, decode_header, read_arrays
+from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, read_arrays
 from herd.wire.messages import (
-    PROTOCOL_VERSION,
     Ack,
     Credit,
     CreditRequest,
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
     from herd.wire.messages import Message
 
 
-Refusal = Literal["protocol", "run", "contract", "size", "full", "session", "sequence", "credit", "duplicate"]
-"""Why a message that was understood was not taken. Of a hello: another protocol, run or contract, messages too large for the queue, no
-place left. Of the others: no session, out of sequence, no credit, already taken."""
+Refusal = Literal["protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate"]
+"""Why a message that was understood was not taken. Of a hello: another protocol, run, agent or contract, messages too large for the
+queue, no place left. Of the others: no session, out of sequence, no credit, already taken."""
 MAX_EPISODE_RETURN = 1e15
 """No game gives a millionth of it; a hundred of them still add up to a float."""
 TAKEOVER_SECONDS = 6.0
@@ -73,6 +72,7 @@ class Ingest:
         self,
         *,
         run_id: str,
+        agent: int = 0,
         contract: str,
         layout: UnrollLayout,
         action_repeat: int,
@@ -90,6 +90,7 @@ class Ingest:
         ``on_refused`` why a message was not taken, once for each that was not and is not malformed.
         """
         self._run_id = run_id
+        self._agent = agent
         self._contract = contract
         self._layout = layout
         self._action_repeat = action_repeat
@@ -112,7 +113,10 @@ class Ingest:
         Raises:
             MalformedMessage: it breaks the protocol; nothing changed.
         """
-        message = decode_header(frames[0])
+        try:
+            message = decode_header(frames[0])
+        except OtherProtocol as error:
+            return self._refuse(peer, error.request_id, "protocol", error.reason)
         if len(frames) > 1 and not isinstance(message, Unrolls):
             raise MalformedMessage(f"{message.type} with {len(frames) - 1} payload frames", "array")
         if isinstance(message, Hello):
@@ -151,10 +155,10 @@ class Ingest:
             raise MalformedMessage("hello under the identity of another actor", "unexpected")
         refusal = self._refusal(hello)
         if refusal is not None:
-            return self._refuse(peer, hello, *refusal)
+            return self._refuse(peer, hello.request_id, *refusal)
         crowded_out = self._credit.place_for(peer)
         if crowded_out == peer:
-            return self._refuse(peer, hello, "full", "all places for actors are taken: say hello again later")
+            return self._refuse(peer, hello.request_id, "full", "all places for actors are taken: say hello again later")
         replies = self._end(crowded_out) if crowded_out is not None else []
         self._forget(peer)
         if hello.actor_index in self._peers:
@@ -168,13 +172,15 @@ class Ingest:
         return [Reply(peer, welcome), *replies]
 
     def _refusal(self, hello: Hello) -> tuple[Refusal, str] | None:
-        if hello.protocol != PROTOCOL_VERSION:
-            spoken = f"protocol version {hello.protocol}, this learner speaks {PROTOCOL_VERSION}: run the same release everywhere"
-            return "protocol", spoken
         if hello.run_id != self._run_id:
             # Shortened: escaped, a foreign id of 128 characters would outgrow what a reason may hold.
             both = f"run {hello.run_id[:64]!a}, this learner trains {self._run_id[:64]!a}"
             return "run", f"{both}: check actor.learner, or name both runs alike"
+        if hello.agent != self._agent:
+            return "agent", (
+                f"an actor of agent {hello.agent}, this learner trains agent {self._agent}: "
+                "check the order of actor.learner, which lists all shards of agent 0 first"
+            )
         if hello.contract != self._contract:
             return "contract", (
                 f"contract {hello.contract[:12]!a} differs from this learner's {self._contract[:12]!a}: "
@@ -185,9 +191,9 @@ class Ingest:
             return "size", f"{largest}: raise learner.queue_batches"
         return None
 
-    def _refuse(self, peer: bytes, hello: Hello, label: Refusal, reason: str) -> list[Reply]:
+    def _refuse(self, peer: bytes, request_id: int | None, label: Refusal, reason: str) -> list[Reply]:
         self._on_refused(label)
-        return [Reply(peer, Refused(request_id=hello.request_id, reason=reason))]
+        return [Reply(peer, Refused(request_id=request_id, reason=reason))]
 
     def _hello_required(self, peer: bytes, label: Refusal, reason: str) -> list[Reply]:
         self._on_refused(label)

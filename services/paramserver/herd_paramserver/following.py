@@ -1,4 +1,4 @@
-"""What a replica makes of its parent's answers: which versions it takes, and how fresh it is. No I/O; the caller passes the clock in."""
+"""What a replica makes of its parent's answers: which versions it takes, and how fresh they are. No I/O; the caller passes the clock in."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from herd_paramserver.store import Version, Weights
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from herd.wire.weights_client import WeightsFrame
     from herd_paramserver.store import WeightsStore
 
 
 class Following:
-    """Follows the parent forwards only.
+    """Follows the parent forwards only, in the weights of one agent.
 
     A silent parent is waited for; one that restarted empty, or with less, takes nothing away: its next greater version is followed,
     and a new lineage is greater than whatever came before it. ``now`` is any monotonic clock in seconds.
@@ -58,8 +60,13 @@ class Following:
         """The parent wants nothing to do with us."""
         self._heard(now, self._parent_holds, reason)
 
+    @property
+    def lacks_nothing(self) -> bool:
+        """It has weights, or the parent has none either."""
+        return self.version is not None or (self._has_answered and self._refusal is None and self._parent_holds is None)
+
     def readiness(self, now: float) -> tuple[bool, str]:
-        """Whether clients may be sent here, and what the operator should know.
+        """Whether clients of this agent may be sent here, and what the operator should know.
 
         With weights in hand a replica is ready whatever becomes of its parent: old weights are better than none.
         """
@@ -87,6 +94,14 @@ class Following:
         self._has_answered = True
         self._parent_holds = held
         self._refusal = refusal
+
+
+def readiness_of_all(followings: Sequence[Following], now: float) -> tuple[bool, str]:
+    """Whether clients of any agent may be sent here: there are weights, and none are missing that the parent has."""
+    if len(followings) == 1:
+        return followings[0].readiness(now)
+    is_ready = any(one.version is not None for one in followings) and all(one.lacks_nothing for one in followings)
+    return is_ready, "; ".join(f"agent {agent}: {one.readiness(now)[1]}" for agent, one in enumerate(followings))
 
 
 def _text(version: Version) -> str:

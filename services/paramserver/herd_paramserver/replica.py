@@ -9,16 +9,16 @@ from herd_paramserver.relay import RingError
 from herd_paramserver.requests import Action, Reply, RequestHandler, ToParent
 
 if TYPE_CHECKING:
-    from herd.wire.messages import LeaseIndex, Message, PublishHeartbeat, PublishSlice, ReleaseIndex
+    from herd.wire.messages import AgentEnded, LeaseIndex, Message, PublishHeartbeat, PublishSlice, ReleaseIndex
     from herd_paramserver.relay import RelayTable
-    from herd_paramserver.store import WeightsStore
+    from herd_paramserver.requests import Stores
 
 
 class ReplicaHandler(RequestHandler):
     """Answers clients like the root where it can, and asks the parent where only the root may decide."""
 
-    def __init__(self, *, run_id: str, contract: str, store: WeightsStore[memoryview], relay: RelayTable, upstream: str) -> None:
-        super().__init__(run_id=run_id, contract=contract, store=store)
+    def __init__(self, *, run_id: str, contract: str, stores: Stores, relay: RelayTable, upstream: str) -> None:
+        super().__init__(run_id=run_id, contract=contract, stores=stores)
         self._relay = relay
         self._upstream = upstream
 
@@ -36,18 +36,21 @@ class ReplicaHandler(RequestHandler):
         peer, request_id = waiting
         return peer, message.model_copy(update={"request_id": request_id})
 
-    def _publish(self, request: PublishSlice, payload: memoryview) -> Reply:  # noqa: ARG002  not even looked at
-        return self._no_publishing()
+    def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Reply:  # noqa: ARG002  not even looked at
+        return self._no_learners()
 
-    def _publish_heartbeat(self, request: PublishHeartbeat) -> Reply:  # noqa: ARG002  as above
-        return self._no_publishing()
+    def _publish_heartbeat(self, request: PublishHeartbeat, now: float) -> Reply:  # noqa: ARG002  as above
+        return self._no_learners()
 
-    def _no_publishing(self) -> Reply:
+    def _agent_ended(self, request: AgentEnded, now: float) -> Reply:  # noqa: ARG002  as above
+        return self._no_learners(request.request_id)
+
+    def _no_learners(self, request_id: int | None = None) -> Reply:
         reason = (
             f"this parameter server is a replica: it takes weights from its parent {self._upstream} alone. "
             "Set learner.paramserver to the address of the root, which has no paramserver.upstream"
         )
-        return Reply(Refused(reason=reason))
+        return Reply(Refused(request_id=request_id, reason=reason))
 
     def _lease(self, request: LeaseIndex, peer: bytes, now: float) -> Action:
         try:

@@ -10,8 +10,18 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from herd.wire.codec import MalformedMessage, printable
-from herd.wire.messages import GetWeights, LeaseIndex, NotModified, PublishHeartbeat, PublishSlice, Refused, ReleaseIndex, Weights
+from herd.wire.codec import MalformedMessage, OtherProtocol, printable
+from herd.wire.messages import (
+    AgentEnded,
+    GetWeights,
+    LeaseIndex,
+    NotModified,
+    PublishHeartbeat,
+    PublishSlice,
+    Refused,
+    ReleaseIndex,
+    Weights,
+)
 from herd_paramserver.store import Version
 
 if TYPE_CHECKING:
@@ -21,6 +31,8 @@ if TYPE_CHECKING:
     from herd_paramserver.store import WeightsStore
 
 Payloads = tuple[memoryview, ...]
+Stores = tuple["WeightsStore[memoryview]", ...]
+"""By agent: all agents of the run, 0 first."""
 
 
 class UnfitMessage(MalformedMessage):
@@ -38,7 +50,7 @@ class Reply:
     payloads: Payloads = ()
     """Behind the header; of weights, the very buffers that the store holds."""
     new_version: Version | None = None
-    """The version that this request made visible, if it did."""
+    """The version that this request made visible, if it did; of the agent that it names."""
     refusal: str = "other"
     """Of a ``Refused``: the label of the refused-messages counter."""
 
@@ -54,12 +66,12 @@ Action = Reply | ToParent
 
 
 class RequestHandler(ABC):
-    """Serves one run: requests of another run or contract are refused with a reason."""
+    """Serves one run: requests of another run, agent, contract or protocol version are refused with a reason."""
 
-    def __init__(self, *, run_id: str, contract: str, store: WeightsStore[memoryview]) -> None:
+    def __init__(self, *, run_id: str, contract: str, stores: Stores) -> None:
         self._run_id = run_id
         self._contract = contract
-        self._store = store
+        self._stores = stores
 
     def answer(self, message: Message, payloads: Sequence[memoryview], *, peer: bytes, now: float) -> Action | None:
         """Answer one request of the client ``peer``; None where nothing is due.
@@ -72,13 +84,15 @@ class RequestHandler(ABC):
             raise UnfitMessage("array", f"{message.type} with {len(payloads)} payload frames")
         match message:
             case GetWeights():
-                return self._mismatch(message.run_id, message.contract, message.request_id) or self._get_weights(message)
+                return self._mismatch(message) or self._get_weights(message)
             case PublishSlice():
-                return self._mismatch(message.run_id, message.contract) or self._publish(message, payloads[0])
+                return self._mismatch(message) or self._publish(message, payloads[0], now)
             case PublishHeartbeat():
-                return self._mismatch(message.run_id, message.contract) or self._publish_heartbeat(message)
+                return self._mismatch(message) or self._publish_heartbeat(message, now)
+            case AgentEnded():
+                return self._mismatch(message) or self._agent_ended(message, now)
             case LeaseIndex():
-                return self._mismatch(message.run_id, None, message.request_id) or self._lease(message, peer, now)
+                return self._mismatch(message) or self._lease(message, peer, now)
             case ReleaseIndex():
                 return self._release(message, peer, now) if message.run_id == self._run_id else None
             case _:
@@ -89,10 +103,13 @@ class RequestHandler(ABC):
         """Let go of what has run out; call it a few times a second."""
 
     @abstractmethod
-    def _publish(self, request: PublishSlice, payload: memoryview) -> Reply: ...
+    def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Reply: ...
 
     @abstractmethod
-    def _publish_heartbeat(self, request: PublishHeartbeat) -> Reply: ...
+    def _publish_heartbeat(self, request: PublishHeartbeat, now: float) -> Reply: ...
+
+    @abstractmethod
+    def _agent_ended(self, request: AgentEnded, now: float) -> Reply: ...
 
     @abstractmethod
     def _lease(self, request: LeaseIndex, peer: bytes, now: float) -> Action: ...
@@ -100,26 +117,40 @@ class RequestHandler(ABC):
     @abstractmethod
     def _release(self, request: ReleaseIndex, peer: bytes, now: float) -> Action | None: ...
 
-    def _mismatch(self, run_id: str, contract: str | None, request_id: int | None = None) -> Reply | None:
+    @staticmethod
+    def other_protocol(error: OtherProtocol) -> Reply:
+        """Answer a message of another protocol version."""
+        return Reply(Refused(request_id=error.request_id, reason=error.reason), refusal="protocol")
+
+    def _mismatch(self, request: GetWeights | PublishSlice | PublishHeartbeat | AgentEnded | LeaseIndex) -> Reply | None:
         # A stranger's words go into answers and logs: shortened, and nothing that steers a terminal.
-        theirs = printable(run_id, 64)
-        if run_id != self._run_id:
+        theirs = printable(request.run_id, 64)
+        # The wish for another agent's index is none that anybody grants, and no mistake of this size is worth a refusal.
+        agent = 0 if isinstance(request, LeaseIndex) else request.agent
+        contract = self._contract if isinstance(request, LeaseIndex) else request.contract
+        if request.run_id != self._run_id:
             label = "run"
             reason = f"this parameter server belongs to run {self._run_id}, not {theirs}: check the paramserver address of run {theirs}"
-        elif contract not in (None, self._contract):
+        elif agent >= len(self._stores):
+            label = "agent"
+            reason = (
+                f"run {theirs} has agents 0 to {len(self._stores) - 1}, not {agent}: start every process of it with the same agents setting"
+            )
+        elif contract != self._contract:
             label = "contract"
             reason = (
-                f"run {theirs}: contract {printable(contract or '', 12)} does not match the parameter server's {self._contract[:12]}: "
+                f"run {theirs}: contract {printable(contract, 12)} does not match the parameter server's {self._contract[:12]}: "
                 "start every process of the run with the same env, network, unroll_length and reward_shaping settings"
             )
         else:
             return None
-        return Reply(Refused(request_id=request_id, reason=reason), refusal=label)
+        return Reply(Refused(request_id=getattr(request, "request_id", None), reason=reason), refusal=label)
 
     def _get_weights(self, request: GetWeights) -> Reply:
-        weights = self._store.newer_than(Version(*request.have) if request.have is not None else None)
+        store = self._stores[request.agent]
+        weights = store.newer_than(Version(*request.have) if request.have is not None else None)
         if weights is None:
-            held = self._store.visible.version if self._store.visible is not None else None
+            held = store.visible.version if store.visible is not None else None
             return Reply(NotModified(request_id=request.request_id, held=held))
         lineage, updates = weights.version
         message = Weights(request_id=request.request_id, lineage=lineage, updates=updates, digests=weights.digests)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from herd.config.contract import contract_digest
-from herd.envs.make import environment_spec
-from herd.service.allocator import FreeMemory
-from herd.service.startup import BadInputError, announce_process
-from herd.telemetry import Telemetry
-from herd.telemetry.logs import configure_logging, get_logger, warn_limited
-from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.service.process import ServiceProcess
+from herd.service.serving import POLL_SECONDS, Inbox, serve, warn_refused
+from herd.service.startup import BadInputError
+from herd.telemetry.logs import get_logger
+from herd.wire.codec import OtherProtocol, decode_header, encode
 from herd.wire.connections import UNREAD_SLACK_BYTES
-from herd.wire.messages import Refused
-from herd.wire.sockets import Poller, Router, new_context
+from herd.wire.messages import PublishSlice, Refused
+from herd.wire.sockets import Router
 from herd.wire.weights_client import MAX_SLICE_BYTES
-from herd_paramserver.following import Following
-from herd_paramserver.leases import IndexLeases
+from herd_paramserver.following import Following, readiness_of_all
+from herd_paramserver.leases import PlaceLeases
+from herd_paramserver.liveness import Liveness
 from herd_paramserver.meters import Meters
 from herd_paramserver.relay import RelayTable
 from herd_paramserver.replica import ReplicaHandler
@@ -32,18 +31,12 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
+    from herd.telemetry import Telemetry
     from herd.wire.messages import Message
     from herd.wire.sockets import Context, Dealer
-    from herd_paramserver.requests import Reply, RequestHandler
+    from herd_paramserver.requests import Reply, RequestHandler, Stores
     from herd_paramserver.store import Version
 
-SERVICE: Final = "paramserver"
-# How late a signal or an expired lease may be noticed; idle, it costs five wake-ups a second.
-POLL_SECONDS = 0.2
-# Messages served, and time taken over them, before the clock and the signals are looked at again. Checking a slice's digest takes a
-# second per gigabyte.
-MAX_BURST = 256
-MAX_BURST_SECONDS = 0.5
 # How old the ages that /readyz tells may be.
 READINESS_SECONDS = 1.0
 
@@ -56,7 +49,7 @@ class ParameterServer:
         router: Router,
         handler: RequestHandler,
         *,
-        store: WeightsStore[memoryview],
+        stores: Stores,
         telemetry: Telemetry,
         meters: Meters,
         upstream: Upstream | None = None,
@@ -64,16 +57,16 @@ class ParameterServer:
     ) -> None:
         self._router = router
         self._handler = handler
-        self._store = store
+        self._stores = stores
         self._telemetry = telemetry
         self._meters = meters
         self._upstream = upstream
         self._clock = clock
-        self._log = get_logger(SERVICE)
-        self._free_memory = FreeMemory()
-        self._lineage = -1
+        self._log = get_logger("paramserver")
+        self._lineages = [-1] * len(stores)
         self._readiness_at = clock()
-        meters.watch_sockets(self.sockets)
+        self._inbox = Inbox(router, self._serve, meters, clock=clock)
+        meters.watch_bytes("weights", *self.sockets)
         telemetry.set_ready(upstream is None)
 
     @property
@@ -93,32 +86,16 @@ class ParameterServer:
             BadInputError: it is its own parent.
 
         """
-        poller = Poller(*self.sockets)
-        while not stop:
-            poller.poll(self._rest_seconds())
-            self.turn()
-        self.serve_waiting()
-        self._log.info("stopped", version=self._store.visible.version if self._store.visible is not None else None)
+        serve(stop, self._telemetry, self.sockets, self.turn, self._rest_seconds)
+        self._inbox.serve_waiting()
+        self._log.info("stopped", versions=[store.visible.version if store.visible is not None else None for store in self._stores])
 
     def turn(self) -> None:
         """Do everything that can be done now; never waits."""
-        self.serve_waiting()
+        self._inbox.serve_waiting()
         if self._upstream is not None:
             self._follow(self._upstream)
         self._handler.tick(self._clock())
-        self._free_memory.tick()
-        self._telemetry.beat()
-
-    def serve_waiting(self) -> None:
-        """Answer what has arrived, at most ``MAX_BURST`` messages, and no more after ``MAX_BURST_SECONDS``."""
-        until = self._clock() + MAX_BURST_SECONDS
-        for _ in range(MAX_BURST):
-            received = self._router.receive()
-            if received is None:
-                return
-            self._serve(*received)
-            if self._clock() >= until:
-                return
 
     def _rest_seconds(self) -> float:
         if self._upstream is None:
@@ -127,7 +104,7 @@ class ParameterServer:
         return min(POLL_SECONDS, self._upstream.rest_seconds + 0.0005)
 
     def _serve(self, peer: bytes, frames: Sequence[memoryview]) -> None:
-        if self._upstream is not None and peer in self._upstream.routing_ids and self._store.visible is None:
+        if self._upstream is not None and peer in self._upstream.routing_ids and not any(store.visible for store in self._stores):
             # Only before there are weights, which it cannot have from itself: later, somebody else may be using the name.
             raise BadInputError(
                 f"paramserver.upstream: {self._upstream.endpoint} leads back to this parameter server; name its parent, or null at the root"
@@ -135,9 +112,8 @@ class ParameterServer:
         try:
             message = decode_header(frames[0])
             action = self._handler.answer(message, frames[1:], peer=peer, now=self._clock())
-        except MalformedMessage as error:
-            self._meters.malformed(error.label)
-            warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_printable(peer))
+        except OtherProtocol as error:
+            self._send(peer, self._handler.other_protocol(error))
             return
         self._meters.requested(message)
         if isinstance(action, ToParent):
@@ -148,33 +124,38 @@ class ParameterServer:
 
     def _reply(self, request: Message, reply: Reply, peer: bytes) -> None:
         self._meters.answered(request, reply.message)
+        if isinstance(request, PublishSlice) and reply.new_version is not None:
+            self._serves(request.agent, reply.new_version)
+        self._send(peer, reply)
+
+    def _send(self, peer: bytes, reply: Reply) -> None:
         if isinstance(reply.message, Refused):
             self._meters.refused(reply.refusal)
-            warn_limited(f"refused {reply.refusal}", "refused a client", reason=reply.message.reason, peer=_printable(peer))
-        if reply.new_version is not None:
-            self._serves(reply.new_version)
+            warn_refused(reply.refusal, reply.message.reason, peer)
         # False: the client is gone or does not read; it asks again.
         self._router.send(peer, [*encode(reply.message), *reply.payloads])
 
     def _follow(self, upstream: Upstream) -> None:
-        version = upstream.follow()
-        if version is not None:
-            self._serves(version)
+        is_new = False
+        for agent, version in upstream.follow():
+            is_new = True
+            self._serves(agent, version)
         for peer, answer in upstream.relayed_answers():
             self._router.send(peer, encode(answer))
         now = self._clock()
-        if version is not None or now >= self._readiness_at:
+        if is_new or now >= self._readiness_at:
             self._readiness_at = now + READINESS_SECONDS
-            self._telemetry.set_ready(*upstream.following.readiness(now))
+            self._telemetry.set_ready(*readiness_of_all(upstream.followings, now))
 
-    def _serves(self, version: Version) -> None:
-        """Tell everybody but the clients, who ask, that this version is visible."""
-        self._meters.visible(version, self._store.num_bytes)
+    def _serves(self, agent: int, version: Version) -> None:
+        """Tell everybody but the clients, who ask, that this version of this agent is visible."""
+        num_bytes = sum(store.num_bytes for store in self._stores)
+        self._meters.visible(agent, version, num_bytes)
         # A network does not grow: from its first version on it is known how much a publication can hold.
-        self._router.connections.allow(4 * self._store.num_bytes + 2 * UNREAD_SLACK_BYTES)
-        if version.lineage != self._lineage:
-            self._lineage = version.lineage
-            self._log.info("serving a lineage", lineage=version.lineage, updates=version.updates)
+        self._router.connections.allow(4 * num_bytes + 2 * UNREAD_SLACK_BYTES)
+        if version.lineage != self._lineages[agent]:
+            self._lineages[agent] = version.lineage
+            self._log.info("serving a lineage", agent=agent, lineage=version.lineage, updates=version.updates)
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -184,28 +165,13 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         BadInputError: an unknown task, an address that cannot be used, a run directory that cannot be written, itself for a parent.
 
     """
-    configure_logging(SERVICE, run=settings.name)
     own = settings.paramserver
-    try:
-        contract = contract_digest(settings, environment_spec(settings.env))
-    except ValueError as error:
-        raise BadInputError(str(error)) from error
-    telemetry = Telemetry(SERVICE, settings.name)
-    context = new_context(settings.security)
-    try:
-        with ExitStack() as sockets:
-            server = assemble(settings, contract, context, telemetry, sockets)
-            try:
-                metrics_port = telemetry.serve(own.metrics_host, own.metrics_port)
-                announce_process(settings.directory, SERVICE, own.index, metrics_port=metrics_port)
-            except OSError as error:
-                raise BadInputError(str(error)) from error
-            role = "root" if own.upstream is None else f"replica of {own.upstream}"
-            get_logger(SERVICE).info("listening", endpoint=server.endpoint, metrics_port=metrics_port, role=role, contract=contract[:12])
-            server.run(stop)
-    finally:
-        telemetry.close()
-        context.term()
+    with ServiceProcess("paramserver", settings) as process, ExitStack() as sockets:
+        server = assemble(settings, process.contract, process.context, process.telemetry, sockets)
+        process.serve_metrics()
+        role = "root" if own.upstream is None else f"replica of {own.upstream}"
+        process.announce(own.index, "listening", endpoint=server.endpoint, role=role)
+        server.run(stop)
 
 
 def assemble(settings: RunSettings, contract: str, context: Context, telemetry: Telemetry, sockets: ExitStack) -> ParameterServer:
@@ -220,28 +186,24 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
         router = sockets.enter_context(Router(context, f"tcp://{own.host}:{own.port or '*'}", max_frame_bytes=MAX_SLICE_BYTES))
     except OSError as error:
         raise BadInputError(f"paramserver.host, paramserver.port: {error.strerror}") from error
-    store: WeightsStore[memoryview] = WeightsStore()
+    stores: Stores = tuple(WeightsStore() for _ in range(settings.agents))
     meters = Meters(telemetry)
-    meters.watch_refusals(context.refusals)
-    meters.watch_connections(router.connections)
+    meters.watch_clients(router, context.refusals)
     if own.upstream is None:
-        leases = IndexLeases(lease_seconds=own.index_lease_seconds)
-        meters.watch_leases(leases)
-        root = RootHandler(run_id=settings.name, contract=contract, store=store, leases=leases)
-        return ParameterServer(router, root, store=store, telemetry=telemetry, meters=meters)
+        liveness = Liveness(settings.agents, now=time.monotonic())
+        leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=own.index_lease_seconds)
+        meters.watch_leases(leases, settings.agents)
+        root = RootHandler(run_id=settings.name, contract=contract, stores=stores, leases=leases, liveness=liveness)
+        return ParameterServer(router, root, stores=stores, telemetry=telemetry, meters=meters)
     relay = RelayTable()
-    replica = ReplicaHandler(run_id=settings.name, contract=contract, store=store, relay=relay, upstream=own.upstream)
-    following = Following(store, own.upstream, now=time.monotonic())
-    meters.watch_parent(following, relay)
+    replica = ReplicaHandler(run_id=settings.name, contract=contract, stores=stores, relay=relay, upstream=own.upstream)
+    followings = [Following(store, own.upstream, now=time.monotonic()) for store in stores]
+    meters.watch_parent(followings, relay)
     try:
         upstream = Upstream(
-            context, own.upstream, run_id=settings.name, contract=contract, following=following, handler=replica, meters=meters
+            context, own.upstream, run_id=settings.name, contract=contract, followings=followings, handler=replica, meters=meters
         )
     except OSError as error:
         raise BadInputError(f"paramserver.upstream: {error.strerror}") from error
     sockets.enter_context(closing(upstream))
-    return ParameterServer(router, replica, store=store, telemetry=telemetry, meters=meters, upstream=upstream)
-
-
-def _printable(peer: bytes) -> str:
-    return peer.decode("ascii", "backslashreplace")[:64]
+    return ParameterServer(router, replica, stores=stores, telemetry=telemetry, meters=meters, upstream=upstream)

@@ -10,11 +10,9 @@ import pytest
 import yaml
 from herd_actor.actor import DRAIN_SECONDS
 
-from herd.kube.release import REPLICAS_FROM_ANNOTATION
 from tests.helm.rendering import (
     CHART,
     ROOT,
-    compare_with_snapshot,
     container_of,
     find,
     names,
@@ -38,23 +36,6 @@ def test_the_docs_print_the_query_that_is_asked() -> None:
     (rule,) = yaml.safe_load(textwrap.dedent("  externalRules:" + entry))["externalRules"]
     assert rule["metricsQuery"].strip().replace("<<.LabelMatchers>>", 'namespace="rl",release="herd"') == query
     assert rule["name"]["as"] == yaml.safe_load((CHART / "values.yaml").read_text())["actor"]["autoscaling"]["metricName"]
-
-
-def test_the_deployment_says_whether_its_number_is_the_values() -> None:
-    """`herd scale` reads it."""
-
-    def said(*words: str) -> object:
-        deployment = find(render(*with_values(*words)), "Deployment", "herd-actor")
-        return deployment["metadata"].get("annotations", {}).get(REPLICAS_FROM_ANNOTATION)
-
-    assert said() == "values"
-    assert said("actor.replicas=null") is None
-    assert said("actor.autoscaling.enabled=true") is None
-
-
-@pytest.mark.parametrize("name", ["default", "multi-learner", "spot", "autoscaled"])
-def test_snapshot(name: str) -> None:
-    compare_with_snapshot(HERE / f"{name}.snapshot.yaml", of_component(render_ci(f"{name}-values.yaml"), "actor"))
 
 
 def test_it_has_neither_service_nor_budget() -> None:

@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helm.rendering import ROOT, compare_with_snapshot, find, names, of_component, pod_of, render, render_ci, settings_of, with_values
+from tests.helm.rendering import ROOT, find, names, pod_of, render, settings_of, with_values
 
-HERE = Path(__file__).parent
-DICE = ("experiment.loss.kind=dice", "experiment.network.head=dueling")
-
-
-def test_snapshot() -> None:
-    compare_with_snapshot(HERE / "multi-learner.snapshot.yaml", of_component(render_ci("multi-learner-values.yaml"), "bandit"))
+DICE = ("experiment.loss.kind=dice",)
 
 
 @pytest.mark.parametrize(

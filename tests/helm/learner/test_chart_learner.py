@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from herd_learner.shards.rendezvous import Place, place_of
 
 from tests.containers.pods import plan_pods
 from tests.helm.rendering import (
     Object,
-    compare_with_snapshot,
     container_of,
     find,
     names,
-    of_component,
     pod_of,
     render,
     render_ci,
@@ -22,16 +19,9 @@ from tests.helm.rendering import (
     with_values,
 )
 
-HERE = Path(__file__).parent
-
 
 def learner(*words: str) -> Object:
     return find(render(*with_values(*words)), "StatefulSet", "herd-learner")
-
-
-@pytest.mark.parametrize("name", ["default", "gpu", "multi-learner"])
-def test_snapshot(name: str) -> None:
-    compare_with_snapshot(HERE / f"{name}.snapshot.yaml", of_component(render_ci(f"{name}-values.yaml"), "learner"))
 
 
 def test_one_shard_meets_nobody() -> None:

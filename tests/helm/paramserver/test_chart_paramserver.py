@@ -6,16 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helm.rendering import compare_with_snapshot, find, names, of_component, render, render_ci, settings_of, with_values
+from tests.helm.rendering import find, names, render, render_ci, settings_of, with_values
 
-HERE = Path(__file__).parent
 REPLICA = "herd-paramserver-replica"
-
-
-@pytest.mark.parametrize("name", ["default", "actors-4000"])
-def test_snapshot(name: str) -> None:
-    found = of_component(render_ci(f"{name}-values.yaml"), "paramserver", "paramserver-replica")
-    compare_with_snapshot(HERE / f"{name}.snapshot.yaml", found)
 
 
 def test_the_root_is_one_and_has_no_parent(tmp_path: Path) -> None:

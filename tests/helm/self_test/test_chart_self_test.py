@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from herd.telemetry import self_test
-from tests.helm.rendering import compare_with_snapshot, container_of, find, names, of_component, render, render_ci, with_values
-
-HERE = Path(__file__).parent
-
-
-def test_snapshot() -> None:
-    compare_with_snapshot(HERE / "multi-learner.snapshot.yaml", of_component(render_ci("multi-learner-values.yaml"), "test"))
+from tests.helm.rendering import container_of, find, names, render, render_ci, with_values
 
 
 def test_it_asks_every_service(monkeypatch: pytest.MonkeyPatch) -> None:

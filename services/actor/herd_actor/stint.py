@@ -1,0 +1,66 @@
+"""Where an actor acts, and for how long: a place fixed by the settings, or leased and changed by the parameter server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.telemetry.logs import warn_limited
+from herd.wire.index_client import IndexLease
+from herd.wire.messages import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from herd.config.settings import RunSettings
+    from herd.service.signals import StopRequest
+    from herd.wire.sockets import Context
+
+
+class Stint:
+    """The time in one place. True once it is over: the process was asked to stop, or must move. Use it like a ``StopRequest``."""
+
+    def __init__(self, place: Place, stop: StopRequest, lease: IndexLease | None) -> None:
+        self.place = place
+        self._stop = stop
+        self._lease = lease
+
+    def __bool__(self) -> bool:
+        """Whether to leave this place. Renews the lease where that is due; 1 us otherwise."""
+        if self._stop or self._lease is None:
+            return bool(self._stop)
+        self._lease.poll()
+        return self._lease.place != self.place
+
+
+class Stints:
+    """One after the other until the process is asked to stop; leases the places unless the settings fix one."""
+
+    def __init__(self, context: Context, settings: RunSettings, stop: StopRequest) -> None:
+        own = settings.actor
+        self._stop = stop
+        self._fixed: Place | None = None
+        self._lease: IndexLease | None = None
+        # The only agent needs no number.
+        agent = 0 if settings.agents == 1 else own.agent
+        if own.index is not None and agent is not None:
+            self._fixed = Place(agent, own.index)
+        else:
+            self._lease = IndexLease(context, own.paramserver, run_id=settings.name)
+
+    def __iter__(self) -> Iterator[Stint]:
+        """Yield a stint; ask for the next when it is over."""
+        while not self._stop:
+            place = self._fixed if self._lease is None else self._lease.acquire(self._keeps_waiting)
+            if place is None:
+                return
+            yield Stint(place, self._stop, self._lease)
+
+    def close(self) -> None:
+        """Give a leased place back."""
+        if self._lease is not None:
+            self._lease.close()
+
+    def _keeps_waiting(self) -> bool:
+        if self._lease is not None and self._lease.refused is not None:
+            warn_limited("index refused", "the parameter server gives this actor no index", reason=self._lease.refused)
+        return not self._stop

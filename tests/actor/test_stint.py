@@ -1,0 +1,101 @@
+"""R39 of docs/messaging.md: for how long an actor stays in a place, and where it goes next."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import herd_actor.stint
+import pytest
+from herd_actor.stint import Stints
+
+from herd.config.settings import ActorSettings, RunSettings
+from herd.service.signals import StopRequest
+from herd.wire.messages import Place
+from herd.wire.sockets import Context
+
+
+class Stop:
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def __bool__(self) -> bool:
+        return self.is_asked
+
+
+class Lease:
+    """Stands for the lease of the parameter server."""
+
+    def __init__(self) -> None:
+        self.place: Place | None = None
+        self.next: Place | None = Place(0, 3)
+        self.refused = None
+        self.is_closed = False
+
+    def acquire(self, _keep_waiting: object) -> Place | None:
+        self.poll()
+        return self.place
+
+    def poll(self) -> None:
+        self.place = self.next
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def lease(monkeypatch: pytest.MonkeyPatch) -> Lease:
+    lease = Lease()
+    monkeypatch.setattr(herd_actor.stint, "IndexLease", lambda *_, **__: lease)
+    return lease
+
+
+def stints(stop: Stop, *, agents: int = 1, agent: int | None = None, index: int | None = None) -> Stints:
+    settings = RunSettings(agents=agents, actor=ActorSettings(agent=agent, index=index))
+    return Stints(cast("Context", None), settings, cast("StopRequest", stop))
+
+
+def test_a_stint_is_over_when_the_renewal_gives_another_place_and_the_next_one_is_there(lease: Lease) -> None:
+    made = stints(Stop(), agents=2)
+    places = []
+    for stint, lease.next in zip(made, [Place(1, 0), Place(1, 2)], strict=False):
+        places.append(stint.place)
+        assert stint
+    assert places == [(0, 3), (1, 0)]
+    made.close()
+    assert lease.is_closed
+
+
+def test_a_signal_ends_the_stint_and_there_is_no_other(lease: Lease) -> None:
+    stop = Stop()
+    seen = 0
+    for stint in stints(stop):
+        seen += 1
+        assert not stint
+        stop.is_asked = True
+        assert stint
+    assert seen == 1
+    assert lease.place == (0, 3)
+
+
+def test_a_process_asked_to_stop_while_it_waits_for_a_place_begins_nothing(lease: Lease) -> None:
+    lease.next = None
+    assert list(stints(Stop())) == []
+
+
+@pytest.mark.parametrize(("agents", "agent", "place"), [(1, None, (0, 5)), (3, 2, (2, 5))])
+def test_a_fixed_place_needs_no_lease(lease: Lease, agents: int, agent: int | None, place: tuple[int, int]) -> None:
+    stop = Stop()
+    made = stints(stop, agents=agents, agent=agent, index=5)
+    stint = next(iter(made))
+    assert stint.place == place
+    assert not stint
+    stop.is_asked = True
+    assert stint
+    made.close()
+    assert lease.place is None
+    assert not lease.is_closed
+
+
+def test_an_index_alone_does_not_say_which_of_several_agents(lease: Lease) -> None:
+    assert next(iter(stints(Stop(), agents=2, index=5))).place == (0, 3)
+    assert lease.place == (0, 3)
