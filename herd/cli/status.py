@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
-from herd.cli.errors import CommandError, OneLineParser
+from herd.cli.errors import CommandError
 from herd.cli.run_paths import RUNS, existing_run
+from herd.config.options import OneLineParser
 
 if TYPE_CHECKING:
     import argparse
