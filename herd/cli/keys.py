@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("folder", type=Path, metavar="DIR", help="where the keys go; made if it does not exist")
     parser.add_argument("--client", type=_client_name, metavar="NAME", help="add a client pair of this name, and make no server pair")
-    parser.add_argument("--force", action="store_true", help="replace keys that exist: whoever uses the old ones is shut out")
+    parser.add_argument("--force", action="store_true", help="replace existing keys; processes that use the old ones can no longer connect")
     return parser
 
 
@@ -67,7 +67,7 @@ def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -
         files = [SERVER_SECRET_FILE, SERVER_PUBLIC_FILE, *files]
     taken = [file for file in files if (folder / file).exists()]
     if taken and not force:
-        raise CommandError(f"{folder}: {', '.join(taken)} exist already; --force replaces them and shuts out whoever uses them")
+        raise CommandError(f"{folder}: {', '.join(taken)} exist already; --force replaces them, and processes that use them can no longer connect")
     from herd.wire.curve import new_key_pair  # noqa: PLC0415  --help and refusals do without ZeroMQ
 
     try:
