@@ -67,7 +67,7 @@ def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -
         files = [SERVER_SECRET_FILE, SERVER_PUBLIC_FILE, *files]
     taken = [file for file in files if (folder / file).exists()]
     if taken and not force:
-        raise CommandError(f"{folder}: {', '.join(taken)} exist already; --force replaces them, and processes that use them can no longer connect")
+        raise CommandError(f"{folder}: {', '.join(taken)} exist already; --force replaces them and disconnects those that use them")
     from herd.wire.curve import new_key_pair  # noqa: PLC0415  --help and refusals do without ZeroMQ
 
     try:
