@@ -29,6 +29,8 @@ from herd.wire.codec import decode_header, encode
 from herd.wire.messages import Ack, ExchangeTemperatures, FinishedEpisode, Message, Refused, StartingEpisode, Temperatures
 from herd.wire.sockets import Context, Dealer, new_context
 
+pytestmark = pytest.mark.processes
+
 ANSWER_SECONDS = 20.0
 SLOW_SECONDS = 60.0
 """Between snapshots where none is wanted."""

@@ -19,6 +19,8 @@ from herd.wire.sockets import Context, new_context
 from herd.wire.weights_client import WeightsClient, WeightsPublisher
 from tests.paramserver.server_processes import ANSWER_SECONDS, Client, Server, get_weights, publish_until, running, until
 
+pytestmark = pytest.mark.processes
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
