@@ -25,6 +25,8 @@ from herd.wire.messages import Ack, ExchangeTemperatures, FinishedEpisode, Refus
 from herd.wire.sockets import Context, new_context
 from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, killed_at_the_end, until
 
+pytestmark = pytest.mark.processes
+
 SLOW_SECONDS = 60.0
 """Between snapshots where none is wanted."""
 

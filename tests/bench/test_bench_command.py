@@ -116,6 +116,7 @@ def test_the_table_shows_every_stage(config: str, measured: list[tuple[str, str]
     assert "16,000 env frames/s" in out.getvalue()
 
 
+@pytest.mark.processes
 def test_the_command_needs_neither_torch_nor_sockets_to_refuse_bad_input() -> None:
     script = "import sys, herd.bench.command; print(sorted({'torch', 'zmq', 'ale_py', 'rich'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

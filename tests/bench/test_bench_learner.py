@@ -71,6 +71,7 @@ def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, caps
     assert error.count("\n") == 1
 
 
+@pytest.mark.processes
 def test_a_learner_that_ends_is_one_line_and_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unknown = tmp_path / "run.yaml"
     unknown.write_text("env: {suite: atari, tasks: [no_such_game]}\n")
@@ -80,6 +81,7 @@ def test_a_learner_that_ends_is_one_line_and_exit_code_1(tmp_path: Path, capsys:
     assert error.count("\n") == 1
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("shards", ["1", "2"])
 def test_two_feeders_keep_a_real_learner_busy(shards: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,8 @@ from tests.helm.rendering import (
     workloads,
 )
 
+pytestmark = pytest.mark.processes
+
 KUBERNETES = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 IN_VALUES = {name: re.sub("-(.)", lambda letter: letter[1].upper(), name) for name in COMPONENT_NAMES}
 """Sections of values.yaml."""
@@ -190,7 +192,7 @@ def test_an_experiment_is_the_same_as_text_as_map_and_on_a_laptop(file: str, tmp
             assert load_settings([tmp_path / "rendered.yaml"], [], {}) == laptop
             assert (
                 ("StatefulSet", "herd-bandit") in names(objects)
-                if laptop.has_bandit
+                if laptop.loss.draws_temperatures
                 else ("StatefulSet", "herd-bandit") not in names(objects)
             )
 

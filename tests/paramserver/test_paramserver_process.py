@@ -20,6 +20,8 @@ from herd.wire.weights_client import WeightsClient, WeightsPublisher
 from tests.paramserver.server_processes import Client, Server, get_weights, publish_until, running
 from tests.server_process import ANSWER_SECONDS, connecting, until
 
+pytestmark = pytest.mark.processes
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
