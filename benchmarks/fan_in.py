@@ -208,7 +208,10 @@ class Receiver:
             statistics=RunStatistics(spec),
         )
         contract = contract_digest(settings, spec)
-        self.io = IoThread(settings, contract=contract, layout=layout, spec=spec, ledger=self._ledger, queue=self._queue, meters=meters)
+        context = new_context(settings.security)
+        self.io = IoThread(
+            context, settings, contract=contract, layout=layout, spec=spec, ledger=self._ledger, queue=self._queue, meters=meters
+        )
         self.metrics_port = telemetry.serve("127.0.0.1", 0)
         self._batch_size = settings.num_online_unrolls
         self._interval = self._batch_size / unrolls_per_second

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from benchmarks.soak.proxy import HOST, Proxy
 from benchmarks.soak.supervised import LINKS, WIRING, write_json
 from benchmarks.soak.wiring import Link
+from herd.service.announcement import PROCESSES
 from herd.supervisor.child import Child, last_lines
-from herd.supervisor.run_directory import PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -76,8 +76,8 @@ def run(argv: Sequence[str]) -> int:
 
 def read_status(run_dir: Path) -> RunStatus:
     """Look at what a run left and at whether its processes answer."""
+    from herd.service.announcement import PROCESSES  # noqa: PLC0415
     from herd.supervisor.readings import METRICS, newest_point  # noqa: PLC0415  --help does without
-    from herd.supervisor.run_directory import PROCESSES  # noqa: PLC0415
     from herd.supervisor.summary import CHECKPOINTS  # noqa: PLC0415
 
     processes = {file.stem: _process_state(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}

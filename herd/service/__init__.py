@@ -1,1 +1,1 @@
-"""What every service process does around its work: settings, signals, memory and CPU facts, files that are whole or not there."""
+"""What every service is made of, once: start and end, signals, allocator, metrics and context, serving from a socket, whole files."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import sys
 from contextlib import suppress
@@ -13,43 +11,40 @@ from herd.config.arguments import split_arguments
 from herd.config.curve_keys import check_curve_keys
 from herd.config.loading import SettingsError, load_settings
 from herd.service.allocator import ensure_tuned_allocator
-from herd.service.files import replace_file
 from herd.topology import component_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
     from typing import TextIO
 
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
+    from herd.topology import ServiceName
 
 EXIT_BAD_INPUT = 2
 EXIT_SHARD_LOST = 75
 """Another shard of the learner is gone, and this one can go on only in a new group (EX_TEMPFAIL: try again)."""
-PROCESSES = "processes"
 USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [--section.key value ...]
 
 Runs one {service} process. Later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE), then
 options. docs/configuration.md lists every setting. SIGTERM, SIGINT and SIGHUP end it with exit code 0."""
-
-_log = logging.getLogger(__name__)
 
 
 class BadInputError(Exception):
     """What the operator gave cannot work, and no restart helps; one line."""
 
 
-def run_service(service: str, run: Callable[[RunSettings, StopRequest], None], stop: StopRequest, *, tuned_allocator: bool = False) -> int:
+def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], None], stop: StopRequest) -> int:
     """Be the process ``python -m herd_<service>``; the exit code is 0, or 2 with one line on stderr where its input cannot work.
 
     ``run`` imports the service itself, so that bad settings are answered before anything heavy is loaded. ``stop`` was made before
-    everything else. ``tuned_allocator``: start again under the environment of ``herd.service.allocator`` first.
+    everything else. A service with torch starts again under the environment of ``herd.service.allocator`` first.
     """
     try:
         settings = parse_settings(service, sys.argv[1:])
-        if tuned_allocator:
-            ensure_tuned_allocator(f"herd_{service}", stop)
+        own = component_of(service, settings).service
+        if own.has_torch:
+            ensure_tuned_allocator(own.module, stop)
         run(settings, stop)
     except (BadInputError, SettingsError) as error:  # a key file may go after it was looked at
         fail(service, str(error))
@@ -94,16 +89,3 @@ def let_go_of_output(*streams: TextIO) -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
-
-
-def announce_process(run_dir: Path, service: str, number: int, *, metrics_port: int) -> None:
-    """Write RUN/processes/<service>-<number>.json, where the live view finds this process's metrics.
-
-    A disk that cannot take it costs the view of this process, not the process.
-    """
-    path = run_dir / PROCESSES / f"{service}-{number}.json"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, json.dumps({"pid": os.getpid(), "metrics_port": metrics_port}))
-    except OSError as error:
-        _log.warning("cannot announce this process: %s: %s", path, error.strerror or error)

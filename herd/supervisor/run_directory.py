@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from herd.config.loading import dump_settings
+from herd.service.announcement import PROCESSES
 from herd.service.files import replace_file
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 CONFIG = "config.yaml"
 LOGS = "logs"
-PROCESSES = "processes"
 _LOCK = ".lock"
 _MOST_NAMES = 10_000
 """A directory with more runs of one name is somebody's loop."""

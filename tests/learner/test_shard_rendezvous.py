@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,9 +119,10 @@ def test_a_shard_that_vanishes_while_the_learner_is_made_is_looked_for(monkeypat
     monkeypatch.setattr(learner, "Learner", make)
     telemetry = Telemetry("learner", "run")
     stop: Any = False
+    process: Any = SimpleNamespace(settings=RunSettings.model_validate(CATCH), telemetry=telemetry)
     try:
         with pytest.raises(RuntimeError, match="closed by peer"):
-            learner._learn(RunSettings.model_validate(CATCH), stop, telemetry, torch.device("cpu"), torch.float32)
+            learner._learn(process, stop, torch.device("cpu"), torch.float32)
     finally:
         telemetry.close()
     assert len(asked) == 1

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from herd.service import allocator
-from herd.service.startup import announce_process, let_go_of_output, parse_settings
+from herd.service.announcement import announce_process
+from herd.service.startup import let_go_of_output, parse_settings
 from tests.failing_disks import read_only
 
 
@@ -47,9 +48,9 @@ def test_help_is_answered_with_code_0(capsys: pytest.CaptureFixture[str]) -> Non
 def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
     """In a fresh process: the answer must not wait for seconds of imports."""
     code = (
-        f"import sys, herd_{service}.__main__ as service\n"
+        "import runpy, sys\n"
         "sys.argv = ['service', '--seed', 'minus']\n"
-        "try:\n    service.main()\nfinally:\n    print('torch' in sys.modules)"
+        f"try:\n    runpy.run_module('herd_{service}', run_name='__main__')\nfinally:\n    print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "False\n")
@@ -93,7 +94,7 @@ def test_a_full_disk_under_the_log_does_not_change_the_exit_code(words: str, cod
         "from herd.service.signals import StopRequest\n"
         "from herd.service.startup import BadInputError, run_service\n"
         f"def run(settings, stop):\n    print('lost')\n    {words or 'pass'}\n"
-        "sys.exit(run_service('learner', run, StopRequest()))\n"
+        "sys.exit(run_service('bandit', run, StopRequest()))\n"
     )
     with open("/dev/full", "w") as full:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

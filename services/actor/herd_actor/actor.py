@@ -10,18 +10,13 @@ import torch
 
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import decode_weights
-from herd.config.contract import contract_digest
-from herd.envs.api import UnknownTaskError
-from herd.envs.make import environment_spec, make_environments
+from herd.envs.make import make_environments
 from herd.service.hardware import choose_precision, cpu_has_bfloat16, pin_to_cpu
-from herd.service.startup import BadInputError, announce_process
-from herd.telemetry import MetricsEndpointError
-from herd.telemetry.logs import configure_logging, get_logger, warn_limited
-from herd.telemetry.telemetry import Telemetry
+from herd.service.process import ServiceProcess
+from herd.telemetry.logs import warn_limited
 from herd.wire.index_client import IndexLease
 from herd.wire.messages import EpisodeReport, Place
 from herd.wire.run_layout import run_layout
-from herd.wire.sockets import new_context
 from herd.wire.unroll_client import UnrollClient
 from herd.wire.unroll_links import Sent, UnrollLinks, choose_shards
 from herd.wire.weights_client import WeightsClient
@@ -71,16 +66,13 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """
     if stop:
         return  # asked while torch was imported: nothing was begun
-    configure_logging("actor")
-    try:
-        actor = Actor(settings, stop)
-    except (UnknownTaskError, MetricsEndpointError) as error:
-        raise BadInputError(str(error)) from error
-    try:
-        if actor.wait_for_weights():
-            actor.play()
-    finally:
-        actor.close()
+    with ServiceProcess("actor", settings) as process:
+        actor = Actor(process, stop)
+        try:
+            if actor.wait_for_weights():
+                actor.play()
+        finally:
+            actor.close()
 
 
 def inference_precision(settings: RunSettings) -> torch.dtype:
@@ -92,26 +84,24 @@ def inference_precision(settings: RunSettings) -> torch.dtype:
 class Actor:
     """Owns everything of the process; `play` is the hot loop."""
 
-    def __init__(self, settings: RunSettings, stop: StopRequest) -> None:
+    def __init__(self, process: ServiceProcess, stop: StopRequest) -> None:
+        settings, contract = process.settings, process.contract
         torch.set_num_threads(settings.actor.inference_threads)
         self._settings = settings
         self._stop = stop
-        self._log = get_logger()
-        self._spec = environment_spec(settings.env)
+        self._spec = process.spec
         self._layout = run_layout(settings, self._spec)
         self._num_environments = settings.actor.environments
-        self._telemetry = Telemetry("actor", settings.name)
+        self._telemetry = process.telemetry
         self._meters = Meters(self._telemetry)
-        self._context = new_context(settings.security)
-        contract = contract_digest(settings, self._spec)
+        context = process.context
         self._lease: IndexLease | None = None
         index = settings.actor.index
         if index is None:
-            self._lease = IndexLease(self._context, settings.actor.paramserver, run_id=settings.name)
+            self._lease = IndexLease(context, settings.actor.paramserver, run_id=settings.name)
             place = self._lease.acquire(self._waits_for_index)
             if place is None:
                 self._lease.close()
-                self._context.term()
                 raise SystemExit(0)  # told to stop before there was an index: nothing was begun
             index = place.actor_index
         self._place = Place(0, index)
@@ -120,7 +110,7 @@ class Actor:
         self._client = UnrollLinks(
             [
                 UnrollClient(
-                    self._context,
+                    context,
                     endpoint,
                     layout=self._layout,
                     run_id=settings.name,
@@ -133,7 +123,7 @@ class Actor:
             ]
         )
         self._meters.watch(self._client, self._num_environments)
-        self._weights = WeightsClient(self._context, settings.actor.paramserver, run_id=settings.name, contract=contract)
+        self._weights = WeightsClient(context, settings.actor.paramserver, run_id=settings.name, contract=contract)
         self._version: Version | None = None
         self._weights_overdue = False
         self._pull_interval = settings.actor.pull_interval_steps
@@ -149,7 +139,7 @@ class Actor:
             num_threads=settings.actor.environment_threads,
         )
         self._temperatures = GameTemperatures(
-            self._context, settings, contract=contract, task_ids=self._environments.task_ids, first_slot=first_slot
+            context, settings, contract=contract, task_ids=self._environments.task_ids, first_slot=first_slot
         )
         self._policy = Policy(
             settings,
@@ -162,9 +152,8 @@ class Actor:
         self._first_slot = first_slot
         self._free_arrays: list[Arrays] = []
         self._lent_arrays: dict[Sent, Arrays] = {}
-        port = self._telemetry.serve(settings.actor.metrics_host, settings.actor.metrics_port)
-        announce_process(settings.directory, "actor", index, metrics_port=port)
-        self._log.info("actor started", index=index, incarnation=self._client.incarnation)
+        process.serve_metrics()
+        process.announce(index, "actor started", index=index, incarnation=self._client.incarnation)
 
     def _waits_for_index(self) -> bool:
         if self._lease is not None and self._lease.refused is not None:
@@ -219,8 +208,6 @@ class Actor:
         if self._lease is not None:
             self._lease.close()
         self._environments.close()
-        self._telemetry.close()
-        self._context.term()
 
     def _unroll(self, observation: Observation) -> tuple[Observation, FinishedUnrolls | None]:
         """T steps from ``observation`` under the policy held, None if told to stop on the way; returns the next observation too."""

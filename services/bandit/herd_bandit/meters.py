@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from herd.telemetry import Telemetry
-    from herd.wire.connections import Connections
     from herd.wire.refusals import Refusals
     from herd.wire.sockets import Router
     from herd_bandit.exchange import Answer
@@ -19,28 +19,22 @@ if TYPE_CHECKING:
     from herd_bandit.window import RequestWindow
 
 
-class Meters:
+class Meters(ServerMeters):
     """What the bandit counts and shows."""
 
     def __init__(self, telemetry: Telemetry) -> None:
-        self._telemetry = telemetry
+        super().__init__(telemetry)
         self._requests = {outcome: telemetry.counter(names.BANDIT_REQUESTS, outcome=outcome) for outcome in names.REQUEST_OUTCOMES}
         self._reports = {outcome: telemetry.counter(names.BANDIT_REPORTS, outcome=outcome) for outcome in names.REPORT_OUTCOMES}
         self._reused = telemetry.counter(names.BANDIT_REUSED)
         self._snapshots = telemetry.counter(names.BANDIT_SNAPSHOTS)
         self._file_failures = {file: telemetry.counter(names.BANDIT_FILE_FAILURES, file=file) for file in ("state.json", "history.jsonl")}
-        telemetry.counter(names.MALFORMED_MESSAGES, reason="other")  # all reasons stand at 0 before the first, so that the first is seen
 
-    def watch_wire(self, router: Router, connections: Connections, refusals: Refusals) -> None:
+    def watch_wire(self, router: Router, refusals: Refusals) -> None:
         """Export what the socket has moved, who is connected, and who could not or was cut off."""
+        self.watch_clients(router, refusals)
         self._telemetry.read(names.BANDIT_BYTES_IN, lambda: float(router.bytes_in))
         self._telemetry.read(names.BANDIT_BYTES_OUT, lambda: float(router.bytes_out))
-        self._telemetry.read(names.CONNECTIONS, lambda: float(len(connections)))
-        self._telemetry.read(names.UNREAD_BYTES, lambda: float(connections.unread_bytes))
-        for cause in names.CONNECTIONS_CUT_BY:
-            self._telemetry.read(names.CONNECTIONS_CUT, partial(connections.count_cut, cause), cause=cause)
-        for reason in names.AUTHENTICATION_FAILURES_BY:
-            self._telemetry.read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
 
     def watch_state(self, bandits: Iterable[TaskBandit], window: RequestWindow, snapshot_age_seconds: Callable[[], float]) -> None:
         """Export value, count and votes of every tile, how many clients are remembered, and how old the state on disk is."""
@@ -67,10 +61,6 @@ class Meters:
         for bandit, inverse_temperature in answer.handed_out:
             labels = {"agent": str(bandit.agent), "task": bandit.task}
             self._telemetry.histogram(names.BANDIT_TEMPERATURE, **labels).observe(inverse_temperature)
-
-    def malformed(self, label: str) -> None:
-        """Count a message that was dropped."""
-        self._telemetry.counter(names.MALFORMED_MESSAGES, reason=label).inc()
 
     def snapshot_written(self) -> None:
         """Count a state that is on disk."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from herd.config.contract import contract_digest
-from herd.envs.make import environment_spec
-from herd.service.allocator import FreeMemory
-from herd.service.startup import BadInputError, announce_process
-from herd.telemetry import Telemetry
-from herd.telemetry.logs import configure_logging, get_logger, warn_limited
-from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.service.process import ServiceProcess
+from herd.service.serving import Inbox, serve, warn_refused
+from herd.service.startup import BadInputError
+from herd.wire.codec import decode_header, encode
 from herd.wire.messages import MAX_HEADER_BYTES, Refused
-from herd.wire.sockets import Poller, Router, new_context
+from herd.wire.sockets import Router
 from herd_bandit.exchange import ExchangeHandler
 from herd_bandit.keeper import Keeper
 from herd_bandit.meters import Meters
@@ -23,20 +20,13 @@ from herd_bandit.window import RequestWindow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from structlog.stdlib import BoundLogger
-
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
+    from herd.telemetry import Telemetry
 
-SERVICE: Final = "bandit"
-# How late a signal or a snapshot may be noticed; idle, it costs five wake-ups a second.
-POLL_SECONDS = 0.2
 # Of 5,000 actors that come back after an outage with 26 kB each to tell of (200 games), two thirds may have sent it before we look. No
 # sum for all of them, which a single stranger could fill.
 UNREAD_BYTES_EACH = 16 << 10
-# Messages served before the clock and the signals are looked at again.
-MAX_BURST = 256
 
 
 class BanditServer:
@@ -48,43 +38,27 @@ class BanditServer:
         self._keeper = keeper
         self._meters = meters
         self._telemetry = telemetry
-        self._free_memory = FreeMemory()
+        self._inbox = Inbox(router, self._answer, meters)
 
     def run(self, stop: StopRequest) -> None:
         """Serve until ``stop``, and then what had arrived before it; leaves the state on disk."""
-        poller = Poller(self._router)
-        while not stop:
-            poller.poll(POLL_SECONDS)
-            self.serve_waiting()
-            self._keeper.tick()
-            self._free_memory.tick()
-            self._telemetry.beat()
-        self._telemetry.set_ready(False, "stopping")
-        self.serve_waiting()
+        serve(stop, self._telemetry, [self._router], self._turn)
+        self._inbox.serve_waiting()
         self._keeper.record()
         self._keeper.save()
 
-    def serve_waiting(self) -> None:
-        """Answer what has arrived, at most ``MAX_BURST`` messages."""
-        for _ in range(MAX_BURST):
-            received = self._router.receive()
-            if received is None:
-                return
-            self._serve(*received)
+    def _turn(self) -> None:
+        self._inbox.serve_waiting()
+        self._keeper.tick()
 
-    def _serve(self, peer: bytes, frames: Sequence[memoryview]) -> None:
-        try:
-            answer = self._handler.answer(decode_header(frames[0]), num_payloads=len(frames) - 1)
-        except MalformedMessage as error:
-            self._meters.malformed(error.label)
-            warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_printable(peer))
-            return
+    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> None:
+        answer = self._handler.answer(decode_header(frames[0]), num_payloads=len(frames) - 1)
         self._meters.answered(answer)
         if answer.message is None:
             return
         if isinstance(answer.message, Refused):
             # One key: reasons hold what strangers say.
-            warn_limited("refused a client", "refused a client", reason=answer.message.reason, peer=_printable(peer))
+            warn_refused("client", answer.message.reason, peer)
         # False: the client is gone or does not read; it asks again.
         self._router.send(peer, encode(answer.message))
 
@@ -96,44 +70,31 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         BadInputError: an unknown task, an address that cannot be used, a state of other settings.
 
     """
-    configure_logging(SERVICE, run=settings.name)
-    own, log = settings.bandit, get_logger(SERVICE)
-    try:
-        spec = environment_spec(settings.env)
-    except ValueError as error:
-        raise BadInputError(str(error)) from error
-    telemetry = Telemetry(SERVICE, settings.name)
-    meters = Meters(telemetry)
-    handler, keeper = _restored(settings, spec, meters, log)
-    context = new_context(settings.security)
-    try:
+    own = settings.bandit
+    with ServiceProcess("bandit", settings) as process:
+        meters = Meters(process.telemetry)
+        handler, keeper = _restored(process, meters)
         try:
             endpoint = f"tcp://{own.host}:{own.port or '*'}"
-            router = Router(context, endpoint, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
+            router = Router(process.context, endpoint, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         except OSError as error:
             raise BadInputError(f"bandit.host, bandit.port: {error.strerror}") from error
         with router:
-            meters.watch_wire(router, router.connections, context.refusals)
-            try:
-                metrics_port = telemetry.serve(own.metrics_host, own.metrics_port)
-                announce_process(settings.directory, SERVICE, 0, metrics_port=metrics_port)
-            except OSError as error:
-                raise BadInputError(str(error)) from error
-            telemetry.set_ready(True)
-            log.info("listening", endpoint=router.endpoint, metrics_port=metrics_port, episodes=keeper.num_episodes)
-            BanditServer(router, handler, keeper=keeper, meters=meters, telemetry=telemetry).run(stop)
-            log.info("stopped", episodes=keeper.num_episodes)
-    finally:
-        telemetry.close()
-        context.term()
+            meters.watch_wire(router, process.context.refusals)
+            process.serve_metrics()
+            process.telemetry.set_ready(True)
+            process.announce(0, "listening", endpoint=router.endpoint, episodes=keeper.num_episodes)
+            BanditServer(router, handler, keeper=keeper, meters=meters, telemetry=process.telemetry).run(stop)
+            process.log.info("stopped", episodes=keeper.num_episodes)
 
 
-def _restored(settings: RunSettings, spec: EnvSpec, meters: Meters, log: BoundLogger) -> tuple[ExchangeHandler, Keeper]:
+def _restored(process: ServiceProcess, meters: Meters) -> tuple[ExchangeHandler, Keeper]:
     """Put together what the process is about, as the last one left it."""
+    settings, spec = process.settings, process.spec
     bandits, window = new_bandits(settings.bandit, spec.task_names, seed=settings.seed, num_agents=settings.agents), RequestWindow()
     keeper = Keeper(settings, bandits=bandits, window=window, meters=meters)
     try:
-        keeper.restore(log)
+        keeper.restore(process.log)
     except ForeignSnapshotError as error:
         raise BadInputError(str(error)) from error
     meters.restored(keeper.num_episodes)
@@ -141,7 +102,7 @@ def _restored(settings: RunSettings, spec: EnvSpec, meters: Meters, log: BoundLo
     handler = ExchangeHandler(
         settings.bandit,
         run_id=settings.name,
-        contract=contract_digest(settings, spec),
+        contract=process.contract,
         action_repeat=spec.action_repeat,
         bandits=bandits,
         window=window,
@@ -150,7 +111,3 @@ def _restored(settings: RunSettings, spec: EnvSpec, meters: Meters, log: BoundLo
         num_agents=settings.agents,
     )
     return handler, keeper
-
-
-def _printable(peer: bytes) -> str:
-    return peer.decode("ascii", "backslashreplace")[:64]

@@ -7,18 +7,22 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from herd.service.serving import Inbox
 from herd.telemetry.logs import get_logger, warn_limited
-from herd.wire.codec import MalformedMessage, encode, printable
+from herd.wire.codec import encode
 from herd.wire.credit import CreditPool
-from herd.wire.sockets import Poller, Router, Waker, new_context
+from herd.wire.sockets import Poller, Router, Waker
 from herd.wire.weights_client import WeightsPublisher
 from herd_learner.ingest import Ingest, Refusal, Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.wire.layout import UnrollLayout
     from herd.wire.messages import EpisodeReport
+    from herd.wire.sockets import Context
     from herd_learner.ledger import Ledger
     from herd_learner.meters import Meters
     from herd_learner.queue import UnrollQueue
@@ -39,6 +43,7 @@ class IoThread:
 
     def __init__(
         self,
+        context: Context,
         settings: RunSettings,
         *,
         contract: str,
@@ -55,17 +60,17 @@ class IoThread:
             EndpointInUse: another process has the port.
         """
         learner = settings.learner
-        self._context = new_context(settings.security)
         capacity = settings.credit_capacity
-        self._router = Router(self._context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
-        self._publisher = WeightsPublisher(self._context, learner.paramserver, run_id=settings.name, agent=learner.agent, contract=contract)
+        self._router = Router(context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
+        self._publisher = WeightsPublisher(context, learner.paramserver, run_id=settings.name, agent=learner.agent, contract=contract)
         self._shard = shard
         self._waker = Waker()
         self._meters = meters
         self._credit = CreditPool(capacity, expires_seconds=learner.credit_expires_seconds)
         meters.watch_credit(self._credit)
-        meters.watch_refusals(self._context.refusals)
-        meters.watch_connections(self._router.connections)
+        meters.watch_clients(self._router, context.refusals)
+        meters.watch_bytes("unrolls", self._router)
+        meters.watch_bytes("weights", self._publisher.socket)
         self.episodes: deque[tuple[EpisodeReport, float | None]] = deque()
         """Finished games and the 1/tau of each, for the training thread to take from the left."""
         self._ingest = Ingest(
@@ -81,15 +86,16 @@ class IoThread:
             on_unrolls=meters.received,
             on_refused=self._on_refused,
         )
+        self._inbox = Inbox(self._router, self._on_message, meters, max_burst=MESSAGES_PER_TURN)
         self._mailbox = threading.Lock()
         self._num_consumed = 0
         self._num_handed_over = self._num_published = 0
         self._weights: tuple[int, int, int, bytes] | None = None
         self._ended_lineage: int | None = None
         self._end_noted = threading.Event()
+        self._log = get_logger()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="learner-io", daemon=True)
-        self._log = get_logger()
         self.failure: BaseException | None = None
         """What ended the thread, if it was not `close`."""
 
@@ -138,7 +144,6 @@ class IoThread:
         self._router.close()
         self._publisher.close()
         self._waker.close()
-        self._context.term()
 
     def _run(self) -> None:
         try:
@@ -148,12 +153,12 @@ class IoThread:
 
     def _loop(self) -> None:
         poller = Poller(self._router, self._publisher.socket, self._waker)
-        meter_at = 0.0
+        expire_at = 0.0
         while not self._stopping:
             poller.poll(TICK_SECONDS)
             self._waker.clear()
             self._empty_mailbox()
-            self._receive()
+            self._inbox.serve_waiting()
             if self._ended_lineage is not None and not self._publisher.has_ended:
                 self._publisher.end(self._ended_lineage)
             self._publisher.poll()
@@ -162,10 +167,9 @@ class IoThread:
             if self._publisher.refused is not None:
                 warn_limited("publication refused", "the parameter server takes no weights from here", reason=self._publisher.refused)
             now = time.monotonic()
-            if now >= meter_at:
-                meter_at = now + 1.0
+            if now >= expire_at:
+                expire_at = now + 1.0
                 self._send(self._ingest.expire(now))
-                self._count_bytes()
 
     def _empty_mailbox(self) -> None:
         with self._mailbox:
@@ -178,20 +182,8 @@ class IoThread:
             self._publisher.publish(lineage, updates, *self._shard, payload)
             self._num_published = number
 
-    def _receive(self) -> None:
-        for _ in range(MESSAGES_PER_TURN):
-            received = self._router.receive()
-            if received is None:
-                return
-            peer, frames = received
-            try:
-                replies = self._ingest.on_message(peer, frames, time.monotonic())
-            except MalformedMessage as error:
-                self._meters.malformed(error.label)
-                who = printable(peer.decode("latin-1"), 64)
-                warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=who)
-                continue
-            self._send(replies)
+    def _on_message(self, peer: bytes, frames: Sequence[memoryview]) -> None:
+        self._send(self._ingest.on_message(peer, frames, time.monotonic()))
 
     def _on_refused(self, reason: Refusal) -> None:
         self._meters.refused(reason)
@@ -202,7 +194,3 @@ class IoThread:
         for reply in replies:
             # A peer that does not read loses the answer; it asks again when it is back.
             self._router.send(reply.peer, encode(reply.message))
-
-    def _count_bytes(self) -> None:
-        for stream, socket in (("unrolls", self._router), ("weights", self._publisher.socket)):
-            self._meters.wire_bytes(stream, socket.bytes_in, socket.bytes_out)

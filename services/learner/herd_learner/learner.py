@@ -12,14 +12,11 @@ from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
 from herd.config.tiling import tiling_of
-from herd.envs.api import UnknownTaskError
-from herd.envs.make import environment_spec
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
-from herd.service.startup import BadInputError, announce_process
-from herd.telemetry import MetricsEndpointError
-from herd.telemetry.logs import configure_logging, get_logger
-from herd.telemetry.telemetry import RUN_IS_OVER, Telemetry
+from herd.service.process import ServiceProcess
+from herd.service.startup import BadInputError
+from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import EndpointInUse
 from herd_learner import snapshot
@@ -55,36 +52,31 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """
     if stop:
         return  # asked while torch was imported: nothing was begun
-    configure_logging("learner")
     # Agents differ in their seeds alone.
     settings = settings.model_copy(update={"seed": settings.seed + settings.learner.agent})
     device, precision = choose_device(settings)
-    telemetry = Telemetry("learner", settings.name)
-    try:
+    with ServiceProcess("learner", settings) as process:
         # Before the shards meet: who probes this process must not take it for dead while it waits for the others.
-        telemetry.serve(settings.learner.metrics_host, settings.learner.metrics_port)
-    except MetricsEndpointError as error:
-        raise BadInputError(str(error)) from error
-    try:
-        _learn(settings, stop, telemetry, device, precision)
-    finally:
-        telemetry.close()
+        process.serve_metrics()
+        _learn(process, stop, device, precision)
 
 
-def _learn(settings: RunSettings, stop: StopRequest, telemetry: Telemetry, device: torch.device, precision: torch.dtype) -> None:
+def _learn(process: ServiceProcess, stop: StopRequest, device: torch.device, precision: torch.dtype) -> None:
+    telemetry, learner = process.telemetry, process.settings.learner
+
     def go_on() -> bool:
         telemetry.beat()
         return not stop
 
-    telemetry.set_ready(False, "waiting for the other shards" if settings.learner.shards > 1 else "starting")
+    telemetry.set_ready(False, "waiting for the other shards" if learner.shards > 1 else "starting")
     try:
-        group = join_group(settings.learner.shards, device=device, timeout_seconds=settings.learner.shard_timeout_seconds, go_on=go_on)
+        group = join_group(learner.shards, device=device, timeout_seconds=learner.shard_timeout_seconds, go_on=go_on)
     except NotGatheredError:
         return  # nothing was begun
     try:
         # The shards' first collectives are in the constructor: a peer may be lost there too.
-        with _make(settings, group, telemetry, device, precision) as learner:
-            learner.train(stop)
+        with _make(process, group, device, precision) as training:
+            training.train(stop)
     except BadInputError:
         raise
     except Exception as error:
@@ -92,10 +84,10 @@ def _learn(settings: RunSettings, stop: StopRequest, telemetry: Telemetry, devic
         raise
 
 
-def _make(settings: RunSettings, group: ShardGroup, telemetry: Telemetry, device: torch.device, precision: torch.dtype) -> Learner:
+def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> Learner:
     try:
-        return Learner(settings, group, telemetry, device, precision)
-    except (UnknownTaskError, EndpointInUse, CheckpointError, LineageError) as error:
+        return Learner(process, group, device, precision)
+    except (EndpointInUse, CheckpointError, LineageError) as error:
         raise BadInputError(str(error)) from error
 
 
@@ -115,9 +107,8 @@ def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
 class Learner:
     """Owns everything of the process; `train` is the hot loop."""
 
-    def __init__(
-        self, settings: RunSettings, group: ShardGroup, telemetry: Telemetry, device: torch.device, precision: torch.dtype
-    ) -> None:
+    def __init__(self, process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> None:
+        settings, spec = process.settings, process.spec
         self._settings = settings
         self._group = group
         agent = settings.learner.agent
@@ -129,8 +120,7 @@ class Learner:
         # Shards of one machine share its CPUs.
         local_shards = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         torch.set_num_threads(settings.learner.threads or max(1, usable_cpus() // local_shards))
-        self._log = get_logger()
-        spec = environment_spec(settings.env)
+        self._log = process.log
         self._origin = Origin.of(settings, spec)
         layout = run_layout(settings, spec)
         self._num_online = group.share(settings.num_online_unrolls)
@@ -150,7 +140,7 @@ class Learner:
         self._env_frames = self._statistics.env_frames
 
         self._credit_bounds_lag = settings.actor.credit == "before_unroll"
-        self._telemetry = telemetry
+        self._telemetry = process.telemetry
         self._queue = UnrollQueue(layout)
         self._meters = Meters(
             self._telemetry,
@@ -169,6 +159,7 @@ class Learner:
         self._publication_due = False
         self._published_lineage = 0
         self._io = IoThread(
+            process.context,
             settings,
             contract=self._origin.contract,
             layout=layout,
@@ -178,7 +169,7 @@ class Learner:
             meters=self._meters,
             shard=(group.rank, group.size),
         )
-        announce_process(settings.directory, "learner", agent * group.size + group.rank, metrics_port=telemetry.port)
+        process.announce(agent * group.size + group.rank, "learner started", agent=agent, rank=group.rank)
 
     def __enter__(self) -> Learner:
         self._io.start()

@@ -8,16 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from herd.algorithms.dice import ENTROPY_ABLATION_COST
+from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.losses import LossSettings
     from herd.telemetry.telemetry import Telemetry
-    from herd.wire.connections import Connections
     from herd.wire.credit import CreditPool
     from herd.wire.messages import EpisodeReport
-    from herd.wire.refusals import Refusals
     from herd_learner.ledger import Ledger
     from herd_learner.queue import QueuedUnroll, UnrollQueue
     from herd_learner.statistics import RunStatistics
@@ -28,8 +27,8 @@ RATE_SECONDS = 5.0
 """Window of the frames-per-second gauge."""
 
 
-class Meters:
-    """Called from the training thread, but for the first three methods, which the I/O thread calls."""
+class Meters(ServerMeters):
+    """Called from the training thread, but for `received` and what `ServerMeters` has, which the I/O thread calls."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class Meters:
         online_unrolls: int = 0,
     ) -> None:
         """``online_unrolls`` of each update come from the queue."""
-        self._telemetry = telemetry
+        super().__init__(telemetry)
         self._statistics = statistics
         self._online_unrolls = online_unrolls
         counter, gauge = telemetry.counter, telemetry.gauge
@@ -73,7 +72,6 @@ class Meters:
         self._task_names = spec.task_names
         self._window: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
         self._frames_consumed = 0
-        self._bytes: dict[str, tuple[int, int]] = {}
         telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.generated_since_start()))
         telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.totals().in_flight))
         for reason in names.DROP_REASONS:
@@ -85,29 +83,14 @@ class Meters:
         self._checkpoints = counter(names.CHECKPOINTS_WRITTEN)
         self._checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
         self._checkpoint_updates = gauge(names.CHECKPOINT_UPDATES)
-        for metric in (names.MALFORMED_MESSAGES, names.REFUSED_MESSAGES, names.UNROLLS_DROPPED):
-            counter(metric, reason="other")  # all reasons stand at 0 before the first, so that the first is seen
+        counter(names.UNROLLS_DROPPED, reason="other")  # all reasons stand at 0 before the first, so that the first is seen
         counter(names.WRITE_FAILURES, file=names.FILES[0])
-        counter(names.BYTES_IN, stream="unrolls")
-        counter(names.BYTES_OUT, stream="unrolls")
 
     def watch_credit(self, credit: CreditPool) -> None:
         """Export the credit pool's state."""
         self._telemetry.gauge(names.QUEUE_CAPACITY).set(credit.capacity)
         self._telemetry.read(names.CREDIT_OUTSTANDING, lambda: float(credit.granted_unused))
         self._telemetry.read(names.CONNECTED_ACTORS, lambda: float(credit.num_peers))
-
-    def watch_connections(self, connections: Connections) -> None:
-        """Export who is connected, and who was cut off."""
-        self._telemetry.read(names.CONNECTIONS, lambda: float(len(connections)))
-        self._telemetry.read(names.UNREAD_BYTES, lambda: float(connections.unread_bytes))
-        for cause in names.CONNECTIONS_CUT_BY:
-            self._telemetry.read(names.CONNECTIONS_CUT, partial(connections.count_cut, cause), cause=cause)
-
-    def watch_refusals(self, refusals: Refusals) -> None:
-        """Export who could not connect."""
-        for reason in names.AUTHENTICATION_FAILURES_BY:
-            self._telemetry.read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
 
     # -- I/O thread
 
@@ -117,21 +100,6 @@ class Meters:
             self._received.inc(num_unrolls)
         else:
             self.dropped(num_unrolls, dropped_as)
-
-    def malformed(self, reason: str) -> None:
-        """A message was dropped unread."""
-        self._telemetry.counter(names.MALFORMED_MESSAGES, reason=reason).inc()
-
-    def refused(self, reason: str) -> None:
-        """A message was understood and not taken."""
-        self._telemetry.counter(names.REFUSED_MESSAGES, reason=reason).inc()
-
-    def wire_bytes(self, stream: str, bytes_in: int, bytes_out: int) -> None:
-        """Totals of a socket so far."""
-        before_in, before_out = self._bytes.get(stream, (0, 0))
-        self._bytes[stream] = (bytes_in, bytes_out)
-        self._telemetry.counter(names.BYTES_IN, stream=stream).inc(bytes_in - before_in)
-        self._telemetry.counter(names.BYTES_OUT, stream=stream).inc(bytes_out - before_out)
 
     # -- training thread
 

@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
 from herd.wire.messages import GetWeights, NotModified, Refused, StalePublish, Weights
 
@@ -13,46 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.telemetry import Telemetry
-    from herd.wire.connections import Connections
     from herd.wire.messages import Message
-    from herd.wire.refusals import Refusals
-    from herd.wire.sockets import Dealer, Router
     from herd_paramserver.following import Following
     from herd_paramserver.leases import PlaceLeases
     from herd_paramserver.relay import RelayTable
     from herd_paramserver.store import Version
 
 
-class Meters:
+class Meters(ServerMeters):
     """What root and replicas count."""
 
     def __init__(self, telemetry: Telemetry) -> None:
+        super().__init__(telemetry)
         counter = telemetry.counter
-        self._telemetry = telemetry
         self._requests = {kind: counter(names.PARAMSERVER_REQUESTS, kind=kind) for kind in names.REQUEST_KINDS}
         self._answers = {answer: counter(names.PARAMSERVER_ANSWERS, answer=answer) for answer in names.ANSWERS}
         self._versions = counter(names.PARAMSERVER_VERSIONS)
         self._stale = counter(names.PARAMSERVER_STALE_PUBLISHES)
         self._weights_bytes = telemetry.gauge(names.PARAMSERVER_WEIGHTS_SIZE)
-        counter(names.MALFORMED_MESSAGES, reason="other")  # all reasons stand at 0 before the first, so that the first is seen
-        counter(names.REFUSED_MESSAGES, reason="other")
-
-    def watch_sockets(self, sockets: Sequence[Router | Dealer]) -> None:
-        """Export what all sockets together have moved."""
-        self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream="weights")
-        self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream="weights")
-
-    def watch_connections(self, connections: Connections) -> None:
-        """Export who is connected, and who was cut off."""
-        self._telemetry.read(names.CONNECTIONS, lambda: float(len(connections)))
-        self._telemetry.read(names.UNREAD_BYTES, lambda: float(connections.unread_bytes))
-        for cause in names.CONNECTIONS_CUT_BY:
-            self._telemetry.read(names.CONNECTIONS_CUT, partial(connections.count_cut, cause), cause=cause)
-
-    def watch_refusals(self, refusals: Refusals) -> None:
-        """Export who could not connect."""
-        for reason in names.AUTHENTICATION_FAILURES_BY:
-            self._telemetry.read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
 
     def watch_leases(self, leases: PlaceLeases, num_agents: int) -> None:
         """Export how many indices the root has out."""
@@ -67,7 +46,7 @@ class Meters:
             names.PARAMSERVER_UPSTREAM_SILENCE, lambda: min(following.silent_seconds(time.monotonic()) for following in followings)
         )
         self._telemetry.read(names.PARAMSERVER_RELAYED, lambda: float(len(relay)))
-        # All answers stand at 0 before the first, as above.
+        # All answers stand at 0 before the first, so that the first is seen.
         self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer="weights")
 
     def requested(self, request: Message) -> None:
@@ -81,17 +60,9 @@ class Meters:
         elif isinstance(request, GetWeights) and isinstance(answer, Weights | NotModified | Refused):
             self._answers[answer.type].inc()
 
-    def refused(self, reason: str) -> None:
-        """Count a request that was understood and refused."""
-        self._telemetry.counter(names.REFUSED_MESSAGES, reason=reason).inc()
-
     def parent_answered(self, answer: str) -> None:
         """Count an answer of the parent: one of ``names.ANSWERS``."""
         self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer=answer).inc()
-
-    def malformed(self, label: str, number: int = 1) -> None:
-        """Count messages that were dropped."""
-        self._telemetry.counter(names.MALFORMED_MESSAGES, reason=label).inc(number)
 
     def visible(self, agent: int, version: Version, num_bytes: int) -> None:
         """Count a version of this agent that is served from now on; ``num_bytes`` is all that is held."""

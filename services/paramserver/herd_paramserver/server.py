@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from herd.config.contract import contract_digest
-from herd.envs.make import environment_spec
-from herd.service.allocator import FreeMemory
-from herd.service.startup import BadInputError, announce_process
-from herd.telemetry import Telemetry
-from herd.telemetry.logs import configure_logging, get_logger, warn_limited
-from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, encode
+from herd.service.process import ServiceProcess
+from herd.service.serving import POLL_SECONDS, Inbox, serve, warn_refused
+from herd.service.startup import BadInputError
+from herd.telemetry.logs import get_logger
+from herd.wire.codec import OtherProtocol, decode_header, encode
 from herd.wire.connections import UNREAD_SLACK_BYTES
 from herd.wire.messages import PublishSlice, Refused
-from herd.wire.sockets import Poller, Router, new_context
+from herd.wire.sockets import Router
 from herd.wire.weights_client import MAX_SLICE_BYTES
 from herd_paramserver.following import Following, readiness_of_all
 from herd_paramserver.leases import PlaceLeases
@@ -33,18 +31,12 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
+    from herd.telemetry import Telemetry
     from herd.wire.messages import Message
     from herd.wire.sockets import Context, Dealer
     from herd_paramserver.requests import Reply, RequestHandler, Stores
     from herd_paramserver.store import Version
 
-SERVICE: Final = "paramserver"
-# How late a signal or an expired lease may be noticed; idle, it costs five wake-ups a second.
-POLL_SECONDS = 0.2
-# Messages served, and time taken over them, before the clock and the signals are looked at again. Checking a slice's digest takes a
-# second per gigabyte.
-MAX_BURST = 256
-MAX_BURST_SECONDS = 0.5
 # How old the ages that /readyz tells may be.
 READINESS_SECONDS = 1.0
 
@@ -70,11 +62,11 @@ class ParameterServer:
         self._meters = meters
         self._upstream = upstream
         self._clock = clock
-        self._log = get_logger(SERVICE)
-        self._free_memory = FreeMemory()
+        self._log = get_logger("paramserver")
         self._lineages = [-1] * len(stores)
         self._readiness_at = clock()
-        meters.watch_sockets(self.sockets)
+        self._inbox = Inbox(router, self._serve, meters, clock=clock)
+        meters.watch_bytes("weights", *self.sockets)
         telemetry.set_ready(upstream is None)
 
     @property
@@ -94,32 +86,16 @@ class ParameterServer:
             BadInputError: it is its own parent.
 
         """
-        poller = Poller(*self.sockets)
-        while not stop:
-            poller.poll(self._rest_seconds())
-            self.turn()
-        self.serve_waiting()
+        serve(stop, self._telemetry, self.sockets, self.turn, self._rest_seconds)
+        self._inbox.serve_waiting()
         self._log.info("stopped", versions=[store.visible.version if store.visible is not None else None for store in self._stores])
 
     def turn(self) -> None:
         """Do everything that can be done now; never waits."""
-        self.serve_waiting()
+        self._inbox.serve_waiting()
         if self._upstream is not None:
             self._follow(self._upstream)
         self._handler.tick(self._clock())
-        self._free_memory.tick()
-        self._telemetry.beat()
-
-    def serve_waiting(self) -> None:
-        """Answer what has arrived, at most ``MAX_BURST`` messages, and no more after ``MAX_BURST_SECONDS``."""
-        until = self._clock() + MAX_BURST_SECONDS
-        for _ in range(MAX_BURST):
-            received = self._router.receive()
-            if received is None:
-                return
-            self._serve(*received)
-            if self._clock() >= until:
-                return
 
     def _rest_seconds(self) -> float:
         if self._upstream is None:
@@ -139,10 +115,6 @@ class ParameterServer:
         except OtherProtocol as error:
             self._send(peer, self._handler.other_protocol(error))
             return
-        except MalformedMessage as error:
-            self._meters.malformed(error.label)
-            warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_printable(peer))
-            return
         self._meters.requested(message)
         if isinstance(action, ToParent):
             assert self._upstream is not None
@@ -159,7 +131,7 @@ class ParameterServer:
     def _send(self, peer: bytes, reply: Reply) -> None:
         if isinstance(reply.message, Refused):
             self._meters.refused(reply.refusal)
-            warn_limited(f"refused {reply.refusal}", "refused a client", reason=reply.message.reason, peer=_printable(peer))
+            warn_refused(reply.refusal, reply.message.reason, peer)
         # False: the client is gone or does not read; it asks again.
         self._router.send(peer, [*encode(reply.message), *reply.payloads])
 
@@ -193,28 +165,13 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         BadInputError: an unknown task, an address that cannot be used, a run directory that cannot be written, itself for a parent.
 
     """
-    configure_logging(SERVICE, run=settings.name)
     own = settings.paramserver
-    try:
-        contract = contract_digest(settings, environment_spec(settings.env))
-    except ValueError as error:
-        raise BadInputError(str(error)) from error
-    telemetry = Telemetry(SERVICE, settings.name)
-    context = new_context(settings.security)
-    try:
-        with ExitStack() as sockets:
-            server = assemble(settings, contract, context, telemetry, sockets)
-            try:
-                metrics_port = telemetry.serve(own.metrics_host, own.metrics_port)
-                announce_process(settings.directory, SERVICE, own.index, metrics_port=metrics_port)
-            except OSError as error:
-                raise BadInputError(str(error)) from error
-            role = "root" if own.upstream is None else f"replica of {own.upstream}"
-            get_logger(SERVICE).info("listening", endpoint=server.endpoint, metrics_port=metrics_port, role=role, contract=contract[:12])
-            server.run(stop)
-    finally:
-        telemetry.close()
-        context.term()
+    with ServiceProcess("paramserver", settings) as process, ExitStack() as sockets:
+        server = assemble(settings, process.contract, process.context, process.telemetry, sockets)
+        process.serve_metrics()
+        role = "root" if own.upstream is None else f"replica of {own.upstream}"
+        process.announce(own.index, "listening", endpoint=server.endpoint, role=role)
+        server.run(stop)
 
 
 def assemble(settings: RunSettings, contract: str, context: Context, telemetry: Telemetry, sockets: ExitStack) -> ParameterServer:
@@ -231,8 +188,7 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
         raise BadInputError(f"paramserver.host, paramserver.port: {error.strerror}") from error
     stores: Stores = tuple(WeightsStore() for _ in range(settings.agents))
     meters = Meters(telemetry)
-    meters.watch_refusals(context.refusals)
-    meters.watch_connections(router.connections)
+    meters.watch_clients(router, context.refusals)
     if own.upstream is None:
         liveness = Liveness(settings.agents, now=time.monotonic())
         leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=own.index_lease_seconds)
@@ -251,7 +207,3 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
         raise BadInputError(f"paramserver.upstream: {error.strerror}") from error
     sockets.enter_context(closing(upstream))
     return ParameterServer(router, replica, stores=stores, telemetry=telemetry, meters=meters, upstream=upstream)
-
-
-def _printable(peer: bytes) -> str:
-    return peer.decode("ascii", "backslashreplace")[:64]

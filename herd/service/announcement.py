@@ -1,0 +1,30 @@
+"""Where a run's processes say who they are: RUN/processes/<service>-<number>.json."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from herd.service.files import replace_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROCESSES = "processes"
+
+_log = logging.getLogger(__name__)
+
+
+def announce_process(run_dir: Path, service: str, number: int, *, metrics_port: int) -> None:
+    """Write RUN/processes/<service>-<number>.json, where the live view finds this process's metrics.
+
+    A disk that cannot take it costs the view of this process, not the process.
+    """
+    path = run_dir / PROCESSES / f"{service}-{number}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, json.dumps({"pid": os.getpid(), "metrics_port": metrics_port}))
+    except OSError as error:
+        _log.warning("cannot announce this process: %s: %s", path, error.strerror or error)

@@ -1,0 +1,26 @@
+"""The body of every ``python -m herd_<service>``. Imports next to nothing: a process hears a request to stop from its first moment."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from herd.service.signals import StopRequest
+
+if TYPE_CHECKING:
+    from herd.config.settings import RunSettings
+    from herd.topology import ServiceName
+
+
+def main(service: ServiceName, module: str) -> int:
+    """Be the process of ``service``: ``run(settings, stop)`` of ``module``, which is imported once the settings are known to be good.
+
+    Returns the exit code; see `herd.service.startup.run_service`.
+    """
+    stop = StopRequest()
+    from herd.service.startup import run_service  # noqa: PLC0415  after the signals: reading settings takes part of a second
+
+    def run(settings: RunSettings, stop: StopRequest) -> None:
+        import_module(module).run(settings, stop)
+
+    return run_service(service, run, stop)

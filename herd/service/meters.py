@@ -1,0 +1,46 @@
+"""What every process with a server's socket counts: who is connected, what was dropped, refused and moved."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from herd.telemetry import metric_names as names
+
+if TYPE_CHECKING:
+    from herd.telemetry import Telemetry
+    from herd.wire.refusals import Refusals
+    from herd.wire.sockets import Dealer, Router
+
+
+class ServerMeters:
+    """The part of a service's metrics that it shares with others; each service adds its own."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        for metric in (names.MALFORMED_MESSAGES, names.REFUSED_MESSAGES):
+            if telemetry.service in metric.services:
+                telemetry.counter(metric, reason="other")  # all reasons stand at 0 before the first, so that the first is seen
+
+    def watch_clients(self, router: Router, refusals: Refusals) -> None:
+        """Export who is connected, who was cut off, and who could not connect."""
+        read, connections = self._telemetry.read, router.connections
+        read(names.CONNECTIONS, lambda: float(len(connections)))
+        read(names.UNREAD_BYTES, lambda: float(connections.unread_bytes))
+        for cause in names.CONNECTIONS_CUT_BY:
+            read(names.CONNECTIONS_CUT, partial(connections.count_cut, cause), cause=cause)
+        for reason in names.AUTHENTICATION_FAILURES_BY:
+            read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
+
+    def watch_bytes(self, stream: str, *sockets: Router | Dealer) -> None:
+        """Export what ``sockets`` together have moved; ``stream``: one of ``names.STREAMS``."""
+        self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream=stream)
+        self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream=stream)
+
+    def malformed(self, label: str, number: int = 1) -> None:
+        """Count messages that were dropped unread."""
+        self._telemetry.counter(names.MALFORMED_MESSAGES, reason=label).inc(number)
+
+    def refused(self, label: str) -> None:
+        """Count a message that was understood and not taken."""
+        self._telemetry.counter(names.REFUSED_MESSAGES, reason=label).inc()

@@ -1,0 +1,67 @@
+"""What surrounds the work of every service process: its log, its metrics and probes, its ZeroMQ context, its announcement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from herd.config.contract import contract_digest
+from herd.envs.make import environment_spec
+from herd.service.announcement import announce_process
+from herd.service.startup import BadInputError
+from herd.telemetry import Telemetry
+from herd.telemetry.logs import configure_logging, get_logger
+from herd.wire.sockets import new_context
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from herd.config.settings import RunSettings
+    from herd.topology import ServiceName
+
+
+class ServiceProcess:
+    """What a process has beside its work. At the exit its endpoint is closed, and what was sent has its last chance to leave."""
+
+    def __init__(self, service: ServiceName, settings: RunSettings) -> None:
+        """Configure the log; nothing is bound yet.
+
+        Raises:
+            BadInputError: a task that does not exist.
+
+        """
+        configure_logging(service, run=settings.name)
+        self.service = service
+        self.settings = settings
+        self.log = get_logger(service)
+        try:
+            self.spec = environment_spec(settings.env)
+        except ValueError as error:
+            raise BadInputError(str(error)) from error
+        self.contract = contract_digest(settings, self.spec)
+        self.telemetry = Telemetry(service, settings.name)
+        self.context = new_context(settings.security)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.telemetry.close()
+        self.context.term()
+
+    def serve_metrics(self) -> None:
+        """Answer /metrics and probes from now on.
+
+        Raises:
+            BadInputError: the port cannot be bound.
+
+        """
+        own = getattr(self.settings, self.service)
+        try:
+            self.telemetry.serve(own.metrics_host, own.metrics_port)
+        except OSError as error:
+            raise BadInputError(str(error)) from error
+
+    def announce(self, number: int, event: str, **facts: object) -> None:
+        """Tell the live view, in the run directory, where process ``number`` of this service serves its metrics; tell the log too."""
+        announce_process(self.settings.directory, self.service, number, metrics_port=self.telemetry.port)
+        self.log.info(event, metrics_port=self.telemetry.port, contract=self.contract[:12], **facts)

@@ -1,0 +1,88 @@
+"""Serving from one ROUTER: messages come in bounded bursts, one that breaks the protocol is dropped, counted, and logged once a minute."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from herd.service.allocator import FreeMemory
+from herd.telemetry.logs import warn_limited
+from herd.wire.codec import MalformedMessage, printable
+from herd.wire.sockets import Poller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from herd.service.meters import ServerMeters
+    from herd.service.signals import StopRequest
+    from herd.telemetry import Telemetry
+    from herd.wire.sockets import Dealer, Router
+
+POLL_SECONDS = 0.2
+"""How late a signal, or something that is due, may be noticed; idle, it costs five wake-ups a second."""
+MAX_BURST = 256
+"""Messages served before the clock and the signals are looked at again."""
+MAX_BURST_SECONDS = 0.5
+"""And the time taken over them: checking the digest of a slice of weights takes a second per gigabyte."""
+
+
+class Inbox:
+    """Hands the messages of one ROUTER to ``handle``. Belongs to the socket's thread."""
+
+    def __init__(
+        self,
+        router: Router,
+        handle: Callable[[bytes, Sequence[memoryview]], None],
+        meters: ServerMeters,
+        *,
+        max_burst: int = MAX_BURST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``handle`` takes a peer and at least one frame, and raises ``MalformedMessage`` for what it drops."""
+        self._router = router
+        self._handle = handle
+        self._meters = meters
+        self._max_burst = max_burst
+        self._clock = clock
+
+    def serve_waiting(self) -> None:
+        """Serve what has arrived, at most a burst of it; never waits."""
+        until = self._clock() + MAX_BURST_SECONDS
+        for _ in range(self._max_burst):
+            received = self._router.receive()
+            if received is None:
+                return
+            peer, frames = received
+            try:
+                self._handle(peer, frames)
+            except MalformedMessage as error:
+                self._meters.malformed(error.label)
+                warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_shown(peer))
+            if self._clock() >= until:
+                return
+
+
+def warn_refused(kind: str, reason: str, peer: bytes) -> None:
+    """Log that a client was refused, at most once a minute per ``kind``, which comes from a closed set."""
+    warn_limited(f"refused {kind}", "refused a client", reason=reason, peer=_shown(peer))
+
+
+def serve(
+    stop: StopRequest,
+    telemetry: Telemetry,
+    sockets: Sequence[Router | Dealer],
+    turn: Callable[[], None],
+    rest_seconds: Callable[[], float] = lambda: POLL_SECONDS,
+) -> None:
+    """Run the main loop of a server until ``stop``: rest until one of ``sockets`` has something, or so long, then do what can be done."""
+    poller, free_memory = Poller(*sockets), FreeMemory()
+    while not stop:
+        poller.poll(rest_seconds())
+        turn()
+        free_memory.tick()
+        telemetry.beat()
+    telemetry.set_ready(False, "stopping")
+
+
+def _shown(peer: bytes) -> str:
+    return printable(peer.decode("latin-1"), 64)

@@ -1,0 +1,162 @@
+"""The kit around a server's socket and a process, over real sockets and HTTP."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from herd.config.settings import RunSettings
+from herd.service import serving
+from herd.service.meters import ServerMeters
+from herd.service.process import ServiceProcess
+from herd.service.serving import Inbox, serve
+from herd.service.startup import BadInputError
+from herd.telemetry import Telemetry
+from herd.telemetry.scrape import Samples, scrape, total
+from herd.wire.codec import MalformedMessage
+from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+
+SECONDS = 30.0
+
+
+class Server:
+    """A ROUTER with one client."""
+
+    def __init__(self, context: Context) -> None:
+        self.router = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1 << 16)
+        self.client = Dealer(context, self.router.endpoint, routing_id="test/1", max_frame_bytes=1 << 16)
+        self.telemetry = Telemetry("paramserver", "run")
+        self.meters = ServerMeters(self.telemetry)
+        self.meters.watch_clients(self.router, context.refusals)
+        self.meters.watch_bytes("weights", self.router)
+
+    def send(self, *messages: bytes) -> None:
+        """And wait until the last is there."""
+        for message in messages:
+            while not self.client.send([message]):
+                Poller(self.client).poll(0.01)
+
+    def inbox(self, handle: Callable[[bytes, Sequence[memoryview]], None], **options: object) -> Inbox:
+        return Inbox(self.router, handle, self.meters, **options)  # type: ignore[arg-type]
+
+    def serve_until(self, inbox: Inbox, done: Callable[[], bool]) -> None:
+        poller = Poller(self.router)
+        for _ in range(int(SECONDS / 0.1)):
+            poller.poll(0.1)
+            inbox.serve_waiting()
+            if done():
+                return
+        pytest.fail("nothing arrived")
+
+    def samples(self) -> Samples:
+        port = self.telemetry.port or self.telemetry.serve("127.0.0.1", 0)
+        return scrape(f"http://127.0.0.1:{port}/metrics")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with new_context() as context:
+        made = Server(context)
+        yield made
+        made.telemetry.close()
+
+
+def test_what_breaks_the_protocol_is_dropped_and_counted(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    taken: list[bytes] = []
+
+    def handle(_peer: bytes, frames: Sequence[memoryview]) -> None:
+        if frames[0] == b"bad":
+            raise MalformedMessage("what a stranger says", "header")
+        taken.append(bytes(frames[0]))
+
+    server.send(b"one", b"bad", b"two")
+    server.serve_until(server.inbox(handle), lambda: len(taken) == 2)
+    assert taken == [b"one", b"two"]
+    samples = server.samples()
+    assert total(samples, "herd_wire_malformed_messages_total", reason="header") == 1
+    assert total(samples, "herd_wire_received_bytes_total", stream="weights") == 9
+    assert total(samples, "herd_wire_connections") == 1
+
+
+def test_a_burst_ends_with_its_number_or_its_time(server: Server) -> None:
+    taken: list[bytes] = []
+    now = [0.0]
+
+    def handle(_peer: bytes, frames: Sequence[memoryview]) -> None:
+        taken.append(bytes(frames[0]))
+        now[0] += 0.2
+
+    server.send(*(bytes([number]) for number in range(12)))
+    few = server.inbox(handle, max_burst=2)
+    server.serve_until(few, lambda: bool(taken))
+    assert len(taken) <= 2
+    slow, before = server.inbox(handle, clock=lambda: now[0]), len(taken)
+    server.serve_until(slow, lambda: len(taken) > before)
+    assert len(taken) - before <= 3  # three times 0.2 s are past half a second
+    server.serve_until(slow, lambda: len(taken) == 12)
+    assert taken == [bytes([number]) for number in range(12)]
+
+
+def test_the_main_loop_turns_until_it_is_told_to_stop(server: Server) -> None:
+    class Stop:
+        turns = 0
+
+        def __bool__(self) -> bool:
+            return self.turns == 3
+
+    stop = Stop()
+
+    def turn() -> None:
+        stop.turns += 1
+
+    server.telemetry.set_ready(True)
+    before = server.telemetry.heartbeat_age_seconds
+    serve(stop, server.telemetry, [server.router], turn, lambda: 0.0)  # type: ignore[arg-type]
+    assert stop.turns == 3
+    assert server.telemetry.heartbeat_age_seconds < max(before, serving.POLL_SECONDS)
+    assert server.telemetry._readyz().status == 503
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> RunSettings:
+    sections = {"env": {"suite": "catch", "tasks": ["catch"]}, "network": {"torso": "mlp"}}
+    return RunSettings.model_validate({"run_dir": tmp_path, **sections})
+
+
+@pytest.fixture
+def _logging() -> Iterator[None]:
+    """A process sets up the root logger: it is put back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("_logging")
+def test_a_process_is_announced_and_lets_go_of_its_port(settings: RunSettings, tmp_path: Path) -> None:
+    with ServiceProcess("bandit", settings) as process:
+        process.serve_metrics()
+        process.announce(0, "listening")
+        port = process.telemetry.port
+        assert f'"metrics_port": {port}' in (tmp_path / "processes" / "bandit-0.json").read_text()
+        assert scrape(f"http://127.0.0.1:{port}/metrics")
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+@pytest.mark.usefixtures("_logging")
+def test_what_the_operator_gave_and_cannot_work(settings: RunSettings) -> None:
+    with pytest.raises(BadInputError, match="nothere"):
+        ServiceProcess("actor", settings.model_copy(update={"env": settings.env.model_copy(update={"tasks": ("nothere",)})}))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bandit = settings.bandit.model_copy(update={"metrics_port": taken.getsockname()[1]})
+        with (
+            ServiceProcess("bandit", settings.model_copy(update={"bandit": bandit})) as process,
+            pytest.raises(BadInputError, match="metrics_port"),
+        ):
+            process.serve_metrics()
