@@ -19,19 +19,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from herd_actor.policy import Policy
 from herd_actor.unroll import UnrollBuilder
 from herd_learner.batching import BatchAssembler
 from herd_learner.optimizers import rates_at
 from herd_learner.queue import QueuedUnroll, UnrollQueue
 from herd_learner.update import Update
 
+from herd.acting.policy import LocalPolicy
+from herd.acting.row_state import RowState
+from herd.acting.temperatures import Temperatures
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec, make_environments
+from herd.networks.agent import Agent
 from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from herd.config.settings import RunSettings
 
@@ -76,24 +81,24 @@ def train(settings: RunSettings) -> dict[str, Any]:
     batches = BatchAssembler(layout, settings, device)
     queue = UnrollQueue(layout)
     num_environments = settings.actor.environments
-    policy = Policy(settings, spec, num_environments=num_environments, precision=precision, seed=SEED)
+    agent = Agent(spec=spec, network=settings.network, head=settings.loss.head)
+    policy = LocalPolicy(agent, settings, seed=SEED, precision=precision)
     environments = make_environments(settings.env, num_environments=num_environments, first_slot=0, seed=SEED, num_threads=1)
-    builder = UnrollBuilder(layout, task_ids=environments.task_ids, first_slot=0)
+    temperatures = _OneForEachGame(num_environments) if settings.loss.draws_temperatures else Temperatures()
+    state = RowState(spec, settings.network, temperatures, num_environments=num_environments)
+    builder = UnrollBuilder(layout, state, task_ids=environments.task_ids, first_slot=0)
     observation = environments.reset()
     env_frames = 0
     while len(losses) < UPDATES:
         policy.load(update.weights())
         block = queue.new_block(num_environments)
         version = (1, len(losses))
-        builder.begin(block.arrays, observation, policy.core_state, version)
+        builder.begin(block.arrays, observation, version)
         for _ in range(layout.new_steps):
-            builder.mark(observation, policy.core_state)
-            # Every game under a temperature of its own, without a bandit.
-            tau = np.array([0.5 + (builder.episode_id(slot) + slot) % 5 for slot in range(num_environments)], np.float32)
-            inverse = tau if settings.has_bandit else None
-            actions, logits = policy.act(observation, builder.core_reset, builder.last_actions, builder.last_rewards, inverse)
-            transition = environments.step(actions)
-            builder.add(actions, logits, 1.0 if inverse is None else inverse, transition)
+            step = policy.collect(policy.submit(state.rows(observation)))
+            transition = environments.step(step.actions)
+            state.advance(step, transition)
+            builder.add(step, transition)
             observation = transition.observation
         builder.finish(version)
         frames = (block.arrays["row_valid"][:, layout.burn_in :].sum(axis=1) * spec.action_repeat).tolist()
@@ -108,6 +113,18 @@ def train(settings: RunSettings) -> dict[str, Any]:
                 digests[str(len(losses))] = digest(update.weights())
     environments.close()
     return {"losses": losses[:UPDATES], "weights": digests}
+
+
+class _OneForEachGame(Temperatures):
+    """Every game under a temperature of its own, without a service."""
+
+    def __init__(self, num_environments: int) -> None:
+        self._slots = np.arange(num_environments)
+        self._games = np.full(num_environments, -1)
+
+    def of_row(self, game_reset: NDArray[np.bool_]) -> NDArray[np.float32]:
+        self._games += game_reset
+        return (0.5 + (self._games + self._slots) % 5).astype(np.float32)
 
 
 def digest(tensors: dict[str, torch.Tensor]) -> str:

@@ -93,7 +93,7 @@ COMPONENTS = (
         count=lambda settings: settings.paramserver.replicas,
         asks=(Asks("upstream", ("paramserver",)),),
     ),
-    Component(service=BANDIT, name="bandit", count=lambda settings: int(settings.has_bandit)),
+    Component(service=BANDIT, name="bandit", count=lambda settings: int(settings.loss.draws_temperatures)),
     Component(
         service=LEARNER, name="learner", count=lambda settings: settings.learner.shards, asks=(Asks("paramserver", ("paramserver",)),)
     ),

@@ -87,7 +87,7 @@ def make_plan(settings: RunSettings, options: PlanOptions, figures: Figures) -> 
     actors = plan_actors(settings, options, demand, sheet)
     learners = plan_learners(settings, options, figures, demand=demand, actors=actors, sheet=sheet)
     servers = plan_servers(options, figures, demand=demand, actors=actors, sheet=sheet)
-    bandit = plan_bandit(options, figures, demand, sheet) if settings.has_bandit else None
+    bandit = plan_bandit(options, figures, demand, sheet) if settings.loss.draws_temperatures else None
     pods = plan_pods(settings, figures, demand=demand, actors=actors, learners=learners, servers=servers, bandit=bandit, sheet=sheet)
     return Plan(demand, actors, learners, servers, bandit, pods, sheet)
 

@@ -343,16 +343,6 @@ class RunSettings(Section):
         return self.directory if self.agents == 1 else self.directory / "agents" / str(agent)
 
     @property
-    def has_bandit(self) -> bool:
-        """Whether games are played under temperatures that a bandit service hands out."""
-        return self.loss.draws_temperatures
-
-    @property
-    def bandit_learns(self) -> bool:
-        """Whether the bandit learns from returns; if not, temperatures keep their first distribution."""
-        return self.loss.temperatures_learn
-
-    @property
     def bounds_policy_lag(self) -> bool:
         """Something here says how old a policy may be whose unrolls are trained on."""
         return self.learner.max_policy_lag is not None or self.actor.credit == "before_unroll" or self.actor.lockstep

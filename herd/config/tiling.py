@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from herd.config.settings import BanditSettings
+    from herd.config.settings import BanditSettings, RunSettings
 
 FloatArray = NDArray[np.float64]
 
@@ -67,3 +67,8 @@ def inverse_temperature_of(x: float) -> float:
 def tiling_of(settings: BanditSettings) -> Tiling:
     """Return the row of tiles that the settings describe."""
     return Tiling(settings.tile_accuracy, settings.min_inverse_temperature, settings.max_inverse_temperature)
+
+
+def tiling_of_run(settings: RunSettings) -> Tiling | None:
+    """The tiles that a run's games draw their temperatures from; None where tau is 1 throughout."""
+    return tiling_of(settings.bandit) if settings.loss.draws_temperatures else None

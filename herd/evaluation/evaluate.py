@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import torch
 from pydantic import ValidationError
 
+from herd.acting.policy import inference_precision
 from herd.envs.make import make_environments
-from herd.evaluation.play import play_episodes
-from herd.evaluation.policy import PolicyRunner
+from herd.evaluation.play import play_episodes, start_play
 from herd.evaluation.report import EPISODE_SELECTION, EvaluationReport, Protocol, summarise_tasks, task_result
-from herd.evaluation.temperatures import GamesTemperatures, best_temperatures
-from herd.evaluation.trained_run import EvaluationError, inference_precision, load_trained_run
+from herd.evaluation.temperatures import best_temperatures
+from herd.evaluation.trained_run import EvaluationError, load_trained_run
 from herd.service.hardware import usable_cpus
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def evaluate_run(
 
     By default everything that shapes a game is as in training, and actions are sampled as actors sample them, so that a checkpoint
     scores what its training showed. A lost life does not end a score; the recurrent core resets there where it did in training.
-    The games of a DiCE run are each played under a temperature drawn from the tile that its bandit values most.
+    The games of a DiCE run are each played under a temperature drawn from the tile that training valued most.
     Which games count is fixed in advance (see `play.assigned_episodes`). `report.print_report` prints the result.
 
     Args:
@@ -75,21 +74,12 @@ def evaluate_run(
     }
     env = _overridden(run.settings.env, {name: value for name, value in overrides.items() if value is not None})
     count = _num_environments(environments, episodes=episodes, num_tasks=len(env.tasks))
-    precision = inference_precision(run.settings)
     # The most probable action is the same under every temperature.
-    best = None if greedy else best_temperatures(run_dir, run)
+    ranges = None if greedy else best_temperatures(run_dir, run)
     batch = make_environments(env, num_environments=count, first_slot=0, seed=seed, num_threads=min(usable_cpus(), count))
     try:
-        policy = PolicyRunner(
-            run.agent,
-            run.settings,
-            num_environments=count,
-            generator=torch.Generator().manual_seed(seed),
-            precision=precision,
-            greedy=greedy,
-            temperatures=None if best is None else GamesTemperatures(best, batch.task_ids, seed),
-        )
-        games = play_episodes(batch, policy, episodes, on_progress=on_progress)
+        play = start_play(run, batch, seed=seed, greedy=greedy, ranges=ranges)
+        games = play_episodes(play, episodes, on_progress=on_progress)
     finally:
         batch.close()
 
@@ -100,7 +90,7 @@ def evaluate_run(
             suite=env.suite,
             action_repeat=run.spec.action_repeat,
             seed=seed,
-            inverse_temperatures=None if best is None else best.bounds[task_id],
+            inverse_temperatures=None if ranges is None else ranges[task_id],
         )
         for task_id, name in enumerate(run.spec.task_names)
     )
@@ -116,7 +106,7 @@ def evaluate_run(
             environments=count,
             seed=seed,
             policy="greedy" if greedy else "sampled",
-            inference_precision=str(precision).removeprefix("torch."),
+            inference_precision=str(inference_precision(run.settings)).removeprefix("torch."),
             env=env.model_dump(mode="json"),
             full_games=True,
             differs_from_training=tuple(name for name, value in run.settings.env if getattr(env, name) != value),

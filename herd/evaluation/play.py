@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.contract import NO_ACTION
+from herd.acting.policy import LocalPolicy, inference_precision
+from herd.acting.row_state import RowState
+from herd.acting.temperatures import RangeTemperatures, Temperatures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from numpy.typing import NDArray
 
+    from herd.acting.policy import Policy, PolicyStep
+    from herd.acting.temperatures import Bounds
     from herd.envs.api import BatchedEnvironment, Observation, Transition
-    from herd.evaluation.policy import ActingPolicy, PolicyStep
+    from herd.evaluation.trained_run import TrainedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +37,35 @@ class PlayedStep:
 class Play:
     """Environments and policy together, with the same rows as in training.
 
-    The core is reset, and last action and reward forgotten, where a game starts and after ``terminated``: also at a lost life where
-    training did so, because the policy knows no other life.
+    So the core starts anew at a lost life where it did in training: the policy knows no other life.
     """
 
-    def __init__(self, environments: BatchedEnvironment, policy: ActingPolicy) -> None:
+    def __init__(self, environments: BatchedEnvironment, policy: Policy[Any], state: RowState) -> None:
+        self.task_ids = environments.task_ids
+        """[E]."""
         self._environments = environments
         self._policy = policy
+        self._state = state
         self._observation = environments.reset()
-        num_environments = environments.num_environments
-        self._core_reset = np.ones(num_environments, dtype=np.bool_)
-        self._last_actions = np.full(num_environments, NO_ACTION, dtype=np.int32)
-        self._last_rewards = np.zeros(num_environments, dtype=np.float32)
 
     def step(self) -> PlayedStep:
         """Act once in every environment."""
         observation = self._observation
-        choice = self._policy.act(observation, self._core_reset, self._last_actions, self._last_rewards)
+        choice = self._policy.collect(self._policy.submit(self._state.rows(observation)))
         transition = self._environments.step(choice.actions)
+        self._state.advance(choice, transition)
         self._observation = transition.observation
-        self._core_reset = transition.terminated | transition.observation.game_reset
-        self._last_actions = np.where(self._core_reset, NO_ACTION, choice.actions).astype(np.int32)
-        self._last_rewards = np.where(self._core_reset, np.float32(0), transition.rewards)
         return PlayedStep(observation, choice, transition)
+
+
+def start_play(
+    run: TrainedRun, environments: BatchedEnvironment, *, seed: int, greedy: bool, ranges: Sequence[Bounds] | None = None
+) -> Play:
+    """Begin to play with a run's weights; ``ranges`` of 1/tau by task, None: tau is 1. ``seed`` is of the policy's sampling."""
+    policy = LocalPolicy(run.agent, run.settings, seed=seed, precision=inference_precision(run.settings), greedy=greedy)
+    temperatures = Temperatures() if ranges is None else RangeTemperatures(ranges, environments.task_ids, seed)
+    state = RowState(run.spec, run.settings.network, temperatures, num_environments=environments.num_environments)
+    return Play(environments, policy, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +94,16 @@ def assigned_episodes(task_ids: NDArray[np.int32], episodes: int) -> NDArray[np.
     return quotas
 
 
-def play_episodes(
-    environments: BatchedEnvironment,
-    policy: ActingPolicy,
-    episodes: int,
-    *,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> Sequence[Game]:
+def play_episodes(play: Play, episodes: int, *, on_progress: Callable[[int, int], None] | None = None) -> Sequence[Game]:
     """Play ``episodes`` games of every task: the first games of each environment, up to its assigned number.
 
     ``on_progress(finished, wanted)`` is called whenever a wanted game finished. An environment that has played its share is stepped
     on, and what it plays is not counted.
     """
-    quotas = assigned_episodes(environments.task_ids, episodes)
+    quotas = assigned_episodes(play.task_ids, episodes)
     wanted = int(quotas.sum())
     played: Counter[int] = Counter()
     games: list[Game] = []
-    play = Play(environments, policy)
     while len(games) < wanted:
         transition = play.step().transition
         before = len(games)

@@ -67,7 +67,7 @@ class TaskResult:
     human_normalised: float | None
     """Of the mean: 0 random, 1 human; None where no reference scores exist."""
     inverse_temperatures: tuple[float, float] | None
-    """DiCE: lowest and highest 1/tau that games could be played under, the bandit's best-valued tile; None where it had no say."""
+    """DiCE: lowest and highest 1/tau that a game could draw, of the best-valued tile; None where tau was 1 throughout."""
     episode_returns: tuple[float, ...]
 
 
@@ -228,7 +228,7 @@ def _protocol_line(report: EvaluationReport) -> str:
         starts = f"1..{env['noop_max']} no-op frames" if env["noop_max"] else "no no-ops"
         parts += [starts, f"sticky {env['sticky_action_probability']:g}", f"cap {env['max_episode_frames']:,} frames"]
     if any(task.inverse_temperatures is not None for task in report.tasks):
-        parts.append("1/tau drawn from the bandit's best-valued tile")
+        parts.append("1/tau drawn from the best-valued tile")
     truncated = sum(task.truncated_episodes for task in report.tasks)
     if truncated:
         parts.append(f"{truncated} games ran into the cap")

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from herd.checkpoints.store import CheckpointError, load_checkpoint, newest_checkpoint
 from herd.checkpoints.weights import load_into
 from herd.config.loading import SettingsError, load_settings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
-from herd.service.hardware import choose_precision, cpu_has_bfloat16
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,12 +20,6 @@ if TYPE_CHECKING:
 
 class EvaluationError(Exception):
     """One line that says why a run cannot be played."""
-
-
-def inference_precision(settings: RunSettings) -> torch.dtype:
-    """Of convolutions in play: as the run's actors choose it on this machine."""
-    choice = choose_precision(settings.actor.inference_precision, has_bfloat16=cpu_has_bfloat16())
-    return torch.bfloat16 if choice == "bfloat16" else torch.float32
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
-import torch
 
 from herd.envs.make import make_environments, suite_of
-from herd.evaluation.play import Play
-from herd.evaluation.policy import PolicyRunner
-from herd.evaluation.temperatures import GamesTemperatures, best_temperatures
-from herd.evaluation.trained_run import EvaluationError, inference_precision, load_trained_run
+from herd.evaluation.play import start_play
+from herd.evaluation.temperatures import best_temperatures
+from herd.evaluation.trained_run import EvaluationError, load_trained_run
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
     from PIL.Image import Image
 
+    from herd.acting.temperatures import Bounds
     from herd.config.suites import SuiteSettings
     from herd.envs.api import BatchedEnvironment, Observation
-    from herd.evaluation.temperatures import BestTemperatures
     from herd.evaluation.trained_run import TrainedRun
 
 View = Literal["screen", "network"]
@@ -95,7 +93,7 @@ def record_episode(
         raise EvaluationError(f"{run_dir} plays {', '.join(names)}, not {task}")
     task_id = 0 if task is None else names.index(task)
     fps = suite_of(run.settings.env).frames_per_second / run.spec.action_repeat
-    pictures = _played(run, task_id, seed=seed, view=view, greedy=greedy, best=best_temperatures(run_dir, run))
+    pictures = _played(run, task_id, seed=seed, view=view, greedy=greedy, ranges=best_temperatures(run_dir, run))
     returns: list[float] = []
     frames = 0
     with _writer(output, fps) as video, closing(pictures):
@@ -123,24 +121,15 @@ class _Moment:
 
 
 def _played(
-    run: TrainedRun, task_id: int, *, seed: int, view: View, greedy: bool, best: BestTemperatures | None = None
+    run: TrainedRun, task_id: int, *, seed: int, view: View, greedy: bool, ranges: Sequence[Bounds] | None = None
 ) -> Generator[_Moment]:
     """Games without end: every row that is acted on, and the last row of each game."""
     env = run.settings.env
     environment = _one_environment(env, task_id, seed)
     # The emulator plays the same game twice, once as the network sees it and once in colour: it draws all its randomness from the seed.
     mirror = _one_environment(_in_colour(env), task_id, seed) if view == "screen" and env.suite == "atari" else None
-    policy = PolicyRunner(
-        run.agent,
-        run.settings,
-        num_environments=1,
-        generator=torch.Generator().manual_seed(seed),
-        precision=inference_precision(run.settings),
-        greedy=greedy,
-        temperatures=None if best is None else GamesTemperatures(best, environment.task_ids, seed),
-    )
     try:
-        play = Play(environment, policy)
+        play = start_play(run, environment, seed=seed, greedy=greedy, ranges=ranges)
         shown = None if mirror is None else mirror.reset()
         return_so_far = 0.0
         while True:

@@ -12,16 +12,16 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from herd_actor.policy import Policy
-from herd_actor.unroll import UnrollBuilder
 from herd_learner.update import Update
 from numpy.typing import NDArray
 
+from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec, make_environments
+from herd.envs.api import BatchedEnvironment, Transition
+from herd.envs.make import environment_spec
 from herd.networks.frame_stack import restack
-from herd.wire.run_layout import run_layout
+from tests.acting.playing import Unroll, make_group, play_unroll
 
 RECURRENT = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
 CATCH = {"suite": "catch", "frame_stack": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
@@ -56,7 +56,7 @@ class Played:
 
     settings: RunSettings
     update: Update
-    unrolls: list[dict[str, NDArray[Any]]]
+    unrolls: list[Unroll]
     stacks: list[NDArray[np.uint8]]
     """[T + 1, E, S * C, H, W] by unroll."""
 
@@ -72,37 +72,39 @@ def _settings(case: str) -> RunSettings:
     )
 
 
+class _GenerousGames:
+    """These games pay rarely. The network must see a reward at every kind of row, the shaped one."""
+
+    def __init__(self, environments: BatchedEnvironment) -> None:
+        self._environments = environments
+        self._random = np.random.default_rng(6)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._environments, name)
+
+    def step(self, actions: NDArray[np.int32]) -> Transition:
+        transition = self._environments.step(actions)
+        rewards = self._random.uniform(-20, 20, len(actions)).astype(np.float32) * transition.valid
+        return dataclasses.replace(transition, rewards=rewards)
+
+
 def _play(case: str, num_unrolls: int) -> Played:
     settings = _settings(case)
     spec = environment_spec(settings.env)
-    layout = run_layout(settings, spec)
-    num_environments = settings.actor.environments
     update = Update(settings, spec, torch.device("cpu"), torch.float32)
     with torch.no_grad():
         # A policy far from uniform, or a wrong input would hardly show in the ratios.
         update.agent.policy_head.weight.mul_(300.0)
-    policy = Policy(settings, spec, num_environments=num_environments, precision=torch.float32, seed=5)
-    policy.load(update.agent.state_dict())
-    environments = make_environments(settings.env, num_environments=num_environments, first_slot=0, seed=3, num_threads=1)
-    builder = UnrollBuilder(layout, task_ids=environments.task_ids, first_slot=0)
+    policy = LocalPolicy(update.agent, settings, seed=5, precision=torch.float32)
+    group = make_group(settings, settings.actor.environments, wrap=_GenerousGames)
     played = Played(settings, update, [], [])
-    random = np.random.default_rng(6)
-    observation = environments.reset()
     for _ in range(num_unrolls):
-        builder.begin(layout.allocate(num_environments), observation, policy.core_state, (1, 0))
-        stacks = [observation.stack.copy()]
-        for _ in range(UNROLL_LENGTH):
-            actions, logits = policy.act(observation, builder.core_reset, builder.last_actions, builder.last_rewards)
-            transition = environments.step(actions)
-            # These games pay rarely. The network must see a reward at every kind of row, the shaped one.
-            rewards = random.uniform(-20, 20, num_environments).astype(np.float32) * transition.valid
-            transition = dataclasses.replace(transition, rewards=rewards)
-            builder.add(actions, logits, 1.0, transition)
-            observation = transition.observation
-            stacks.append(observation.stack.copy())
-        played.unrolls.append(builder.finish((1, 0)))
+        stacks = [group.observation.stack.copy()]
+        played.unrolls.append(
+            play_unroll(settings, [group], policy, on_step=lambda _, done, to=stacks: to.append(done.observation.stack.copy()))
+        )
         played.stacks.append(np.stack(stacks))
-    environments.close()
+    group.environments.close()
     return played
 
 
@@ -113,7 +115,7 @@ def played() -> dict[str, Played]:
     return {case: _play(case, 30 if "breakout" in case else 12) for case in CASES}
 
 
-def _tensors(unroll: dict[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
+def _tensors(unroll: Unroll) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(array) for name, array in unroll.items()}
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from herd_actor.policy import Policy
-from herd_actor.unroll import STEP_FIELDS, UnrollBuilder
+from herd_actor.loop import Group
+from herd_actor.unroll import STEP_FIELDS
 from herd_learner.update import Update
 from numpy.typing import NDArray
 
+from herd.acting.policy import LocalPolicy
+from herd.acting.temperatures import Temperatures
 from herd.algorithms import actor_critic
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec, make_environments
+from herd.envs.api import Transition
+from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
+from tests.acting.playing import Unroll, make_group, play_unroll
 
 BURN_IN, LENGTH, NUM_ENVIRONMENTS = 3, 7, 3
 SETTINGS = RunSettings.model_validate(
@@ -31,7 +34,17 @@ SETTINGS = RunSettings.model_validate(
 )
 SPEC = environment_spec(SETTINGS.env)
 LAYOUT = run_layout(SETTINGS, SPEC)
-Unroll = dict[str, NDArray[Any]]
+
+
+class _AnotherForEachRow(Temperatures):
+    """So that a row's cannot be taken for another's."""
+
+    def __init__(self) -> None:
+        self._row = 0
+
+    def of_row(self, game_reset: NDArray[np.bool_]) -> NDArray[np.float32]:
+        self._row += 1
+        return np.full(len(game_reset), 0.5 + self._row % 10, np.float32)
 
 
 def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Update, list[Unroll], int]:
@@ -41,24 +54,18 @@ def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Update, lis
     assert update.agent.policy_head is not None
     with torch.no_grad():
         update.agent.policy_head.weight.mul_(300.0)
-    policy = Policy(SETTINGS, SPEC, num_environments=NUM_ENVIRONMENTS, precision=torch.float32, seed=5)
-    policy.load(update.agent.state_dict())
-    environments = make_environments(SETTINGS.env, num_environments=NUM_ENVIRONMENTS, first_slot=0, seed=3, num_threads=1)
-    builder = UnrollBuilder(LAYOUT, task_ids=environments.task_ids, first_slot=0)
-    observation = environments.reset()
+    policy = LocalPolicy(update.agent, SETTINGS, seed=5, precision=torch.float32)
+    group = make_group(SETTINGS, NUM_ENVIRONMENTS, temperatures=_AnotherForEachRow())
     arrays, unrolls, num_valid = LAYOUT.allocate(NUM_ENVIRONMENTS), [], 0
+
+    def count(_group: Group, transition: Transition) -> None:
+        nonlocal num_valid
+        num_valid += int(transition.valid.sum())
+
     for number in range(num_unrolls):
-        builder.begin(arrays if same_arrays else LAYOUT.allocate(NUM_ENVIRONMENTS), observation, policy.core_state, (1, number))
-        for _ in range(LAYOUT.new_steps):
-            builder.mark(observation, policy.core_state)
-            actions, logits = policy.act(observation, builder.core_reset, builder.last_actions, builder.last_rewards)
-            transition = environments.step(actions)
-            builder.add(actions, logits, 0.5 + number, transition)
-            observation = transition.observation
-            num_valid += int(transition.valid.sum())
-        finished = builder.finish((1, number))
-        unrolls.append({name: array.copy() for name, array in finished.items()})
-    environments.close()
+        unroll = play_unroll(SETTINGS, [group], policy, version=number, arrays=arrays if same_arrays else None, on_step=count)
+        unrolls.append({name: array.copy() for name, array in unroll.items()})
+    group.environments.close()
     return update, unrolls, num_valid
 
 

@@ -9,6 +9,11 @@ import pytest
 from herd_actor.unroll import UnrollBuilder
 from numpy.typing import NDArray
 
+from herd.acting.policy import PolicyStep
+from herd.acting.row_state import RowState
+from herd.acting.temperatures import Temperatures
+from herd.config.contract import EnvSpec
+from herd.config.settings import NetworkSettings
 from herd.envs.api import Observation, Transition
 from herd.wire.layout import UnrollLayout
 
@@ -38,8 +43,45 @@ def _transition(time: int, **changes: Any) -> Transition:
     return Transition(**{**fields, **{name: np.array(value) for name, value in changes.items()}})
 
 
-def _builder() -> UnrollBuilder:
-    return UnrollBuilder(LAYOUT, task_ids=TASK_IDS, first_slot=40)
+class _Temperatures(Temperatures):
+    """1/tau of row n is 1 / (n + 1)."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+
+    def of_row(self, game_reset: NDArray[np.bool_]) -> NDArray[np.float32]:
+        self._rows += 1
+        return np.full(len(game_reset), 1.0 / self._rows, np.float32)
+
+
+class _Recorder:
+    """State and builder together: a step to the next row, as an actor takes it."""
+
+    def __init__(self) -> None:
+        spec = EnvSpec(("a", "b", "c"), LAYOUT.frame_shape, LAYOUT.frame_stack, LAYOUT.num_actions, 1, 2)
+        network = NetworkSettings(torso="mlp", core="lstm", core_size=LAYOUT.core_size)
+        self.state = RowState(spec, network, _Temperatures(), num_environments=NUM_ENVIRONMENTS)
+        self.builder = UnrollBuilder(LAYOUT, self.state, task_ids=TASK_IDS, first_slot=40)
+        self.observation = _observation(0, (True, True))
+
+    def begin(self, version: int = 0) -> None:
+        self.builder.begin(LAYOUT.allocate(NUM_ENVIRONMENTS), self.observation, (2, version))
+
+    def add(self, transition: Transition) -> None:
+        """Time is what the transition's rewards tell."""
+        time = int(transition.rewards[0])
+        self.state.rows(self.observation)
+        values, core = np.zeros(NUM_ENVIRONMENTS, np.float32), np.full_like(self.state.core_state, time)
+        step = PolicyStep(_actions(time), _logits(time), values, core)
+        self.state.advance(step, transition)
+        self.builder.add(step, transition)
+        self.observation = transition.observation
+
+    def unroll(self, transitions: list[Transition], version: int = 0) -> dict[str, NDArray[Any]]:
+        self.begin(version)
+        for transition in transitions:
+            self.add(transition)
+        return self.builder.finish((2, version + 1))
 
 
 def _actions(time: int) -> NDArray[np.int32]:
@@ -48,18 +90,6 @@ def _actions(time: int) -> NDArray[np.int32]:
 
 def _logits(time: int) -> NDArray[np.float32]:
     return np.full((NUM_ENVIRONMENTS, 4), time, np.float32)
-
-
-def _unroll(
-    builder: UnrollBuilder, first: Observation, transitions: list[Transition], core: float = 0.0, version: int = 0
-) -> dict[str, NDArray[Any]]:
-    """Steps are numbered from the first transition's time, which its rewards tell."""
-    core_state = np.full((NUM_ENVIRONMENTS, 2, LAYOUT.core_size), core, np.float32)
-    builder.begin(LAYOUT.allocate(NUM_ENVIRONMENTS), first, core_state, (2, version))
-    for transition in transitions:
-        time = int(transition.rewards[0])
-        builder.add(_actions(time), _logits(time), 1.0 / time, transition)
-    return builder.finish((2, version + 1))
 
 
 def _newest(observation: Observation) -> NDArray[np.uint8]:
@@ -74,8 +104,10 @@ def _newest(observation: Observation) -> NDArray[np.uint8]:
 
 def test_what_is_written_where() -> None:
     transitions = [_transition(time) for time in (1, 2, 3)]
-    first = _observation(0, (True, True))
-    unroll = _unroll(_builder(), first, transitions, core=9.0, version=14)
+    recorder = _Recorder()
+    recorder.state.core_state = np.full((NUM_ENVIRONMENTS, 2, LAYOUT.core_size), 9.0, np.float32)
+    first = recorder.observation
+    unroll = recorder.unroll(transitions, version=14)
     for row, observation in enumerate([first, *(transition.observation for transition in transitions)]):
         np.testing.assert_array_equal(unroll["frames"][:, row], _newest(observation))
         np.testing.assert_array_equal(unroll["instructions"][:, row], observation.instructions)
@@ -95,81 +127,65 @@ def test_what_is_written_where() -> None:
 
 
 def test_the_very_first_row_knows_no_action() -> None:
-    unroll = _unroll(_builder(), _observation(0, (True, True)), [_transition(time) for time in (1, 2, 3)])
+    unroll = _Recorder().unroll([_transition(time) for time in (1, 2, 3)])
     assert unroll["core_reset"].tolist() == [[True, False, False, False]] * 2
     assert (unroll["last_action"].tolist(), unroll["last_reward"].tolist()) == ([-1, -1], [0.0, 0.0])
     assert (unroll["episode_id"].tolist(), unroll["index_in_episode"].tolist()) == ([0, 0], [0, 0])
 
 
 def test_row_0_repeats_the_last_row_of_the_unroll_before() -> None:
-    builder = _builder()
-    before = _unroll(builder, _observation(0, (True, True)), [_transition(1), _transition(2), _transition(3, terminated=[True, False])])
-    row = _transition(3).observation
-    after = _unroll(builder, row, [_transition(4, valid=[False, True], game_reset=(True, False)), _transition(5), _transition(6)])
+    recorder = _Recorder()
+    before = recorder.unroll([_transition(1), _transition(2), _transition(3, terminated=[True, False])])
+    after = recorder.unroll([_transition(4, valid=[False, True], game_reset=(True, False)), _transition(5), _transition(6)])
     for name in ("frames", "game_reset", "core_reset", "instructions"):
         np.testing.assert_array_equal(after[name][:, 0], before[name][:, -1])
     # The first environment's episode ended there; the second goes on from its third step.
     assert after["core_reset"][:, 0].tolist() == [True, False]
     assert after["last_action"].tolist() == [-1, int(_actions(3)[1])]
     assert after["last_reward"].tolist() == [0.0, -3.0]
+    assert (after["initial_core_state"] == 3.0).all()
     assert (after["episode_id"].tolist(), after["index_in_episode"].tolist()) == ([0, 0], [3, 3])
     assert not np.shares_memory(before["frames"], after["frames"])
 
 
 @pytest.mark.parametrize(
-    ("change", "core_reset", "last_action", "last_reward"),
+    ("change", "core_reset"),
     [
-        ({}, False, 3, 3.0),
-        ({"terminated": [True, False]}, True, -1, 0.0),  # game over or a lost life
-        ({"truncated": [True, False]}, False, 3, 3.0),  # the final observation's value needs the state as it was
-        ({"valid": [False, True], "game_reset": (True, False)}, True, -1, 0.0),
+        ({}, False),
+        ({"terminated": [True, False]}, True),
+        ({"truncated": [True, False]}, False),
+        ({"valid": [False, True], "game_reset": (True, False)}, True),
     ],
 )
-def test_what_the_next_row_knows_of_the_step_before(change: dict[str, Any], core_reset: bool, last_action: int, last_reward: float) -> None:
-    builder = _builder()
-    unroll = _unroll(builder, _observation(0, (True, True)), [_transition(1), _transition(2), _transition(3, **change)])
+def test_how_a_step_ended_is_written_beside_it_and_its_reset_into_the_next_row(change: dict[str, Any], core_reset: bool) -> None:
+    unroll = _Recorder().unroll([_transition(1), _transition(2), _transition(3, **change)])
     assert unroll["core_reset"][:, 3].tolist() == [core_reset, False]
-    assert builder.core_reset.tolist() == [core_reset, False]
-    assert builder.last_actions.tolist() == [last_action, int(_actions(3)[1])]
-    assert builder.last_rewards.tolist() == [last_reward, -3.0]
     for name in ("terminated", "truncated"):
         assert unroll[name][:, 2].tolist() == change.get(name, [False, False])
     assert unroll["row_valid"][:, 2].tolist() == change.get("valid", [True, True])
     assert unroll["game_reset"][:, 3].tolist() == list(change.get("game_reset", (False, False)))
 
 
-def test_only_a_game_starts_a_new_episode_id() -> None:
-    builder = _builder()
-    builder.begin(LAYOUT.allocate(2), _observation(0, (True, True)), None, (1, 0))
-    seen = []
-    for time, change in enumerate(
-        [{"terminated": [True, True]}, {"valid": [False, True], "game_reset": (True, False)}, {}],
-        start=1,
-    ):
-        builder.add(_actions(time), _logits(time), 1.0, _transition(time, **change))
-        seen.append((builder.episode_id(0), builder.episode_id(1)))
-    assert seen == [(0, 0), (1, 0), (1, 0)]
-    builder.begin(LAYOUT.allocate(2), _observation(3), None, (1, 0))
-    builder.add(_actions(4), _logits(4), 1.0, _transition(4))
+def test_an_unroll_names_the_game_of_its_first_row() -> None:
+    recorder = _Recorder()
+    recorder.unroll([_transition(1), _transition(2, valid=[False, True], game_reset=(True, False)), _transition(3)])
+    unroll = recorder.unroll([_transition(time) for time in (4, 5, 6)])
     # Rows since the game's first one.
-    builder.add(_actions(5), _logits(5), 1.0, _transition(5))
-    builder.add(_actions(6), _logits(6), 1.0, _transition(6))
-    unroll = builder.finish((1, 0))
     assert (unroll["episode_id"].tolist(), unroll["index_in_episode"].tolist()) == ([1, 0], [1, 3])
 
 
 def test_arrays_that_were_handed_over_are_never_written_again() -> None:
-    builder = _builder()
-    sent = _unroll(builder, _observation(0, (True, True)), [_transition(time) for time in (1, 2, 3)])
+    recorder = _Recorder()
+    sent = recorder.unroll([_transition(time) for time in (1, 2, 3)])
     copies = {name: array.copy() for name, array in sent.items()}
-    _unroll(builder, _observation(3), [_transition(time) for time in (4, 5, 6)], core=1.0, version=3)
+    recorder.unroll([_transition(time) for time in (4, 5, 6)], version=3)
     for name, array in copies.items():
         np.testing.assert_array_equal(sent[name], array)
 
 
 def test_an_unroll_is_not_finished_early() -> None:
-    builder = _builder()
-    builder.begin(LAYOUT.allocate(2), _observation(0, (True, True)), None, (1, 0))
-    builder.add(_actions(1), _logits(1), 1.0, _transition(1))
+    recorder = _Recorder()
+    recorder.begin()
+    recorder.add(_transition(1))
     with pytest.raises(RuntimeError, match="1 of 3"):
-        builder.finish((1, 0))
+        recorder.builder.finish((1, 0))

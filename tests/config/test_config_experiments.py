@@ -81,13 +81,13 @@ def test_dice_atari_has_table_5() -> None:
 def test_one_setting_decides_what_the_bandit_does() -> None:
     dice = ["--loss.kind", "dice", "--loss.ablation"]
     found = {name: load_settings([], [*dice, name], {}) for name in ("dice", "baseline", "random", "entropy")}
-    assert {name: (one.has_bandit, one.bandit_learns) for name, one in found.items() if name != "baseline"} == {
+    assert {name: (one.loss.draws_temperatures, one.loss.temperatures_learn) for name, one in found.items() if name != "baseline"} == {
         "dice": (True, True),
         "random": (True, False),
         "entropy": (True, True),
     }
-    assert not found["baseline"].has_bandit
-    assert not load_settings([], [], {}).has_bandit
+    assert not found["baseline"].loss.draws_temperatures
+    assert not load_settings([], [], {}).loss.draws_temperatures
 
 
 def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded() -> None:

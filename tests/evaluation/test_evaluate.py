@@ -6,21 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from herd_actor.policy import Policy
-from herd_actor.unroll import UnrollBuilder
 from rich.console import Console
 
-from herd.config.loading import load_settings
-from herd.config.settings import RunSettings
+from herd.acting.policy import LocalPolicy
 from herd.envs.make import make_environments
 from herd.envs.scores import interquartile_mean, reference_scores, summarise
 from herd.evaluation import evaluate
 from herd.evaluation.evaluate import evaluate_run
-from herd.evaluation.play import Game, Play
-from herd.evaluation.policy import PolicyRunner
+from herd.evaluation.play import Game, start_play
 from herd.evaluation.report import EvaluationReport, print_report, summarise_tasks, task_result
 from herd.evaluation.trained_run import EvaluationError, load_trained_run
-from herd.wire.run_layout import run_layout
+from tests.acting.playing import make_group, play_unroll
 
 CATCH = {
     "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
@@ -32,46 +28,24 @@ BREAKOUT = {
 }
 
 
-def same_decisions(settings: RunSettings, run_dir: Path, steps: int) -> int:
-    """Play as the actor does and as evaluation does, from the same seeds; the number of steps whose episode ended."""
-    run = load_trained_run(run_dir)
-    count, seed = 3, 11
-
-    actor_policy = Policy(settings, run.spec, num_environments=count, precision=torch.float32, seed=seed)
-    actor_policy.load(run.agent.state_dict())
-    environments = make_environments(settings.env, num_environments=count, first_slot=0, seed=4, num_threads=1)
-    layout = run_layout(settings, run.spec)
-    builder = UnrollBuilder(layout, task_ids=environments.task_ids, first_slot=0)
-
-    mirrored = make_environments(settings.env, num_environments=count, first_slot=0, seed=4, num_threads=1)
-    runner = PolicyRunner(run.agent, settings, num_environments=count, generator=torch.Generator().manual_seed(seed))
-    play = Play(mirrored, runner)
-
-    ends = 0
-    observation = environments.reset()
-    try:
-        for step in range(steps):
-            if step % layout.unroll_length == 0:
-                builder.begin(layout.allocate(count), observation, actor_policy.core_state, (0, 0))
-            actions, logits = actor_policy.act(observation, builder.core_reset, builder.last_actions, builder.last_rewards)
-            transition = environments.step(actions)
-            builder.add(actions, logits, 1.0, transition)
-            observation = transition.observation
-            ends += int(transition.terminated.any())
-
-            played = play.step()
-            np.testing.assert_array_equal(played.choice.behaviour_logits, logits, err_msg=f"step {step}")
-            np.testing.assert_array_equal(played.choice.actions, actions)
-    finally:
-        environments.close()
-        mirrored.close()
-    return ends
-
-
 def test_a_checkpoint_plays_in_evaluation_as_it_played_in_training(make_run: Callable[..., Path]) -> None:
-    run_dir = make_run(BREAKOUT)
-    settings = load_settings([run_dir / "config.yaml"], [], {})
-    assert same_decisions(settings, run_dir, 200) >= 3  # lives lost on the way, each of which resets the core
+    run = load_trained_run(make_run(BREAKOUT))
+    settings, seed = run.settings, 11
+    actor = LocalPolicy(run.agent, settings, seed=seed, precision=torch.float32)
+    group = make_group(settings, 3)
+    trained = [play_unroll(settings, [group], actor) for _ in range(10)]
+
+    mirrored = make_environments(settings.env, num_environments=3, first_slot=0, seed=3, num_threads=1)
+    play = start_play(run, mirrored, seed=seed, greedy=False)
+    for unroll in trained:
+        for row in range(settings.algorithm.unroll_length):
+            choice = play.step().choice
+            np.testing.assert_array_equal(choice.behaviour_logits, unroll["behaviour_logits"][:, row], err_msg=f"row {row}")
+            np.testing.assert_array_equal(choice.actions, unroll["actions"][:, row])
+    # Lives were lost on the way, each of which resets the core.
+    assert sum(int(unroll["terminated"].sum()) for unroll in trained) >= 3
+    group.environments.close()
+    mirrored.close()
 
 
 def test_a_run_is_scored_and_the_file_says_how(make_run: Callable[..., Path]) -> None:

@@ -5,27 +5,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
 from herd.evaluation.evaluate import evaluate_run
 from herd.evaluation.report import EvaluationReport, print_report
-from herd.evaluation.temperatures import BestTemperatures, GamesTemperatures
-
-
-def test_each_game_draws_its_own_temperature_from_the_best_tile_of_its_task() -> None:
-    best = BestTemperatures(((8.0, 9.0), (0.0, 0.1)))
-    tasks = np.array([0, 1] * 50, np.int32)
-    games = GamesTemperatures(best, tasks, seed=1)
-    first = games.of_row(np.ones(100, np.bool_)).copy()
-    assert ((first[::2] >= 8.0) & (first[::2] <= 9.0)).all()
-    assert ((first[1::2] >= 0.0) & (first[1::2] <= 0.1)).all()
-    assert len(set(first.tolist())) > 90
-    # A row that starts no game changes nothing; one that does changes its environment only.
-    np.testing.assert_array_equal(games.of_row(np.zeros(100, np.bool_)), first)
-    again = games.of_row(np.arange(100) == 4)
-    assert np.flatnonzero(again != first).tolist() == [4]
-
 
 DICE = {
     "env": {
@@ -64,7 +47,7 @@ def test_table_and_file_name_the_temperatures_that_games_were_played_under(make_
     heading = next(line for line in text.splitlines() if line.lstrip().startswith("task "))
     assert heading.split()[-1] == "1/tau"
     assert "11.2-12.5" in text
-    assert "drawn from the bandit's best-valued tile" in " ".join(text.split())
+    assert "drawn from the best-valued tile" in " ".join(text.split())
 
 
 def test_where_no_temperature_was_drawn_none_is_named(make_run: Callable[..., Path]) -> None:

@@ -1,45 +1,74 @@
 # ruff: noqa: ARG002  fakes take what the interface gives
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from herd.acting.policy import PolicyStep, Rows
+from herd.acting.row_state import RowState
+from herd.acting.temperatures import Temperatures
 from herd.config.contract import EnvSpec
-from herd.envs.api import FinishedGame, Observation, Transition
+from herd.config.settings import NetworkSettings
+from herd.envs.api import BatchedEnvironment, FinishedGame, Observation, Transition
 from herd.envs.make import make_environments
 from herd.envs.suites.catch.settings import CatchSettings
-from herd.evaluation.play import Play, assigned_episodes, play_episodes
-from herd.evaluation.policy import PolicyStep
+from herd.evaluation.play import Game, Play, assigned_episodes, play_episodes
 
 CATCH = CatchSettings(tasks=("catch",), frame_height=10, frame_width=5, frame_stack=1, action_repeat=1)
 
 
+Chooses = Callable[[Rows], NDArray[np.int32]]
+"""One action for each environment."""
+
+
 @dataclass
-class BoardReader:
-    """Sees ball and paddle on the newest plane and moves the paddle towards the ball, or away from it."""
+class Scripted:
+    """Acts as ``chooses`` says, at once."""
 
-    avoid: bool = False
+    chooses: Chooses
 
-    def act(
-        self, observation: Observation, core_reset: NDArray[np.bool_], last_actions: NDArray[np.int32], last_rewards: NDArray[np.float32]
-    ) -> PolicyStep:
-        board = observation.stack[:, -1]
-        actions = np.ones(len(board), np.int32)
-        for index, plane in enumerate(board):
-            paddle = int(plane[-1].argmax())
-            ball = int(plane[:-1].any(axis=0).argmax()) if plane[:-1].any() else paddle
-            if self.avoid:
-                actions[index] = 0 if ball >= 3 else 2
-            else:
-                actions[index] = 1 + np.sign(ball - paddle)
-        return PolicyStep(actions, np.zeros((len(board), 3), np.float32), np.zeros(len(board), np.float32))
+    def submit(self, rows: Rows) -> PolicyStep:
+        actions = self.chooses(rows)
+        return PolicyStep(actions, np.zeros((len(actions), 3), np.float32), np.zeros(len(actions), np.float32), rows.core_state)
+
+    def collect(self, ticket: PolicyStep) -> PolicyStep:
+        return ticket
 
 
-@pytest.mark.parametrize(("avoid", "score"), [(False, 1.0), (True, -1.0)])
-def test_a_policy_that_always_catches_scores_exactly_one(avoid: bool, score: float) -> None:
+def play_of(environments: BatchedEnvironment, chooses: Chooses) -> Play:
+    state = RowState(environments.spec, NetworkSettings(torso="mlp"), Temperatures(), num_environments=environments.num_environments)
+    return Play(environments, Scripted(chooses), state)
+
+
+def played(
+    environments: BatchedEnvironment, episodes: int, chooses: Chooses = lambda rows: np.ones_like(rows.last_actions)
+) -> Sequence[Game]:
+    return play_episodes(play_of(environments, chooses), episodes)
+
+
+def to_the_ball(rows: Rows) -> NDArray[np.int32]:
+    """See ball and paddle on the newest plane and move the paddle towards the ball."""
+    board = rows.frames[:, -1]
+    actions = np.ones(len(board), np.int32)
+    for index, plane in enumerate(board):
+        paddle = int(plane[-1].argmax())
+        ball = int(plane[:-1].any(axis=0).argmax()) if plane[:-1].any() else paddle
+        actions[index] = 1 + np.sign(ball - paddle)
+    return actions
+
+
+def from_the_ball(rows: Rows) -> NDArray[np.int32]:
+    """Move to the side where the ball will not fall."""
+    ball = rows.frames[:, -1, :-1].any(axis=1).argmax(axis=1)
+    return np.where(ball >= 3, 0, 2).astype(np.int32)
+
+
+@pytest.mark.parametrize(("chooses", "score"), [(to_the_ball, 1.0), (from_the_ball, -1.0)])
+def test_a_policy_that_always_catches_scores_exactly_one(chooses: Chooses, score: float) -> None:
     environments = make_environments(CATCH, num_environments=7, first_slot=0, seed=5, num_threads=1)
-    games = play_episodes(environments, BoardReader(avoid), 50)
+    games = played(environments, 50, chooses)
     assert len(games) == 50
     assert {game.episode_return for game in games} == {score}
     assert {game.agent_steps for game in games} == {9}
@@ -48,7 +77,7 @@ def test_a_policy_that_always_catches_scores_exactly_one(avoid: bool, score: flo
 def test_instructions_are_part_of_the_game() -> None:
     env = CATCH.model_copy(update={"tasks": ("catch", "catch_instructed")})
     environments = make_environments(env, num_environments=4, first_slot=0, seed=5, num_threads=1)
-    games = play_episodes(environments, BoardReader(), 40)
+    games = played(environments, 40, to_the_ball)
     plain = [game.episode_return for game in games if game.task_id == 0]
     instructed = [game.episode_return for game in games if game.task_id == 1]
     assert len(plain) == len(instructed) == 40
@@ -102,25 +131,11 @@ class ScriptedGames:
     def close(self) -> None: ...
 
 
-class Recorder:
-    """Acts 1 everywhere and remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[list[bool], list[int], list[float]]] = []
-
-    def act(
-        self, observation: Observation, core_reset: NDArray[np.bool_], last_actions: NDArray[np.int32], last_rewards: NDArray[np.float32]
-    ) -> PolicyStep:
-        self.rows.append((core_reset.tolist(), last_actions.tolist(), last_rewards.tolist()))
-        count = len(core_reset)
-        return PolicyStep(np.ones(count, np.int32), np.zeros((count, 2), np.float32), np.zeros(count, np.float32))
-
-
 def test_short_games_are_not_favoured() -> None:
     # Environment 0 plays games of 1 and 400 steps in turn, environment 1 only short ones, environment 2 one long game first.
     # The first 12 games to finish would all be short, and nearly all of environment 1.
     environments = ScriptedGames([[1, 400], [1], [300, 2, 2, 2]], [0, 0, 0])
-    games = play_episodes(environments, Recorder(), 12)
+    games = played(environments, 12)
     assert sorted(game.episode_return for game in games) == [0, 1, 2, 3, 100, 101, 102, 103, 200, 201, 202, 203]
     assert sorted(game.agent_steps for game in games) == [1, 1, 1, 1, 1, 1, 2, 2, 2, 300, 400, 400]
 
@@ -129,7 +144,7 @@ def test_the_mean_over_games_of_mixed_length_is_the_population_mean() -> None:
     # Long games are lost (0) and short ones won (1), half of each: counting whatever finishes first would report nearly 1.
     generator = np.random.default_rng(0)
     lengths = [generator.choice([1, 100], size=40).tolist() for _ in range(20)]
-    games = play_episodes(ScriptedGames(lengths, [0] * 20), Recorder(), 200)
+    games = played(ScriptedGames(lengths, [0] * 20), 200)
     won = np.mean([game.agent_steps == 1 for game in games])
     assert won == np.mean([[length == 1 for length in sequence[:10]] for sequence in lengths])
     assert 0.4 < won < 0.6
@@ -142,31 +157,29 @@ def test_games_are_dealt_evenly_within_each_task() -> None:
 
 def test_every_task_gets_its_games_and_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
-    games = play_episodes(ScriptedGames([[1], [50], [2], [3]], [0, 1, 0, 1]), Recorder(), 3, on_progress=lambda *now: told.append(now))
+    play = play_of(ScriptedGames([[1], [50], [2], [3]], [0, 1, 0, 1]), lambda rows: np.ones_like(rows.last_actions))
+    games = play_episodes(play, 3, on_progress=lambda *now: told.append(now))
     assert [sum(game.task_id == task for game in games) for task in (0, 1)] == [3, 3]
     assert told[-1] == (6, 6)
     assert [count for count, _ in told] == sorted({count for count, _ in told})
 
 
 def test_games_stopped_by_the_cap_are_told_apart() -> None:
-    assert all(game.truncated for game in play_episodes(ScriptedGames([[3], [4]], [0, 0], truncate=True), Recorder(), 4))
-    assert not any(game.truncated for game in play_episodes(ScriptedGames([[3], [4]], [0, 0]), Recorder(), 4))
+    assert all(game.truncated for game in played(ScriptedGames([[3], [4]], [0, 0], truncate=True), 4))
+    assert not any(game.truncated for game in played(ScriptedGames([[3], [4]], [0, 0]), 4))
 
 
-def test_the_policy_is_told_what_an_actor_tells_it() -> None:
-    policy = Recorder()
-    play = Play(ScriptedGames([[4]], [0], life_lost_at=2), policy)
+def test_the_policy_is_told_of_every_row_what_an_actor_tells_it() -> None:
+    told = []
+
+    def note(rows: Rows) -> NDArray[np.int32]:
+        told.append((bool(rows.core_reset[0]), int(rows.last_actions[0]), float(rows.last_rewards[0])))
+        return np.ones_like(rows.last_actions)
+
+    play = play_of(ScriptedGames([[4]], [0], life_lost_at=2), note)
     for _ in range(7):
         play.step()
     # Rows: game start, on, after the lost life, on, last observation (terminated), next game's start, on.
-    assert [row[0][0] for row in policy.rows] == [True, False, True, False, True, True, False]
-    assert [row[1][0] for row in policy.rows] == [-1, 1, -1, 1, -1, -1, 1]
-    assert [row[2][0] for row in policy.rows] == [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]
-
-
-def test_the_core_goes_on_over_a_truncation_to_the_value_it_bootstraps_from() -> None:
-    policy = Recorder()
-    play = Play(ScriptedGames([[2]], [0], truncate=True), policy)
-    for _ in range(4):
-        play.step()
-    assert [row[0][0] for row in policy.rows] == [True, False, False, True]
+    assert [row[0] for row in told] == [True, False, True, False, True, True, False]
+    assert [row[1] for row in told] == [-1, 1, -1, 1, -1, -1, 1]
+    assert [row[2] for row in told] == [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]

@@ -190,7 +190,7 @@ def test_an_experiment_is_the_same_as_text_as_map_and_on_a_laptop(file: str, tmp
             assert load_settings([tmp_path / "rendered.yaml"], [], {}) == laptop
             assert (
                 ("StatefulSet", "herd-bandit") in names(objects)
-                if laptop.has_bandit
+                if laptop.loss.draws_temperatures
                 else ("StatefulSet", "herd-bandit") not in names(objects)
             )
 

@@ -54,14 +54,18 @@ def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: 
     """Actions for ``actor.environments`` observations at once, on ``actor.inference_threads`` threads."""
     import torch  # noqa: PLC0415  bad settings are answered before torch loads
 
+    from herd.acting.policy import LocalPolicy, inference_precision  # noqa: PLC0415
+    from herd.acting.row_state import RowState  # noqa: PLC0415
+    from herd.acting.temperatures import Temperatures  # noqa: PLC0415
     from herd.envs.api import Observation  # noqa: PLC0415
-    from herd_actor.actor import inference_precision  # noqa: PLC0415
-    from herd_actor.policy import Policy  # noqa: PLC0415
+    from herd.networks.agent import Agent  # noqa: PLC0415
 
     torch.set_num_threads(settings.actor.inference_threads)
     spec = environment_spec(settings.env)
     num_environments = settings.actor.environments
-    policy = Policy(settings, spec, num_environments=num_environments, precision=inference_precision(settings), seed=settings.seed)
+    agent = Agent(spec=spec, network=settings.network, head=settings.loss.head)
+    policy = LocalPolicy(agent, settings, seed=settings.seed, precision=inference_precision(settings))
+    state = RowState(spec, settings.network, Temperatures(), num_environments=num_environments)
     random = np.random.default_rng(settings.seed)
     height, width, _ = spec.frame_shape
     length = spec.instruction_length
@@ -70,12 +74,9 @@ def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: 
         game_reset=np.zeros(num_environments, dtype=np.bool_),
         instructions=random.integers(1, 1000, (num_environments, length), dtype=np.int64) if length else None,
     )
-    core_reset = np.zeros(num_environments, dtype=np.bool_)
-    last_actions = random.integers(0, spec.num_actions, num_environments, dtype=np.int32)
-    last_rewards = np.zeros(num_environments, dtype=np.float32)
 
     def step() -> int:
-        policy.act(observation, core_reset, last_actions, last_rewards)
+        policy.collect(policy.submit(state.rows(observation)))
         return num_environments
 
     return measure(step, seconds=seconds, warmup_seconds=warmup_seconds)

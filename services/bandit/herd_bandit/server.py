@@ -107,7 +107,7 @@ def _restored(process: ServiceProcess, meters: Meters) -> tuple[ExchangeHandler,
         bandits=bandits,
         window=window,
         generator=draw_generator(bandits, seed=settings.seed),
-        learns=settings.bandit_learns,
+        learns=settings.loss.temperatures_learn,
         num_agents=settings.agents,
     )
     return handler, keeper

@@ -11,7 +11,7 @@ import torch
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
-from herd.config.tiling import tiling_of
+from herd.config.tiling import tiling_of_run
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
 from herd.service.process import ServiceProcess
@@ -132,7 +132,7 @@ class Learner:
         checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
         checkpoint = snapshot.spread(checkpoint, group)
         self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
-            checkpoint, spec, tiling_of(settings.bandit) if settings.has_bandit else None, is_first=group.is_first
+            checkpoint, spec, tiling_of_run(settings), is_first=group.is_first
         )
         if checkpoint is not None:
             snapshot.restore(checkpoint, self._update, replay=self._batches.replay, rank=group.rank)

@@ -27,7 +27,7 @@ class TaskStatistics:
     episodes: int = 0
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURN_WINDOW))
     tiles: dict[int, list[float]] = field(default_factory=dict)
-    """By tile of the bandit: games played under its temperatures, and the sum of their returns."""
+    """by tile: games played under its temperatures, and the sum of their returns."""
 
     @property
     def mean_return(self) -> float | None:
@@ -73,7 +73,7 @@ class RunStatistics:
     def __init__(
         self, spec: EnvSpec, restored: dict[str, Any] | None = None, tiling: Tiling | None = None, *, is_first: bool = True
     ) -> None:
-        """``tiling``: of the run's bandit, where it has one. ``is_first``: these are the run's, and nobody asks for their news."""
+        """``tiling``: of the temperatures that games draw, where they do. ``is_first``: these are the run's, and nobody asks for their news."""
         self._tiling = tiling
         self._action_repeat = spec.action_repeat
         self.tasks = {name: TaskStatistics() for name in spec.task_names}

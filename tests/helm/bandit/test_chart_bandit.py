@@ -25,7 +25,7 @@ def test_it_is_there_where_the_experiment_has_one(words: tuple[str, ...], is_the
     kinds = {kind for kind, name in names(objects) if name == "herd-bandit"}
     assert kinds == ({"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} if is_there else set())
     settings = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
-    assert settings.has_bandit == is_there
+    assert settings.loss.draws_temperatures == is_there
     assert (settings.actor.bandit == "tcp://herd-bandit:7300") == is_there
 
 

@@ -1,13 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from herd.acting.policy import LocalPolicy, PolicyStep, Rows
+from herd.acting.row_state import RowState
+from herd.acting.temperatures import Temperatures
 from herd.algorithms.rewards import shape_rewards
 from herd.config.settings import RunSettings
-from herd.envs.api import Observation
 from herd.envs.make import environment_spec, make_environments
 from herd.evaluation.play import Play
-from herd.evaluation.policy import PolicyRunner
 from herd.networks.agent import Agent
 
 
@@ -43,8 +46,8 @@ def test_playing_row_by_row_equals_the_learners_pass_over_the_whole_unroll() -> 
     settings = RECURRENT
     agent = make_agent(settings)
     environments = make_environments(settings.env, num_environments=4, first_slot=0, seed=2, num_threads=1)
-    runner = PolicyRunner(agent, settings, num_environments=4, generator=torch.Generator().manual_seed(7))
-    play = Play(environments, runner)
+    state = RowState(environments.spec, settings.network, Temperatures(), num_environments=4)
+    play = Play(environments, LocalPolicy(agent, settings, seed=7, precision=torch.float32), state)
     steps = []
     for _ in range(20):
         step = play.step()
@@ -75,17 +78,14 @@ def test_playing_row_by_row_equals_the_learners_pass_over_the_whole_unroll() -> 
     assert output.policy_logits.std() > 0.05
 
 
-def row(settings: RunSettings, count: int) -> Observation:
+def first_rows(settings: RunSettings, count: int) -> Rows:
     environments = make_environments(settings.env, num_environments=count, first_slot=0, seed=2, num_threads=1)
-    return environments.reset()
+    return RowState(environments.spec, settings.network, Temperatures(), num_environments=count).rows(environments.reset())
 
 
-def act(runner: PolicyRunner, observation: Observation, last_reward: float = 0.0) -> np.ndarray:
-    count = len(observation.game_reset)
-    fresh = np.zeros(count, np.bool_)
-    step = runner.act(observation, fresh, np.full(count, -1, np.int32), np.full(count, last_reward, np.float32))
-    assert step.actions.dtype == np.int32
-    return step.actions
+def ask(agent: Agent, rows: Rows, *, seed: int = 1, precision: torch.dtype = torch.float32, greedy: bool = False) -> PolicyStep:
+    policy = LocalPolicy(agent, RECURRENT, seed=seed, precision=precision, greedy=greedy)
+    return policy.collect(policy.submit(rows))
 
 
 def test_actions_are_sampled_in_proportion_to_the_policy() -> None:
@@ -95,56 +95,49 @@ def test_actions_are_sampled_in_proportion_to_the_policy() -> None:
         agent.policy_head.weight.zero_()
         agent.policy_head.bias.copy_(torch.tensor([0.7, 0.2, 0.1]).log())
     count = 4000
-    observation = row(settings, count)
-    runner = PolicyRunner(agent, settings, num_environments=count, generator=torch.Generator().manual_seed(1))
-    shares = np.bincount(act(runner, observation), minlength=3) / count
-    np.testing.assert_allclose(shares, [0.7, 0.2, 0.1], atol=0.03)
-    greedy = PolicyRunner(agent, settings, num_environments=count, generator=torch.Generator().manual_seed(1), greedy=True)
-    assert set(act(greedy, observation)) == {0}
+    rows = first_rows(settings, count)
+    step = ask(agent, rows)
+    assert step.actions.dtype == np.int32
+    np.testing.assert_allclose(np.bincount(step.actions, minlength=3) / count, [0.7, 0.2, 0.1], atol=0.03)
+    assert set(ask(agent, rows, greedy=True).actions) == {0}
+    # 1/tau of each row multiplies the logits that are sampled from, and not those that are handed out.
+    hot = ask(agent, replace(rows, inverse_temperatures=np.repeat(np.array([0.0, 3.0], np.float32), count // 2)))
+    shares = np.array([np.bincount(half, minlength=3) for half in np.split(hot.actions, 2)]) / (count // 2)
+    cubes = np.array([0.7, 0.2, 0.1]) ** 3
+    np.testing.assert_allclose(shares, [[1 / 3] * 3, cubes / cubes.sum()], atol=0.04)
+    np.testing.assert_array_equal(hot.behaviour_logits, step.behaviour_logits)
 
 
-def test_the_generator_alone_decides_the_draws() -> None:
+def test_the_seed_alone_decides_the_draws() -> None:
     settings = catch_settings()
-    agent, observation = make_agent(settings), row(settings, 200)
-    first, again, other = (
-        act(PolicyRunner(agent, settings, num_environments=200, generator=torch.Generator().manual_seed(seed)), observation)
-        for seed in (1, 1, 2)
-    )
+    agent, rows = make_agent(settings), first_rows(settings, 200)
+    first, again, other = (ask(agent, rows, seed=seed).actions for seed in (1, 1, 2))
     assert (first == again).all()
     assert (first != other).any()
 
 
-def test_the_network_is_told_shaped_rewards() -> None:
+def test_rewards_are_shaped_before_the_network_sees_them() -> None:
     settings = catch_settings(last_action_and_reward=True)
-    agent, observation = make_agent(settings), row(settings, 4)
+    agent, rows = make_agent(settings), first_rows(settings, 4)
 
     def logits(reward: float) -> np.ndarray:
-        runner = PolicyRunner(agent, settings, num_environments=4, generator=torch.Generator().manual_seed(1))
-        step = runner.act(observation, np.zeros(4, np.bool_), np.zeros(4, np.int32), np.full(4, reward, np.float32))
-        return step.behaviour_logits
+        return ask(agent, replace(rows, last_rewards=np.full(4, reward, np.float32))).behaviour_logits
 
     np.testing.assert_array_equal(logits(50.0), logits(1.0))  # clipped
     assert (logits(1.0) != logits(0.5)).any()
 
 
-def test_the_core_carries_over_until_it_is_reset() -> None:
-    settings = RECURRENT
-    agent, observation = make_agent(settings), row(settings, 4)
-    runner = PolicyRunner(agent, settings, num_environments=4, generator=torch.Generator().manual_seed(1))
-    nothing, zeros = np.full(4, -1, np.int32), np.zeros(4, np.float32)
-    first = runner.act(observation, np.ones(4, np.bool_), nothing, zeros).behaviour_logits
-    second = runner.act(observation, np.array([True, False, False, True]), nothing, zeros).behaviour_logits
-    same = (first == second).all(axis=1)
+def test_the_core_goes_on_from_its_state_unless_it_is_reset() -> None:
+    agent, rows = make_agent(RECURRENT), first_rows(RECURRENT, 4)
+    first = ask(agent, rows)
+    second = ask(agent, replace(rows, core_state=first.core_state, core_reset=np.array([True, False, False, True])))
+    same = (first.behaviour_logits == second.behaviour_logits).all(axis=1)
     assert same.tolist() == [True, False, False, True]
 
 
 def test_it_computes_in_the_precision_of_the_actors() -> None:
     settings = catch_settings()
-    agent, observation = make_agent(settings), row(settings, 4)
-    inputs = (observation, np.zeros(4, np.bool_), np.full(4, -1, np.int32), np.zeros(4, np.float32))
-    exact, rounded = (
-        PolicyRunner(agent, settings, num_environments=4, generator=torch.Generator(), precision=precision).act(*inputs).behaviour_logits
-        for precision in (torch.float32, torch.bfloat16)
-    )
+    agent, rows = make_agent(settings), first_rows(settings, 4)
+    exact, rounded = (ask(agent, rows, precision=precision).behaviour_logits for precision in (torch.float32, torch.bfloat16))
     assert (exact != rounded).any()
     assert exact == pytest.approx(rounded, rel=0.1, abs=0.1)

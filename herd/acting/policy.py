@@ -1,0 +1,126 @@
+"""The policy. It is asked and answers in two steps, so that an answer may be under way while other environments are stepped.
+
+E environments, S frames in a stack, C H W one frame, L words of an instruction, A actions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from herd.algorithms.rewards import shape_rewards
+from herd.algorithms.sampling import sample_actions
+from herd.checkpoints.weights import load_into
+from herd.service.hardware import choose_precision, cpu_has_bfloat16
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from herd.config.settings import RunSettings
+    from herd.networks.agent import Agent
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One row of E environments: all that a policy needs to act on it."""
+
+    frames: NDArray[np.uint8]
+    """[E, S * C, H, W], oldest first, in any memory order; valid until the next row."""
+    instructions: NDArray[np.int64] | None
+    """[E, L]; None where the suite has none."""
+    core_reset: NDArray[np.bool_]
+    """[E]: the core's state is zeroed before this row."""
+    core_state: NDArray[np.float32]
+    """[E, 2, core_size] before this row; [E, 0, 0] without a recurrent core."""
+    last_actions: NDArray[np.int32]
+    """[E], NO_ACTION for none."""
+    last_rewards: NDArray[np.float32]
+    """[E], raw."""
+    inverse_temperatures: NDArray[np.float32] | None
+    """[E]: 1/tau, which the logits are multiplied by before sampling; None: tau is 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStep:
+    """What the policy says to one row."""
+
+    actions: NDArray[np.int32]
+    """[E]."""
+    behaviour_logits: NDArray[np.float32]
+    """[E, A], before any temperature."""
+    values: NDArray[np.float32]
+    """[E], of shaped and discounted rewards to come."""
+    core_state: NDArray[np.float32]
+    """[E, 2, core_size] after the row, or [E, 0, 0]."""
+
+
+Ticket = TypeVar("Ticket")
+
+
+class Policy(Protocol[Ticket]):
+    """Whatever chooses actions. It keeps nothing of the environments between rows: that is in `RowState`.
+
+    So one policy may serve several groups of environments, each with a row under way.
+    """
+
+    def submit(self, rows: Rows) -> Ticket:
+        """Ask for the actions of one row; `collect` takes the ticket."""
+        ...
+
+    def collect(self, ticket: Ticket) -> PolicyStep:
+        """Wait for the answer. Each ticket is collected once."""
+        ...
+
+
+def inference_precision(settings: RunSettings) -> torch.dtype:
+    """Of the network's torso in play, on this machine: bfloat16 where it was asked for, or the CPU has it."""
+    choice = choose_precision(settings.actor.inference_precision, has_bfloat16=cpu_has_bfloat16())
+    return torch.bfloat16 if choice == "bfloat16" else torch.float32
+
+
+class LocalPolicy:
+    """Samples from a network on this machine's CPU, or takes its most probable action. `submit` computes at once."""
+
+    def __init__(self, agent: Agent, settings: RunSettings, *, seed: int, precision: torch.dtype, greedy: bool = False) -> None:
+        """Copy ``agent`` for inference in ``precision``; ``seed`` is of the sampling."""
+        self._agent = agent.for_inference(precision)
+        self._shaping = settings.algorithm.reward_shaping
+        self._generator = torch.Generator().manual_seed(seed)
+        self._greedy = greedy
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Use new weights from the next row on.
+
+        Raises:
+            CheckpointError: tensors of another network; the old weights stay.
+        """
+        load_into(self._agent, tensors)
+
+    @torch.inference_mode()
+    def submit(self, rows: Rows) -> PolicyStep:
+        """See `Policy`."""
+        inverse_temperatures = rows.inverse_temperatures
+        output, core_state = self._agent(
+            torch.from_numpy(rows.frames).unsqueeze(0),
+            torch.from_numpy(rows.core_reset).unsqueeze(0),
+            torch.from_numpy(rows.core_state),
+            torch.from_numpy(rows.last_actions.astype(np.int64)).unsqueeze(0),
+            shape_rewards(torch.from_numpy(rows.last_rewards), self._shaping).unsqueeze(0),
+            None if rows.instructions is None else torch.from_numpy(rows.instructions).unsqueeze(0),
+        )
+        logits = output.policy_logits[0]
+        if self._greedy:
+            actions = logits.argmax(dim=-1)
+        else:
+            inverse = None if inverse_temperatures is None else torch.from_numpy(inverse_temperatures)
+            actions = sample_actions(logits, self._generator, inverse)
+        return PolicyStep(actions.numpy().astype(np.int32), logits.numpy(), output.values[0].numpy(), core_state.numpy())
+
+    def collect(self, ticket: PolicyStep) -> PolicyStep:
+        """See `Policy`."""
+        return ticket

@@ -1,0 +1,86 @@
+"""What E environments carry from one row to the next, in training, evaluation and videos alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from herd.acting.policy import Rows
+from herd.config.contract import NO_ACTION
+from herd.networks.frame_stack import RollingStack
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from herd.acting.policy import PolicyStep
+    from herd.acting.temperatures import Temperatures
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import NetworkSettings
+    from herd.envs.api import Observation, Transition
+
+
+class RowState:
+    """Core state and resets, last actions and rewards, temperatures, and the number of each environment's game.
+
+    Of every row, from the one with which the environments were reset: ``rows`` once, before it is acted on, and ``advance`` once, when
+    the step from it was taken. Arrays are replaced, never written to.
+    """
+
+    def __init__(self, spec: EnvSpec, network: NetworkSettings, temperatures: Temperatures, *, num_environments: int) -> None:
+        self._temperatures = temperatures
+        height, width, channels = spec.frame_shape
+        fits = RollingStack.fits(stack=spec.frame_stack, channels=channels)
+        self._rolling_stack = RollingStack(num_environments, height, width) if fits else None
+        core_shape = (0, 0) if network.core == "none" else (2, network.core_size)
+        self.core_state: NDArray[np.float32] = np.zeros((num_environments, *core_shape), np.float32)
+        """[E, 2, core_size] before the row; [E, 0, 0] without a recurrent core."""
+        self.core_reset: NDArray[np.bool_] = np.ones(num_environments, np.bool_)
+        """[E]: the core starts anew with the row."""
+        self.last_actions: NDArray[np.int32] = np.full(num_environments, NO_ACTION, np.int32)
+        """[E]: NO_ACTION where the core starts anew."""
+        self.last_rewards: NDArray[np.float32] = np.zeros(num_environments, np.float32)
+        """[E], raw; 0 where the core starts anew."""
+        self.inverse_temperatures: NDArray[np.float32] | None = None
+        """[E]: 1/tau of the games that the row of the last call of ``rows`` belongs to; None: tau is 1."""
+        self.episode_ids: NDArray[np.int64] = np.zeros(num_environments, np.int64)
+        """[E]: the number of the game that each environment is in, from 0."""
+        self.index_in_episode: NDArray[np.int32] = np.zeros(num_environments, np.int32)
+        """[E]: rows since the game's first."""
+
+    def rows(self, observation: Observation) -> Rows:
+        """What a policy is asked about the row. May wait for the temperatures of games that start with it."""
+        self.inverse_temperatures = self._temperatures.of_row(observation.game_reset)
+        return Rows(
+            frames=self._frames(observation),
+            instructions=observation.instructions,
+            core_reset=self.core_reset,
+            core_state=self.core_state,
+            last_actions=self.last_actions,
+            last_rewards=self.last_rewards,
+            inverse_temperatures=self.inverse_temperatures,
+        )
+
+    def advance(self, step: PolicyStep, transition: Transition) -> None:
+        """Go on to the row that ``transition`` observed after the actions of ``step``."""
+        game_reset = transition.observation.game_reset
+        self.core_state = step.core_state
+        # A new training episode starts where the last one terminated (a lost life may) and where a game starts.
+        # After a truncation the next row is the final observation: its value bootstraps, so its state must not reset.
+        self.core_reset = transition.terminated | game_reset
+        self.last_actions = np.where(self.core_reset, NO_ACTION, step.actions).astype(np.int32)
+        self.last_rewards = np.where(self.core_reset, np.float32(0), transition.rewards)
+        self.episode_ids = self.episode_ids + game_reset
+        self.index_in_episode = np.where(game_reset, 0, self.index_in_episode + 1).astype(np.int32)
+        if transition.finished:
+            self._temperatures.finished(transition.finished, self.episode_ids)
+
+    @torch.inference_mode()
+    def _frames(self, observation: Observation) -> NDArray[np.uint8]:
+        """Logical [E, S * C, H, W] of the observation's stack, in the memory order that costs the network least."""
+        if self._rolling_stack is None:
+            return observation.stack
+        newest, game_reset = torch.from_numpy(observation.stack[:, -1]), torch.from_numpy(observation.game_reset)
+        frames: NDArray[np.uint8] = self._rolling_stack.push(newest, game_reset).numpy()
+        return frames

@@ -1,0 +1,81 @@
+"""Hands finished unrolls to the learner, and lends the memory that the next ones are written to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from herd.telemetry.logs import warn_limited
+from herd_actor.weights import WAIT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from herd.service.signals import Stop
+    from herd.wire.layout import UnrollLayout
+    from herd.wire.messages import EpisodeReport
+    from herd.wire.unroll_links import Sent, UnrollLinks
+    from herd_actor.meters import Meters
+
+    Arrays = dict[str, NDArray[np.generic]]
+
+
+@dataclass(slots=True)
+class Unrolls:
+    """What one message carries: one unroll of each environment."""
+
+    arrays: Arrays
+    num_frames: int = 0
+    episodes: list[EpisodeReport] = field(default_factory=list)
+
+
+class UnrollSender:
+    """One message of ``num_environments`` unrolls at a time. ``beat`` is called at least every ``WAIT_SECONDS`` of a wait."""
+
+    def __init__(
+        self,
+        client: UnrollLinks,
+        layout: UnrollLayout,
+        *,
+        num_environments: int,
+        meters: Meters,
+        stop: Stop,
+        beat: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._layout = layout
+        self._num_environments = num_environments
+        self._meters = meters
+        self._stop = stop
+        self._beat = beat
+        self._free: list[Arrays] = []
+        self._lent: dict[Sent, Arrays] = {}
+
+    def new_unrolls(self) -> Unrolls:
+        """Memory [E, ...] that no message under way still needs."""
+        for sent in [sent for sent in self._lent if self._client.is_acked(sent)]:
+            self._free.append(self._lent.pop(sent))
+        return Unrolls(self._free.pop() if self._free else self._layout.allocate(self._num_environments))
+
+    def request_credit(self) -> None:
+        """Ask before it is needed, so that the round trip costs no time."""
+        self._client.request_credit(self._num_environments)
+
+    def wait_for_credit(self) -> bool:
+        """Wait until one message may go; False if told to stop before."""
+        while not self._stop:
+            self._beat()
+            if self._client.wait_for_credit(self._num_environments, WAIT_SECONDS):
+                return True
+            if self._client.refused is not None:
+                warn_limited("refused", "the learner refuses this actor", reason=self._client.refused)
+        return False
+
+    def send(self, unrolls: Unrolls) -> None:
+        """Send with the credit that was waited for; the arrays come back once the message is acknowledged."""
+        sent = self._client.send_unrolls(unrolls.arrays, num_frames=unrolls.num_frames, episodes=unrolls.episodes)
+        self._lent[sent] = unrolls.arrays
+        self._meters.unrolls_sent.inc(self._num_environments)

@@ -1,0 +1,61 @@
+"""An actor's loop without its sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from herd_actor.loop import Group, play_rows
+from herd_actor.meters import Meters
+from herd_actor.unroll import UnrollBuilder
+from numpy.typing import NDArray
+
+from herd.acting.policy import Policy
+from herd.acting.row_state import RowState
+from herd.acting.temperatures import Temperatures
+from herd.config.settings import RunSettings
+from herd.envs.api import BatchedEnvironment, Transition
+from herd.envs.make import environment_spec, make_environments
+from herd.telemetry import Telemetry
+from herd.wire.run_layout import run_layout
+
+Unroll = dict[str, NDArray[Any]]
+
+
+def make_group(
+    settings: RunSettings,
+    num_environments: int,
+    *,
+    first_slot: int = 0,
+    temperatures: Temperatures | None = None,
+    wrap: Callable[[BatchedEnvironment], BatchedEnvironment] = lambda environments: environments,
+) -> Group:
+    """Environments of the run's, from their first row."""
+    spec = environment_spec(settings.env)
+    environments = wrap(make_environments(settings.env, num_environments=num_environments, first_slot=first_slot, seed=3, num_threads=1))
+    state = RowState(spec, settings.network, temperatures or Temperatures(), num_environments=num_environments)
+    builder = UnrollBuilder(run_layout(settings, spec), state, task_ids=environments.task_ids, first_slot=first_slot)
+    return Group(environments, state, builder, slice(first_slot, first_slot + num_environments), environments.reset())
+
+
+def play_unroll(
+    settings: RunSettings,
+    groups: Sequence[Group],
+    policy: Policy[Any],
+    *,
+    version: int = 0,
+    arrays: Unroll | None = None,
+    on_step: Callable[[Group, Transition], None] = lambda *_: None,
+) -> Unroll:
+    """One unroll of every environment; ``on_step`` sees each step when it was recorded."""
+    layout = run_layout(settings, environment_spec(settings.env))
+    if arrays is None:
+        arrays = layout.allocate(sum(group.environments.num_environments for group in groups))
+    for group in groups:
+        group.builder.begin({name: array[group.in_message] for name, array in arrays.items()}, group.observation, (1, version))
+    meters = Meters(Telemetry("actor", "run"))
+    for group, transition in play_rows(groups, policy, layout.new_steps, before_row=lambda _: True, meters=meters):
+        on_step(group, transition)
+    for group in groups:
+        group.builder.finish((1, version))
+    return arrays

@@ -1,0 +1,104 @@
+"""What the next row knows of the step before it, whoever plays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from herd.acting.policy import PolicyStep
+from herd.acting.row_state import RowState
+from herd.acting.temperatures import Temperatures
+from herd.config.contract import EnvSpec
+from herd.config.settings import NetworkSettings
+from herd.envs.api import FinishedGame, Observation, Transition
+
+SPEC = EnvSpec(("game",), (1, 1, 1), 4, 4, 1, 0)
+NETWORK = NetworkSettings(torso="mlp", core="lstm", core_size=3)
+
+
+def state_of(temperatures: Temperatures | None = None) -> RowState:
+    return RowState(SPEC, NETWORK, temperatures or Temperatures(), num_environments=2)
+
+
+def seen(plane: int, game_reset: tuple[bool, bool] = (False, False)) -> Observation:
+    """The newest plane is ``plane``; the older ones are what an environment returns beside it, and wrong on purpose."""
+    stack = np.full((2, 4, 1, 1), 99, np.uint8)
+    stack[:, -1] = plane
+    return Observation(stack, np.array(game_reset), None)
+
+
+def after(reward: float = 2.5, *, game_reset: tuple[bool, bool] = (False, False), **ends: Any) -> Transition:
+    fields = {name: np.array(ends.get(name, [False, False])) for name in ("terminated", "truncated")}
+    rewards, valid = np.array([reward, -reward], np.float32), ~np.array(game_reset)
+    return Transition(seen(1, game_reset), rewards, **fields, valid=valid, finished=ends.get("finished", ()))
+
+
+def chosen(action: int = 1, core: float = 7.0) -> PolicyStep:
+    two = np.zeros(2, np.float32)
+    return PolicyStep(np.full(2, action, np.int32), np.zeros((2, 4), np.float32), two, np.full((2, 2, 3), core, np.float32))
+
+
+def test_before_the_first_row_there_was_nothing() -> None:
+    rows = state_of().rows(seen(1, (True, True)))
+    assert (rows.core_reset.tolist(), rows.last_actions.tolist(), rows.last_rewards.tolist()) == ([True, True], [-1, -1], [0.0, 0.0])
+    assert rows.core_state.tolist() == np.zeros((2, 2, 3)).tolist()
+    assert rows.inverse_temperatures is None
+
+
+@pytest.mark.parametrize(
+    ("transition", "forgets"),
+    [
+        (after(), False),
+        (after(terminated=[True, False]), True),  # game over, or a lost life
+        (after(truncated=[True, False]), False),  # the final observation's value needs the state as it was
+        (after(game_reset=(True, False)), True),
+    ],
+)
+def test_what_a_row_knows_of_the_step_before(transition: Transition, forgets: bool) -> None:
+    state = state_of()
+    state.rows(seen(1, (True, True)))
+    state.advance(chosen(action=3), transition)
+    rows = state.rows(transition.observation)
+    assert rows.core_reset.tolist() == [forgets, False]
+    assert rows.last_actions.tolist() == [-1 if forgets else 3, 3]
+    assert rows.last_rewards.tolist() == [0.0 if forgets else 2.5, -2.5]
+    assert (rows.core_state == 7.0).all()
+
+
+def test_only_a_game_gets_a_new_number() -> None:
+    state, numbers = state_of(), []
+    for transition in (after(terminated=[True, True]), after(game_reset=(True, False)), after()):
+        state.advance(chosen(), transition)
+        numbers.append((state.episode_ids.tolist(), state.index_in_episode.tolist()))
+    assert numbers == [([0, 0], [1, 1]), ([1, 0], [0, 2]), ([1, 0], [1, 3])]
+
+
+def test_the_stack_holds_the_planes_of_one_game() -> None:
+    state = state_of()
+    stacks = [state.rows(seen(plane, reset)).frames[:, :, 0, 0].tolist() for plane, reset in ((5, (True, True)), (6, (False, True)))]
+    assert stacks == [[[0, 0, 0, 5], [0, 0, 0, 5]], [[0, 0, 5, 6], [0, 0, 0, 6]]]
+
+
+class Recorded(Temperatures):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def of_row(self, game_reset: np.ndarray) -> np.ndarray:
+        self.told.append(game_reset.tolist())
+        return np.array([0.5, 2.0], np.float32)
+
+    def finished(self, games: Any, episode_ids: np.ndarray) -> None:
+        self.told.append(([game.episode_return for game in games], episode_ids.tolist()))
+
+
+def test_temperatures_are_asked_for_each_row_and_told_of_each_game() -> None:
+    temperatures = Recorded()
+    state = state_of(temperatures)
+    assert np.array_equal(state.rows(seen(1, (True, True))).inverse_temperatures, [0.5, 2.0])
+    state.advance(chosen(), after(game_reset=(True, False)))
+    state.advance(chosen(), after(terminated=[True, False], finished=(FinishedGame(0, 0, 17.0, 4),)))
+    assert temperatures.told == [[True, True], ([17.0], [1, 0])]

@@ -1,0 +1,66 @@
+"""Groups of environments that take turns, so that the answer to one comes while another is stepped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from herd.acting.policy import PolicyStep, Rows
+from herd.config.settings import RunSettings
+from tests.acting.playing import make_group, play_unroll
+
+SETTINGS = RunSettings.model_validate(
+    {
+        "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "frame_stack": 2, "action_repeat": 1},
+        "network": {"torso": "mlp", "core": "lstm", "core_size": 2},
+        "algorithm": {"unroll_length": 9},
+    }
+)
+
+
+@dataclass
+class SlowPolicy:
+    """Answers only when it is collected. Each environment's action follows from its own row and from all that came before."""
+
+    events: list[str] = field(default_factory=list)
+
+    def submit(self, rows: Rows) -> tuple[str, Rows]:
+        name = f"{len(rows.frames)} at {int(rows.core_state[0, 0, 0])}"
+        self.events.append(f"ask {name}")
+        return name, rows
+
+    def collect(self, ticket: tuple[str, Rows]) -> PolicyStep:
+        name, rows = ticket
+        self.events.append(f"step {name}")
+        seen = (rows.frames.reshape(len(rows.frames), -1) @ np.arange(1, 61)).astype(np.int64)
+        actions = ((seen + rows.last_actions + rows.core_state[:, 1, 0].astype(np.int64)) % 3).astype(np.int32)
+        core = rows.core_state + np.array([[1.0], [0.0]], np.float32)
+        core[:, 1] = actions[:, None] + np.where(rows.core_reset, 0, rows.core_state[:, 1, 0])[:, None]
+        return PolicyStep(actions, np.tile(actions[:, None], 3).astype(np.float32), seen.astype(np.float32), core)
+
+
+def test_a_group_is_asked_before_the_other_is_stepped() -> None:
+    policy = SlowPolicy()
+    play_unroll(SETTINGS, [make_group(SETTINGS, 1), make_group(SETTINGS, 2, first_slot=1)], policy)
+    turns = [turn for row in range(9) for turn in (f"1 at {row}", f"2 at {row}")]
+    asked = [f"ask {turn}" for turn in turns]
+    stepped = [f"step {turn}" for turn in turns]
+    assert policy.events == [asked[0], *(event for pair in zip(asked[1:], stepped[:-1], strict=True) for event in pair), stepped[-1]]
+
+
+def test_with_one_group_every_answer_is_waited_for() -> None:
+    policy = SlowPolicy()
+    play_unroll(SETTINGS, [make_group(SETTINGS, 3)], policy)
+    assert policy.events == [event for row in range(9) for event in (f"ask 3 at {row}", f"step 3 at {row}")]
+
+
+def test_groups_play_what_their_environments_would_play_together() -> None:
+    policy = SlowPolicy()
+    together = [make_group(SETTINGS, 3)]
+    apart = [make_group(SETTINGS, 1), make_group(SETTINGS, 2, first_slot=1)]
+    for version in range(3):
+        one, other = (play_unroll(SETTINGS, groups, policy, version=version) for groups in (together, apart))
+        for name, array in one.items():
+            np.testing.assert_array_equal(array, other[name], err_msg=name)
+    assert one["episode_id"].min() > 1  # games ended on the way
