@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from herd.bench.hardware import describe_hardware
 from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per_second, summarise
@@ -20,7 +20,7 @@ from herd.bench.system import measure_system
 from herd.config.arguments import split_arguments
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.loading import SettingsError, dump_settings, load_settings
-from herd.config.settings import NetworkSettings
+from herd.config.settings import TORSOS
 from herd.service.hardware import usable_cpus
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 SYSTEM = "system"
-TORSOS = get_args(NetworkSettings.model_fields["torso"].annotation)
 # The learner's first updates, the games' common start and the filling of queues are over after this.
 WARMUP_SECONDS = 5.0
 

@@ -29,6 +29,8 @@ def synthetic_unrolls(layout: UnrollLayout, num_unrolls: int, *, seed: int) -> d
     for name in ("history_frames", "frames"):
         if name in arrays:
             _draw(arrays[name], random)
+    if "observations" in arrays:
+        arrays["observations"][...] = random.standard_normal(arrays["observations"].shape)
     steps = arrays["actions"].shape
     arrays["actions"][...] = random.integers(0, layout.num_actions, steps)
     arrays["rewards"][...] = random.random(steps) < REWARD_PROBABILITY

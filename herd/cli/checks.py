@@ -11,19 +11,23 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
+from herd.config.suites import DEFAULT_SUITE, installed_suites
+from herd.envs.make import missing_packages
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.hardware import cpu_has_bfloat16, usable_cpus
 from herd.topology import SERVERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from herd.envs.suite import Suite
 
 _GIB = 2**30
 _NEEDED_MEMORY = 3 * _GIB
@@ -35,7 +39,7 @@ _NEEDED_FILES = 1024
 _CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 _COMMAND_SECONDS = 10.0
 
-# Package -> (needed by `herd train` on Atari, how to get it).
+# Package -> (needed by `herd train`, how to get it).
 _PACKAGES = {
     "numpy": (True, "pip install herd-rl"),
     "pyzmq": (True, "pip install herd-rl"),
@@ -48,8 +52,6 @@ _PACKAGES = {
     "safetensors": (True, "pip install 'herd-rl[learner]'"),
     "lz4": (False, "actor.compression lz4: pip install 'herd-rl[learner]'"),
     "zstandard": (False, "actor.compression zstd: pip install 'herd-rl[learner]'"),
-    "gymnasium": (True, "Atari: pip install 'herd-rl[actor]'"),
-    "ale-py": (True, "Atari: pip install 'herd-rl[actor]'"),
     "matplotlib": (False, "curves: pip install 'herd-rl[plot]'"),
     "imageio": (False, "videos: pip install 'herd-rl[plot]'"),
     "imageio-ffmpeg": (False, "mp4 videos: pip install 'herd-rl[plot]'"),
@@ -66,14 +68,14 @@ class Check:
     advice: str = ""
     """What to do where it is not ok."""
     required: bool = True
-    """Without it, ``herd train`` on Atari does not work."""
+    """Without it, ``herd train`` does not work as it is set by default."""
 
 
 def all_checks() -> list[Check]:
     """Run every check, the machine first."""
     machine: tuple[Callable[[], Check], ...] = (check_python, check_cpus, check_bfloat16, check_memory, check_disk, check_gpu)
-    system: tuple[Callable[[], Check], ...] = (check_roms, check_compiler, check_open_files, check_allocator)
-    return [*(check() for check in machine), *check_packages(), *(check() for check in system), *check_ports()]
+    system: tuple[Callable[[], Check], ...] = (check_compiler, check_open_files, check_allocator)
+    return [*(check() for check in machine), *check_packages(), *check_suites(), *(check() for check in system), *check_ports()]
 
 
 def check_python() -> Check:
@@ -145,11 +147,31 @@ def check_packages() -> list[Check]:
     return checks
 
 
-def check_roms() -> Check:
-    """Atari games come inside ale-py."""
-    spec = find_spec("ale_py")
-    roms = len(list((Path(spec.origin).parent / "roms").glob("*.bin"))) if spec is not None and spec.origin is not None else 0
-    return Check("Atari ROMs", roms > 0, f"{roms} games", "pip install 'herd-rl[actor]' brings them inside ale-py")
+def check_suites() -> list[Check]:
+    """Every suite of environments that is installed, with the packages that it needs, and those that cannot be loaded."""
+    suites = installed_suites()
+    usable = [_check_suite(name, suite) for name, suite in suites.usable.items()]
+    return usable + [
+        Check(f"suite {name}", ok=False, found="broken", advice=reason, required=False) for name, reason in suites.broken.items()
+    ]
+
+
+def _check_suite(name: str, suite: Suite) -> Check:
+    required = name == DEFAULT_SUITE
+    if (missing := missing_packages(suite)) is not None:
+        return Check(f"suite {name}", ok=False, found="packages are missing", advice=missing, required=required)
+    complete, contents = (True, "") if suite.inspect is None else suite.inspect()
+    versions = [f"{package} {_version_of(package)}" for package in suite.packages]
+    found = ", ".join([*versions, *([contents] if contents else [])]) or "needs no packages"
+    return Check(f"suite {name}", complete, found, f"incomplete: {suite.install}", required)
+
+
+def _version_of(module: str) -> str:
+    distributions = packages_distributions().get(module, [module])
+    try:
+        return version(distributions[0])
+    except PackageNotFoundError:
+        return "of an unknown version"
 
 
 def check_compiler() -> Check:

@@ -11,8 +11,6 @@ _EXTRA = {
     "safetensors": "learner",
     "lz4": "learner",
     "zstandard": "learner",
-    "ale_py": "actor",
-    "gymnasium": "actor",
     "matplotlib": "plot",
     "imageio": "plot",
     "kubernetes": "kube",

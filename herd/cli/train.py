@@ -101,9 +101,11 @@ def check_installed(settings: RunSettings) -> None:
 
     """
     compression = {"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression]
-    from herd.envs.make import suite_of  # noqa: PLC0415  numpy loads; --help does without
+    from herd.envs.make import missing_packages, suite_of  # noqa: PLC0415  numpy loads; --help does without
 
-    require("torch", "safetensors", *suite_of(settings.env).packages, *compression)
+    require("torch", "safetensors", *compression)
+    if (missing := missing_packages(suite_of(settings.env))) is not None:
+        raise CommandError(missing)
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 NO_ACTION = -1
 """In the place of the action before a game's first row."""
+NO_FRAMES = (0, 0, 0)
+"""The frame shape of observations without frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class EnvSpec:
     task_names: tuple[str, ...]
     """By task_id."""
     frame_shape: tuple[int, int, int]
-    """(H, W, C) of one newest frame, uint8."""
+    """(H, W, C) of one newest frame, uint8; NO_FRAMES where observations are vectors alone."""
     frame_stack: int
     """Frames in one observation (S)."""
     num_actions: int
@@ -35,6 +37,13 @@ class EnvSpec:
     """Hashed words per instruction, 0 where the suite has none."""
     num_words: int = 1000
     """Hashed words are in 0..num_words-1, 0 = padding (scalable_agent's 1000 buckets)."""
+    vector_size: int = 0
+    """Numbers, float32, in an observation beside or instead of its frames (D)."""
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether observations are pictures, at least in part."""
+        return self.frame_shape != NO_FRAMES
 
     @property
     def observation_channels(self) -> int:
@@ -44,8 +53,11 @@ class EnvSpec:
 
 def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:
     """Hex SHA-256 over the contract part of ``settings``; equal on every process of one run."""
+    spaces = asdict(spec)
+    if not spec.vector_size:
+        del spaces["vector_size"]  # digests of pictures alone stay what they were before there were vectors
     contract = {
-        "spec": asdict(spec),
+        "spec": spaces,
         "network": settings.network.model_dump(mode="json"),
         "head": settings.loss.head,
         "unroll_length": settings.algorithm.unroll_length,

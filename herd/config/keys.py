@@ -34,7 +34,7 @@ class SettingKey:
     type_text: str
     """For people: ``integer > 0 or null``."""
     kinds: frozenset[str]
-    """What the value may be: of ``integer``, ``number``, ``boolean``, ``string``, ``list``, ``null``."""
+    """What the value may be: of ``integer``, ``number``, ``boolean``, ``string``, ``list``, ``mapping``, ``null``."""
     default: object
     """The model's default."""
     help: str
@@ -172,9 +172,9 @@ def _describe(annotation: Any) -> tuple[set[str], str]:
         _, text = _describe(get_args(annotation)[0])
         noun, _, bounds = text.partition(" ")
         return {"list"}, f"list of {noun}s {bounds}".strip() if noun in _SCALARS.values() else f"list of {text}"
-    kind = _SCALARS.get(annotation)
-    if kind is None:
-        raise TypeError(f"no words for the setting type {annotation!r}: add it to herd/config/keys.py")
+    kind = "mapping" if origin is dict else _SCALARS.get(annotation)
+    if kind is None:  # of a suite of somebody else's: described as it calls itself
+        return {"string"}, getattr(annotation, "__name__", str(annotation))
     return {kind}, "path" if annotation is Path else kind
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ class Layer:
 def parse_text(key: SettingKey, texts: Sequence[str]) -> object:
     """Read a value from the words of a command line or of the environment.
 
-    ``null`` is None where the setting allows it. A list is JSON (``["pong"]``), comma-separated, or several words.
+    ``null`` is None where the setting allows it. A list is JSON (``["pong"]``), comma-separated, or several words; a mapping is JSON.
     Anything else stays text, which validation converts or refuses.
     """
     if "list" in key.kinds:
@@ -52,6 +53,9 @@ def parse_text(key: SettingKey, texts: Sequence[str]) -> object:
     text = texts[-1]
     if text.lower() == _NULL_WORD and "null" in key.kinds:
         return None
+    if "mapping" in key.kinds:
+        with suppress(json.JSONDecodeError):
+            return json.loads(text)
     return plain_integer(key, text)
 
 

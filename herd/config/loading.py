@@ -19,6 +19,7 @@ from herd.config.keys import ENVIRONMENT_PREFIX, find_key, is_section, section_v
 from herd.config.layers import Layer, SettingsError, close_match, parse_text
 from herd.config.renamed import renamed
 from herd.config.settings import RunSettings
+from herd.config.suites import installed_suites
 from herd.config.yaml_files import read_yaml_file
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def load_settings(files: Sequence[Path], overrides: Sequence[str], environ: Mapp
 
     """
     layers = [*(read_yaml_file(find_run_file(file)) for file in files), environment_layer(environ), parse_overrides(overrides)]
+    _check_suite(layers)
     for layer in layers:
         _check_names(layer)
     merged: dict[str, Any] = {}
@@ -98,6 +100,16 @@ def _merge(target: dict[str, Any], values: Mapping[str, Any]) -> None:
             _merge(target[name], value)
         else:
             target[name] = dict(value) if isinstance(value, dict) else value
+
+
+def _check_suite(layers: Sequence[Layer]) -> None:
+    """The suite that is chosen is not one that cannot be loaded: nothing is known of its settings."""
+    chosen = ("env", "suite")
+    for layer in reversed(layers):
+        if chosen in layer.origins:
+            if (reason := installed_suites().broken.get(str(layer.values["env"]["suite"]))) is not None:
+                raise SettingsError(f"env.suite: {reason} ({layer.origins[chosen]})")
+            return
 
 
 def _check_names(layer: Layer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from itertools import groupby
 
@@ -45,6 +46,8 @@ def default_text(key: SettingKey) -> str:
         return "null"
     if isinstance(key.default, bool):
         return str(key.default).lower()
+    if isinstance(key.default, dict):
+        return json.dumps(key.default)
     if isinstance(key.default, tuple):
         return ",".join(str(item) for item in key.default)
     return str(key.default)

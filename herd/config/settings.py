@@ -7,15 +7,17 @@ All models are frozen and refuse unknown keys. The docstring under a field is it
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
+from herd.config.user_code import USER_CODE
 from herd.config.variants import with_default_variants
 
 if TYPE_CHECKING:
@@ -28,6 +30,17 @@ def _one_or_several(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _known_torso(name: str) -> str:
+    if name not in TORSOS and re.fullmatch(USER_CODE, name) is None:
+        raise ValueError(f"should be {', '.join(TORSOS)} or module:Class of your own")
+    return name
+
+
+TORSOS = ("shallow", "nature", "deep", "mlp")
+"""Of Herd's own."""
+Torso = Annotated[
+    str, AfterValidator(_known_torso), WithJsonSchema({"anyOf": [{"enum": list(TORSOS)}, {"type": "string", "pattern": USER_CODE}]})
+]
 CLIENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Part of the name of a key file, and stays one in a Kubernetes Secret."""
 MAX_TILES = 400
@@ -39,9 +52,9 @@ MAX_AGENTS = 256
 class NetworkSettings(Section):
     """The agent's network (IMPALA Fig. 3)."""
 
-    torso: Literal["shallow", "nature", "deep", "mlp"] = "shallow"
-    """``shallow``: Fig. 3 left; ``nature``: three convolutions; ``deep``: the residual net of Fig. 3 right; ``mlp``: for boards such
-    as Catch."""
+    torso: Torso = "shallow"
+    """``shallow``: Fig. 3 left; ``nature``: three convolutions; ``deep``: the residual net of Fig. 3 right; ``mlp``: for vectors, and
+    boards such as Catch; ``module:Class``: your own (docs/extending.md)."""
     width_multiplier: PositiveInt = 1
     """Multiplies the convolutions' channels (LASER: 4 on Atari)."""
     core: Literal["none", "lstm"] = "none"

@@ -1,24 +1,31 @@
 """The settings of every suite of environments that is installed, as the variants of one section.
 
-A suite registers itself by an entry point of the group ``herd.suites``, which loads an object with the attribute ``settings``: a
-`SuiteSettings` whose field ``suite`` is a literal of the suite's name. So a package of anybody's adds a suite, and nothing here changes.
+Herd's own suites are the folders of herd/envs/suites. Anybody's package adds one by an entry point of the group ``herd.suites``, named as
+the suite, which loads an object with the attribute ``settings``: a `SuiteSettings` whose field ``suite`` is a literal of the suite's name.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import Field
 
 from herd.config.section import PositiveInt, Section
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from herd.config.settings import NetworkSettings
 
 GROUP = "herd.suites"
-_DEFAULT = "atari"
+DEFAULT_SUITE = "atari"
+_OWN = "herd.envs.suites"
 
 
 class SuiteSettings(Section):
@@ -39,33 +46,57 @@ class SuiteSettings(Section):
         return None
 
 
-class SuiteError(RuntimeError):
-    """A suite cannot be loaded: a fault of its package; one line."""
+@dataclass(frozen=True, slots=True)
+class Suites:
+    """What was found."""
+
+    usable: Mapping[str, Any]
+    """Each a `herd.envs.suite.Suite`, by name."""
+    broken: Mapping[str, str]
+    """What is wrong with the others, one line each, by name: a fault of their packages, which concerns no run of another suite."""
 
 
 @cache
-def installed_suites() -> dict[str, Any]:
-    """What each entry point loads, by the suite's name.
-
-    Raises:
-        SuiteError: an installed suite cannot be imported.
-    """
-    suites = {}
+def installed_suites() -> Suites:
+    """Every suite that can be loaded here, and why the others cannot."""
+    usable: dict[str, Any] = {}
+    broken: dict[str, str] = {}
+    own = find_spec(_OWN)
+    assert own is not None
+    for folder in pkgutil.iter_modules(own.submodule_search_locations):
+        usable[folder.name] = importlib.import_module(f"{_OWN}.{folder.name}").SUITE
     for point in entry_points(group=GROUP):
+        if point.value.startswith(f"{_OWN}."):
+            continue  # older versions registered their own, too
+        if point.name in usable:
+            broken[f"{point.name} of {point.value}"] = f"suite {point.name} of {point.value} is left out: another suite has this name"
+            continue
         try:
-            suites[point.name] = point.load()
+            suite = point.load()
+            _check_settings(suite, point.name)
+            usable[point.name] = suite
         except Exception as error:
-            raise SuiteError(f"suite {point.name} of {point.value} cannot be loaded: {error}") from error
-    return dict(sorted(suites.items()))
+            reason = " ".join(str(error).split())
+            broken[point.name] = f"suite {point.name} of {point.value} cannot be loaded: {type(error).__name__}: {reason}"
+    return Suites(dict(sorted(usable.items())), broken)
+
+
+def _check_settings(suite: Any, name: str) -> None:
+    settings = getattr(suite, "settings", None)
+    if not (isinstance(settings, type) and issubclass(settings, SuiteSettings)):
+        raise TypeError("its settings are not a SuiteSettings")
+    annotation = settings.model_fields["suite"].annotation
+    if get_origin(annotation) is not Literal or get_args(annotation) != (name,) or settings.model_fields["suite"].default != name:
+        raise TypeError(f"its settings need the field suite: Literal[{name!r}] = {name!r}")
 
 
 def suite_union() -> Any:
     """The annotation of ``env``: one of the installed suites' settings, told apart by ``suite``."""
-    models = tuple(suite.settings for suite in installed_suites().values())
+    models = tuple(suite.settings for suite in installed_suites().usable.values())
     return Annotated[Union[models], Field(discriminator="suite")]  # noqa: UP007  of a number that is not known here
 
 
 def default_suite() -> SuiteSettings:
     """What is played where nothing is said."""
-    settings: SuiteSettings = installed_suites()[_DEFAULT].settings()
+    settings: SuiteSettings = installed_suites().usable[DEFAULT_SUITE].settings()
     return settings

@@ -1,6 +1,6 @@
 """What every suite of environments offers: one batch of E environments, stepped together.
 
-Shapes: E environments, S frames in a stack, H W C one frame, L words of an instruction.
+Shapes: E environments, S frames in a stack, H W C one frame, D numbers of a vector, L words of an instruction.
 
 Autoreset is gymnasium's NextStep: a step that ends a game returns the game's last observation, and the following step only
 starts the next game, whatever its action (``valid`` False there). So the last observation is an ordinary row of an unroll,
@@ -25,11 +25,14 @@ class Observation:
     """One row of E environments, before they act."""
 
     stack: NDArray[np.uint8]
-    """[E, S * C, H, W]; channel s * C + c, s = 0 the oldest. Planes from before the game's first frame are 0."""
+    """[E, S * C, H, W]; channel s * C + c, s = 0 the oldest. Planes from before the game's first frame are 0. Without elements
+    where the suite's observations have no frames."""
     game_reset: NDArray[np.bool_]
     """[E]: this row's newest frame is the first of its game."""
     instructions: NDArray[np.int64] | None
     """[E, L] hashed words, 0 = padding; None where the suite has no instructions."""
+    vector: NDArray[np.float32] | None = None
+    """[E, D], finite; None where the suite's observations are frames alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,10 @@ class BatchedEnvironment(Protocol):
 
 
 class UnknownTaskError(ValueError):
-    """``env.tasks`` names something the suite does not have; the message names it and what comes close."""
+    """``env.tasks`` names what cannot be played; one line.
+
+    The suite does not have it (the line says what comes close), or refuses it, or its packages are missing.
+    """
 
 
 def checked_actions(actions: NDArray[np.int32], *, num_environments: int, num_actions: int) -> NDArray[np.int32]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from herd.config.suites import installed_suites
+from herd.envs.api import UnknownTaskError
 
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
@@ -15,12 +17,26 @@ if TYPE_CHECKING:
 
 def suite_of(settings: SuiteSettings) -> Suite:
     """The suite that the settings are of."""
-    suite: Suite = installed_suites()[settings.suite]
+    return suite_named(settings.suite)
+
+
+def suite_named(name: str) -> Suite:
+    """A suite that is installed; KeyError if it is not."""
+    suite: Suite = installed_suites().usable[name]
     return suite
 
 
+def missing_packages(suite: Suite) -> str | None:
+    """What a suite needs and this machine lacks, with the command that brings it, in one line; None where nothing is missing."""
+    missing = [package for package in suite.packages if find_spec(package) is None]
+    if not missing:
+        return None
+    name = suite.settings.model_fields["suite"].default
+    return f"env.suite {name} needs {', '.join(missing)}: {suite.install or 'pip install ' + ' '.join(missing)}"
+
+
 def environment_spec(settings: SuiteSettings) -> EnvSpec:
-    """Spaces of what ``settings`` describe. Needs no emulator; UnknownTaskError if a task does not exist."""
+    """Spaces of what ``settings`` describe. UnknownTaskError if a task does not exist or cannot be played."""
     return suite_of(settings).spec(settings)
 
 
@@ -30,11 +46,14 @@ def make_environments(
     """``num_environments`` environments for the global slots ``first_slot``..: slot g plays task g modulo the number of tasks.
 
     What a slot plays and draws depends on ``seed`` and the slot alone, not on how slots are spread over processes.
-    ``num_threads`` bounds the threads that step emulators at one time.
+    ``num_threads`` bounds the threads that step emulators at one time. UnknownTaskError also where the suite's packages are missing.
     """
     if num_environments < 1 or num_threads < 1 or first_slot < 0 or seed < 0:
         raise ValueError("num_environments and num_threads must be at least 1, first_slot and seed at least 0")
-    return suite_of(settings).make(
+    suite = suite_of(settings)
+    if (missing := missing_packages(suite)) is not None:
+        raise UnknownTaskError(missing)
+    return suite.make(
         settings,
         environment_spec(settings),
         num_environments=num_environments,

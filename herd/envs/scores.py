@@ -1,4 +1,4 @@
-"""Reference scores of Atari-57 and DMLab-30, and the numbers that papers make of them.
+"""Reference scores, as suites have them in tables, and the numbers that papers make of them.
 
 A score is the mean episode return of one task. 1.0 means the human reference (or the human world record), not 100 %.
 """
@@ -6,11 +6,10 @@ A score is the mean episode return of one task. 1.0 means the human reference (o
 from __future__ import annotations
 
 import csv
-import functools
 from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +17,9 @@ from herd.envs.api import UnknownTaskError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from importlib.resources.abc import Traversable
 
     from numpy.typing import ArrayLike, NDArray
-
-Suite = Literal["atari", "dmlab"]
 
 SABER_CAP = 2.0
 """Toromanoff et al. 2019: a task counts at most twice the world record; there is no floor."""
@@ -54,21 +52,24 @@ class ScoreSummary:
     """Mean of the record-normalised scores, each at most 2; None where a record is missing."""
 
 
-@functools.cache
-def reference_scores(suite: Suite) -> Mapping[str, ReferenceScores]:
-    """All tasks of ``suite`` by name, in the table's order."""
-    file, name = {"atari": ("atari57_scores.csv", "game"), "dmlab": ("dmlab30_scores.csv", "level")}[suite]
-    table = {}
-    with resources.files("herd.envs").joinpath("data", file).open(encoding="utf-8") as lines:
+def read_reference_scores(table: Traversable) -> Mapping[str, ReferenceScores]:
+    """All tasks of a table (CSV) by name, in its order: columns task, random, human; human_world_record and minimal_actions, if any."""
+    scores = {}
+    with table.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
-            table[row[name]] = ReferenceScores(
-                task=row[name],
+            scores[row["task"]] = ReferenceScores(
+                task=row["task"],
                 random=float(row["random"]),
                 human=float(row["human"]),
                 world_record=float(row["human_world_record"]) if row.get("human_world_record") else None,
                 minimal_actions=int(row["minimal_actions"]) if row.get("minimal_actions") else None,
             )
-    return MappingProxyType(table)
+    return MappingProxyType(scores)
+
+
+def dmlab_scores() -> Mapping[str, ReferenceScores]:
+    """DMLab-30."""
+    return read_reference_scores(resources.files("herd.envs") / "data" / "dmlab30_scores.csv")
 
 
 def human_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[np.float64]:
@@ -88,13 +89,12 @@ def record_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[n
     return np.minimum((np.asarray(score, np.float64) - reference.random) / (reference.world_record - reference.random), SABER_CAP)
 
 
-def summarise(scores: Mapping[str, float], suite: Suite) -> ScoreSummary:
-    """Summary of one score per task. UnknownTaskError if the table lacks a task, ValueError if there is no task."""
+def summarise(scores: Mapping[str, float], table: Mapping[str, ReferenceScores]) -> ScoreSummary:
+    """Summary of one score per task, by a suite's table. UnknownTaskError if the table lacks a task, ValueError if there is no task."""
     if not scores:
         raise ValueError("a summary needs the score of at least one task")
-    table = reference_scores(suite)
     if missing := sorted(set(scores) - set(table)):
-        raise UnknownTaskError(f"no reference scores for {', '.join(missing)} in the {suite} table")
+        raise UnknownTaskError(f"no reference scores for {', '.join(missing)} in the table")
     normalised = np.array([human_normalised(score, table[task]) for task, score in scores.items()])
     has_records = all(table[task].world_record is not None for task in scores)
     return ScoreSummary(

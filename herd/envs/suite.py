@@ -1,4 +1,4 @@
-"""What a suite of environments is: the object that its entry point in the group ``herd.suites`` loads.
+"""What a suite of environments is: ``SUITE`` of a folder in herd/envs/suites, or what an entry point of the group ``herd.suites`` loads.
 
 Importing a suite must be cheap: its settings are part of every process's, and emulators are imported where environments are made.
 """
@@ -12,27 +12,44 @@ from typing import TYPE_CHECKING, Any
 from herd.envs.api import UnknownTaskError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from herd.config.contract import EnvSpec
     from herd.config.suites import SuiteSettings
     from herd.envs.api import BatchedEnvironment
+    from herd.envs.scores import ReferenceScores
+
+
+def _says_nothing(env: Mapping[str, Any]) -> Sequence[str]:  # noqa: ARG001
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """A family of environments."""
+    """A family of environments. What nothing is said of, the suite does not have."""
 
     settings: type[SuiteSettings]
     """Its variant of ``env``; the field ``suite`` is a literal of the suite's name."""
     spec: Callable[[Any], EnvSpec]
-    """Spaces of what the settings describe, without starting anything; UnknownTaskError if a task does not exist."""
+    """Spaces of what the settings describe; UnknownTaskError if a task does not exist or cannot be played. A suite of fixed games
+    starts nothing for this."""
     make: Callable[..., BatchedEnvironment]
     """``make(settings, spec, *, num_environments, first_slot, seed, num_threads)``, as of `herd.envs.make.make_environments`."""
     packages: tuple[str, ...] = ()
     """Modules that playing needs beside Herd's own, by their import names."""
+    install: str = ""
+    """The command that brings ``packages``."""
+    inspect: Callable[[], tuple[bool, str]] | None = None
+    """For ``herd doctor``: whether what ``packages`` should bring is complete, and what was found; a phrase."""
+    reference_scores: Callable[[], Mapping[str, ReferenceScores]] = dict
+    """What others reach on its tasks, by name."""
+    protocol: Callable[[Mapping[str, Any]], Sequence[str]] = _says_nothing
+    """Phrases for a report of scores: what of the settings (as JSON) decides how comparable they are."""
     frames_per_second: float = 60.0
     """Env frames that a video of a game shows in a second."""
+    on_screen: Callable[[Any], SuiteSettings] | None = None
+    """Settings under which the same games, step by step and draw by draw, are seen as people see them: frames [H, W, 3], not stacked.
+    None: people see what the network sees."""
 
 
 def require_known(tasks: Iterable[str], known: Iterable[str], what: str, plain_name: Callable[[str], str] = str) -> None:

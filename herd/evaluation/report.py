@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from herd.envs.scores import capped_human_normalised, human_normalised, interquartile_mean, reference_scores
+from herd.envs.make import suite_named
+from herd.envs.scores import capped_human_normalised, human_normalised, interquartile_mean
 from herd.evaluation.intervals import Interval, mean_interval, standard_error, stratified_interval
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def task_result(
     returns = np.array([game.episode_return for game in games])
     error = standard_error(returns)
     mean = float(returns.mean())
-    reference = reference_scores("atari").get(task_name) if suite == "atari" else None
+    reference = suite_named(suite).reference_scores().get(task_name)
     return TaskResult(
         task_name=task_name,
         episodes=len(games),
@@ -141,9 +142,9 @@ def task_result(
 
 def summarise_tasks(tasks: Sequence[TaskResult], *, suite: str, seed: int) -> Summary | None:
     """Several tasks' human-normalised scores as one; see `Summary`."""
-    if suite != "atari" or len(tasks) < 2 or any(task.human_normalised is None for task in tasks):
+    if len(tasks) < 2 or any(task.human_normalised is None for task in tasks):
         return None
-    references = [reference_scores("atari")[task.task_name] for task in tasks]
+    references = [suite_named(suite).reference_scores()[task.task_name] for task in tasks]
     returns = [np.array(task.episode_returns) for task in tasks]
 
     def scored(statistic: Callable[[FloatArray], FloatArray], *, capped: bool = False) -> tuple[float, Interval]:
@@ -223,10 +224,7 @@ def _protocol_line(report: EvaluationReport) -> str:
         f"seed {protocol.seed}",
         f"{protocol.environments} environments, games assigned in advance",
     ]
-    if protocol.suite == "atari":
-        env = protocol.env
-        starts = f"1..{env['noop_max']} no-op frames" if env["noop_max"] else "no no-ops"
-        parts += [starts, f"sticky {env['sticky_action_probability']:g}", f"cap {env['max_episode_frames']:,} frames"]
+    parts += suite_named(protocol.suite).protocol(protocol.env)
     if any(task.inverse_temperatures is not None for task in report.tasks):
         parts.append("1/tau drawn from the best-valued tile")
     truncated = sum(task.truncated_episodes for task in report.tasks)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 View = Literal["screen", "network"]
 
-_SCREEN_HEIGHT, _SCREEN_WIDTH = 210, 160  # the console's
 _PICTURE_HEIGHT = 420  # pixels; frames are enlarged by the whole factor that comes closest below
 _CAPTION_HEIGHT = 26
 _SMALLEST_WIDTH = 280  # room for the caption
@@ -75,7 +74,7 @@ def record_episode(
         seed: of the game and of the policy's sampling.
         games: recorded one after the other.
         max_seconds: longest video; the rest is not played.
-        view: ``screen``: the console's colours; ``network``: the newest frame that the network sees. Catch has only the latter.
+        view: ``screen``: as people see the game, where the suite can show that; ``network``: the newest frame that the network sees.
         caption: return so far, the policy's value and the time, above the picture.
         greedy: take the most probable action instead of sampling.
 
@@ -126,8 +125,9 @@ def _played(
     """Games without end: every row that is acted on, and the last row of each game."""
     env = run.settings.env
     environment = _one_environment(env, task_id, seed)
-    # The emulator plays the same game twice, once as the network sees it and once in colour: it draws all its randomness from the seed.
-    mirror = _one_environment(_in_colour(env), task_id, seed) if view == "screen" and env.suite == "atari" else None
+    # The suite plays the same game twice, once as the network sees it and once as people do.
+    on_screen = suite_of(env).on_screen if view == "screen" else None
+    mirror = None if on_screen is None else _one_environment(on_screen(env), task_id, seed)
     try:
         play = start_play(run, environment, seed=seed, greedy=greedy, ranges=ranges)
         shown = None if mirror is None else mirror.reset()
@@ -146,7 +146,7 @@ def _played(
                 mirrored = mirror.step(step.choice.actions)
                 shown = mirrored.observation
                 if mirrored.rewards[0] != step.transition.rewards[0] or mirrored.finished != step.transition.finished:
-                    raise RuntimeError("the game in colour went another way than the one that the policy plays")
+                    raise RuntimeError("the game on the screen went another way than the one that the policy plays")
     finally:
         environment.close()
         if mirror is not None:
@@ -155,10 +155,6 @@ def _played(
 
 def _one_environment(env: SuiteSettings, task_id: int, seed: int) -> BatchedEnvironment:
     return make_environments(env, num_environments=1, first_slot=task_id, seed=seed, num_threads=1)
-
-
-def _in_colour(env: SuiteSettings) -> SuiteSettings:
-    return env.model_copy(update={"grayscale": False, "frame_height": _SCREEN_HEIGHT, "frame_width": _SCREEN_WIDTH, "frame_stack": 1})
 
 
 def _newest_frame(observation: Observation, channels: int) -> NDArray[np.uint8]:

@@ -1,6 +1,6 @@
 """The agent of IMPALA, arXiv:1802.01561, Fig. 3: torso, optional recurrent core, policy and value heads, or DiCE's dueling heads.
 
-Shapes: T rows, B unrolls, A actions, S * C observation channels, H x W pixels, L instruction words.
+Shapes: T rows, B unrolls, A actions, S * C observation channels, H x W pixels, D numbers of a vector, L instruction words.
 
 Precision: parameters are float32 masters. ``compute_dtype`` is what the torso computes in; core, heads and outputs are float32.
 """
@@ -51,7 +51,7 @@ class Agent(nn.Module):
         """Build with fresh parameters from torch's global generator; ``head`` is the one that the run's loss trains.
 
         Raises:
-            TorsoSizeError: the frames are too small for the torso.
+            TorsoError: the torso does not fit the observations.
             ValueError: ``network.language`` without instructions in ``spec``.
         """
         super().__init__()
@@ -92,27 +92,31 @@ class Agent(nn.Module):
 
     def forward(  # noqa: PLR0917 - a module's forward takes its tensors in order
         self,
-        frames: Tensor,
+        frames: Tensor | None,
         core_reset: Tensor,
         core_state: Tensor,
         last_actions: Tensor,
         last_rewards: Tensor,
         instructions: Tensor | None = None,
+        vectors: Tensor | None = None,
     ) -> tuple[AgentOutput, Tensor]:
         """Run T rows of B unrolls.
 
         Args:
-            frames: uint8 [T, B, S*C, H, W]; cheapest in the memory order that ``frame_stack.restack`` returns.
+            frames: uint8 [T, B, S*C, H, W]; cheapest in the memory order that ``frame_stack.restack`` returns. None without frames.
             core_reset: bool [T, B]; the recurrent state is zeroed before such a row.
             core_state: float32 [B, 2, core_size] before row 0, or [B, 0, 0] without a core.
             last_actions: int64 [T, B], the action before each row, -1 for none (an all-zero one-hot vector).
             last_rewards: float32 [T, B], the reward before each row, already shaped.
             instructions: int64 [T, B, L] hashed words, 0 padding; needed with ``network.language`` only.
+            vectors: float32 [T, B, D]; None where observations are frames alone.
 
         Returns:
             The heads' output, and the core state after the last row.
         """
-        features = self.torso(_fold_time(frames), self.compute_dtype).float().unflatten(0, frames.shape[:2])
+        images = None if frames is None else _fold_time(frames)
+        numbers = None if vectors is None else vectors.flatten(0, 1)
+        features = self.torso(images, numbers, self.compute_dtype).float().unflatten(0, core_reset.shape)
         features = self._with_side_inputs(features, last_actions, last_rewards, instructions)
         if self.core is not None:
             features, core_state = self.core(features, core_reset, core_state)

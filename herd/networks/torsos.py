@@ -1,6 +1,6 @@
 """From frames to features: the convolutional nets of IMPALA's Fig. 3, arXiv:1802.01561 (PopArt's Table 7, arXiv:1809.04474).
 
-Shapes: N images (time folded into the batch), C = S * C channels of the stacked observation, H x W pixels, F features.
+Shapes: N rows (time folded into the batch), C = S * C channels of the stacked observation, H x W pixels, D numbers of a vector, F features.
 
 The last feature map is flattened in (height, width, channel) order: of channels_last memory that is a view.
 """
@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor, nn
 
+from herd.config.user_code import failure, load_user_code
 from herd.networks.layers import PIXEL_SCALE, RELU_GAIN, Convolution, Dense, PixelConvolution, flatten_images, halve
 
 if TYPE_CHECKING:
@@ -20,17 +21,34 @@ if TYPE_CHECKING:
     from herd.config.settings import NetworkSettings
 
 
-class TorsoSizeError(ValueError):
+class TorsoError(ValueError):
+    """The torso cannot be built for these observations; one line."""
+
+
+class TorsoSizeError(TorsoError):
     """The frames are too small for the torso's convolutions."""
 
 
 class Torso(nn.Module):
-    """Frames to features. ``num_features`` is F."""
+    """Observations to features. ``num_features`` is F.
+
+    ``network.torso`` also takes ``module:Class`` of a user's own file: any ``nn.Module`` that is made with the `EnvSpec` alone, has
+    ``num_features``, and whose ``forward`` is as here.
+    """
 
     num_features: int
 
-    def forward(self, frames: Tensor, dtype: torch.dtype) -> Tensor:
-        """uint8 [N, C, H, W] in any memory format -> ``dtype`` [N, F], non-negative."""
+    def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """Features of N rows.
+
+        Args:
+            frames: uint8 [N, C, H, W] in any memory format; None where the suite's observations have no frames.
+            vector: float32 [N, D]; None where they have no vector.
+            dtype: float32 or bfloat16, what convolutions and products compute in.
+
+        Returns:
+            Float [N, F] in any precision.
+        """
         raise NotImplementedError
 
 
@@ -54,8 +72,9 @@ class StridedTorso(Torso):
         self.dense = Dense(height * width * layers[-1][0], num_features)
         self.num_features = num_features
 
-    def forward(self, frames: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:  # noqa: ARG002  see BesideVector
         """See ``Torso``."""
+        assert frames is not None
         images = F.relu_(self.pixels.convolve_pixels(frames, dtype))
         for convolution in self.convolutions:
             images = F.relu_(convolution(images))
@@ -94,8 +113,9 @@ class DeepTorso(Torso):
         self.dense = Dense(height * width * section_channels[-1], num_features)
         self.num_features = num_features
 
-    def forward(self, frames: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:  # noqa: ARG002  see BesideVector
         """See ``Torso``."""
+        assert frames is not None
         images = self.blocks[0](halve(self.pixels.convolve_pixels(frames, dtype)))
         for convolution, blocks in zip(self.convolutions, self.blocks[1:], strict=True):
             images = blocks(halve(convolution(images)))
@@ -103,40 +123,98 @@ class DeepTorso(Torso):
 
 
 class BoardTorso(Torso):
-    """Two fully connected layers with ReLUs, for boards such as Catch."""
+    """Two fully connected layers with ReLUs, for boards such as Catch, for vectors, and for both together."""
 
-    def __init__(self, num_pixels: int, num_features: int) -> None:
+    def __init__(self, num_pixels: int, num_features: int, *, vector_size: int = 0) -> None:
         super().__init__()
-        self.first = Dense(num_pixels, num_features)
+        self.first = Dense(num_pixels + vector_size, num_features)
         self.second = Dense(num_features, num_features)
         self.num_features = num_features
 
-    def forward(self, frames: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:
         """See ``Torso``."""
-        pixels = flatten_images(frames).to(dtype) * PIXEL_SCALE
-        return F.relu_(self.second(F.relu_(self.first(pixels))))
+        # A vector's numbers may need more digits than bfloat16 has: they are rounded only behind the first layer.
+        inputs = [] if vector is None else [vector]
+        if frames is not None:
+            inputs.insert(0, flatten_images(frames).to(dtype if vector is None else vector.dtype) * PIXEL_SCALE)
+        hidden = F.relu_(self.first(torch.cat(inputs, dim=-1) if len(inputs) > 1 else inputs[0])).to(dtype)
+        return F.relu_(self.second(hidden))
+
+
+class BesideVector(Torso):
+    """A torso of frames, and the observation's vector beside what it gives; one layer with a ReLU mixes the two.
+
+    Linear heads alone could not let the vector decide which action a picture calls for.
+    """
+
+    def __init__(self, frames: Torso, vector_size: int) -> None:
+        super().__init__()
+        self.frames = frames
+        self.joint = Dense(frames.num_features + vector_size, frames.num_features)
+        self.num_features = frames.num_features
+
+    def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """See ``Torso``."""
+        assert vector is not None
+        features = self.frames(frames, None, dtype)
+        return F.relu_(self.joint(torch.cat([features.float(), vector], dim=-1)))
 
 
 def build_torso(spec: EnvSpec, network: NetworkSettings) -> Torso:
-    """The torso that ``network.torso`` names, for frames of ``spec``.
+    """The torso that ``network.torso`` names, for observations of ``spec``.
 
     Raises:
-        TorsoSizeError: naming the torso and the frame size, when the convolutions leave no pixel.
+        TorsoError: one line that names the torso: it does not fit the observations, or a user's own is not as `Torso` says.
     """
+    if ":" in network.torso:
+        return _user_torso(spec, network.torso)
     height, width, _ = spec.frame_shape
-    channels, widen = spec.observation_channels, network.width_multiplier
+    channels = spec.observation_channels
+    if network.torso == "mlp":
+        return BoardTorso(height * width * channels, 256, vector_size=spec.vector_size)
+    if not spec.has_frames:
+        raise TorsoError(f"network.torso {network.torso} needs frames, and these observations have none: take mlp")
     try:
-        match network.torso:
-            case "shallow":
-                return StridedTorso(channels, height, width, ((16 * widen, 8, 4), (32 * widen, 4, 2)), 256)
-            case "nature":
-                return StridedTorso(channels, height, width, ((32 * widen, 8, 4), (64 * widen, 4, 2), (64 * widen, 3, 1)), 512)
-            case "deep":
-                return DeepTorso(channels, height, width, (16 * widen, 32 * widen, 32 * widen), 256)
-            case "mlp":
-                return BoardTorso(height * width * channels, 256)
+        torso = _convolutions(spec, network)
     except TorsoSizeError as error:
         raise TorsoSizeError(f"network.torso {network.torso} does not fit frames of {height}x{width} pixels: {error}") from None
+    return BesideVector(torso, spec.vector_size) if spec.vector_size else torso
+
+
+def _convolutions(spec: EnvSpec, network: NetworkSettings) -> Torso:
+    height, width, _ = spec.frame_shape
+    channels, widen = spec.observation_channels, network.width_multiplier
+    match network.torso:
+        case "shallow":
+            return StridedTorso(channels, height, width, ((16 * widen, 8, 4), (32 * widen, 4, 2)), 256)
+        case "nature":
+            return StridedTorso(channels, height, width, ((32 * widen, 8, 4), (64 * widen, 4, 2), (64 * widen, 3, 1)), 512)
+        case "deep":
+            return DeepTorso(channels, height, width, (16 * widen, 32 * widen, 32 * widen), 256)
+    raise TorsoError(f"network.torso {network.torso} is unknown")
+
+
+def _user_torso(spec: EnvSpec, name: str) -> Torso:
+    """A user's own, made and tried on two rows, so that a mistake is known before anything runs."""
+    found = load_user_code(name, "network.torso")
+    try:
+        torso: Torso = found(spec)
+    except Exception as error:
+        raise TorsoError(f"network.torso {name} cannot be made with an EnvSpec: {failure(error)}") from error
+    if not isinstance(torso, nn.Module) or not isinstance(getattr(torso, "num_features", None), int):
+        raise TorsoError(f"network.torso {name} must be a torch.nn.Module with the attribute num_features, an int")
+    frames = torch.zeros(2, spec.observation_channels, *spec.frame_shape[:2], dtype=torch.uint8) if spec.has_frames else None
+    vector = torch.zeros(2, spec.vector_size) if spec.vector_size else None
+    for dtype in (torch.float32, torch.bfloat16):
+        try:
+            with torch.no_grad():
+                features = torso.eval()(frames, vector, dtype)
+        except Exception as error:
+            raise TorsoError(f"network.torso {name} fails on two rows in {dtype}: {failure(error)}") from error
+        if not isinstance(features, Tensor) or features.shape != (2, torso.num_features) or not features.is_floating_point():
+            shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise TorsoError(f"network.torso {name} must return floats of shape [N, num_features] = (2, {torso.num_features}), not {shape}")
+    return torso.train()
 
 
 # Core-microseconds per agent step (84x84x4, batch 32 x 20, restacking included) in slices of 4 / 8 / 16 / 32 unrolls, one thread
@@ -145,6 +223,7 @@ def build_torso(spec: EnvSpec, network: NetworkSettings) -> Torso:
 #   shallow float32 147 / 146 / 144 / 142, without the MALLOC_ setting 151 / 155 / 196 / 210;          deep 2154 / 2248 / 2288 / 2257
 # Small slices keep activations in cache, large ones spare the LSTM's steps. On two threads the deep net gains most from 4 or 8.
 _CPU_MICRO_BATCH = {"shallow": 16, "nature": 16, "deep": 4, "mlp": 1024}
+_OWN_CPU_MICRO_BATCH = 16
 # Not measured: a GPU wants all the work at once.
 _GPU_MICRO_BATCH = 1024
 
@@ -152,8 +231,7 @@ _GPU_MICRO_BATCH = 1024
 def recommended_micro_batch(torso: str, device_type: str) -> int:
     """Unrolls of 20 steps per forward and backward pass that learn fastest; more than the batch means the whole batch.
 
-    Raises:
-        KeyError: an unknown torso.
+    Of a user's own torso nothing is known; it is taken for a small one.
     """
-    on_cpu = _CPU_MICRO_BATCH[torso]
+    on_cpu = _CPU_MICRO_BATCH.get(torso, _OWN_CPU_MICRO_BATCH)
     return on_cpu if device_type == "cpu" else _GPU_MICRO_BATCH

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Grouping = Literal["experiment", "none"]
-ReferenceScores = Callable[[str], tuple[float, float] | None]
+ReferenceScores = Callable[[str, str], tuple[float, float] | None]
 
 # Okabe and Ito's colours, told apart with every common colour blindness; black and yellow left out.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F5539", "#5E548E")
@@ -71,7 +71,7 @@ def plot_runs(
         x: ``env_frames`` (over all tasks) or ``wall_seconds`` (running time, restarts included).
         smooth: trailing mean over this many points of the log (1: none).
         group: see above.
-        reference_scores: Atari task name -> (random, human) score or None. Drawn where all runs play one and the same game.
+        reference_scores: suite and task name -> (random, human) score or None. Drawn where all runs play one and the same game.
         data: one row a point of every line drawn.
 
     Raises:
@@ -88,8 +88,9 @@ def plot_runs(
     lines = _lines(_groups(histories, group), x, smooth)
     tasks = list(dict.fromkeys(task for history in histories for task in history.episode_returns))
     references = None
-    if reference_scores is not None and len(tasks) == 1 and all(history.suite == "atari" for history in histories):
-        references = reference_scores(tasks[0])
+    suites = {history.suite for history in histories}
+    if reference_scores is not None and len(tasks) == len(suites) == 1:
+        references = reference_scores(suites.pop(), tasks[0])
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         _draw(lines, tasks, output, x=x, references=references)

@@ -1,6 +1,6 @@
 """The arrays of an unroll: names, dtypes, shapes and ranges, from the run's contract alone.
 
-Legend: U unrolls, T agent steps, S frames in a stack, H W C one frame, A actions, L instruction words.
+Legend: U unrolls, T agent steps, S frames in a stack, H W C one frame, D numbers in a vector, A actions, L instruction words.
 docs/messaging.md gives the meaning of each field.
 """
 
@@ -52,11 +52,13 @@ class UnrollLayout:
     frame_stack: int
     """S."""
     frame_shape: tuple[int, int, int]
-    """(H, W, C)."""
+    """(H, W, C); (0, 0, 0) where observations have no frames."""
     num_actions: int
     """A."""
     core_size: int = 0
     """Units of the recurrent core; 0 without one."""
+    vector_size: int = 0
+    """D; 0 where observations are frames alone."""
     instruction_length: int = 0
     """L; 0 where the suite has no instructions."""
     burn_in: int = 0
@@ -82,6 +84,7 @@ class UnrollLayout:
         fields = [
             FieldSpec("history_frames", u1, (self.frame_stack - 1, *self.frame_shape)),
             FieldSpec("frames", u1, (rows, *self.frame_shape)),
+            FieldSpec("observations", f4, (rows, self.vector_size)),
             FieldSpec("game_reset", b1, (rows,)),
             FieldSpec("core_reset", b1, (rows,)),
             FieldSpec("actions", i4, (steps,), minimum=0, maximum=last_action),
@@ -101,7 +104,7 @@ class UnrollLayout:
             FieldSpec("episode_id", i8, (), minimum=0),
             FieldSpec("index_in_episode", i4, (), minimum=0),
         ]
-        # A field without elements (no history, core or instructions) does not travel.
+        # A field without elements (no frames, history, vector, core or instructions) does not travel.
         return tuple(field for field in fields if math.prod(field.shape) > 0)
 
     def allocate(self, num_unrolls: int) -> dict[str, Array]:

@@ -20,6 +20,7 @@ from benchmarks.fuzz.strangers import frame, shake_hands
 from herd.cli.keys import make_keys
 from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings
+from herd.config.losses import DiceSettings
 from herd.config.settings import BanditSettings, RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
 from herd.telemetry.scrape import Samples, probe, scrape, total
@@ -38,7 +39,9 @@ class Server:
 
     def __init__(self, run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, keys: Path | None = None) -> None:
         bandit = BanditSettings(port=port, snapshot_interval_seconds=snapshots, history_interval_seconds=snapshots)
-        self.settings = RunSettings(name="pong", run_dir=run_dir, bandit=bandit, security=SecuritySettings(curve_keys=keys))
+        self.settings = RunSettings(
+            name="pong", run_dir=run_dir, bandit=bandit, loss=DiceSettings(), security=SecuritySettings(curve_keys=keys)
+        )
         self.contract = contract_digest(self.settings, environment_spec(self.settings.env))
         run_dir.mkdir(parents=True, exist_ok=True)
         config = run_dir / "config.yaml"

@@ -164,7 +164,19 @@ def test_doctor_finds_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == (0 if report["ok"] else 1)
     assert found["python"]["ok"]
     assert found["numpy"]["found"][0].isdigit()
-    assert {"CPUs", "memory", "disk", "GPU", "torch", "Atari ROMs", "g++", "open-file limit", "malloc tuning", "learner.port"} <= set(found)
+    assert {
+        "CPUs",
+        "memory",
+        "disk",
+        "GPU",
+        "torch",
+        "suite atari",
+        "suite gymnasium",
+        "g++",
+        "open-file limit",
+        "malloc tuning",
+        "learner.port",
+    } <= set(found)
     assert all(check["ok"] or check["advice"] for check in report["checks"])
 
 

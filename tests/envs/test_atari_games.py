@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from herd.envs.api import BatchedEnvironment, Transition
 from herd.envs.make import make_environments
-from herd.envs.scores import reference_scores
+from herd.envs.suites.atari import atari_scores
 from herd.envs.suites.atari.settings import AtariSettings
 from herd.envs.suites.atari.start import game_start
 
@@ -82,7 +82,7 @@ def test_double_dunks_menu_takes_a_random_time_under_sticky_actions(sticky: floa
 
 def test_every_game_of_the_table_starts_and_has_its_actions() -> None:
     starts = {}
-    for game, reference in reference_scores("atari").items():
+    for game, reference in atari_scores().items():
         starts[game] = game_start(game, full_action_set=False, fire_on_reset=False, sticky_action_probability=0.0)
         assert starts[game].num_actions == reference.minimal_actions, game
     late = {game: start.frames_before_noops for game, start in starts.items() if start.frames_before_noops}

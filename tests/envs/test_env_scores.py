@@ -7,16 +7,17 @@ from herd.envs.api import UnknownTaskError
 from herd.envs.scores import (
     ReferenceScores,
     capped_human_normalised,
+    dmlab_scores,
     human_normalised,
     interquartile_mean,
     record_normalised,
-    reference_scores,
     summarise,
 )
+from herd.envs.suites.atari import atari_scores
 
 
 def test_tables_are_complete() -> None:
-    atari, dmlab = reference_scores("atari"), reference_scores("dmlab")
+    atari, dmlab = atari_scores(), dmlab_scores()
     assert (len(atari), len(dmlab)) == (57, 30)
     assert atari["breakout"] == ReferenceScores("breakout", 1.7, 30.5, 864.0, 4)
     assert dmlab["rooms_watermaze"] == ReferenceScores("rooms_watermaze", 4.065, 54.0, None, None)
@@ -25,10 +26,10 @@ def test_tables_are_complete() -> None:
 
 
 def test_references_map_to_zero_and_one() -> None:
-    for suite in ("atari", "dmlab"):
-        for task in reference_scores(suite).values():
+    for table in (atari_scores(), dmlab_scores()):
+        for task in table.values():
             np.testing.assert_allclose(human_normalised([task.random, task.human], task), [0.0, 1.0], atol=1e-12)
-    for game in reference_scores("atari").values():
+    for game in atari_scores().values():
         assert game.world_record is not None
         np.testing.assert_allclose(record_normalised([game.random, game.world_record], game), [0.0, 1.0], atol=1e-12)
 
@@ -43,7 +44,7 @@ def test_caps_bound_above_and_not_below() -> None:
 
 def test_summary_by_hand() -> None:
     # Normalised: breakout (30.5 * 2 - 1.7 - 1.7) / 28.8 = 2, enduro 0.5, pong 0 at random play.
-    summary = summarise({"breakout": 59.3, "enduro": 430.25, "pong": -20.7}, "atari")
+    summary = summarise({"breakout": 59.3, "enduro": 430.25, "pong": -20.7}, atari_scores())
     assert summary.num_tasks == 3
     assert summary.mean == pytest.approx(2.5 / 3)
     assert summary.median == pytest.approx(0.5)
@@ -52,16 +53,16 @@ def test_summary_by_hand() -> None:
 
 
 def test_dmlab_has_no_records() -> None:
-    assert summarise({"rooms_watermaze": 54.0}, "dmlab").saber is None
+    assert summarise({"rooms_watermaze": 54.0}, dmlab_scores()).saber is None
     with pytest.raises(ValueError, match="rooms_watermaze"):
-        record_normalised(1.0, reference_scores("dmlab")["rooms_watermaze"])
+        record_normalised(1.0, dmlab_scores()["rooms_watermaze"])
 
 
 def test_unknown_and_missing_tasks_are_refused() -> None:
     with pytest.raises(UnknownTaskError, match="tetris"):
-        summarise({"pong": 1.0, "tetris": 1.0}, "atari")
+        summarise({"pong": 1.0, "tetris": 1.0}, atari_scores())
     with pytest.raises(ValueError, match="at least one"):
-        summarise({}, "atari")
+        summarise({}, atari_scores())
 
 
 def test_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:

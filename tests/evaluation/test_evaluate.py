@@ -10,7 +10,8 @@ from rich.console import Console
 
 from herd.acting.policy import LocalPolicy
 from herd.envs.make import make_environments
-from herd.envs.scores import interquartile_mean, reference_scores, summarise
+from herd.envs.scores import interquartile_mean, summarise
+from herd.envs.suites.atari import atari_scores
 from herd.evaluation import evaluate
 from herd.evaluation.evaluate import evaluate_run
 from herd.evaluation.play import Game, start_play
@@ -93,7 +94,7 @@ def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path],
     (task,) = report.tasks
     assert task.truncated_episodes == 2
     assert task.mean_env_frames <= 204
-    reference = reference_scores("atari")["breakout"]
+    reference = atari_scores()["breakout"]
     assert task.human_normalised == pytest.approx((task.mean - reference.random) / (reference.human - reference.random))
 
 
@@ -162,7 +163,7 @@ def test_several_games_are_summed_up_as_the_score_tables_do() -> None:
     means = {"pong": 10.0, "breakout": 300.0, "seaquest": 900.0, "qbert": 14_000.0, "alien": 500.0}
     tasks = [result_of(name, [mean - 1, mean + 1, mean]) for name, mean in means.items()]
     summary = summarise_tasks(tasks, suite="atari", seed=0)  # type: ignore[arg-type]
-    expected = summarise(means, "atari")
+    expected = summarise(means, atari_scores())
     assert summary is not None
     assert (summary.mean, summary.median, summary.mean_capped) == pytest.approx((expected.mean, expected.median, expected.mean_capped))
     assert summary.interquartile_mean == pytest.approx(interquartile_mean([task.human_normalised for task in tasks]))  # type: ignore[attr-defined]

@@ -63,7 +63,7 @@ def _numbers(*parameters: Tensor) -> tuple[Array, ...]:
 
 def _expected(agent: Agent, inputs: dict[str, Tensor]) -> tuple[Array, Array, Array]:
     """Logits, values and core state from the torso's features on, in float64 loops."""
-    features = agent.torso(inputs["frames"].flatten(0, 1), torch.float32).detach().double().numpy().reshape(T, B, -1)
+    features = agent.torso(inputs["frames"].flatten(0, 1), None, torch.float32).detach().double().numpy().reshape(T, B, -1)
     rows = np.empty((T, B), dtype=object)
     for t, b in np.ndindex(T, B):
         parts = [features[t, b]]

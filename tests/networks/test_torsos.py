@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -10,14 +11,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor, nn
 
-from herd.config.contract import EnvSpec
+from herd.config.contract import NO_FRAMES, EnvSpec
 from herd.config.settings import NetworkSettings
 from herd.networks.torsos import (
+    BesideVector,
     BoardTorso,
     DeepTorso,
     ResidualBlock,
     StridedTorso,
     Torso,
+    TorsoError,
     TorsoSizeError,
     build_torso,
     recommended_micro_batch,
@@ -78,7 +81,7 @@ def _expected(torso: Torso, frames: Tensor) -> np.ndarray:
 def test_features_match_the_definition(name: TorsoName, height: int, width: int, channels: int, stack: int, with_gradient: bool) -> None:
     torso, frames = _torso(name, height, width, channels, stack), _frames(2, channels * stack, height, width)
     with torch.set_grad_enabled(with_gradient):
-        features = torso(frames, torch.float32)
+        features = torso(frames, None, torch.float32)
     expected = _expected(torso, frames)
     assert (expected > 0).mean() > 0.1
     np.testing.assert_allclose(features.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
@@ -86,7 +89,7 @@ def test_features_match_the_definition(name: TorsoName, height: int, width: int,
 
 def test_gradients_of_every_parameter_are_the_definitions_slopes() -> None:
     torso, frames = _torso("deep", 5, 6), _frames(1, 4, 5, 6)
-    torso(frames, torch.float32).square().sum().backward()
+    torso(frames, None, torch.float32).square().sum().backward()
     for name, parameter in torso.named_parameters():
         assert parameter.grad is not None, name
         where = np.unravel_index(int(parameter.grad.abs().argmax()), parameter.shape)
@@ -109,7 +112,7 @@ def test_a_residual_block_leaves_its_input_alone() -> None:
 @pytest.mark.parametrize("name", ["shallow", "nature", "deep"])
 def test_bfloat16_stays_close_to_float32_and_trains_float32_parameters(name: TorsoName) -> None:
     torso, frames = _torso(name, 40, 44), _frames(4, 4, 40, 44)
-    exact, rounded = torso(frames, torch.float32), torso(frames, torch.bfloat16)
+    exact, rounded = torso(frames, None, torch.float32), torso(frames, None, torch.bfloat16)
     assert rounded.dtype == torch.bfloat16
     error = (rounded.float() - exact).norm() / exact.norm()
     assert 0 < error < 0.02  # 8 significant bits and a few layers; exactly 0 would mean float32 was used
@@ -157,5 +160,113 @@ def test_frames_too_small_are_refused_by_name_and_size(name: TorsoName, smallest
 def test_a_cpu_learns_in_slices_and_a_gpu_in_whole_batches() -> None:
     assert recommended_micro_batch("deep", "cpu") < recommended_micro_batch("shallow", "cpu") < 32
     assert recommended_micro_batch("deep", "cuda") >= 256
-    with pytest.raises(KeyError):
-        recommended_micro_batch("wide", "cpu")
+    assert recommended_micro_batch("mine:Torso", "cpu") == recommended_micro_batch("shallow", "cpu")
+
+
+def test_mlp_takes_vectors_and_boards_beside_them() -> None:
+    vector = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
+    alone = build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=5), NetworkSettings(torso="mlp"))
+    assert isinstance(alone, BoardTorso)
+    hidden = oracle.relu(oracle.dense(vector.double().numpy()[:, :, None, None], _layer(alone.first)))
+    expected = oracle.relu(oracle.dense(hidden[:, :, None, None], _layer(alone.second)))
+    np.testing.assert_allclose(alone(None, vector, torch.float32).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+
+    both = build_torso(EnvSpec(("task",), (4, 3, 2), 1, 4, 1, 0, vector_size=5), NetworkSettings(torso="mlp"))
+    frames = _frames(3, 2, 4, 3)
+    pixels = frames.permute(0, 2, 3, 1).flatten(1).double().numpy() / 255.0
+    assert isinstance(both, BoardTorso)
+    hidden = oracle.relu(oracle.dense(np.concatenate([pixels, vector.double().numpy()], axis=1)[:, :, None, None], _layer(both.first)))
+    expected = oracle.relu(oracle.dense(hidden[:, :, None, None], _layer(both.second)))
+    np.testing.assert_allclose(both(frames, vector, torch.float32).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_vectors_digits_reach_the_first_layer_in_bfloat16_too() -> None:
+    torso = build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=1), NetworkSettings(torso="mlp"))
+    near = torch.tensor([[1000.0], [1001.0]])  # one and the same number in bfloat16
+    features = torso(None, near, torch.bfloat16)
+    assert features.dtype == torch.bfloat16
+    assert (features[0] != features[1]).any()
+
+
+def test_a_vector_beside_a_picture_decides_with_it() -> None:
+    torso = build_torso(EnvSpec(("task",), (24, 28, 1), 4, 4, 4, 0, vector_size=5), NetworkSettings(torso="shallow"))
+    assert isinstance(torso, BesideVector)
+    frames, vector = _frames(3, 4, 24, 28), torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
+    seen = torso.frames(frames, None, torch.float32)
+    together = torch.cat([seen, vector], dim=1).detach().double().numpy()
+    expected = oracle.relu(oracle.dense(together[:, :, None, None], _layer(torso.joint)))
+    np.testing.assert_allclose(torso(frames, vector, torch.float32).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+    assert torso.num_features == 256
+
+
+def test_convolutions_without_frames_are_refused() -> None:
+    with pytest.raises(TorsoError, match="shallow needs frames, and these observations have none: take mlp"):
+        build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=5), NetworkSettings())
+
+
+OWN = """
+import torch
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+        self.num_features = 7
+        self.layer = nn.Linear(spec.vector_size + spec.observation_channels, 7)
+
+    def forward(self, frames, vector, dtype):
+        parts = [part for part in (vector, None if frames is None else frames.float().mean((2, 3))) if part is not None]
+        return self.layer(torch.cat(parts, dim=1))
+
+class Wide(Mine):
+    def forward(self, frames, vector, dtype):
+        return super().forward(frames, vector, dtype)[:, :3]
+
+class Rounded(Mine):
+    def forward(self, frames, vector, dtype):
+        return self.layer(vector.to(dtype))
+
+class Silent(nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+
+class Demanding(Mine):
+    def __init__(self, spec, size):
+        super().__init__(spec)
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    name = f"torsos_{abs(hash(request.node.name))}"  # a module is imported once
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    return name
+
+
+@pytest.mark.parametrize(("frame_shape", "vector_size"), [(NO_FRAMES, 5), ((6, 5, 1), 0), ((6, 5, 1), 5)])
+def test_a_users_own_torso_sees_what_there_is(own_file: str, frame_shape: tuple[int, int, int], vector_size: int) -> None:
+    spec = EnvSpec(("task",), frame_shape, 2, 4, 1, 0, vector_size=vector_size)
+    torso = build_torso(spec, NetworkSettings(torso=f"{own_file}:Mine"))
+    assert torso.training
+    frames = _frames(3, 2, 6, 5) if frame_shape != NO_FRAMES else None
+    vector = torch.randn(3, vector_size) if vector_size else None
+    features = torso(frames, vector, torch.float32)
+    assert features.shape == (3, 7)
+    assert len(features.unique(dim=0)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Wide", r"must return floats of shape \[N, num_features\] = \(2, 7\), not \(2, 3\)"),
+        ("Rounded", r"fails on two rows in torch.bfloat16: RuntimeError: mat1 and mat2 must have the same dtype"),
+        ("Silent", r"must be a torch.nn.Module with the attribute num_features"),
+        ("Demanding", r"cannot be made with an EnvSpec: TypeError: .* missing 1 required positional argument: 'size'"),
+        ("Absent", r"has no Absent"),
+    ],
+)
+def test_a_users_torso_that_is_wrong_is_refused_before_anything_runs(own_file: str, name: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=5), NetworkSettings(torso=f"{own_file}:{name}"))

@@ -87,16 +87,16 @@ def test_every_task_has_its_panel(tmp_path: Path) -> None:
 
 def test_reference_scores_change_the_picture_of_a_single_game(tmp_path: Path) -> None:
     run = make_run(tmp_path, "pong", name="pong", seed=1, score=2.0)
-    asked: list[str] = []
+    asked: list[tuple[str, str]] = []
 
-    def scores(task: str) -> tuple[float, float]:
-        asked.append(task)
+    def scores(suite: str, task: str) -> tuple[float, float]:
+        asked.append((suite, task))
         return -20.7, 14.6
 
     plot_runs([run], tmp_path / "plain.png")
     plot_runs([run], tmp_path / "scored.png", reference_scores=scores)
-    plot_runs([run], tmp_path / "beyond.png", reference_scores=lambda _: (2.0, 30_000.0))
-    assert asked == ["pong"]
+    plot_runs([run], tmp_path / "beyond.png", reference_scores=lambda *_: (2.0, 30_000.0))
+    assert asked == [("atari", "pong")]
     pictures = [matplotlib.image.imread(tmp_path / f"{name}.png") for name in ("plain", "scored", "beyond")]
     assert pictures[0].shape == pictures[1].shape
     assert (pictures[0] != pictures[1]).any()

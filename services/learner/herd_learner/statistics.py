@@ -73,7 +73,7 @@ class RunStatistics:
     def __init__(
         self, spec: EnvSpec, restored: dict[str, Any] | None = None, tiling: Tiling | None = None, *, is_first: bool = True
     ) -> None:
-        """``tiling``: of the temperatures that games draw, where they do. ``is_first``: these are the run's, and nobody asks for their news."""
+        """``tiling``: of the temperatures, where games draw them. ``is_first``: these are the run's, and nobody asks for their news."""
         self._tiling = tiling
         self._action_repeat = spec.action_repeat
         self.tasks = {name: TaskStatistics() for name in spec.task_names}

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from herd.config.contract import EnvSpec
-from herd.envs.scores import reference_scores
+from herd.envs.scores import ReferenceScores, read_reference_scores
 from herd.envs.suite import Suite, require_known
 from herd.envs.suites.atari.settings import AtariSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from herd.envs.api import BatchedEnvironment
 
 NUM_FULL_ACTIONS = 18
 """Of the console: nine joystick positions, with and without the button."""
+SCREEN_HEIGHT, SCREEN_WIDTH = 210, 160
+
+
+@cache
+def atari_scores() -> Mapping[str, ReferenceScores]:
+    """The 57 games."""
+    return read_reference_scores(resources.files(__package__) / "scores.csv")
 
 
 def _spec(settings: AtariSettings) -> EnvSpec:
-    table = reference_scores("atari")
+    table = atari_scores()
     require_known(settings.tasks, table, "Atari game", _plain_name)
     minimal = table[settings.tasks[0]].minimal_actions
     assert minimal is not None
@@ -46,4 +59,32 @@ def _plain_name(task: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()
 
 
-SUITE = Suite(settings=AtariSettings, spec=_spec, make=_make, packages=("ale_py", "gymnasium"))
+def _inspect() -> tuple[bool, str]:
+    """The games come inside ale-py."""
+    found = find_spec("ale_py")
+    roms = len(list((Path(found.origin).parent / "roms").glob("*.bin"))) if found is not None and found.origin is not None else 0
+    return roms > 0, f"{roms} games"
+
+
+def _protocol(env: Mapping[str, Any]) -> Sequence[str]:
+    starts = f"1..{env['noop_max']} no-op frames" if env["noop_max"] else "no no-ops"
+    return starts, f"sticky {env['sticky_action_probability']:g}", f"cap {env['max_episode_frames']:,} frames"
+
+
+def _on_screen(settings: AtariSettings) -> AtariSettings:
+    # The emulator draws all its randomness from the seed, and so plays the same game twice.
+    screen = {"grayscale": False, "frame_height": SCREEN_HEIGHT, "frame_width": SCREEN_WIDTH, "frame_stack": 1}
+    return settings.model_copy(update=screen)
+
+
+SUITE = Suite(
+    settings=AtariSettings,
+    spec=_spec,
+    make=_make,
+    packages=("ale_py", "gymnasium"),
+    install="pip install 'herd-rl[actor]'",
+    inspect=_inspect,
+    reference_scores=atari_scores,
+    protocol=_protocol,
+    on_screen=_on_screen,
+)

@@ -1,0 +1,88 @@
+"""Gymnasium: any environment with its interface, discrete actions, and pictures or vectors for observations."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from herd.config.contract import NO_FRAMES, EnvSpec
+from herd.envs.api import UnknownTaskError
+from herd.envs.suite import Suite
+from herd.envs.suites.gymnasium.settings import GymnasiumSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from herd.envs.api import BatchedEnvironment
+
+
+def _spec(settings: GymnasiumSettings) -> EnvSpec:
+    return _spec_of(settings.model_dump_json())
+
+
+@lru_cache(maxsize=8)
+def _spec_of(settings_json: str) -> EnvSpec:
+    """Spaces are known only to the environments: each task's is made once in every process that asks, and closed."""
+    settings = GymnasiumSettings.model_validate_json(settings_json)
+    try:
+        from herd.envs.suites.gymnasium.rows import FRAME, VECTOR, WORDS, make_rows  # noqa: PLC0415  settings alone do without gymnasium
+    except ModuleNotFoundError as error:
+        raise UnknownTaskError(f"env.suite gymnasium needs {error.name}: {_INSTALL}") from error
+
+    found = []
+    for task in dict.fromkeys(settings.tasks):
+        environment = make_rows(settings, task)
+        environment.close()
+        found.append((environment.shapes, environment.num_actions))
+        if found[-1] != found[0]:
+            raise UnknownTaskError(
+                f"env.tasks: {settings.tasks[0]} and {task} differ in their spaces: {_told(*found[0])}; {_told(*found[-1])}"
+            )
+    shapes, num_actions = found[0]
+    of_frames = ("frame_stack", "frame_height", "frame_width", "grayscale")
+    if FRAME not in shapes and (
+        idle := [name for name in of_frames if getattr(settings, name) != GymnasiumSettings.model_fields[name].default]
+    ):
+        raise UnknownTaskError(f"env.{idle[0]} is for pictures, and the observations of {settings.tasks[0]} have none")
+    height, width, channels = shapes.get(FRAME, NO_FRAMES)
+    return EnvSpec(
+        task_names=settings.tasks,
+        frame_shape=(height, width, channels),
+        frame_stack=settings.frame_stack,
+        num_actions=num_actions,
+        action_repeat=settings.action_repeat,
+        instruction_length=shapes[WORDS][0] if WORDS in shapes else 0,
+        vector_size=shapes[VECTOR][0] if VECTOR in shapes else 0,
+    )
+
+
+def _told(shapes: Mapping[str, tuple[int, ...]], num_actions: int) -> str:
+    parts = ", ".join(f"{part} {'x'.join(map(str, shape))}" for part, shape in shapes.items())
+    return f"{parts} and {num_actions} actions"
+
+
+def _make(
+    settings: GymnasiumSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
+) -> BatchedEnvironment:
+    from herd.envs.suites.gymnasium.environments import GymnasiumEnvironments  # noqa: PLC0415  only processes that play need gymnasium
+
+    return GymnasiumEnvironments(
+        settings, spec, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads
+    )
+
+
+def _on_screen(settings: GymnasiumSettings) -> GymnasiumSettings:
+    screen = {"render": True, "frame_stack": 1, "frame_height": None, "frame_width": None, "grayscale": False}
+    return settings.model_copy(update=screen)
+
+
+_INSTALL = "pip install 'herd-rl[gymnasium]'"
+SUITE = Suite(
+    settings=GymnasiumSettings,
+    spec=_spec,
+    make=_make,
+    packages=("gymnasium",),
+    install=_INSTALL,
+    frames_per_second=30.0,
+    on_screen=_on_screen,
+)

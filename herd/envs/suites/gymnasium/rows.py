@@ -1,0 +1,188 @@
+"""One environment of gymnasium's, with its observations as the parts of our rows: a frame, a vector, words.
+
+Shapes: H W C one frame, D numbers of a vector, L words.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, SupportsFloat, cast
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import AddRenderObservation, TimeLimit
+
+from herd.config.user_code import USER_CODE, UserCodeError, failure, load_user_code
+from herd.envs.api import UnknownTaskError
+from herd.envs.instructions import MAX_WORDS, NUM_BUCKETS, hash_instruction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from herd.envs.suites.gymnasium.settings import GymnasiumSettings
+
+FRAME, VECTOR, WORDS = "frame", "vector", "words"
+_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
+"""Of red, green and blue (ITU-R BT.601), as the Atari suite's emulator weighs them."""
+_hashed = lru_cache(maxsize=1024)(hash_instruction)
+
+
+class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
+    """The environment with observations {part: array}, actions 0..A-1, and each action repeated."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], settings: GymnasiumSettings, task: str) -> None:
+        super().__init__(environment)
+        self._action_repeat = settings.action_repeat
+        actions = environment.action_space
+        if not isinstance(actions, spaces.Discrete):
+            raise UnknownTaskError(f"env.tasks {task}: its actions are {actions}; only discrete ones (Discrete) can be learned here")
+        self._first_action = int(actions.start)
+        self.num_actions = int(actions.n)
+        self._parts = _parts(environment.observation_space, settings, task)
+        self.shapes = {part: tuple(space.shape or ()) for part, (space, _) in self._parts.items()}
+        # Gymnasium's own spaces are not quite of the types that it gives these attributes.
+        self.action_space = cast("spaces.Space[int]", spaces.Discrete(self.num_actions))
+        self.observation_space = spaces.Dict({part: space for part, (space, _) in self._parts.items()})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `gymnasium.Env.reset`."""
+        observation, _ = self.env.reset(seed=seed, options=options)
+        return self._row(observation), {}
+
+    def step(self, action: int) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
+        """Repeat ``action`` until the game ends; rewards are added up, and the last observation stays."""
+        total = 0.0
+        for _ in range(self._action_repeat):
+            observation, reward, terminated, truncated, _ = self.env.step(self._first_action + int(action))
+            total += float(reward)
+            if terminated or truncated:
+                break
+        # Nobody reads what else an environment tells, and a vector environment takes long to collect it.
+        return self._row(observation), total, bool(terminated), bool(truncated), {}
+
+    def _row(self, observation: Any) -> dict[str, Any]:
+        return {part: convert(observation) for part, (_, convert) in self._parts.items()}
+
+
+def make_rows(settings: GymnasiumSettings, task: str) -> Rows:
+    """One environment of ``task``.
+
+    Raises:
+        UnknownTaskError: one line: there is no such environment, it cannot be made, or its spaces cannot be learned in.
+    """
+    try:
+        environment = _made(settings, task)
+    except UserCodeError as error:
+        raise UnknownTaskError(str(error)) from error
+    except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
+        elsewhere = "an id that another package registers is module:id, such as minigrid:MiniGrid-Empty-5x5-v0"
+        raise UnknownTaskError(f"env.tasks {task}: {' '.join(str(error).split())}; {elsewhere}") from error
+    except gymnasium.error.Error as error:
+        raise UnknownTaskError(f"env.tasks {task}: {' '.join(str(error).split())}") from error
+    except Exception as error:
+        raise UnknownTaskError(f"env.tasks {task}: cannot be made: {failure(error)}") from error
+    if not isinstance(environment, gymnasium.Env):
+        raise UnknownTaskError(f"env.tasks {task}: must return a gymnasium.Env, not {type(environment).__name__}")
+    return Rows(environment, settings, task)
+
+
+def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:
+    kwargs = {"render_mode": "rgb_array", **settings.kwargs} if settings.render else settings.kwargs
+    if re.fullmatch(USER_CODE, task):
+        environment: gymnasium.Env[Any, Any] = load_user_code(task, "env.tasks")(**kwargs)
+        if settings.max_episode_steps is not None:
+            environment = TimeLimit(environment, settings.max_episode_steps)
+    else:
+        # The checker looks at every step for mistakes of the environment, at a quarter of CartPole's speed.
+        environment = gymnasium.make(task, max_episode_steps=settings.max_episode_steps, disable_env_checker=True, **kwargs)
+    if settings.render:
+        environment = AddRenderObservation(environment, render_only=True)
+    return environment
+
+
+_Part = tuple[spaces.Space[Any], "Callable[[Any], NDArray[Any]]"]
+
+
+def _parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> dict[str, _Part]:
+    """Which parts of our rows an observation has: the space of each, and how it is taken from an observation."""
+    by_key = settings.image_key is not None or settings.vector_keys or settings.instruction_key is not None
+    if by_key and not settings.render:
+        return _keyed_parts(space, settings, task)
+    if _is_picture(space):
+        return {FRAME: _picture(space, settings)}
+    if isinstance(space, spaces.Dict | spaces.Tuple) and not settings.flatten:
+        entries = f" with the entries {', '.join(space)}" if isinstance(space, spaces.Dict) else ""
+        keys = "choose some with env.image_key, env.vector_keys and env.instruction_key, or " if entries else ""
+        raise UnknownTaskError(
+            f"env.tasks {task}: its observations are a {type(space).__name__}{entries}: {keys}set env.flatten to make them one vector"
+        )
+    return {VECTOR: _vector(space, task)}
+
+
+def _keyed_parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> dict[str, _Part]:
+    if not isinstance(space, spaces.Dict):
+        raise UnknownTaskError(f"env.tasks {task}: its observations are a {type(space).__name__}, without entries to choose by key")
+    chosen = {"env.image_key": settings.image_key, "env.instruction_key": settings.instruction_key}
+    for setting, key in [*chosen.items(), *(("env.vector_keys", key) for key in settings.vector_keys)]:
+        if key is not None and key not in space.spaces:
+            raise UnknownTaskError(f"{setting}: the observations of {task} have no entry {key}, but {', '.join(space)}")
+    parts: dict[str, _Part] = {}
+    if settings.image_key is not None:
+        if not _is_picture(space[settings.image_key]):
+            raise UnknownTaskError(f"env.image_key: {settings.image_key} of {task} is {space[settings.image_key]}, not a picture of uint8")
+        parts[FRAME] = _of_entry(settings.image_key, _picture(space[settings.image_key], settings))
+    if settings.vector_keys:
+        entries = [_of_entry(key, _vector(space[key], task)) for key in settings.vector_keys]
+        size = sum(int(np.prod(entry.shape or ())) for entry, _ in entries)
+        parts[VECTOR] = (_numbers(size), lambda observation: np.concatenate([convert(observation) for _, convert in entries]))
+    if settings.instruction_key is not None:
+        words = spaces.Box(0, NUM_BUCKETS - 1, (MAX_WORDS,), np.int64)
+        parts[WORDS] = _of_entry(settings.instruction_key, (words, lambda text: np.array(_hashed(str(text)), np.int64)))
+    if parts.keys() == {WORDS}:
+        raise UnknownTaskError("env.instruction_key alone says nothing of the game: add env.image_key or env.vector_keys")
+    return parts
+
+
+def _of_entry(key: str, part: _Part) -> _Part:
+    space, convert = part
+    return space, lambda observation: convert(observation[key])
+
+
+def _is_picture(space: spaces.Space[Any]) -> bool:
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in {2, 3}
+
+
+def _picture(space: spaces.Space[Any], settings: GymnasiumSettings) -> _Part:
+    """[H, W] or [H, W, C] as [H', W', C']."""
+    assert space.shape is not None
+    height, width, *channels = space.shape
+    gray = settings.grayscale and channels == [3]
+    size = (settings.frame_height or height, settings.frame_width or width)
+    shape = (*size, 1 if gray else channels[0] if channels else 1)
+    resized = size != (height, width)
+
+    def convert(picture: NDArray[Any]) -> NDArray[Any]:
+        if gray:
+            picture = (picture @ _LUMINANCE + 0.5).astype(np.uint8)
+        if resized:
+            import cv2  # noqa: PLC0415  only who resizes needs it
+
+            picture = cv2.resize(picture, (size[1], size[0]), interpolation=cv2.INTER_AREA)
+        return picture.reshape(shape)
+
+    return spaces.Box(0, 255, shape, np.uint8), convert
+
+
+def _vector(space: spaces.Space[Any], task: str) -> _Part:
+    """Whatever gymnasium can flatten, as numbers; a Discrete becomes one-hot."""
+    if not space.is_np_flattenable:
+        raise UnknownTaskError(f"env.tasks {task}: observations of {space} cannot be made a vector")
+    return _numbers(spaces.flatdim(space)), lambda value: np.asarray(spaces.flatten(space, value), np.float32)
+
+
+def _numbers(size: int) -> spaces.Box:
+    return spaces.Box(-np.inf, np.inf, (size,), np.float32)

@@ -1,0 +1,335 @@
+"""The gymnasium suite against environments stepped by hand, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from herd.config.contract import NO_FRAMES, EnvSpec
+from herd.config.loading import SettingsError, load_settings
+from herd.envs.api import BatchedEnvironment, Observation, UnknownTaskError
+from herd.envs.instructions import hash_instruction
+from herd.envs.make import environment_spec, make_environments
+from herd.envs.suites.gymnasium.settings import GymnasiumSettings
+from herd.networks.frame_stack import restack
+
+MINIGRID = "minigrid:MiniGrid-Empty-5x5-v0"
+SCRIPTED = '''
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Counting(gymnasium.Env):
+    """Counts its steps in every observation; ends by itself after `length`."""
+
+    def __init__(self, length=3, space="picture", reward=1.0):
+        self.length, self.space, self.reward = length, space, reward
+        self.action_space = spaces.Discrete(3, start=-1)
+        self.observation_space = {
+            "picture": spaces.Box(0, 255, (4, 6, 3), np.uint8),
+            "plane": spaces.Box(0, 255, (4, 6), np.uint8),
+            "number": spaces.Discrete(50),
+            "floats": spaces.Box(-9, 9, (2, 2), np.float64),
+            "tuple": spaces.Tuple([spaces.Discrete(50), spaces.Box(-1, 1, (2,), np.float32)]),
+            "text": spaces.Dict(said=spaces.Text(99), near=spaces.Box(0, 9, (3,), np.uint8)),
+            "sequence": spaces.Sequence(spaces.Discrete(3)),
+        }[space]
+        self.taken = []
+
+    def observe(self):
+        return {
+            "picture": np.full((4, 6, 3), 10 * self.steps + np.arange(3), np.uint8),
+            "plane": np.full((4, 6), self.steps, np.uint8),
+            "number": self.steps,
+            "floats": np.full((2, 2), self.steps / 2),
+            "tuple": (self.steps, np.full(2, 0.5, np.float32)),
+            "text": {"said": "go to the red door", "near": np.array([0, 1, 2], np.uint8)},
+            "sequence": (0, 2),
+        }[self.space]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        assert action in (-1, 0, 1), action
+        self.steps += 1
+        return self.observe(), self.reward * action, self.steps == self.length, False, {}
+
+
+def continuous():
+    return gymnasium.make("Pendulum-v1")
+
+
+def broken():
+    raise RuntimeError("no\\nmaze")
+
+
+def nothing():
+    return 7
+'''
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A file of the user's in the current folder, under a name of its own: a module is imported once."""
+    name = f"mine_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(SCRIPTED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    return name
+
+
+def make(settings: GymnasiumSettings, num_environments: int = 1, first_slot: int = 0, seed: int = 3) -> BatchedEnvironment:
+    return make_environments(settings, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=1)
+
+
+def walk(environments: BatchedEnvironment, steps: int) -> list[Any]:
+    """Observations and transitions of some steps, copied."""
+    random = np.random.default_rng(1)
+    observation = environments.reset()
+    rows: list[Any] = []
+    for _ in range(steps):
+        transition = environments.step(random.integers(environments.spec.num_actions, size=environments.num_environments, dtype=np.int32))
+        rows.append((observation.vector, transition.rewards, transition.terminated, transition.truncated, transition.valid))
+        observation = transition.observation
+    return rows
+
+
+def test_rows_are_the_steps_of_the_environment_itself() -> None:
+    settings = GymnasiumSettings(tasks=("CartPole-v1",), max_episode_steps=15)
+    environments = make(settings, num_environments=3, first_slot=4)
+    assert environments.spec == EnvSpec(("CartPole-v1",), NO_FRAMES, 1, 2, 1, 0, vector_size=4)
+    by_hand = [gymnasium.make("CartPole-v1", max_episode_steps=15) for _ in range(3)]
+    seeds = environments._seeds  # type: ignore[attr-defined]
+    expected = np.stack([environment.reset(seed=seed)[0] for environment, seed in zip(by_hand, seeds, strict=True)])
+    observation = environments.reset()
+    np.testing.assert_array_equal(observation.vector, expected)
+    assert observation.game_reset.all()
+    over, returns, lengths = [False] * 3, [0.0] * 3, [0] * 3
+    ends = {"terminated": 0, "truncated": 0}
+    random = np.random.default_rng(0)
+    for _ in range(120):
+        actions = random.integers(2, size=3, dtype=np.int32)
+        actions[2] = random.random() < 0.53  # balanced for longer: this one is cut off
+        transition = environments.step(actions)
+        finished = {game.environment: game for game in transition.finished}
+        for slot, environment in enumerate(by_hand):
+            row = transition.observation
+            assert row.vector is not None
+            assert row.game_reset[slot] == (not transition.valid[slot]) == over[slot]
+            if over[slot]:
+                np.testing.assert_array_equal(row.vector[slot], environment.reset()[0])
+                assert (transition.rewards[slot], transition.terminated[slot], transition.truncated[slot]) == (0.0, False, False)
+                over[slot], returns[slot], lengths[slot] = False, 0.0, 0
+                continue
+            after, reward, terminated, truncated, _ = environment.step(int(actions[slot]))
+            np.testing.assert_array_equal(row.vector[slot], after)  # the last observation is a row, too
+            assert transition.rewards[slot] == reward
+            assert transition.terminated[slot] == terminated
+            assert transition.truncated[slot] == (truncated and not terminated)
+            returns[slot] += float(reward)
+            lengths[slot] += 1
+            over[slot] = terminated or truncated
+            ends["terminated"] += terminated
+            ends["truncated"] += truncated and not terminated
+            assert (slot in finished) == over[slot]
+            if over[slot]:
+                assert (finished[slot].episode_return, finished[slot].agent_steps, finished[slot].task_id) == (
+                    returns[slot],
+                    lengths[slot],
+                    0,
+                )
+    assert min(ends.values()) >= 2
+    environments.close()
+
+
+def test_a_slot_plays_the_same_wherever_it_is_and_no_two_play_alike() -> None:
+    settings = GymnasiumSettings(tasks=("CartPole-v1",))
+    together, apart = make(settings, num_environments=4), make(settings, num_environments=2, first_slot=2)
+    first, second = together.reset().vector, apart.reset().vector
+    assert first is not None
+    assert second is not None
+    np.testing.assert_array_equal(first[2:], second)
+    assert len(np.unique(first[:, 0])) == 4
+    other = make(settings, num_environments=4, seed=4).reset().vector
+    assert not np.isin(other, first).any()
+
+
+def test_worker_processes_play_what_one_process_plays() -> None:
+    one = GymnasiumSettings(tasks=("CartPole-v1",))
+    several = one.model_copy(update={"vectorization": "async"})
+    environments = make(several, num_environments=2)
+    try:
+        rows = walk(environments, 40)
+    finally:
+        environments.close()
+    for row, expected in zip(rows, walk(make(one, num_environments=2), 40), strict=True):
+        for part, wanted in zip(row, expected, strict=True):
+            np.testing.assert_array_equal(part, wanted)
+    assert any(row[2].any() for row in rows)
+
+
+def test_arrays_stay_until_the_next_but_one_call(folder: str) -> None:
+    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), frame_stack=2, kwargs={"length": 9}))
+    seen = [environments.reset()]
+    for _ in range(3):
+        before = seen[-1].stack.copy()
+        seen.append(environments.step(np.zeros(1, np.int32)).observation)
+        np.testing.assert_array_equal(seen[-2].stack, before)
+
+
+def test_stacks_are_those_that_the_learner_rebuilds(folder: str) -> None:
+    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), frame_stack=3, kwargs={"length": 4}), num_environments=2)
+    rows: list[Observation] = [environments.reset()]
+    stacks, frames, resets = [], [], []
+    for _ in range(11):
+        stacks.append(rows[-1].stack.copy())
+        frames.append(rows[-1].stack[:, -3:].transpose(0, 2, 3, 1).copy())
+        resets.append(rows[-1].game_reset)
+        rows.append(environments.step(np.zeros(2, np.int32)).observation)
+    history = torch.zeros(2, 2, 4, 6, 3, dtype=torch.uint8)
+    rebuilt = restack(history, torch.from_numpy(np.stack(frames, 1)), torch.from_numpy(np.stack(resets, 1)))
+    np.testing.assert_array_equal(rebuilt.numpy(), np.stack(stacks))
+    assert np.stack(resets).sum() == 2 * 3
+
+
+def test_actions_are_counted_from_the_first_and_repeated(folder: str) -> None:
+    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), action_repeat=2, kwargs={"length": 5, "reward": 0.5}))
+    environments.reset()
+    # -1, -1 | 1, 1 | the game ends after one more.
+    transitions = [environments.step(np.array([action], np.int32)) for action in (0, 2, 2)]
+    assert [float(transition.rewards[0]) for transition in transitions] == [-1.0, 1.0, 0.5]
+    assert transitions[-1].finished[0].episode_return == 0.5
+    assert transitions[-1].finished[0].agent_steps == 3
+    assert environments.spec.action_repeat == 2
+
+
+def test_a_limit_of_steps_truncates_a_game_of_the_users(folder: str) -> None:
+    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), max_episode_steps=2))
+    environments.reset()
+    transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(2)]
+    assert [bool(transition.truncated[0]) for transition in transitions] == [False, True]
+    assert not transitions[1].terminated[0]
+
+
+@pytest.mark.parametrize(
+    ("space", "settings", "frame", "vector"),
+    [
+        ("picture", {}, np.full((4, 6, 3), 10 + np.arange(3)), None),
+        ("plane", {}, np.full((4, 6, 1), 1), None),
+        ("picture", {"grayscale": True}, np.full((4, 6, 1), 11), None),  # 0.299 * 10 + 0.587 * 11 + 0.114 * 12 = 10.8
+        ("picture", {"frame_height": 2, "frame_width": 3}, np.full((2, 3, 3), 10 + np.arange(3)), None),
+        ("number", {}, None, np.eye(50)[1]),
+        ("floats", {}, None, np.full(4, 0.5)),
+        ("tuple", {"flatten": True}, None, np.concatenate([np.eye(50)[1], [0.5, 0.5]])),
+        ("text", {"vector_keys": ("near",)}, None, np.arange(3)),
+    ],
+)
+def test_observations_become_frames_or_vectors(
+    folder: str, space: str, settings: dict[str, Any], frame: np.ndarray | None, vector: np.ndarray | None
+) -> None:
+    env = GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs={"space": space}, **settings)
+    environments = make(env)
+    environments.reset()
+    observation = environments.step(np.ones(1, np.int32)).observation
+    spec = environments.spec
+    assert (spec.frame_shape, spec.has_frames) == ((0, 0, 0) if frame is None else frame.shape, frame is not None)
+    assert spec.vector_size == (0 if vector is None else len(vector))
+    if frame is not None:
+        np.testing.assert_array_equal(observation.stack[0].transpose(1, 2, 0), frame)
+        assert observation.vector is None
+    else:
+        assert observation.vector is not None
+        np.testing.assert_array_equal(observation.vector[0], vector)
+        assert observation.vector.dtype == np.float32
+
+
+def test_entries_of_a_mapping_become_the_parts_of_a_row() -> None:
+    settings = GymnasiumSettings(tasks=(MINIGRID,), image_key="image", vector_keys=("direction",), instruction_key="mission")
+    environments = make(settings, num_environments=2)
+    by_hand = gymnasium.make(MINIGRID)
+    seen, _ = by_hand.reset(seed=environments._seeds[0])  # type: ignore[attr-defined]
+    observation = environments.reset()
+    np.testing.assert_array_equal(observation.stack[0].transpose(1, 2, 0), seen["image"])
+    assert observation.vector is not None
+    assert observation.instructions is not None
+    np.testing.assert_array_equal(observation.vector[0], np.eye(4)[seen["direction"]])
+    assert observation.instructions[0].tolist() == hash_instruction("get to the green goal square")
+    assert environments.spec == EnvSpec((MINIGRID,), (7, 7, 3), 1, 7, 1, 16, vector_size=4)
+    with pytest.raises(SettingsError, match=r"network\.language needs env\.instruction_key"):
+        load_settings([], ["--env.suite", "gymnasium", "--network.language"], {})
+
+
+def test_a_picture_that_the_environment_draws_can_be_observed() -> None:
+    environments = make(GymnasiumSettings(tasks=(MINIGRID,), render=True, frame_height=20, frame_width=24))
+    observation = environments.reset()
+    assert environments.spec.frame_shape == (20, 24, 3)
+    assert len(np.unique(observation.stack)) > 3
+
+
+def test_tasks_are_dealt_round_robin(folder: str) -> None:
+    settings = GymnasiumSettings(tasks=("CartPole-v0", "CartPole-v1"))
+    with pytest.warns(DeprecationWarning, match="out of date"):
+        environments = make(settings, num_environments=3, first_slot=1)
+    assert environments.task_ids.tolist() == [1, 0, 1]
+    assert environments.spec.task_names == ("CartPole-v0", "CartPole-v1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tasks": ("CartPol-v1",)}, "Did you mean: `CartPole`?"),
+        ({"tasks": ("MiniGrid-Empty-9x9-v0",)}, "an id that another package registers is module:id"),
+        ({"tasks": ("no_such_module:make",)}, "env.tasks no_such_module:make: there is no module no_such_module in"),
+        ({"tasks": ("MINE:mistyped",)}, "MINE has no mistyped"),
+        ({"tasks": ("MINE:broken",)}, "cannot be made: RuntimeError: no maze (MINE.py, line"),
+        ({"tasks": ("MINE:nothing",)}, "must return a gymnasium.Env, not int"),
+        ({"tasks": ("MINE:continuous",)}, "only discrete ones (Discrete) can be learned here"),
+        ({"tasks": ("MINE:Counting",), "kwargs": {"size": 3}}, "got an unexpected keyword argument 'size'"),
+        ({"tasks": ("MINE:Counting",), "kwargs": {"space": "tuple"}}, "its observations are a Tuple: set env.flatten to make them one"),
+        ({"tasks": ("MINE:Counting",), "kwargs": {"space": "sequence"}}, "cannot be made a vector"),
+        ({"tasks": (MINIGRID,)}, "its observations are a Dict with the entries direction, image, mission: choose some with env.image_key"),
+        ({"tasks": (MINIGRID,), "image_key": "picture"}, "have no entry picture, but direction, image, mission"),
+        ({"tasks": (MINIGRID,), "image_key": "direction"}, "direction of minigrid:MiniGrid-Empty-5x5-v0 is Discrete(4), not a picture"),
+        ({"tasks": (MINIGRID,), "instruction_key": "mission"}, "says nothing of the game"),
+        ({"tasks": ("CartPole-v1",), "image_key": "image"}, "its observations are a Box, without entries"),
+        ({"tasks": ("CartPole-v1",), "frame_stack": 4}, "env.frame_stack is for pictures"),
+        ({"tasks": ("CartPole-v1", "Acrobot-v1")}, "differ in their spaces: vector 4 and 2 actions; vector 6 and 3 actions"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_in_one_line(folder: str, settings: dict[str, Any], said: str) -> None:
+    settings["tasks"] = tuple(task.replace("MINE", folder) for task in settings["tasks"])
+    with pytest.raises(UnknownTaskError) as raised:
+        environment_spec(GymnasiumSettings(**settings))
+    assert said.replace("MINE", folder) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("kwargs", "what"), [({"reward": float("nan")}, "reward"), ({"space": "floats", "reward": 0.0}, "observation")])
+def test_numbers_that_are_not_finite_end_the_actor_with_the_tasks_name(
+    folder: str, kwargs: dict[str, Any], what: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"{folder}.py"
+    file.write_text(SCRIPTED.replace("self.steps / 2", "0.0 if self.steps < 1 else float('inf')"))
+    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs=kwargs))
+    environments.reset()
+    with pytest.raises(RuntimeError, match=f"{folder}:Counting gave a {what} that is not a finite number"):
+        environments.step(np.zeros(1, np.int32))
+
+
+def test_a_mapping_of_arguments_comes_from_every_source(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("env:\n  suite: gymnasium\n  tasks: ['mine:make']\n  kwargs: {length: 3, space: plane}\n")
+    assert load_settings([file], [], {}).env.kwargs == {"length": 3, "space": "plane"}
+    assert load_settings([file], ["--env.kwargs", '{"length": 5}'], {}).env.kwargs == {"length": 5, "space": "plane"}
+    assert load_settings([file], [], {"HERD_ENV__KWARGS": '{"space": "number"}'}).env.kwargs == {"length": 3, "space": "number"}
+    with pytest.raises(SettingsError, match=r"env\.kwargs: should be .*mapping, not 'length=3' \(command line\)"):
+        load_settings([], ["--env.suite", "gymnasium", "--env.kwargs", "length=3"], {})

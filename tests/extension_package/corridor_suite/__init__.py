@@ -1,0 +1,83 @@
+"""A suite of somebody else's: a corridor, its exit at the right end; observations are one-hot positions."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from herd.config.contract import NO_FRAMES, EnvSpec
+from herd.config.section import PositiveInt
+from herd.config.suites import SuiteSettings
+from herd.envs.api import BatchedEnvironment, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
+from herd.envs.scores import ReferenceScores
+from herd.envs.suite import Suite, require_known
+
+MAX_STEPS = 50
+
+
+class CorridorSettings(SuiteSettings):
+    """A corridor to walk."""
+
+    suite: Literal["corridor"] = "corridor"
+    """One game: walk to the right."""
+    tasks: tuple[str, ...] = ("corridor",)
+    """``corridor``."""
+    length: PositiveInt = 6
+    """Positions; the exit is the last."""
+
+    makes_spaces = ("length",)
+
+
+class Corridor:
+    """E corridors; a step left or right, 1 at the exit, truncated after `MAX_STEPS`."""
+
+    def __init__(self, spec: EnvSpec, num_environments: int, first_slot: int) -> None:
+        self.spec = spec
+        self.num_environments = num_environments
+        self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=1)
+        self._position = np.zeros(num_environments, np.int64)
+        self._steps = np.zeros(num_environments, np.int64)
+        self._over = np.ones(num_environments, np.bool_)
+
+    def reset(self) -> Observation:
+        self._position[:] = self._steps[:] = 0
+        self._over[:] = False
+        return self._observation(np.ones(self.num_environments, np.bool_))
+
+    def step(self, actions: NDArray[np.int32]) -> Transition:
+        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=2)
+        starting = self._over
+        moved = np.clip(self._position + 2 * actions - 1, 0, self.spec.vector_size - 1)
+        self._position = np.where(starting, 0, moved)
+        self._steps = np.where(starting, 0, self._steps + 1)
+        terminated = ~starting & (self._position == self.spec.vector_size - 1)
+        truncated = ~starting & ~terminated & (self._steps == MAX_STEPS)
+        self._over = terminated | truncated
+        finished = tuple(FinishedGame(int(e), 0, float(terminated[e]), int(self._steps[e])) for e in np.flatnonzero(self._over))
+        return Transition(self._observation(starting), terminated.astype(np.float32), terminated, truncated, ~starting, finished)
+
+    def close(self) -> None:
+        pass
+
+    def _observation(self, game_reset: NDArray[np.bool_]) -> Observation:
+        vector = np.eye(self.spec.vector_size, dtype=np.float32)[self._position]
+        return Observation(np.zeros((self.num_environments, 0, 0, 0), np.uint8), game_reset, None, vector)
+
+
+def _spec(settings: CorridorSettings) -> EnvSpec:
+    require_known(settings.tasks, ("corridor",), "corridor")
+    return EnvSpec(settings.tasks, NO_FRAMES, 1, 2, settings.action_repeat, 0, vector_size=settings.length)
+
+
+def _make(settings: CorridorSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, **_: Any) -> BatchedEnvironment:
+    return Corridor(spec, num_environments, first_slot)
+
+
+SUITE = Suite(
+    settings=CorridorSettings,
+    spec=_spec,
+    make=_make,
+    reference_scores=lambda: {"corridor": ReferenceScores("corridor", 0.0, 1.0, None, None)},
+)
