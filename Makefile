@@ -5,9 +5,15 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 FILE ?= breakout
 SECONDS ?= 120
+TESTS ?= tests
+# What needs an hour, a cluster or root; each has a command of its own.
+ORDINARY := not learning and not soak and not cluster and not containers
+
+# Thousands of processes start here: each module is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev train test test-cluster test-containers lint typecheck imports bench doctor docs helm helm-security mutants
+.PHONY: help install dev train check test test-slow test-cluster test-containers lint typecheck imports bench doctor docs helm helm-security mutants
 
 help:  ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,8 +25,14 @@ dev: $(VENV)/.dev  ## And what the tests need.
 train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=600 change that).
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
+check: lint typecheck imports  ## After every change: style, types, imports, every test that starts no process; under 90 seconds on two cores.
+	$(BIN)/python -m pytest -n 2 -m "not processes and $(ORDINARY)"
+
 test: lint typecheck imports  ## All checks and tests; about twenty minutes on two cores.
-	$(BIN)/python -m pytest -n 2 -m "not learning and not soak and not cluster and not containers"
+	$(BIN)/python -m pytest -n 2 -m "$(ORDINARY)"
+
+test-slow: $(VENV)/.dev  ## The tests as on a slow, busy machine: half a core for each of two workers (TESTS=tests/wire, SLOW_CORES=0.5; needs root).
+	$(BIN)/python -m pytest -p tests.slow_machine -n 2 -m "$(ORDINARY)" $(TESTS)
 
 test-cluster: $(VENV)/.dev  ## The chart on a real cluster, KUBECONFIG's: installs, scales, kills, upgrades, uninstalls (CLUSTER_PROCESSES=0: without nodes).
 	$(BIN)/python -m pytest -m cluster tests/cluster

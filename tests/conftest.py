@@ -1,6 +1,55 @@
-"""For every test: no property test may fail because the machine is slow."""
+"""For every test: time-outs that no slow machine reaches, and which tests start processes."""
 
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
-settings.register_profile("herd", deadline=None)
+from tests.patience import PATIENCE
+
+settings.register_profile("herd", deadline=None)  # no property test may fail because the machine is slow
 settings.load_profile("herd")
+
+PROCESS_FOLDERS = ("cluster", "containers", "system", "wheel")
+PROCESS_FIXTURES = {"herd_process"}
+"""Every test there, or with these, starts processes; elsewhere a test, or its module's ``pytestmark``, says so."""
+STARTS = frozenset({"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"})
+
+_refused = threading.Event()
+
+
+class UnmarkedProcessError(BaseException):
+    """No code under test catches it."""
+
+
+def _watch(event: str, _arguments: object) -> None:
+    if _refused.is_set() and event in STARTS:
+        raise UnmarkedProcessError("this test starts a process: mark it with pytest.mark.processes, which keeps it out of make check")
+
+
+sys.addaudithook(_watch)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the folders with processes, and multiply every time-out by TEST_PATIENCE."""
+    default = float(config.getini("timeout"))
+    for item in items:
+        if item.path.relative_to(config.rootpath).parts[1] in PROCESS_FOLDERS or PROCESS_FIXTURES.intersection(item.fixturenames):
+            item.add_marker("processes")
+        own = item.get_closest_marker("timeout")
+        item.add_marker(pytest.mark.timeout(PATIENCE * (own.args[0] if own else default)), append=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let only marked tests, with their fixtures, start processes."""
+    if item.get_closest_marker("processes") is None:
+        _refused.set()
+    try:
+        return (yield)
+    finally:
+        _refused.clear()

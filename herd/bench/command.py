@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from herd.bench.hardware import describe_hardware
 from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per_second, summarise
-from herd.bench.options import Parser, positive
 from herd.bench.stages import STAGES, StageError, run_stage
 from herd.bench.system import measure_system
 from herd.config.arguments import split_arguments
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.loading import SettingsError, dump_settings, load_settings
+from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.settings import TORSOS
 from herd.service.hardware import usable_cpus
 
@@ -33,31 +33,32 @@ SYSTEM = "system"
 WARMUP_SECONDS = 5.0
 
 
-def main(argv: Sequence[str]) -> int:
-    """Measure and print; the exit code: 0 done, 2 bad input, 1 a stage that failed (one line on stderr)."""
-    if argv and argv[0] == "learner":
-        from herd.bench.learner import main as bench_learner  # noqa: PLC0415  one part, with options of its own
+def run(argv: Sequence[str]) -> int:
+    """Measure and print; the exit code: 0 done, 1 a stage that failed (one line on stderr)."""
+    try:
+        if argv and argv[0] == "learner":
+            from herd.bench import learner  # noqa: PLC0415  one part, with options of its own
 
-        return bench_learner(argv)
-    try:
-        options, words = _parser().parse_known_args(argv)
-        settings = _settings(words, torso=options.torso)
-    except SettingsError as error:
-        print(f"herd: {error}", file=sys.stderr)
-        return 2
-    try:
-        with _progress(options.repeats * (len(STAGES) + 1), quiet=options.json) as advance:
-            report = bench(settings, seconds=options.seconds, repeats=options.repeats, advance=advance)
+            learner.run(argv[1:])
+        else:
+            _run(argv)
     except StageError as error:
         print(f"herd: {error}", file=sys.stderr)
         return 1
+    return 0
+
+
+def _run(argv: Sequence[str]) -> None:
+    options, words = _parser().parse_known_args(argv)
+    settings = _settings(words, torso=options.torso)
+    with _progress(options.repeats * (len(STAGES) + 1), quiet=options.json) as advance:
+        report = bench(settings, seconds=options.seconds, repeats=options.repeats, advance=advance)
     if options.json:
         print(json.dumps(report))
     else:
         from herd.bench.table import print_table  # noqa: PLC0415  rich is not needed for JSON
 
         print_table(report)
-    return 0
 
 
 def bench(settings: RunSettings, *, seconds: float, repeats: int, advance: Callable[[str], None]) -> dict[str, object]:
@@ -114,18 +115,17 @@ def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
     return settings
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> OneLineParser:
+    parser = OneLineParser(
         prog="herd bench",
         usage="%(prog)s [options] FILE [--section.key value ...]\n       %(prog)s learner [options] FILE [--section.key value ...]",
         description="Measures each stage of a run alone and the whole system, on this machine, with nothing else running. "
         "learner: at its limit, phase by phase (herd bench learner --help).",
-        allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--torso", choices=TORSOS, help="network.torso to measure instead of the file's")
-    parser.add_argument("--seconds", type=positive(float), default=10.0, help="measured per stage and repeat (default: 10)")
-    parser.add_argument("--repeats", type=positive(int), default=3, help="of every stage; the median counts (default: 3)")
+    parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="measured per stage and repeat")
+    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="of every stage; the median counts")
     return parser
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
@@ -22,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from herd.bench.hardware import describe_hardware
-from herd.bench.options import FREE_PORTS, Parser, positive
-from herd.bench.stages import StageError, stage_environment
+from herd.bench.stages import FREE_PORTS, StageError, stage_environment
 from herd.config.arguments import split_arguments
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.loading import SettingsError, dump_settings, load_settings
+from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.supervisor.plan import Start, choose_run_ports, plan_children
 from herd.supervisor.ports import PortError
 from herd.supervisor.readings import metrics_url
@@ -66,25 +65,26 @@ class Repeat:
     """Mean over the shards."""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Measure and print; the exit code: 0 done, 2 bad input, 1 a process that failed (one line on stderr)."""
+def run(argv: Sequence[str]) -> None:
+    """Measure and print.
+
+    Raises:
+        SettingsError: bad input.
+        StageError: a process failed.
+
+    """
+    options, words = _parser().parse_known_args(argv)
+    settings = _settings(words)
     try:
-        options, words = _parser().parse_known_args(argv[1:])
-        settings = _settings(words)
         report = measure_learner(settings, seconds=options.seconds, warmup_seconds=options.warmup_seconds, repeats=options.repeats)
-    except (SettingsError, PortError) as error:
-        print(f"herd: {error}", file=sys.stderr)
-        return 2
-    except StageError as error:
-        print(f"herd: {error}", file=sys.stderr)
-        return 1
+    except PortError as error:
+        raise SettingsError(str(error)) from error
     if options.json:
         print(json.dumps(report))
     else:
         from herd.bench.learner_table import print_learner  # noqa: PLC0415  rich is not needed for JSON
 
         print_learner(report)
-    return 0
 
 
 def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: float, repeats: int) -> dict[str, Any]:
@@ -256,16 +256,15 @@ def _settings(words: Sequence[str]) -> RunSettings:
     return settings
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> OneLineParser:
+    parser = OneLineParser(
         prog="herd bench learner",
         usage="%(prog)s [options] FILE [--section.key value ...]",
         description="Feeds the learner of a run over the wire with made-up unrolls, as fast as it takes them, and says where the time "
         "of an update goes. --learner.shards N measures several; --actor.count N is the number of feeding processes.",
-        allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--seconds", type=positive(float), default=10.0, help="of each repeat (default: 10)")
-    parser.add_argument("--warmup_seconds", type=positive(float), default=5.0, help="before the first (default: 5)")
-    parser.add_argument("--repeats", type=positive(int), default=3, help="the median counts (default: 3)")
+    parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="of each repeat")
+    parser.add_argument("--warmup_seconds", type=POSITIVE, default=5.0, help="before the first")
+    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="the median counts")
     return parser

@@ -26,7 +26,7 @@ INGEST_SHARE = 0.7
 NETWORK_SHARE = 0.8
 """Of a pod's network, on average, for the same reason."""
 SERVER_SHARE = 0.5
-"""Of one core, what a server may use on average: its one thread serves everybody, and whoever comes meanwhile waits."""
+"""Of one core, what a server may use on average: its one thread serves all clients in turn."""
 CONNECTIONS_EACH = 2
 """Of an actor: one asks for weights, one leases its index."""
 MOST_CHILDREN = 32
@@ -310,7 +310,7 @@ def plan_learners(
     bounds["sessions"] = sheet.line(
         "shards for connections", f"{shown(sessions)} / {shown(MAX_CONNECTIONS)} each, rounded up", rounded_up(sessions / MAX_CONNECTIONS)
     )
-    shards = sheet.line("shards", "the most of these", max(bounds.values()))
+    shards = sheet.line("shards", "the maximum of the above", max(bounds.values()))
     if shards > settings.num_online_unrolls:
         sheet.note(
             f"{shards} shards need as many fresh unrolls in a batch, which has {settings.num_online_unrolls}: raise learner.batch_size"
@@ -420,7 +420,7 @@ def plan_servers(options: PlanOptions, figures: Figures, *, demand: Demand, acto
     }
     needed = max(bounds.values())
     replicas = sheet.line(
-        "replicas", "none: the root is enough" if needed == 1 else "the most of these, below the root", 0 if needed == 1 else needed
+        "replicas", "none: the root is enough" if needed == 1 else "the maximum of the above, below the root", 0 if needed == 1 else needed
     )
     sheet.note(f"parameter servers: {weights.source}")
     tree = _tree(demand, replicas, room, sheet) if replicas else _Tree(between=0, levels=0, fetched=0.0, root_bytes_out=leaving)

@@ -16,6 +16,7 @@ from herd.bench.measurement import Measurement
 from herd.config.curve_keys import CURVE_VARIABLES
 from herd.config.keys import ENVIRONMENT_PREFIX
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
+from herd.topology import SERVERS, SERVICE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,12 @@ STAGES: dict[str, tuple[str, ...]] = {
     "learner": ("herd_learner.bench", "--learner.threads", "1"),
     "transport": ("herd.bench.transport",),
 }
+FREE_PORTS = tuple(
+    word
+    for key in (*(f"{server.name}.port" for server in SERVERS), *(f"{name}.metrics_port" for name in SERVICE_NAMES))
+    for word in (f"--{key}", "0")
+)
+"""For a run of a benchmark's own: ports that a settings file fixes may be those of a run that is going on."""
 # Imports, compilation, one warm-up second and a slow last step; a stage that takes longer hangs.
 GRACE_SECONDS = 120.0
 

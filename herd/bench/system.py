@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 
 from herd.bench.measurement import Measurement
-from herd.bench.options import FREE_PORTS
-from herd.bench.stages import StageError, stage_environment
+from herd.bench.stages import FREE_PORTS, StageError, stage_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError, OneLineParser
+from herd.cli.errors import CommandError
 from herd.cli.requirements import require
 from herd.cli.run_paths import run_with_checkpoint
+from herd.config.options import OneLineParser
 
 if TYPE_CHECKING:
     import argparse

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError, OneLineParser, did_you_mean
+from herd.cli.errors import CommandError
 from herd.config.experiments import describe, shipped_experiments
+from herd.config.layers import close_match
+from herd.config.options import OneLineParser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,5 +33,5 @@ def run(argv: Sequence[str]) -> int:
     elif options.name in shipped:
         print(shipped[options.name].read_text(encoding="utf-8"), end="")
     else:
-        raise CommandError(f"{options.name}: no such experiment{did_you_mean(options.name, list(shipped))} (herd experiments lists them)")
+        raise CommandError(f"{options.name}: no such experiment{close_match(options.name, list(shipped))} (herd experiments lists them)")
     return 0

@@ -9,8 +9,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from herd.cli.errors import CommandError, OneLineParser
+from herd.cli.errors import CommandError
 from herd.config.curve_keys import SERVER_PUBLIC_FILE, SERVER_SECRET_FILE, client_file
+from herd.config.options import OneLineParser
 from herd.config.settings import CLIENT_NAME, SecuritySettings
 from herd.topology import SERVERS
 
@@ -38,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("folder", type=Path, metavar="DIR", help="where the keys go; made if it does not exist")
     parser.add_argument("--client", type=_client_name, metavar="NAME", help="add a client pair of this name, and make no server pair")
-    parser.add_argument("--force", action="store_true", help="replace keys that exist: whoever uses the old ones is shut out")
+    parser.add_argument("--force", action="store_true", help="replace existing keys; processes that use the old ones can no longer connect")
     return parser
 
 
@@ -66,7 +67,7 @@ def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -
         files = [SERVER_SECRET_FILE, SERVER_PUBLIC_FILE, *files]
     taken = [file for file in files if (folder / file).exists()]
     if taken and not force:
-        raise CommandError(f"{folder}: {', '.join(taken)} exist already; --force replaces them and shuts out whoever uses them")
+        raise CommandError(f"{folder}: {', '.join(taken)} exist already; --force replaces them and disconnects those that use them")
     from herd.wire.curve import new_key_pair  # noqa: PLC0415  --help and refusals do without ZeroMQ
 
     try:

@@ -7,7 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import EXIT_BAD_INPUT, CommandError, did_you_mean
+from herd.cli.errors import EXIT_BAD_INPUT, CommandError
+from herd.config.layers import close_match
 from herd.config.loading import SettingsError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ COMMANDS = {
     "plan": ("herd.cli.plan", "say what a rate of frames needs: cores, GPUs, servers, network, memory"),
     "doctor": ("herd.cli.doctor", "check what this machine has and lacks"),
 }
-_ENTRY = {"herd.bench.command": "main"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,9 +66,9 @@ def _answer(words: list[str]) -> int:
         print(f"herd {version('herd-rl')}")
         return 0
     if name not in COMMANDS:
-        raise CommandError(f"{name}: no such command{did_you_mean(name, list(COMMANDS))} (see herd --help)")
+        raise CommandError(f"{name}: no such command{close_match(name, list(COMMANDS))} (see herd --help)")
     module_name, _ = COMMANDS[name]
-    entry = getattr(importlib.import_module(module_name), _ENTRY.get(module_name, "run"))
+    entry = importlib.import_module(module_name).run
     code: int = entry(words)
     return code
 

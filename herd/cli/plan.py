@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError, OneLineParser
+from herd.cli.errors import CommandError
 from herd.config.arguments import split_arguments
 from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
+from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser, number
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from herd.config.settings import RunSettings
 
@@ -32,16 +34,7 @@ def run(argv: Sequence[str]) -> int:
     from herd.bench.plan_output import as_json, helm_values, print_plan  # noqa: PLC0415
     from herd.bench.weights_size import NoTorchError  # noqa: PLC0415
 
-    asked = PlanOptions(
-        frames_per_second=options.frames_per_second,
-        learner=options.learner,
-        learner_frames_per_second=options.learner_frames_per_second,
-        learner_cores=options.learner_cores,
-        headroom=options.headroom,
-        pod_gigabits=options.pod_gigabits,
-        compression_ratio=options.compression_ratio,
-        game_steps=options.game_steps,
-    )
+    asked = PlanOptions(**{field.name: getattr(options, field.name) for field in fields(PlanOptions)})
     try:
         plan = make_plan(settings, asked, with_own_figures(package_figures(), options.figures))
     except (FiguresError, NoTorchError) as error:
@@ -68,8 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Says what a rate of frames needs: actors, learner shards, parameter servers, network and memory, with the arithmetic "
         "and where each figure comes from. Settings are given as elsewhere: --actor.environments 64.",
     )
-    above_zero = _number(lambda value: 0 < value < float("inf"), "number above 0")
-    parser.add_argument("--frames_per_second", type=above_zero, required=True, help="env frames that the learner consumes")
+    parser.add_argument("--frames_per_second", type=POSITIVE, required=True, help="env frames that the learner consumes")
     parser.add_argument(
         "--preset",
         type=Path,
@@ -78,16 +70,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--learner", choices=("gpu", "cpu"), default="gpu", help="what shards train on")
     parser.add_argument(
-        "--learner_frames_per_second", type=above_zero, help="that one GPU trains on, replayed ones included; without: what was published"
+        "--learner_frames_per_second", type=POSITIVE, help="that one GPU trains on, replayed ones included; without: what was published"
     )
-    parser.add_argument("--learner_cores", type=_whole, default=16, help="of one shard with --learner cpu")
-    below_one = _number(lambda value: 0 <= value < 1, "number in [0, 1)")
-    parser.add_argument("--headroom", type=below_one, default=0.1, help="share of each actor's core that stays free")
-    parser.add_argument("--pod_gigabits", type=above_zero, default=10.0, help="that a pod may send, and receive, a second")
+    parser.add_argument("--learner_cores", type=POSITIVE_WHOLE, default=16, help="of one shard with --learner cpu")
     parser.add_argument(
-        "--compression_ratio", type=_number(lambda value: 1 <= value < float("inf"), "number of 1 or more"), help="of frames on the wire"
+        "--headroom",
+        type=number("number in [0, 1)", lambda value: 0 <= value < 1),
+        default=0.1,
+        help="share of each actor's core that stays free",
     )
-    parser.add_argument("--game_steps", type=above_zero, default=1000.0, help="agent steps of a game: how often a bandit is asked")
+    parser.add_argument("--pod_gigabits", type=POSITIVE, default=10.0, help="that a pod may send, and receive, a second")
+    parser.add_argument(
+        "--compression_ratio", type=number("number of 1 or more", lambda value: 1 <= value < float("inf")), help="of frames on the wire"
+    )
+    parser.add_argument("--game_steps", type=POSITIVE, default=1000.0, help="agent steps of a game: how often a bandit is asked")
     parser.add_argument(
         "--figures",
         type=Path,
@@ -99,24 +95,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--values", action="store_true", help="print values for the Helm chart")
     return parser
-
-
-def _number(fits: Callable[[float], bool], name: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        value = float(text)
-        if not fits(value):
-            raise ValueError
-        return value
-
-    parse.__name__ = name  # what argparse calls it in its error message
-    return parse
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
-_whole.__name__ = "whole number above 0"

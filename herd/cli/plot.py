@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError, OneLineParser
+from herd.cli.errors import CommandError
 from herd.cli.requirements import require
 from herd.cli.run_paths import existing_run
+from herd.config.options import OneLineParser
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError, did_you_mean
+from herd.cli.errors import CommandError
+from herd.config.layers import close_match
 from herd.supervisor.run_directory import CONFIG
 from herd.supervisor.summary import CHECKPOINTS
 
@@ -25,7 +26,7 @@ def existing_run(directory: Path) -> Path:
     """
     if not directory.is_dir():
         siblings = [str(path) for path in sorted(directory.parent.glob("*")) if path.is_dir()] if directory.parent.is_dir() else []
-        raise CommandError(f"{directory}: no such run{did_you_mean(str(directory), siblings)}")
+        raise CommandError(f"{directory}: no such run{close_match(str(directory), siblings)}")
     if not (directory / CONFIG).is_file():
         raise CommandError(f"{directory}: not a run: it holds no {CONFIG}")
     return directory

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
-from herd.cli.errors import CommandError, OneLineParser
+from herd.cli.errors import CommandError
 from herd.cli.run_paths import RUNS, existing_run
+from herd.config.options import OneLineParser
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd status",
         description="Shows the runs of this machine: processes, progress, newest checkpoint. "
-        "With --release: a release in a cluster, its pods, policy versions, speed, returns, and who waits for whom.",
+        "With --release: a release in a cluster, its pods, policy versions, speed, returns, and the bottleneck: actors or learner.",
     )
     parser.add_argument("run_dirs", type=Path, nargs="*", metavar="RUN_DIR", help=f"default: every run in {RUNS}/")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -59,7 +59,7 @@ def find_connection(access: Access, environ: Mapping[str, str], service_account:
         return _from_files(files, access)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return _from_pod(access, environ, service_account)
-    raise KubeError(f"no cluster: no {_DEFAULT_FILE}, KUBECONFIG is not set, and this is no pod; name a file with --kubeconfig")
+    raise KubeError(f"no cluster: no {_DEFAULT_FILE}, KUBECONFIG is not set, and this is not a pod; name a file with --kubeconfig")
 
 
 def _files(access: Access, environ: Mapping[str, str]) -> list[Path]:

@@ -14,8 +14,8 @@ from typing import NamedTuple, Self
 CLIENT_TIMEOUT_SECONDS = 5.0
 """A client that stays silent this long loses its connection: a thread waits for it meanwhile."""
 MAX_CLIENTS = 256
-"""Connections at once, a thread each. One more costs the oldest its own, so that who only holds on keeps nobody out: a scrape takes
-milliseconds."""
+"""Connections at once, a thread each. When full, the oldest connection is closed, so that idle clients cannot block new ones: a scrape
+takes milliseconds."""
 
 
 class MetricsEndpointError(OSError):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,81 +16,36 @@ import pytest
 
 from benchmarks.fuzz.strangers import frame, shake_hands
 from herd.cli.keys import make_keys
-from herd.config.contract import contract_digest
-from herd.config.loading import dump_settings
 from herd.config.losses import DiceSettings
 from herd.config.settings import BanditSettings, RunSettings, SecuritySettings
-from herd.envs.make import environment_spec
-from herd.telemetry.scrape import Samples, probe, scrape, total
+from herd.telemetry.scrape import probe, total
 from herd.wire.bandit_client import BanditClient
-from herd.wire.codec import decode_header, encode
-from herd.wire.messages import Ack, ExchangeTemperatures, FinishedEpisode, Message, Refused, StartingEpisode, Temperatures
-from herd.wire.sockets import Context, Dealer, new_context
+from herd.wire.codec import encode
+from herd.wire.messages import Ack, ExchangeTemperatures, FinishedEpisode, Refused, StartingEpisode, Temperatures
+from herd.wire.sockets import Context, new_context
+from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, killed_at_the_end, until
 
-ANSWER_SECONDS = 20.0
+pytestmark = pytest.mark.processes
+
 SLOW_SECONDS = 60.0
 """Between snapshots where none is wanted."""
 
 
-class Server:
+class Server(ServerProcess):
     """One bandit process."""
 
     def __init__(self, run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, keys: Path | None = None) -> None:
         bandit = BanditSettings(port=port, snapshot_interval_seconds=snapshots, history_interval_seconds=snapshots)
-        self.settings = RunSettings(
-            name="pong", run_dir=run_dir, bandit=bandit, loss=DiceSettings(), security=SecuritySettings(curve_keys=keys)
-        )
-        self.contract = contract_digest(self.settings, environment_spec(self.settings.env))
-        run_dir.mkdir(parents=True, exist_ok=True)
-        config = run_dir / "config.yaml"
-        config.write_text(dump_settings(self.settings))
-        self.process = subprocess.Popen([sys.executable, "-m", "herd_bandit", "--config", str(config)], stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        self.before: list[str] = []
-        for line in self.process.stderr:
-            if "listening" in line:
-                break
-            self.before.append(line)
-        else:
-            raise AssertionError("".join(self.before))
-        self.port = int(_found(r"endpoint=tcp://127\.0\.0\.1:(\d+)", line))
-        self.metrics_port = int(_found(r"metrics_port=(\d+)", line))
-
-    @property
-    def endpoint(self) -> str:
-        return f"tcp://127.0.0.1:{self.port}"
+        security = SecuritySettings(curve_keys=keys)
+        super().__init__("bandit", RunSettings(name="pong", run_dir=run_dir, bandit=bandit, loss=DiceSettings(), security=security))
 
     @property
     def directory(self) -> Path:
         return self.settings.directory / "bandit"
 
-    def metrics(self) -> Samples:
-        return scrape(f"http://127.0.0.1:{self.metrics_port}/metrics")
 
-    def total(self, name: str, **labels: str) -> float:
-        return total(self.metrics(), name, **labels)
-
-    def end(self, number: int) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(ANSWER_SECONDS)
-
-
-class Client:
-    """Asks by hand, so that it can also say what no client of ours would."""
-
-    def __init__(self, context: Context, server: Server) -> None:
-        self.server = server
-        self.dealer = Dealer(context, server.endpoint, routing_id=f"test/{secrets.token_hex(4)}", max_frame_bytes=1 << 26)
-
-    def send(self, *frames: bytes | memoryview) -> None:
-        _until(lambda: self.dealer.send(frames))
-
-    def ask(self, message: Message) -> Message:
-        self.send(*encode(message))
-        assert self.dealer.wait(ANSWER_SECONDS)
-        frames = self.dealer.receive()
-        assert frames is not None
-        return decode_header(frames[0])
+class Client(AskingClient):
+    """Also knows the one request that there is."""
 
     def exchange(self, request_id: int, games: int = 1, *, first: int = 0, run_id: str = "pong") -> ExchangeTemperatures:
         """Games ``first`` and on of slot 0 ended with 2.0 at 1/tau = 5, the next one asks."""
@@ -119,30 +72,10 @@ class Client:
         )
 
 
-def _found(pattern: str, text: str) -> str:
-    match = re.search(pattern, text)
-    assert match is not None, text
-    return match.group(1)
-
-
-def _until(condition: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
-    """For what has no event to wait for: a connection being made, another process's counter."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.01)
-
-
 @contextmanager
 def running(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, keys: Path | None = None) -> Iterator[Server]:
-    server = Server(run_dir, port=port, snapshots=snapshots, keys=keys)
-    try:
+    with killed_at_the_end(Server(run_dir, port=port, snapshots=snapshots, keys=keys)) as server:
         yield server
-    finally:
-        server.process.kill()
-        server.process.wait()
-        assert server.process.stderr is not None
-        server.process.stderr.close()
 
 
 @pytest.fixture
@@ -156,15 +89,8 @@ Connect = Callable[[Server], Client]
 
 @pytest.fixture
 def connect(context: Context) -> Iterator[Connect]:
-    clients: list[Client] = []
-
-    def make(server: Server) -> Client:
-        clients.append(Client(context, server))
-        return clients[-1]
-
-    yield make
-    for client in clients:
-        client.dealer.close()
+    with connecting(Client, context) as connect:
+        yield connect
 
 
 @pytest.fixture
@@ -223,7 +149,7 @@ def test_after_kill_9_it_goes_on_from_its_last_snapshot_and_counts_nothing_twice
         client.ask(client.exchange(1, games=5))
         written = first.total("herd_bandit_snapshots_written_total")
         # Two more: the first may have begun before the reports came.
-        _until(lambda: first.total("herd_bandit_snapshots_written_total") >= written + 2)
+        until(lambda: first.total("herd_bandit_snapshots_written_total") >= written + 2)
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
     with running(tmp_path / "run", port=first.port) as second:
         assert second.total("herd_bandit_restored_episodes") == 5
@@ -258,7 +184,7 @@ def test_an_actor_plays_on_while_the_bandit_is_away(tmp_path: Path, context: Con
         actor = BanditClient(context, first.endpoint, run_id="pong", contract=first.contract, task_ids=[0], timeout_seconds=0.2)
         actor.ask(0, 0)
         # A bounded wait each time, until it is connected.
-        _until(lambda: _played(actor) or actor.num_handed > 0)
+        until(lambda: _played(actor) or actor.num_handed > 0)
         last = actor.inverse_temperatures[0]
         first.end(signal.SIGKILL)
         waited, game = actor.waited_seconds, 1000
@@ -269,13 +195,13 @@ def test_an_actor_plays_on_while_the_bandit_is_away(tmp_path: Path, context: Con
         assert actor.num_reused >= 39  # an answer to the first may still have come
         assert 0.2 <= actor.waited_seconds - waited < ANSWER_SECONDS
     with running(tmp_path / "run", port=first.port) as second:
-        _until(lambda: actor.poll() or actor.is_idle)
+        until(lambda: actor.poll() or actor.is_idle)
         assert second.total("herd_bandit_reports_total", outcome="accepted") >= 40
         assert second.total("herd_bandit_reused_temperatures_total") >= 39
         # Heard again: the next game waits for a temperature of its own.
         reused = actor.num_reused
         actor.finish(0, episode_id=game + 1, episode_return=1.0, agent_steps=10)
-        _until(lambda: actor.poll() or actor.is_idle)
+        until(lambda: actor.poll() or actor.is_idle)
         actor.begin([0])
         assert actor.num_reused == reused
     actor.close()
@@ -300,7 +226,7 @@ def test_garbage_changes_nothing_but_counters(server: Server, connect: Connect) 
     stranger.send(b"\x81" * 2_000_000)  # longer than any header: the whole connection goes, or the message does
     with socket.create_connection(("127.0.0.1", server.port)) as raw:
         raw.sendall(secrets.token_bytes(10_000))
-    _until(lambda: server.total("herd_wire_malformed_messages_total") >= 203)
+    until(lambda: server.total("herd_wire_malformed_messages_total") >= 203)
     assert server.total("herd_wire_malformed_messages_total", reason="array") == 1
     assert server.total("herd_wire_malformed_messages_total", reason="unexpected") == 1
     assert server.total("herd_bandit_tile_reports_total") == 1
@@ -315,7 +241,7 @@ def test_room_for_the_reports_of_thousands_is_not_room_for_one_message_without_e
         peer.settimeout(ANSWER_SECONDS)
         with suppress(ConnectionResetError, BrokenPipeError):
             peer.sendall(frame(1, bytes(1 << 20)) * 32)  # frames of a byte would take 20 times that in memory
-        _until(lambda: server.total("herd_wire_connections_cut_total", cause="unread") == 1)
+        until(lambda: server.total("herd_wire_connections_cut_total", cause="unread") == 1)
     honest = connect(server)
     assert isinstance(honest.ask(honest.exchange(1)), Temperatures)
 
@@ -341,7 +267,7 @@ def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, con
             assert not stranger.dealer.send(encode(stranger.exchange(1)))
             return server.total("herd_wire_authentication_failures_total") > 0
 
-        _until(is_counted)
+        until(is_counted)
         assert server.total("herd_bandit_requests_total") == 1
 
 

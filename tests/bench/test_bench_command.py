@@ -13,6 +13,7 @@ from herd.bench import command
 from herd.bench.measurement import Measurement
 from herd.bench.stages import StageError
 from herd.bench.table import print_table
+from herd.cli.main import main
 
 COSTS = {"environment": 300.0, "inference": 50.0, "learner": 100.0, "transport": 50.0}
 
@@ -48,7 +49,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 def test_the_report_gives_the_share_of_the_ceiling(
     config: str, measured: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main([config, "--json", "--seconds", "2", "--torso", "deep", "--actor.environments", "16"]) == 0
+    assert main(["bench", config, "--json", "--seconds", "2", "--torso", "deep", "--actor.environments", "16"]) == 0
     report = json.loads(capsys.readouterr().out)
     # 2 cores / 500 core-microseconds = 4,000 agent steps a second.
     assert report["ceiling"] == pytest.approx({"agent_steps_per_second": 4000.0, "frames_per_second": 16_000.0})
@@ -63,7 +64,7 @@ def test_the_report_gives_the_share_of_the_ceiling(
 
 
 def test_rounds_go_through_all_stages_with_the_same_settings(config: str, measured: list[tuple[str, str]]) -> None:
-    assert command.main([config, "--json", "--repeats", "2", "--torso", "deep"]) == 0
+    assert main(["bench", config, "--json", "--repeats", "2", "--torso", "deep"]) == 0
     stages = [stage for stage, _ in measured]
     assert stages == [*COSTS, "system"] * 2
     texts = {text for stage, text in measured if stage != "system"}
@@ -79,13 +80,13 @@ def test_rounds_go_through_all_stages_with_the_same_settings(config: str, measur
         ([], "needs a run file"),
         (["missing.yaml"], "missing.yaml"),
         (["CONFIG", "--learner.batch_sise", "3"], "learner.batch_size"),
-        (["CONFIG", "--seconds", "0"], "--seconds: invalid positive float"),
-        (["CONFIG", "--repeats", "x"], "--repeats: invalid positive int"),
+        (["CONFIG", "--seconds", "0"], "--seconds: invalid number above 0"),
+        (["CONFIG", "--repeats", "x"], "--repeats: invalid whole number above 0"),
         (["CONFIG", "--torso", "wide"], "'shallow'"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main([config if word == "CONFIG" else word for word in words]) == 2
+    assert main(["bench", *(config if word == "CONFIG" else word for word in words)]) == 2
     error = capsys.readouterr().err
     assert line in error
     assert error.count("\n") == 1
@@ -98,12 +99,12 @@ def test_a_failed_stage_is_one_line_and_exit_code_1(
         raise StageError(f"{stage}: broken")
 
     monkeypatch.setattr(command, "run_stage", run_stage)
-    assert command.main([config]) == 1
+    assert main(["bench", config]) == 1
     assert capsys.readouterr().err == "herd: environment: broken\n"
 
 
 def test_the_table_shows_every_stage(config: str, measured: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]) -> None:
-    command.main([config, "--json"])
+    main(["bench", config, "--json"])
     report = json.loads(capsys.readouterr().out)
     out = io.StringIO()
     print_table(report, Console(file=out, width=80))
@@ -115,6 +116,7 @@ def test_the_table_shows_every_stage(config: str, measured: list[tuple[str, str]
     assert "16,000 env frames/s" in out.getvalue()
 
 
+@pytest.mark.processes
 def test_the_command_needs_neither_torch_nor_sockets_to_refuse_bad_input() -> None:
     script = "import sys, herd.bench.command; print(sorted({'torch', 'zmq', 'ale_py', 'rich'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -10,8 +10,9 @@ import psutil
 import pytest
 from rich.console import Console
 
-from herd.bench import command, learner
+from herd.bench import learner
 from herd.bench.learner_table import MEANINGS, print_learner
+from herd.cli.main import main
 from herd.config.settings import RunSettings
 from herd.telemetry.metric_names import PHASES
 from tests.system.whole_runs import CATCH
@@ -59,31 +60,33 @@ def test_the_table_explains_every_phase_within_80_columns() -> None:
         ([], "needs a run file"),
         (["missing.yaml"], "missing.yaml"),
         ([CATCH, "--learner.shard", "2"], "learner.shards"),
-        ([CATCH, "--seconds", "inf"], "bench learner: argument --seconds: invalid positive float"),
-        ([CATCH, "--repeats", "0"], "--repeats: invalid positive int"),
+        ([CATCH, "--seconds", "inf"], "argument --seconds: invalid number above 0"),
+        ([CATCH, "--repeats", "0"], "--repeats: invalid whole number above 0"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["learner", *words]) == 2
+    assert main(["bench", "learner", *words]) == 2
     error = capsys.readouterr().err
     assert line in error
     assert error.count("\n") == 1
 
 
+@pytest.mark.processes
 def test_a_learner_that_ends_is_one_line_and_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unknown = tmp_path / "run.yaml"
     unknown.write_text("env: {suite: atari, tasks: [no_such_game]}\n")
-    assert command.main(["learner", str(unknown)]) == 1
+    assert main(["bench", "learner", str(unknown)]) == 1
     error = capsys.readouterr().err
     assert "no_such_game" in error
     assert error.count("\n") == 1
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("shards", ["1", "2"])
 def test_two_feeders_keep_a_real_learner_busy(shards: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--json", "--seconds", "1", "--warmup_seconds", "0.2", "--repeats", "2", "--actor.count", "2", "--actor.environments", "8"]
-    assert command.main(["learner", CATCH, *words, "--learner.shards", shards, "--learner.threads", "1"]) == 0
+    assert main(["bench", "learner", CATCH, *words, "--learner.shards", shards, "--learner.threads", "1"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["repeats"] == 2
     # Every unroll has 20 steps of one frame, every batch 32 of them; readings fall between updates.

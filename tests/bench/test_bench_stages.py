@@ -53,17 +53,20 @@ def test_the_transport_is_measured_over_real_sockets() -> None:
     assert measured.cpu_seconds > 0
 
 
+@pytest.mark.processes
 def test_a_stage_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(dump_settings(CATCH))
     assert run_stage("transport", config, seconds=0.1).agent_steps > 0
 
 
+@pytest.mark.processes
 def test_a_stage_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"transport: exit code 2: .*missing\.yaml"):
         run_stage("transport", tmp_path / "missing.yaml", seconds=0.1)
 
 
+@pytest.mark.processes
 def test_a_stage_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(dump_settings(CATCH))

@@ -11,6 +11,8 @@ from herd.bench import system
 from herd.bench.stages import StageError
 from herd.bench.system import measure_system
 
+pytestmark = pytest.mark.processes
+
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -105,6 +105,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return seen
 
 
+@pytest.mark.processes
 def test_what_is_there_is_not_trained_again(tmp_path: Path, commands: list[list[str]]) -> None:
     (tmp_path / "dice-seed1").mkdir()
     (tmp_path / "dice-seed2.partial" / "left").mkdir(parents=True)  # of a comparison that was interrupted
@@ -116,6 +117,7 @@ def test_what_is_there_is_not_trained_again(tmp_path: Path, commands: list[list[
     assert all(command[-2:] == ["--stop.env_frames", "5"] for command in commands)
 
 
+@pytest.mark.processes
 def test_a_run_that_fails_or_hangs_ends_the_comparison_and_counts_for_nothing(tmp_path: Path, commands: list[list[str]]) -> None:
     with pytest.raises(SystemExit, match="exit code 7"):
         train(tmp_path / "dice-seed3", "dice", 3, [], limit_seconds=60.0)

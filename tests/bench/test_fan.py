@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.fan_out import is_whole, marked
 from herd.bench.plan_figures import package_figures, with_own_figures
 from herd.wire.weights_client import WeightsFrame
@@ -23,6 +25,7 @@ def measured(name: str, folder: Path, *words: object) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.processes
 def test_fifty_actors_lose_nothing_through_broken_connections(tmp_path: Path) -> None:
     words = ("--actors", 50, "--seconds", 1, "--unrolls-per-message", 2, "--unrolls-per-second", 2000, "--breaks", 5)
     report = measured("fan_in", tmp_path, *words)
@@ -36,6 +39,7 @@ def test_fifty_actors_lose_nothing_through_broken_connections(tmp_path: Path) ->
     assert ingest.microseconds_per_unroll == report["receiver"]["thread_cpu_microseconds_per_unroll"]["io_thread"]
 
 
+@pytest.mark.processes
 def test_fifty_clients_get_every_version_whole_through_replicas(tmp_path: Path) -> None:
     words = ("--actors", 50, "--versions", 2, "--interval-seconds", 0.5, "--ask-seconds", 0.2, "--seconds", 1, "--concurrent", 10)
     report = measured("fan_out", tmp_path, *words)

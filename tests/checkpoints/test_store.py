@@ -435,6 +435,7 @@ def test_a_leftover_that_cannot_be_removed_is_in_nobodys_way(tmp_path, monkeypat
     assert names_in(tmp_path) == [f"{updates:012d}" for updates in (6, 7)]
 
 
+@pytest.mark.processes
 def test_a_really_full_disk_and_space_again(tmp_path):
     with small_disk(tmp_path / "disk", 1 << 19) as disk:
         first = save(disk / "checkpoints", 1)
@@ -452,6 +453,7 @@ def test_a_really_full_disk_and_space_again(tmp_path):
         assert load_checkpoint(fourth).learner_updates == 4
 
 
+@pytest.mark.processes
 def test_a_read_only_disk_for_root_as_well(tmp_path):
     first = save(tmp_path / "checkpoints", 1)
     with read_only(tmp_path / "checkpoints"):

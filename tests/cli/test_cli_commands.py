@@ -16,6 +16,8 @@ from herd.config.keys import setting_keys
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
 
+pytestmark = pytest.mark.processes
+
 HEAVY = ("torch", "matplotlib", "ale_py", "zmq", "gymnasium", "kubernetes")
 REPOSITORY = Path(__file__).parents[2]
 BREAKOUT = str(REPOSITORY / "experiments" / "breakout.yaml")

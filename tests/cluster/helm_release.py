@@ -52,7 +52,7 @@ class HelmRelease:
     def template(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Render without a cluster."""
         text = self._run("template", self.name, str(self._settings.chart), *self._values(values))
-        return [item for item in yaml.safe_load_all(text) if item]
+        return [item for item in yaml.load_all(text, Loader=yaml.CSafeLoader) if item]
 
     def _values(self, values: Mapping[str, Any]) -> list[str]:
         file = self._folder / "values.yaml"

@@ -79,8 +79,8 @@ def check_against_the_slow_player(settings: AtariSettings, *, num_steps: int, nu
 )
 def test_switches_give_the_slow_players_bits(switches: dict[str, Any]) -> None:
     # With at most one no-op there is exactly one: 1..1. The limit ends games soon, so that several begin.
-    settings = AtariSettings(**({"tasks": ("breakout",), "noop_max": 1, "max_episode_frames": 400} | switches))
-    events = check_against_the_slow_player(settings, num_steps=5 + 900 // settings.action_repeat, num_noops=1)
+    settings = AtariSettings(**({"tasks": ("breakout",), "noop_max": 1, "max_episode_frames": 200} | switches))
+    events = check_against_the_slow_player(settings, num_steps=5 + 420 // settings.action_repeat, num_noops=1)
     assert events["reset"] > 0
     assert (events["life_lost"] > 0) == settings.life_loss_ends_episode
 

@@ -270,6 +270,7 @@ def test_threads_are_as_many_as_asked_for_and_end_with_close() -> None:
     assert threads() == before
 
 
+@pytest.mark.processes
 def test_spaces_need_no_emulator() -> None:
     code = (
         "import sys\n"

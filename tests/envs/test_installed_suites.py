@@ -42,6 +42,7 @@ BROKEN = {
 """Source of a suite that cannot be loaded, and why."""
 
 
+@pytest.mark.processes
 def test_another_packages_suite_is_chosen_played_and_scored_like_our_own() -> None:
     told = python(
         """
@@ -59,6 +60,7 @@ print(environment_spec(env).vector_size, [game.episode_return for game in finish
     assert told.split() == ["4", "[1.0]", "1.0"]
 
 
+@pytest.mark.processes
 def test_a_broken_suite_fails_only_who_chooses_it_and_doctor_names_it(tmp_path: Path) -> None:
     for name, (source, _) in BROKEN.items():
         register(tmp_path, name, f"{name}_suite:SUITE")

@@ -76,6 +76,7 @@ def test_the_colour_screen_shows_the_game_that_the_policy_plays(make_run: Callab
     assert (screen[0].picture != screen[-1].picture).any()
 
 
+@pytest.mark.processes
 def test_several_games_as_mp4_at_the_consoles_speed(make_run: Callable[..., Path], tmp_path: Path) -> None:
     output = tmp_path / "pong.mp4"
     recording = record_episode(make_run(GAMES), output, task="pong", games=2, caption=False)

@@ -45,7 +45,7 @@ def helm(engine: str, *words: str) -> str:
 def render(*words: str, engine: str = NEWEST, chart: Path = CHART, release: str = "herd", namespace: str = "rl") -> list[Object]:
     """Every object of a release; ``words`` such as ``--set actor.replicas=7``."""
     text = helm(engine, "template", release, str(chart), "--namespace", namespace, *words)
-    return [each for each in yaml.safe_load_all(text) if each]
+    return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each]
 
 
 def render_ci(name: str, *words: str, engine: str = NEWEST) -> list[Object]:

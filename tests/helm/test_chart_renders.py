@@ -35,6 +35,8 @@ from tests.helm.rendering import (
     workloads,
 )
 
+pytestmark = pytest.mark.processes
+
 KUBERNETES = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 IN_VALUES = {name: re.sub("-(.)", lambda letter: letter[1].upper(), name) for name in COMPONENT_NAMES}
 """Sections of values.yaml."""

@@ -15,6 +15,8 @@ from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.topology import METRICS_PORT, SERVICE_NAMES, SERVICES, Service
 from tests.images.dockerfiles import ROOT, WITH_TORCH, entrypoint, environment, path_of, shipped, stages
 
+pytestmark = pytest.mark.processes
+
 PORTS = {each.name: {METRICS_PORT, each.port, each.group_port} - {None} for each in SERVICES}
 PINNED_IMAGE = re.compile(r"[a-z/]+:\d+\.\d+\.\d+[-a-z]*|.+@sha256:[0-9a-f]{64}")
 

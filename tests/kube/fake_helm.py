@@ -55,7 +55,7 @@ class Controllers:
         newest = max(self._folder.glob("revision-*.yaml"), default=None)
         if newest is not None and newest != self._applied:
             self._applied = newest
-            self._apply([item for item in yaml.safe_load_all(newest.read_text()) if item])
+            self._apply([item for item in yaml.load_all(newest.read_text(), Loader=yaml.CSafeLoader) if item])
         if self._make_pods:
             self._reconcile()
 

@@ -14,7 +14,8 @@ from tests.kube.conftest import REPOSITORY, command_environment
 from tests.kube.fake_api_server import FakeCluster, serving, write_kubeconfig
 from tests.kube.fake_helm import Controllers, write_helm
 
-pytestmark = pytest.mark.timeout(600)  # some twenty processes, one after another: half a minute where nothing else runs
+# Some twenty processes, one after another: half a minute where nothing else runs.
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 
 def run_suite(

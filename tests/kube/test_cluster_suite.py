@@ -41,6 +41,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {"KUBECONFIG": "somewhere", "HELM": program(folder, "print(*sys.argv[1:])"), "CLUSTER_CHART": str(chart(folder)), **more}
 
 
+@pytest.mark.processes
 def test_without_a_cluster_the_suite_is_one_line_and_an_error() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-m", "cluster", "-q", "-p", "no:cacheprovider", str(REPOSITORY / "tests" / "cluster")],
@@ -88,6 +89,7 @@ def test_any_number_of_shards_is_a_valid_run(tmp_path: Path, shards: int) -> Non
     assert settings.actor.links >= shards
 
 
+@pytest.mark.processes
 def test_helm_is_called_with_context_namespace_values_and_time_out(tmp_path: Path) -> None:
     more = tmp_path / "more.yaml"
     more.write_text("{}")
@@ -119,6 +121,7 @@ def test_helm_is_called_with_context_namespace_values_and_time_out(tmp_path: Pat
 SAY = "import pathlib\nwith (pathlib.Path(__file__).parent / 'said').open('a') as file: print(*sys.argv[1:], file=file)"
 
 
+@pytest.mark.processes
 def test_helm_that_fails_is_quoted(tmp_path: Path) -> None:
     settings = ClusterSettings.read(environment(tmp_path, HELM=program(tmp_path, "sys.exit('release not found')", "fails")))
     with pytest.raises(HelmError, match=r"helm rollback herd 1 .*ended with 1:\nrelease not found"):

@@ -116,6 +116,7 @@ def test_contexts_that_cannot_be_used(tmp_path: Path) -> None:
     assert "context fake" in refusal(Access(file, "fake"), {})
 
 
+@pytest.mark.processes
 def test_a_login_command_that_fails_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for command, args in (("/no/such/program", []), (sys.executable, ["-c", "raise SystemExit('please log in')"])):
         user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": args, "interactiveMode": "Never"}}
@@ -126,6 +127,7 @@ def test_a_login_command_that_fails_is_said_once(tmp_path: Path, capfd: pytest.C
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.processes
 def test_a_login_command_that_works_is_used(tmp_path: Path) -> None:
     credential = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "fresh"}}'
     user = {

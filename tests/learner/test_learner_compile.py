@@ -35,6 +35,7 @@ def step(mode: str) -> tuple[dict[str, torch.Tensor], list[float]]:
     return {name: tensor.clone() for name, tensor in update.weights().items()}, [*statistics.losses, statistics.gradient_norm]
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs a C++ compiler")
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles

@@ -57,6 +57,7 @@ def test_it_never_goes_back_to_the_clock(tmp_path: Path) -> None:
         assert open_lineage(tmp_path, now=lambda: 0.001) == 2
 
 
+@pytest.mark.processes
 def test_on_a_read_only_disk_as_well(tmp_path: Path) -> None:
     assert open_lineage(tmp_path) == 1
     with read_only(tmp_path):

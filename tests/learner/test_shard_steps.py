@@ -22,6 +22,8 @@ from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
 from tests.system.whole_runs import ROOT, environment, free_ports
 
+pytestmark = pytest.mark.processes
+
 BATCH_SIZE = 8
 NUM_UPDATES = 3
 SECONDS = 140.0

@@ -85,10 +85,12 @@ def run_promtool(*tests: Path) -> str:
     return "" if done.returncode == 0 else "\n".join(line for line in found if not line.startswith("Unit Testing"))
 
 
+@pytest.mark.processes
 def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
     assert run_promtool(*(write_cases(tmp_path, name, [case for case in CASES if case.alert == name]) for name in alerts())) == ""
 
 
+@pytest.mark.processes
 def test_the_cases_can_fail(tmp_path: Path) -> None:
     for expected in (True, False):
         case = next(case for case in CASES if bool(case.fires) is expected and case.alert == "HerdNoProgress")
@@ -96,6 +98,7 @@ def test_the_cases_can_fail(tmp_path: Path) -> None:
         assert "FAILED" in run_promtool(write_cases(tmp_path, case.alert, [wrong]))
 
 
+@pytest.mark.processes
 def test_a_healthy_run_fires_nothing(tmp_path: Path) -> None:
     quiet = promtool_test(Case(alert="HerdNoProgress", when="never", changes={}, minutes=90))
     quiet["input_series"] = [{"series": name, "values": values} for name, values in healthy_run(90).items()]

@@ -53,6 +53,7 @@ def test_the_files_are_what_the_code_writes() -> None:
         assert (FILES / name).read_text() == text, f"{name} is not fresh: make docs"
 
 
+@pytest.mark.processes
 def test_promtool_takes_the_rule_files() -> None:
     done = subprocess.run(
         [tool("promtool"), "check", "rules", RECORDING_RULES, ALERT_RULES], capture_output=True, text=True, timeout=60, check=False

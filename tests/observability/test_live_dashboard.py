@@ -16,7 +16,7 @@ from tests.observability.prometheus_server import Server
 from tests.observability.promql import operands
 from tests.system.whole_runs import Process, until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 NAMESPACE = "lab"
 TREE, BANDIT = "tree", "bandit"

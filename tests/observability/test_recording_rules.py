@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.observability.generated import RECORDING_RULES
 from tests.observability.healthy_run import ACTORS, REPLICA, RUN, SHARDS, STEP_SECONDS, Series, everywhere, grows, healthy_run, key, stays
 from tests.observability.test_alert_rules import run_promtool, write_test
@@ -69,6 +71,7 @@ def sample(labels: dict[str, str], value: float) -> dict[str, Any]:
     return {"labels": f"{{{pairs}}}", "value": value}
 
 
+@pytest.mark.processes
 def test_what_is_recorded(tmp_path: Path) -> None:
     test = {
         "name": "recorded",

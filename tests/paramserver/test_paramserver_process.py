@@ -17,7 +17,10 @@ from herd.wire.codec import encode
 from herd.wire.messages import Ack, IndexLeased, LeaseIndex, NotModified, Published, PublishSlice, Refused, Weights
 from herd.wire.sockets import Context, new_context
 from herd.wire.weights_client import WeightsClient, WeightsPublisher
-from tests.paramserver.server_processes import ANSWER_SECONDS, Client, Server, get_weights, publish_until, running, until
+from tests.paramserver.server_processes import Client, Server, get_weights, publish_until, running
+from tests.server_process import ANSWER_SECONDS, connecting, until
+
+pytestmark = pytest.mark.processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,15 +38,8 @@ Connect = Callable[[Server], Client]
 
 @pytest.fixture
 def connect(context: Context) -> Iterator[Connect]:
-    clients: list[Client] = []
-
-    def make(server: Server) -> Client:
-        clients.append(Client(context, server))
-        return clients[-1]
-
-    yield make
-    for client in clients:
-        client.dealer.close()
+    with connecting(Client, context) as connect:
+        yield connect
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from herd.wire.sockets import Context, new_context
 from herd.wire.weights_client import WeightsPublisher
 from tests.paramserver.server_processes import ANSWER_SECONDS, Client, Server, publish_until, running, until
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def context() -> Iterator[Context]:

@@ -170,6 +170,7 @@ def test_a_run_without_a_bandit_says_so(tmp_path: Path, capsys: pytest.CaptureFi
     assert error.count("\n") == 1
 
 
+@pytest.mark.processes
 def test_neither_torch_nor_matplotlib_is_needed_to_import() -> None:
     script = "import sys, herd.plots.bandit; print({'torch', 'matplotlib'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -125,6 +125,7 @@ def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path: Path, output: str, s
         plot_runs([], tmp_path / "curve.png")
 
 
+@pytest.mark.processes
 def test_neither_torch_nor_matplotlib_is_needed_to_import(tmp_path: Path) -> None:
     script = "import sys, herd.plots.curves; print({'torch', 'matplotlib'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -11,6 +11,8 @@ import pytest
 
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT, RETURN_SECONDS, FreeMemory
 
+pytestmark = pytest.mark.processes
+
 HOLES = """
 import ctypes, psutil
 from herd.service.allocator import return_free_memory

@@ -99,6 +99,7 @@ def test_a_line_that_does_not_fit_leaves_no_part_of_it(tmp_path: Path) -> None:
     assert path.read_text() == "one\ntwo\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("write", [replace_file, append_line])
 def test_on_a_really_full_disk(tmp_path: Path, write: Callable[[Path, str], None]) -> None:
     with small_disk(tmp_path / "disk", 1 << 17) as disk:
@@ -115,6 +116,7 @@ def test_on_a_really_full_disk(tmp_path: Path, write: Callable[[Path, str], None
         assert path.read_text().endswith("x" * 20_000 + "\n" * (write is append_line))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("write", [replace_file, append_line])
 def test_on_a_read_only_disk(tmp_path: Path, write: Callable[[Path, str], None]) -> None:
     path = tmp_path / "file"

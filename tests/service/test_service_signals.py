@@ -14,6 +14,8 @@ import pytest
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.signals import STOPPING, StopRequest, hold_signals
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 SECONDS = 60.0
 

@@ -44,6 +44,7 @@ def test_help_is_answered_with_code_0(capsys: pytest.CaptureFixture[str]) -> Non
     assert "python -m herd_actor" in capsys.readouterr().out
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("service", ["actor", "learner"])
 def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
     """In a fresh process: the answer must not wait for seconds of imports."""
@@ -74,6 +75,7 @@ def test_a_process_that_cannot_announce_itself_goes_on(tmp_path: Path, caplog: p
     assert record.getMessage().startswith(f"cannot announce this process: {tmp_path / 'processes' / 'actor-3.json'}: ")
 
 
+@pytest.mark.processes
 def test_on_a_read_only_disk_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     announce_process(tmp_path, "actor", 3, metrics_port=9_100)
     with read_only(tmp_path):
@@ -85,6 +87,7 @@ def test_on_a_read_only_disk_as_well(tmp_path: Path, caplog: pytest.LogCaptureFi
 FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full, where every write finds a full disk")
 
 
+@pytest.mark.processes
 @FULL
 @pytest.mark.parametrize(("words", "code"), [("", 0), ("raise BadInputError('no such thing')", 2)])
 def test_a_full_disk_under_the_log_does_not_change_the_exit_code(words: str, code: int) -> None:

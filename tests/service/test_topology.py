@@ -71,6 +71,7 @@ def test_roles_of_sockets() -> None:
     assert component_of("learner", replica).roles == EVERY_ROLE
 
 
+@pytest.mark.processes
 def test_the_table_is_read_without_anything_heavy() -> None:
     code = "import sys, herd.topology; print(sorted({'pydantic', 'zmq', 'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.soak.promises import RECOVERY
 from tests.system.whole_runs import CATCH, ROOT, Process, environment, until
 
-pytestmark = pytest.mark.timeout(800)
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(800)]
 
 
 def words(folder: Path, *more: str) -> list[str]:

@@ -18,6 +18,8 @@ import pytest
 from herd.supervisor.child import Child
 from tests.system.whole_runs import until
 
+pytestmark = pytest.mark.processes
+
 DUMMIES = Path(__file__).parent / "dummies"
 SECONDS = 30.0
 

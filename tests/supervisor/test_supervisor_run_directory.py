@@ -71,6 +71,7 @@ def test_a_full_disk_refuses_the_start_and_leaves_the_runs_settings(tmp_path: Pa
     assert (directory / "processes" / "actor-9.json").exists()
 
 
+@pytest.mark.processes
 def test_a_read_only_disk_refuses_the_start(tmp_path: Path) -> None:
     settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run"))
     with hold_run_directory(settings):

@@ -24,6 +24,8 @@ from tests.helm.rendering import (
     with_values,
 )
 
+pytestmark = pytest.mark.processes
+
 HERE = Path(__file__).parent
 
 

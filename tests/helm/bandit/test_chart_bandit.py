@@ -8,6 +8,8 @@ import pytest
 
 from tests.helm.rendering import ROOT, find, names, pod_of, render, settings_of, with_values
 
+pytestmark = pytest.mark.processes
+
 DICE = ("experiment.loss.kind=dice",)
 
 

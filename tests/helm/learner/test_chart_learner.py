@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from herd_learner.shards.rendezvous import Place, place_of
 
 from tests.containers.pods import plan_pods
@@ -18,6 +19,8 @@ from tests.helm.rendering import (
     settings_of,
     with_values,
 )
+
+pytestmark = pytest.mark.processes
 
 
 def learner(*words: str) -> Object:

@@ -12,6 +12,8 @@ import pytest
 from helm.tools.fetch_tools import ENGINES, resource_validators
 from tests.helm.rendering import CHART, Object, RenderError, find, names, render, render_ci, with_values
 
+pytestmark = pytest.mark.processes
+
 RULES = """groups:
   - name: herd-recording
     rules:

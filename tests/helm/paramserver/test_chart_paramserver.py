@@ -8,6 +8,8 @@ import pytest
 
 from tests.helm.rendering import find, names, render, render_ci, settings_of, with_values
 
+pytestmark = pytest.mark.processes
+
 REPLICA = "herd-paramserver-replica"
 
 

@@ -7,6 +7,8 @@ import pytest
 from herd.telemetry import self_test
 from tests.helm.rendering import container_of, find, names, render, render_ci, with_values
 
+pytestmark = pytest.mark.processes
+
 
 def test_it_asks_every_service(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []

@@ -1,0 +1,126 @@
+"""A server in a process of its own, started as a user starts it, and clients that ask it by hand."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from herd.config.contract import contract_digest
+from herd.config.loading import dump_settings
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.telemetry.scrape import Samples, scrape, total
+from herd.wire.codec import decode_header, encode
+from herd.wire.messages import Message
+from herd.wire.sockets import Context, Dealer
+
+ANSWER_SECONDS = 20.0
+
+
+class ServerProcess:
+    """``python -m herd_<service>`` under ``settings``, from when it listens."""
+
+    def __init__(self, service: str, settings: RunSettings) -> None:
+        self.settings = settings
+        self.contract = contract_digest(settings, environment_spec(settings.env))
+        settings.directory.mkdir(parents=True, exist_ok=True)
+        config = settings.directory / "config.yaml"
+        config.write_text(dump_settings(settings))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", f"herd_{service}", "--config", str(config)], stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stderr is not None
+        self.before: list[str] = []
+        """Lines that it logged first."""
+        for line in self.process.stderr:
+            if "listening" in line:
+                break
+            self.before.append(line)
+        else:
+            raise AssertionError("".join(self.before))
+        self.port = int(found(r"endpoint=tcp://127\.0\.0\.1:(\d+)", line))
+        self.metrics_port = int(found(r"metrics_port=(\d+)", line))
+
+    @property
+    def endpoint(self) -> str:
+        return f"tcp://127.0.0.1:{self.port}"
+
+    def metrics(self) -> Samples:
+        return scrape(f"http://127.0.0.1:{self.metrics_port}/metrics")
+
+    def total(self, name: str, **labels: str) -> float:
+        return total(self.metrics(), name, **labels)
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(ANSWER_SECONDS)
+
+
+class AskingClient:
+    """Asks by hand, so that it can also say what no client of ours would."""
+
+    def __init__(self, context: Context, server: ServerProcess) -> None:
+        self.server = server
+        self.dealer = Dealer(context, server.endpoint, routing_id=f"test/{secrets.token_hex(4)}", max_frame_bytes=1 << 26)
+
+    def send(self, *frames: bytes | memoryview) -> None:
+        until(lambda: self.dealer.send(frames))
+
+    def receive(self) -> tuple[Message, list[memoryview]]:
+        assert self.dealer.wait(ANSWER_SECONDS)
+        frames = self.dealer.receive()
+        assert frames is not None
+        return decode_header(frames[0]), frames[1:]
+
+    def ask(self, message: Message, *payloads: bytes) -> Message:
+        self.send(*encode(message), *payloads)
+        return self.receive()[0]
+
+
+S = TypeVar("S", bound=ServerProcess)
+C = TypeVar("C", bound=AskingClient)
+
+
+@contextmanager
+def killed_at_the_end(server: S) -> Iterator[S]:
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+        assert server.process.stderr is not None
+        server.process.stderr.close()
+
+
+@contextmanager
+def connecting(make: Callable[[Context, S], C], context: Context) -> Iterator[Callable[[S], C]]:
+    """Makes clients, which are closed at the end."""
+    clients: list[C] = []
+
+    def connect(server: S) -> C:
+        clients.append(make(context, server))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.dealer.close()
+
+
+def found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    assert match is not None, text
+    return match.group(1)
+
+
+def until(condition: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
+    """For what has no event to wait for: a connection being made, another process's counter."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.01)
