@@ -63,7 +63,9 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
                 if not is_announced:
                     is_announced = True
                     process.serve_metrics()
-                    process.announce(actor.number, "serving metrics")
+                    # The launcher's number for this process, where it gave one; a leased place may change.
+                    number = settings.actor.index if settings.actor.index is not None else actor.number
+                    process.announce(number, "serving metrics")
                 if actor.wait_for_weights():
                     actor.play()
             finally:
