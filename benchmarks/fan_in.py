@@ -128,7 +128,7 @@ class Crowd:
         self._swept_at = time.monotonic()
 
     def turn(self) -> None:
-        """Serve whoever was answered, and some of the others."""
+        """Serve the actors that were answered, and some of the others."""
         for descriptor, _ in self._epoll.poll(POLL_SECONDS):
             actor = self._by_descriptor.get(descriptor)
             if actor is None:
@@ -158,7 +158,7 @@ class Crowd:
         return {}
 
     def result(self) -> Line:
-        """What was sent. Who is done says goodbye: its credit goes to those that must send again."""
+        """What was sent. An actor that is done says goodbye, so that its credit goes to those that must send again."""
         for actor in self._actors:
             if not actor.is_sending and not actor.is_closed and not actor.client.num_unacked:
                 self._unwatch(actor)

@@ -15,10 +15,10 @@ def shipped_experiments() -> dict[str, Path]:
 
 
 def find_run_file(file: Path) -> Path:
-    """Return ``file``, or the shipped experiment of that name where it is a bare word and nothing in this folder is called so.
+    """Return the run file that a command line means: a path unchanged, a bare word as a file of this folder or a shipped experiment.
 
     Raises:
-        SettingsError: a bare word that is neither; what is written as a path is for whoever opens it.
+        SettingsError: a bare word that names neither. Whether a path exists is not checked.
 
     """
     name = str(file)
