@@ -286,15 +286,17 @@ def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any
         config.write_text(dump_settings(settings))
         receiver = started.enter_context(Child("benchmarks.fan_in", "receiver", config, options.unrolls_per_second))
         metrics = f"http://127.0.0.1:{receiver.hear()['metrics_port']}/metrics"
-        began, first, crowds = time.monotonic(), 0, []
+        first, crowds = 0, []
         for count, breaks in zip(shares(options.actors, options.processes), shares(options.breaks, options.processes), strict=True):
             crowds.append(started.enter_context(Child("benchmarks.fan_in", "actors", config, first, count, breaks)))
             first += count
+        for crowd in crowds:
+            crowd.hear()
+        began = time.monotonic()
         while total(scrape(metrics), "herd_learner_connected_actors") < options.actors:
             wait(0.05, receiver.check, *(crowd.check for crowd in crowds))
         hello_seconds, connected_bytes = time.monotonic() - began, receiver.resident_bytes()
         for crowd in crowds:
-            crowd.hear()
             crowd.ask("send")
         wait(WARMUP_SECONDS)
         start, start_spent, _ = receiver.ask("status"), sum(crowd.cpu_seconds() for crowd in crowds), busy_cores()
