@@ -143,7 +143,8 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
         view = make_view(console, f"{settings.name}: {', '.join(settings.env.tasks)}")
         try:
             plans = plan_children(settings, run_dir, ports, os.environ)
-            outcome = Supervisor(plans, run_dir, settings.stop, view, started=started).run(inbox)
+            agents = settings.agent_directories
+            outcome = Supervisor(plans, run_dir, settings.stop, view, agent_directories=agents, started=started).run(inbox)
         finally:
             with suppress(OSError):
                 view.close()
