@@ -266,7 +266,10 @@ def thread_cpu_seconds() -> dict[str, float]:
     io_thread = next((thread.native_id for thread in threading.enumerate() if thread.name == "learner-io"), None)
     seconds = dict.fromkeys(("io_thread", "zeromq", "consumer"), 0.0)
     for task in Path("/proc/self/task").iterdir():
-        name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+        try:
+            name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue  # it ended
         kinds = {str(io_thread): "io_thread", str(os.getpid()): "consumer"}
         kind = kinds.get(task.name, "zeromq" if name.startswith("ZMQbg") else None)
         if kind is not None:
