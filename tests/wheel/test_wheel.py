@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -20,9 +21,17 @@ SECONDS = 300
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=SECONDS)
+    """Made as it is for publishing: of the source distribution, not of the checkout."""
+    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    with tarfile.open(build("sdist", ROOT, source)) as archive:
+        archive.extractall(source, filter="data")
+    (unpacked,) = (path for path in source.iterdir() if path.is_dir())
+    return build("wheel", unpacked, folder)
+
+
+def build(target: str, source: Path, folder: Path) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=SECONDS)
     (file,) = folder.iterdir()
     return file
 
