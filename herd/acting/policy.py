@@ -1,12 +1,12 @@
 """The policy. It is asked and answers in two steps, so that an answer may be under way while other environments are stepped.
 
-E environments, S frames in a stack, C H W one frame, L words of an instruction, A actions.
+E environments, S frames in a stack, C H W one frame, D numbers of a vector, L words of an instruction, A actions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 class Rows:
     """One row of E environments: all that a policy needs to act on it."""
 
-    frames: NDArray[np.uint8]
-    """[E, S * C, H, W], oldest first, in any memory order; valid until the next row."""
+    frames: NDArray[np.uint8] | None
+    """[E, S * C, H, W], oldest first, in any memory order; valid until the next row. None where observations have no frames."""
+    vectors: NDArray[np.float32] | None
+    """[E, D]; None where observations are frames alone."""
     instructions: NDArray[np.int64] | None
     """[E, L]; None where the suite has none."""
     core_reset: NDArray[np.bool_]
@@ -104,23 +106,32 @@ class LocalPolicy:
     @torch.inference_mode()
     def submit(self, rows: Rows) -> PolicyStep:
         """See `Policy`."""
-        inverse_temperatures = rows.inverse_temperatures
         output, core_state = self._agent(
-            torch.from_numpy(rows.frames).unsqueeze(0),
-            torch.from_numpy(rows.core_reset).unsqueeze(0),
+            _row(rows.frames),
+            _row(rows.core_reset),
             torch.from_numpy(rows.core_state),
-            torch.from_numpy(rows.last_actions.astype(np.int64)).unsqueeze(0),
+            _row(rows.last_actions.astype(np.int64)),
             shape_rewards(torch.from_numpy(rows.last_rewards), self._shaping).unsqueeze(0),
-            None if rows.instructions is None else torch.from_numpy(rows.instructions).unsqueeze(0),
+            _row(rows.instructions),
+            _row(rows.vectors),
         )
         logits = output.policy_logits[0]
         if self._greedy:
             actions = logits.argmax(dim=-1)
         else:
-            inverse = None if inverse_temperatures is None else torch.from_numpy(inverse_temperatures)
-            actions = sample_actions(logits, self._generator, inverse)
+            inverse = rows.inverse_temperatures
+            actions = sample_actions(logits, self._generator, None if inverse is None else torch.from_numpy(inverse))
         return PolicyStep(actions.numpy().astype(np.int32), logits.numpy(), output.values[0].numpy(), core_state.numpy())
 
     def collect(self, ticket: PolicyStep) -> PolicyStep:
         """See `Policy`."""
         return ticket
+
+
+@overload
+def _row(array: NDArray[Any]) -> torch.Tensor: ...
+@overload
+def _row(array: NDArray[Any] | None) -> torch.Tensor | None: ...
+def _row(array: NDArray[Any] | None) -> torch.Tensor | None:
+    """[E, ...] as one row of E unrolls, [1, E, ...]."""
+    return None if array is None else torch.from_numpy(array).unsqueeze(0)

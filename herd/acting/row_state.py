@@ -54,6 +54,7 @@ class RowState:
         self.inverse_temperatures = self._temperatures.of_row(observation.game_reset)
         return Rows(
             frames=self._frames(observation),
+            vectors=observation.vector,
             instructions=observation.instructions,
             core_reset=self.core_reset,
             core_state=self.core_state,
@@ -77,10 +78,10 @@ class RowState:
             self._temperatures.finished(transition.finished, self.episode_ids)
 
     @torch.inference_mode()
-    def _frames(self, observation: Observation) -> NDArray[np.uint8]:
+    def _frames(self, observation: Observation) -> NDArray[np.uint8] | None:
         """Logical [E, S * C, H, W] of the observation's stack, in the memory order that costs the network least."""
         if self._rolling_stack is None:
-            return observation.stack
+            return observation.stack if observation.stack.size else None
         newest, game_reset = torch.from_numpy(observation.stack[:, -1]), torch.from_numpy(observation.game_reset)
         frames: NDArray[np.uint8] = self._rolling_stack.push(newest, game_reset).numpy()
         return frames

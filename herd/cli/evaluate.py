@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from herd.cli.errors import CommandError
 from herd.cli.requirements import require
 from herd.cli.run_paths import run_with_checkpoint
+from herd.config.arguments import take_section
 from herd.config.options import OneLineParser
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd evaluate",
-        description="Plays whole games with a run's checkpoint, prints the scores and writes RUN_DIR/evaluation-<updates>.json.",
+        description="Plays whole games with a run's checkpoint, prints the scores and writes RUN_DIR/evaluation-<updates>.json. "
+        "Settings of the environments are those of training unless given here, as in --env.noop_max 30.",
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="of herd train")
     parser.add_argument("--episodes", type=int, default=200, metavar="N", help="games of every task")
@@ -27,16 +29,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest whole one")
     parser.add_argument("--environments", type=int, metavar="N", help="games played at once; default: chosen")
     parser.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
-    parser.add_argument("--noop_max", type=int, metavar="N", help="overrides env.noop_max of training")
-    parser.add_argument("--sticky_action_probability", type=float, metavar="P", help="overrides that of training")
-    parser.add_argument("--max_episode_frames", type=int, metavar="N", help="overrides that of training")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
     """Evaluate; returns the exit code."""
-    options = _parser().parse_args(argv)
+    overrides, words = take_section(argv, "env")
+    options = _parser().parse_args(words)
     if options.episodes < 1:
         raise CommandError(f"--episodes must be at least 1, not {options.episodes}")
     run_with_checkpoint(options.run_dir)
@@ -57,9 +57,7 @@ def run(argv: Sequence[str]) -> int:
             report = evaluate_run(
                 options.run_dir,
                 episodes=options.episodes,
-                noop_max=options.noop_max,
-                sticky_action_probability=options.sticky_action_probability,
-                max_episode_frames=options.max_episode_frames,
+                overrides=overrides,
                 checkpoint=options.checkpoint,
                 seed=options.seed,
                 environments=options.environments,

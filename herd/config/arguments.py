@@ -67,6 +67,24 @@ def split_arguments(words: Sequence[str], *, file_option: str | None = None) -> 
     return files, overrides
 
 
+def take_section(words: Sequence[str], section: str) -> tuple[list[str], list[str]]:
+    """Separate the settings of one section, ``--section.key value``, from all other words; both keep their order.
+
+    Raises:
+        SettingsError: a setting that the section does not have, or one without its value.
+
+    """
+    settings: list[str] = []
+    others: list[str] = []
+    position = 0
+    while position < len(words):
+        is_setting = words[position].startswith(f"--{section}.")
+        end = position + (_option_length(words, position) if is_setting else 1)
+        (settings if is_setting else others).extend(words[position:end])
+        position = end
+    return settings, others
+
+
 def parse_arguments(words: Sequence[str]) -> tuple[list[Path], Layer]:
     """As ``split_arguments``, with the settings read into a layer."""
     files, overrides = split_arguments(words)

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
+from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
 from herd.config.user_code import USER_CODE
@@ -351,9 +352,14 @@ class RunSettings(Section):
         """The run directory."""
         return self.run_dir if self.run_dir is not None else Path("runs") / self.name
 
+    @property
+    def agent_directories(self) -> list[Path]:
+        """Of every agent, in order."""
+        return [self.agent_directory(agent) for agent in range(self.agents)]
+
     def agent_directory(self, agent: int) -> Path:
         """Where an agent's learner leaves its files: the run directory itself where it is the only agent."""
-        return self.directory if self.agents == 1 else self.directory / "agents" / str(agent)
+        return self.directory if self.agents == 1 else self.directory / AGENTS / str(agent)
 
     @property
     def bounds_policy_lag(self) -> bool:

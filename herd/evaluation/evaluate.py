@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from herd.acting.policy import inference_precision
 from herd.envs.make import make_environments
 from herd.evaluation.play import play_episodes, start_play
@@ -16,10 +14,8 @@ from herd.evaluation.trained_run import EvaluationError, load_trained_run
 from herd.service.hardware import usable_cpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    from herd.config.suites import SuiteSettings
 
 # Games played at once where the caller does not say: enough for efficient inference, few enough that waiting for the last long
 # games costs little.
@@ -30,9 +26,7 @@ def evaluate_run(
     run_dir: Path,
     *,
     episodes: int = 200,
-    noop_max: int | None = None,
-    sticky_action_probability: float | None = None,
-    max_episode_frames: int | None = None,
+    overrides: Sequence[str] = (),
     checkpoint: Path | None = None,
     seed: int = 0,
     environments: int | None = None,
@@ -49,9 +43,7 @@ def evaluate_run(
     Args:
         run_dir: of ``herd train``: config.yaml and checkpoints/.
         episodes: per task. IMPALA's Atari protocol: 200.
-        noop_max: overrides ``env.noop_max``.
-        sticky_action_probability: overrides ``env.sticky_action_probability``.
-        max_episode_frames: overrides ``env.max_episode_frames``.
+        overrides: settings of ``env``, such as ``["--env.noop_max", "30"]``; see `load_trained_run`.
         checkpoint: directory of one checkpoint; None: the newest.
         seed: of games and of the policy's sampling.
         environments: games played at once over all tasks, a multiple of the number of tasks; None chooses.
@@ -66,13 +58,8 @@ def evaluate_run(
         raise EvaluationError(f"episodes must be at least 1, not {episodes}")
     if seed < 0:
         raise EvaluationError(f"seed must be at least 0, not {seed}")
-    run = load_trained_run(run_dir, checkpoint)
-    overrides = {
-        "noop_max": noop_max,
-        "sticky_action_probability": sticky_action_probability,
-        "max_episode_frames": max_episode_frames,
-    }
-    env = _overridden(run.settings.env, {name: value for name, value in overrides.items() if value is not None})
+    run = load_trained_run(run_dir, checkpoint, overrides)
+    env = run.settings.env
     count = _num_environments(environments, episodes=episodes, num_tasks=len(env.tasks))
     # The most probable action is the same under every temperature.
     ranges = None if greedy else best_temperatures(run_dir, run)
@@ -109,7 +96,7 @@ def evaluate_run(
             inference_precision=str(inference_precision(run.settings)).removeprefix("torch."),
             env=env.model_dump(mode="json"),
             full_games=True,
-            differs_from_training=tuple(name for name, value in run.settings.env if getattr(env, name) != value),
+            differs_from_training=run.differs_from_training,
         ),
         tasks=tasks,
         summary=summarise_tasks(tasks, suite=env.suite, seed=seed),
@@ -120,14 +107,6 @@ def evaluate_run(
     except OSError as error:
         raise EvaluationError(f"cannot write {path}: {error.strerror}") from error
     return report
-
-
-def _overridden(env: SuiteSettings, overrides: dict[str, float]) -> SuiteSettings:
-    try:
-        return type(env).model_validate({**env.model_dump(), **overrides})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise EvaluationError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}") from error
 
 
 def _num_environments(requested: int | None, *, episodes: int, num_tasks: int) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from herd.checkpoints.store import CheckpointError, load_checkpoint, newest_checkpoint
 from herd.checkpoints.weights import load_into
+from herd.config.arguments import take_section
 from herd.config.loading import SettingsError, load_settings
+from herd.config.run_files import config_file
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from herd.config.contract import EnvSpec
@@ -27,6 +30,9 @@ class TrainedRun:
     """A policy and where it comes from."""
 
     settings: RunSettings
+    """Of training, but for the overrides."""
+    differs_from_training: tuple[str, ...]
+    """Settings of ``env`` that are not as in training."""
     spec: EnvSpec
     agent: Agent
     checkpoint: Path
@@ -35,24 +41,27 @@ class TrainedRun:
     """Of training, over all tasks; None where the checkpoint does not say."""
 
 
-def load_trained_run(run_dir: Path, checkpoint: Path | None = None) -> TrainedRun:
+def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: Sequence[str] = ()) -> TrainedRun:
     """Open ``run_dir`` with ``checkpoint``, or with its newest whole one.
 
+    ``overrides`` are settings of ``env`` as a command line gives them. Other tasks may be played, if the policy fits them.
+
     Raises:
-        EvaluationError: no such run, no checkpoint, or one of another network.
+        EvaluationError: no such run, no checkpoint, or one of another network; an override that is none, or does not fit the policy.
 
     """
     if not run_dir.is_dir():
         raise EvaluationError(f"no such run directory: {run_dir}")
-    config = run_dir / "config.yaml"
+    config = config_file(run_dir)
     if not config.is_file():
         raise EvaluationError(f"{run_dir} is not a run: it holds no config.yaml")
     try:
-        settings = load_settings([config], [], {})
-        spec = environment_spec(settings.env)
-        agent = Agent(spec=spec, network=settings.network, head=settings.loss.head)
+        trained = load_settings([config], [], {})
+        trained_spec = environment_spec(trained.env)
+        agent = Agent(spec=trained_spec, network=trained.network, head=trained.loss.head)
     except (SettingsError, ValueError) as error:
         raise EvaluationError(f"{config}: {error}") from error
+    settings, spec = _overridden(config, overrides, trained_spec)
     try:
         directory = checkpoint if checkpoint is not None else newest_checkpoint(run_dir / "checkpoints")
         if directory is None:
@@ -67,4 +76,19 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None) -> TrainedRu
     except CheckpointError as error:
         raise EvaluationError(f"{directory} does not fit {config}: {error}") from error
     env_frames = loaded.state.get("statistics", {}).get("env_frames")
-    return TrainedRun(settings, spec, agent, loaded.path, loaded.learner_updates, env_frames)
+    differing = tuple(name for name, value in trained.env if getattr(settings.env, name, None) != value)
+    return TrainedRun(settings, differing, spec, agent, loaded.path, loaded.learner_updates, env_frames)
+
+
+def _overridden(config: Path, overrides: Sequence[str], trained: EnvSpec) -> tuple[RunSettings, EnvSpec]:
+    try:
+        _, others = take_section(overrides, "env")
+        if others:
+            raise EvaluationError(f"{others[0]}: only settings of env can differ from training")
+        settings = load_settings([config], overrides, {})
+        spec = environment_spec(settings.env)
+    except (SettingsError, ValueError) as error:
+        raise EvaluationError(str(error)) from error
+    if replace(spec, task_names=trained.task_names, action_repeat=trained.action_repeat) != trained:
+        raise EvaluationError(f"{' '.join(overrides)}: the policy was trained on other observations or actions than these settings make")
+    return settings, spec

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
+from herd.envs.api import UnknownTaskError
 from herd.envs.make import make_environments, suite_of
 from herd.evaluation.play import start_play
 from herd.evaluation.temperatures import best_temperatures
@@ -124,9 +125,11 @@ def _played(
 ) -> Generator[_Moment]:
     """Games without end: every row that is acted on, and the last row of each game."""
     env = run.settings.env
-    environment = _one_environment(env, task_id, seed)
     # The suite plays the same game twice, once as the network sees it and once as people do.
     on_screen = suite_of(env).on_screen if view == "screen" else None
+    if on_screen is None and not run.spec.has_frames:
+        raise EvaluationError(f"there is nothing to see: the network sees no picture, and view {view} of suite {env.suite} shows no other")
+    environment = _one_environment(env, task_id, seed)
     mirror = None if on_screen is None else _one_environment(on_screen(env), task_id, seed)
     try:
         play = start_play(run, environment, seed=seed, greedy=greedy, ranges=ranges)
@@ -154,7 +157,10 @@ def _played(
 
 
 def _one_environment(env: SuiteSettings, task_id: int, seed: int) -> BatchedEnvironment:
-    return make_environments(env, num_environments=1, first_slot=task_id, seed=seed, num_threads=1)
+    try:
+        return make_environments(env, num_environments=1, first_slot=task_id, seed=seed, num_threads=1)
+    except UnknownTaskError as error:  # such as one that cannot be drawn
+        raise EvaluationError(str(error)) from error
 
 
 def _newest_frame(observation: Observation, channels: int) -> NDArray[np.uint8]:

@@ -84,9 +84,8 @@ def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path],
 
     monkeypatch.setattr(evaluate, "make_environments", spy)
     run_dir = make_run(BREAKOUT)
-    report = evaluate_run(
-        run_dir, episodes=2, noop_max=5, sticky_action_probability=0.25, max_episode_frames=200, environments=1, greedy=True
-    )
+    overrides = ["--env.noop_max", "5", "--env.sticky_action_probability", "0.25", "--env.max_episode_frames", "200"]
+    report = evaluate_run(run_dir, episodes=2, overrides=overrides, environments=1, greedy=True)
     (env,) = played
     assert (env.noop_max, env.sticky_action_probability, env.max_episode_frames, env.frame_height) == (5, 0.25, 200, 42)
     assert report.protocol.differs_from_training == ("noop_max", "sticky_action_probability", "max_episode_frames")
@@ -126,8 +125,10 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Pa
         ({"run_dir": foreign}, "another network"),
         ({"run_dir": broken}, "env.suit: no such setting"),
         ({"run_dir": good, "checkpoint": tmp_path / "nothing"}, "missing"),
-        ({"run_dir": good, "sticky_action_probability": 1.5}, "sticky_action_probability: .* not 1.5"),
-        ({"run_dir": good, "noop_max": -1}, "noop_max"),
+        ({"run_dir": good, "overrides": ["--env.max_episode_frames", "0"]}, "env.max_episode_frames: .* not '0'"),
+        ({"run_dir": good, "overrides": ["--env.noop_max", "5"]}, "env.noop_max: does not apply to env.suite catch; env.suite atari has"),
+        ({"run_dir": good, "overrides": ["--env.frame_height", "7"]}, "--env.frame_height 7: the policy was trained on other observations"),
+        ({"run_dir": good, "overrides": ["--seed", "7"]}, "--seed: only settings of env"),
         ({"run_dir": good, "episodes": 0}, "episodes must be at least 1"),
         ({"run_dir": good, "seed": -1}, "seed must be at least 0"),
         ({"run_dir": good, "environments": 0}, "positive multiple"),
@@ -184,10 +185,18 @@ def printed(report: EvaluationReport) -> str:
 
 
 def test_the_table_shows_score_and_protocol(make_run: Callable[..., Path]) -> None:
-    report = evaluate_run(make_run(CATCH), episodes=10, max_episode_frames=4)
+    report = evaluate_run(make_run(CATCH), episodes=10, overrides=["--env.max_episode_frames", "4"])
     text = printed(report)
     assert "run after 250 updates, 160,000 env frames" in text
     assert "catch" in text
     assert f"{report.tasks[0].mean:.2f}" in text
     assert "10 games ran into the cap" in text
     assert "differs from training in max_episode_frames" in text
+
+
+def test_a_policy_that_sees_numbers_is_scored_and_may_be_given_other_tasks(make_run: Callable[..., Path]) -> None:
+    run_dir = make_run({"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp"}})
+    (task,) = evaluate_run(run_dir, episodes=4, overrides=["--env.max_episode_steps", "3"]).tasks
+    assert (task.task_name, task.mean, task.truncated_episodes) == ("CartPole-v1", 3.0, 4)
+    report = evaluate_run(run_dir, episodes=2, overrides=["--env.tasks", "CartPole-v0"])
+    assert (report.tasks[0].task_name, report.protocol.differs_from_training) == ("CartPole-v0", ("tasks",))

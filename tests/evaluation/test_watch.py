@@ -95,6 +95,19 @@ def test_a_recording_ends_at_its_longest_time(make_run: Callable[..., Path], tmp
         assert sum(frame.info["duration"] for frame in ImageSequence.Iterator(image)) == 1000
 
 
+CART_POLE = {"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp"}}
+
+
+def test_a_game_whose_network_sees_numbers_is_shown_as_people_see_it(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    run = watch.load_trained_run(make_run(CART_POLE))
+    first, *_, last = itertools.islice(watch._played(run, 0, seed=3, view="screen", greedy=False), 8)
+    assert first.picture.shape == (400, 600, 3)
+    assert (first.return_so_far, last.return_so_far) == (0.0, 7.0)
+    assert len(np.unique(first.picture)) > 2
+    with pytest.raises(EvaluationError, match="the network sees no picture"):
+        record_episode(tmp_path / "run", tmp_path / "a.gif", view="network")
+
+
 def test_a_recording_that_fails_leaves_the_old_file(make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "game.gif"
     output.write_bytes(b"before")

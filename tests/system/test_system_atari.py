@@ -23,7 +23,7 @@ def test_breakout_from_training_to_video(tmp_path: Path) -> None:
     assert points[-1]["env_frames"] == report["env_frames"]
     assert all(point["gradient_norm"] is not None for point in points if point["learner_updates"])
 
-    evaluated = herd("evaluate", run_dir, "--episodes", "2", "--max_episode_frames", "1200", "--json")
+    evaluated = herd("evaluate", run_dir, "--episodes", "2", "--env.max_episode_frames", "1200", "--json")
     assert evaluated.returncode == 0, evaluated.stderr
     scores = json.loads(evaluated.stdout)
     assert scores == json.loads((run_dir / f"evaluation-{report['learner_updates']}.json").read_text())

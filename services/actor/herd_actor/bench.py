@@ -73,6 +73,7 @@ def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: 
         stack=random.integers(0, 256, (num_environments, spec.observation_channels, height, width), dtype=np.uint8),
         game_reset=np.zeros(num_environments, dtype=np.bool_),
         instructions=random.integers(1, 1000, (num_environments, length), dtype=np.int64) if length else None,
+        vector=random.standard_normal((num_environments, spec.vector_size), np.float32) if spec.vector_size else None,
     )
 
     def step() -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 STEP_FIELDS = (
     "frames",
+    "observations",
     "game_reset",
     "core_reset",
     "actions",
@@ -105,7 +106,7 @@ class UnrollBuilder:
     def _state_before(self, observation: Observation) -> dict[str, NDArray[np.generic]]:
         """What an unroll says of the time before its row 0, if that is ``observation``."""
         state: dict[str, NDArray[np.generic]] = {"last_action": self._state.last_actions, "last_reward": self._state.last_rewards}
-        if self._layout.frame_stack > 1:
+        if "history_frames" in self._arrays:
             height, width, channels = self._layout.frame_shape
             history = observation.stack[:, :-channels].reshape(len(self.slots), -1, channels, height, width)
             state["history_frames"] = history.transpose(0, 1, 3, 4, 2).copy()
@@ -132,7 +133,10 @@ class UnrollBuilder:
     def _write_row(self, observation: Observation) -> None:
         row, arrays = self._row, self._arrays
         channels = self._layout.frame_shape[2]
-        arrays["frames"][:, row] = observation.stack[:, -channels:].transpose(0, 2, 3, 1)
+        if channels:
+            arrays["frames"][:, row] = observation.stack[:, -channels:].transpose(0, 2, 3, 1)
+        if observation.vector is not None:
+            arrays["observations"][:, row] = observation.vector
         arrays["game_reset"][:, row] = observation.game_reset
         arrays["core_reset"][:, row] = self._state.core_reset
         if observation.instructions is not None:
