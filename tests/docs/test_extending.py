@@ -11,6 +11,8 @@ import pytest
 
 from tests.system.whole_runs import ROOT, herd, read_report
 
+pytestmark = pytest.mark.processes
+
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ENOUGH = 0.6
