@@ -17,8 +17,8 @@ def run(argv: Sequence[str]) -> int:
     """List the shipped experiments, or print one; returns the exit code."""
     parser = OneLineParser(
         prog="herd experiments",
-        description="Lists the experiments that herd train, bench and plan know by name. show prints one, as a start for a file of "
-        "your own: herd experiments show pong > mine.yaml",
+        description="Lists the experiments that herd train, bench and plan know by name. show prints one, to edit: "
+        "herd experiments show pong > mine.yaml",
     )
     parser.add_argument("action", nargs="?", choices=["show"], help="print one")
     parser.add_argument("name", nargs="?", help="of the experiment to print")

@@ -23,10 +23,10 @@ def suite_presets() -> dict[str, Path]:
 
 
 def find_run_file(file: Path) -> Path:
-    """Return ``file``, or the shipped experiment or preset of that name where it is a bare word and nothing in this folder is called so.
+    """Return the run file that a command line means: a path unchanged; a bare word as a file here, an experiment or a suite's preset.
 
     Raises:
-        SettingsError: a bare word that is neither; what is written as a path is for whoever opens it.
+        SettingsError: a bare word that names neither. Whether a path exists is not checked.
 
     """
     name = str(file)
