@@ -105,7 +105,8 @@ class ActorSettings(Section):
     agent: NonNegativeInt | None = None
     """Which agent of the run this replica plays for; null leases it, together with the index. Fixed only where the index is."""
     index: NonNegativeInt | None = None
-    """This replica's index (seeds, round-robin tasks); null leases one from the parameter server."""
+    """This replica's index (seeds, round-robin tasks); null leases one from the parameter server. Where the run has several agents and
+    ``agent`` is null, both are leased all the same, and this numbers the process."""
     environments: PositiveInt = 32
     """Environments stepped together (E)."""
     environment_threads: PositiveInt = 1

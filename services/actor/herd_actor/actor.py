@@ -63,9 +63,9 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
                 if not is_announced:
                     is_announced = True
                     process.serve_metrics()
-                    # The launcher's number for this process, where it gave one; a leased place may change.
-                    number = settings.actor.index if settings.actor.index is not None else actor.number
-                    process.announce(number, "serving metrics")
+                    # Under several agents an index without an agent is the name that the starter knows this process by, and no place.
+                    named = settings.actor.index if settings.actor.agent is None else None
+                    process.announce(actor.number if named is None else named, "serving metrics")
                 if actor.wait_for_weights():
                     actor.play()
             finally:
