@@ -202,6 +202,7 @@ class Receiver:
         meters = Meters(
             telemetry,
             spec=spec,
+            loss=settings.loss,
             ledger=self._ledger,
             queue=self._queue,
             statistics=RunStatistics(spec),

@@ -56,6 +56,7 @@ class Costs:
     """Of another loss: this one must not read it."""
     retrace_bootstrap: Bootstrap = "expected"
     ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
+    reduction: Literal["sum", "mean"] = "sum"
 
 
 def boltzmann(advantages: Array, inverse_temperature: float) -> Array:
@@ -152,7 +153,8 @@ def losses(batch: Batch, fixed: Constants, costs: Costs) -> dict[str, float]:
         value += 0.5 * (fixed.v_targets[t, b] - batch.values[t, b]) ** 2
         q += 0.5 * (fixed.q_targets[t, b] - q_value(batch, t, b, action)) ** 2
         total_entropy += entropy(pi)
-    parts = {"policy": policy, "value": value, "q": q, "entropy": total_entropy}
+    divisor = len(batch.valid_rows) if costs.reduction == "mean" else 1
+    parts = {"policy": policy / divisor, "value": value / divisor, "q": q / divisor, "entropy": total_entropy / divisor}
     total = costs.policy_cost * parts["policy"] + costs.baseline_cost * parts["value"] + costs.q_cost * parts["q"]
     if costs.ablation == "entropy":
         total -= 1.0 * parts["entropy"]
@@ -177,4 +179,5 @@ def gradients(batch: Batch, fixed: Constants, costs: Costs) -> tuple[Array, Arra
             if costs.ablation == "entropy" and pi[c] > 0.0:
                 # dH / dA_c = - (1 / tau) pi_c (log pi_c + H).
                 by_advantages[t, b, c] += batch.inverse_temperature[t, b] * pi[c] * (math.log(pi[c]) + entropy(pi))
-    return by_advantages, by_values
+    divisor = len(batch.valid_rows) if costs.reduction == "mean" else 1
+    return by_advantages / divisor, by_values / divisor

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from herd.learning.batch import Field
+    from herd.wire.layout import UnrollLayout
 
     Arrays = dict[str, NDArray[np.generic]]
 
@@ -19,8 +17,8 @@ if TYPE_CHECKING:
 class UnrollReplay:
     """A ring of the newest ``capacity`` unrolls. Its memory is touched, and so taken, only as it fills."""
 
-    def __init__(self, fields: Sequence[Field], capacity: int, seed: int) -> None:
-        self._arrays: Arrays = {field.name: np.zeros((capacity, *field.shape), field.dtype) for field in fields}
+    def __init__(self, layout: UnrollLayout, capacity: int, seed: int) -> None:
+        self._arrays = layout.allocate(capacity)
         self._capacity = capacity
         self._next = 0
         self._size = 0
