@@ -136,7 +136,7 @@ def shares(total: int, parts: int) -> list[int]:
 
 
 def wait(seconds: float, *others: Callable[[], None]) -> None:
-    """Let time pass, with a turn of ``others`` every moment."""
+    """Wait, and call ``others`` every hundredth of a second."""
     until = time.monotonic() + seconds
     while (rest := until - time.monotonic()) > 0:
         for turn in others:
@@ -145,7 +145,7 @@ def wait(seconds: float, *others: Callable[[], None]) -> None:
 
 
 def busy_cores() -> float:
-    """Cores in use since the last call, whoever used them; the first call's result means nothing."""
+    """Cores in use since the last call, by all programs; the first call's result means nothing."""
     return psutil.cpu_percent() / 100.0 * (psutil.cpu_count() or 1)
 
 

@@ -128,7 +128,7 @@ class Crowd:
         self._swept_at = time.monotonic()
 
     def turn(self) -> None:
-        """Serve whoever was answered, and some of the others."""
+        """Serve the actors that were answered, and some of the others."""
         for descriptor, _ in self._epoll.poll(POLL_SECONDS):
             actor = self._by_descriptor.get(descriptor)
             if actor is None:
@@ -158,7 +158,7 @@ class Crowd:
         return {}
 
     def result(self) -> Line:
-        """What was sent. Who is done says goodbye: its credit goes to those that must send again."""
+        """What was sent. An actor that is done says goodbye, so that its credit goes to those that must send again."""
         for actor in self._actors:
             if not actor.is_sending and not actor.is_closed and not actor.client.num_unacked:
                 self._unwatch(actor)
@@ -266,7 +266,10 @@ def thread_cpu_seconds() -> dict[str, float]:
     io_thread = next((thread.native_id for thread in threading.enumerate() if thread.name == "learner-io"), None)
     seconds = dict.fromkeys(("io_thread", "zeromq", "consumer"), 0.0)
     for task in Path("/proc/self/task").iterdir():
-        name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+        try:
+            name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue  # it ended
         kinds = {str(io_thread): "io_thread", str(os.getpid()): "consumer"}
         kind = kinds.get(task.name, "zeromq" if name.startswith("ZMQbg") else None)
         if kind is not None:
@@ -286,15 +289,17 @@ def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any
         config.write_text(dump_settings(settings))
         receiver = started.enter_context(Child("benchmarks.fan_in", "receiver", config, options.unrolls_per_second))
         metrics = f"http://127.0.0.1:{receiver.hear()['metrics_port']}/metrics"
-        began, first, crowds = time.monotonic(), 0, []
+        first, crowds = 0, []
         for count, breaks in zip(shares(options.actors, options.processes), shares(options.breaks, options.processes), strict=True):
             crowds.append(started.enter_context(Child("benchmarks.fan_in", "actors", config, first, count, breaks)))
             first += count
+        for crowd in crowds:
+            crowd.hear()
+        began = time.monotonic()
         while total(scrape(metrics), "herd_learner_connected_actors") < options.actors:
             wait(0.05, receiver.check, *(crowd.check for crowd in crowds))
         hello_seconds, connected_bytes = time.monotonic() - began, receiver.resident_bytes()
         for crowd in crowds:
-            crowd.hear()
             crowd.ask("send")
         wait(WARMUP_SECONDS)
         start, start_spent, _ = receiver.ask("status"), sum(crowd.cpu_seconds() for crowd in crowds), busy_cores()

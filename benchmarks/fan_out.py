@@ -83,7 +83,7 @@ class Client:
 class Clients:
     """All clients of this process, in one thread.
 
-    At most ``concurrent`` have a request under way, for all answers arrive in this machine's memory; whoever is due later waits.
+    At most ``concurrent`` have a request under way, because all answers arrive in this machine's memory; the others wait.
     """
 
     def __init__(self, settings: RunSettings, endpoints: list[str], *, count: int, ask_seconds: float, concurrent: int, seed: int) -> None:
@@ -143,7 +143,7 @@ class Clients:
             return
         self._went_back += client.version is not None and frame.version <= client.version
         self._in_part += not is_whole(frame)
-        # Who skips a version has what it was waiting for when it has a newer one.
+        # A client that skips a version counts from the newer one.
         for updates in range((client.version or (LINEAGE, 0))[1] + 1, frame.updates + 1):
             self._held_at.setdefault(updates, []).append(now)
         client.version = frame.version

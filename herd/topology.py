@@ -95,7 +95,10 @@ COMPONENTS = (
     ),
     Component(service=BANDIT, name="bandit", count=lambda settings: int(settings.loss.draws_temperatures)),
     Component(
-        service=LEARNER, name="learner", count=lambda settings: settings.learner.shards, asks=(Asks("paramserver", ("paramserver",)),)
+        service=LEARNER,
+        name="learner",
+        count=lambda settings: settings.agents * settings.learner.shards,  # all shards of agent 0 first
+        asks=(Asks("paramserver", ("paramserver",)),),
     ),
     Component(
         service=ACTOR,

@@ -123,16 +123,16 @@ class Proxy:
         await asyncio.gather(*filter(None, self._tasks), return_exceptions=True)
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        generation, task = self._generation, asyncio.current_task()
+        generation, task, writers = self._generation, asyncio.current_task(), {to_client}
         self._tasks.add(task)
-        writers = {to_client}
+        self._writers |= writers
         try:
-            connecting = asyncio.open_connection(HOST, self._backend_port, limit=BUFFER_BYTES)
-            server, to_server = await asyncio.wait_for(connecting, CONNECT_SECONDS)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                server, to_server = await asyncio.open_connection(HOST, self._backend_port, limit=BUFFER_BYTES)
             writers.add(to_server)
-            if generation != self._generation:
-                raise ConnectionResetError
             self._writers |= writers
+            if generation != self._generation:
+                return
             pipes = [asyncio.create_task(self._pipe(*way)) for way in ((client, to_server, False), (server, to_client, True))]
             try:
                 await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
@@ -140,11 +140,14 @@ class Proxy:
                 for pipe in pipes:
                     pipe.cancel()
             for writer in writers:
-                writer.close()  # what was read before the end still goes
-        except (OSError, TimeoutError):
+                writer.close()
             for writer in writers:
-                _reset(writer)
+                await writer.wait_closed()  # what was read before the end still goes
+        except (OSError, TimeoutError):
+            pass  # nobody listens, or the connection broke
         finally:
+            for writer in writers:
+                _reset(writer)  # does nothing to one that is closed
             self._writers -= writers
             self._tasks.discard(task)
 

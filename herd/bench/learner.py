@@ -26,10 +26,10 @@ from herd.config.arguments import split_arguments
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
+from herd.config.run_files import CONFIG
 from herd.supervisor.plan import Start, choose_run_ports, plan_children
 from herd.supervisor.ports import PortError
 from herd.supervisor.readings import metrics_url
-from herd.supervisor.run_directory import CONFIG
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
-from herd.config.experiments import describe, shipped_experiments
+from herd.config.experiments import describe, shipped_experiments, suite_presets
 from herd.config.layers import close_match
 from herd.config.options import OneLineParser
 
@@ -17,16 +17,20 @@ def run(argv: Sequence[str]) -> int:
     """List the shipped experiments, or print one; returns the exit code."""
     parser = OneLineParser(
         prog="herd experiments",
-        description="Lists the experiments that herd train, bench and plan know by name. show prints one, as a start for a file of "
-        "your own: herd experiments show pong > mine.yaml",
+        description="Lists the experiments that herd train, bench and plan know by name. show prints one, to edit: "
+        "herd experiments show pong > mine.yaml",
     )
     parser.add_argument("action", nargs="?", choices=["show"], help="print one")
     parser.add_argument("name", nargs="?", help="of the experiment to print")
     options = parser.parse_args(argv)
-    shipped = shipped_experiments()
+    experiments, presets = shipped_experiments(), suite_presets()
+    shipped = experiments | presets
     if options.action is None:
         width = max(map(len, shipped))
-        for name, file in shipped.items():
+        for name, file in experiments.items():
+            print(f"{name:<{width}}  {describe(file)}")
+        print("\nPresets, to put behind an experiment: herd train pong atari-machado\n")
+        for name, file in presets.items():
             print(f"{name:<{width}}  {describe(file)}")
     elif options.name is None:
         raise CommandError("show needs the name of an experiment (herd experiments lists them)")

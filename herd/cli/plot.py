@@ -9,6 +9,7 @@ from herd.cli.errors import CommandError
 from herd.cli.requirements import require
 from herd.cli.run_paths import existing_run
 from herd.config.options import OneLineParser
+from herd.config.run_files import agent_directories
 
 if TYPE_CHECKING:
     import argparse
@@ -61,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
         output = options.run_dirs[0] / "curve.png" if len(options.run_dirs) == 1 else Path("curves.png")
     try:
         plot_runs(
-            options.run_dirs,
+            [agent for directory in options.run_dirs for agent in agent_directories(directory)],
             output,
             x=options.x,
             smooth=options.smooth,

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
 from herd.config.layers import close_match
-from herd.supervisor.run_directory import CONFIG
+from herd.config.run_files import AGENTS, CONFIG, agent_directories, config_file
 from herd.supervisor.summary import CHECKPOINTS
 
 if TYPE_CHECKING:
+    from herd.config.origin import Origin
     from herd.config.settings import RunSettings
 
 RUNS = Path("runs")
@@ -27,7 +28,7 @@ def existing_run(directory: Path) -> Path:
     if not directory.is_dir():
         siblings = [str(path) for path in sorted(directory.parent.glob("*")) if path.is_dir()] if directory.parent.is_dir() else []
         raise CommandError(f"{directory}: no such run{close_match(str(directory), siblings)}")
-    if not (directory / CONFIG).is_file():
+    if not config_file(directory).is_file():
         raise CommandError(f"{directory}: not a run: it holds no {CONFIG}")
     return directory
 
@@ -40,6 +41,9 @@ def run_with_checkpoint(directory: Path) -> Path:
 
     """
     existing_run(directory)
+    agents = agent_directories(directory)
+    if len(agents) > 1:
+        raise CommandError(f"{directory}: a run of {len(agents)} agents; name one: {directory / AGENTS / '0'}")
     if not any((directory / CHECKPOINTS).glob("[0-9]*")):
         raise CommandError(f"{directory}: holds no checkpoint yet")
     return directory
@@ -58,14 +62,19 @@ def check_resumable(settings: RunSettings) -> None:
     from herd.envs.make import environment_spec  # noqa: PLC0415  as above
 
     origin = Origin.of(settings, environment_spec(settings.env))
+    for directory in settings.agent_directories:
+        _check_checkpoints(directory, settings.directory / CONFIG, origin)
+
+
+def _check_checkpoints(directory: Path, config: Path, origin: Origin) -> None:
     refusal: str | None = None
-    for checkpoint in sorted((settings.directory / CHECKPOINTS).glob("[0-9]" * 12), reverse=True):
+    for checkpoint in sorted((directory / CHECKPOINTS).glob("[0-9]" * 12), reverse=True):
         try:
             objection = origin.objection(json.loads((checkpoint / "state.json").read_text()))
         except (OSError, ValueError, AttributeError):
             return
         if objection is None:
             return
-        refusal = refusal or f"{checkpoint}: {objection}; resume with the settings of {settings.directory / CONFIG}"
+        refusal = refusal or f"{checkpoint}: {objection}; resume with the settings of {config}"
     if refusal is not None:
         raise CommandError(refusal)

@@ -11,6 +11,7 @@ from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
 from herd.cli.errors import CommandError
 from herd.cli.run_paths import RUNS, existing_run
 from herd.config.options import OneLineParser
+from herd.config.run_files import agent_directories
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +30,9 @@ class RunStatus:
     """Over the newest log interval; None where nothing runs."""
     episode_return_mean_100: float | None
     checkpoint: str | None
-    """Newest, by name: its learner updates."""
+    """Newest, by name: its learner updates. None of a run with several agents, each of which has its own."""
+    agents: tuple[RunStatus, ...] = ()
+    """Of a run with several agents: each by itself, with the learners that train it."""
 
     @property
     def is_running(self) -> bool:
@@ -82,16 +85,37 @@ def read_status(run_dir: Path) -> RunStatus:
     from herd.supervisor.summary import CHECKPOINTS  # noqa: PLC0415
 
     processes = {file.stem: _process_state(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}
-    point = newest_point(run_dir / METRICS)
-    checkpoints = sorted(path.name for path in (run_dir / CHECKPOINTS).glob("[0-9]*"))
-    running = any(state != "gone" for state in processes.values())
+
+    def of(directory: Path, own: dict[str, str]) -> RunStatus:
+        point = newest_point(directory / METRICS)
+        checkpoints = sorted(path.name for path in (directory / CHECKPOINTS).glob("[0-9]*"))
+        running = any(state != "gone" for state in own.values())
+        return RunStatus(
+            run_dir=str(directory),
+            processes=own,
+            env_frames=point.get("env_frames"),
+            frames_per_second=point.get("frames_per_second") if running else None,
+            episode_return_mean_100=point.get("episode_return_mean_100"),
+            checkpoint=checkpoints[-1] if checkpoints else None,
+        )
+
+    directories = agent_directories(run_dir)
+    if directories == [run_dir]:
+        return of(run_dir, processes)
+    learners = sorted((name for name in processes if name.startswith("learner-")), key=lambda name: int(name.rpartition("-")[2]))
+    shards = max(1, len(learners) // len(directories))
+    agents = tuple(
+        of(directory, {name: processes[name] for name in learners[number * shards : (number + 1) * shards]})
+        for number, directory in enumerate(directories)
+    )
     return RunStatus(
         run_dir=str(run_dir),
         processes=processes,
-        env_frames=point.get("env_frames"),
-        frames_per_second=point.get("frames_per_second") if running else None,
-        episode_return_mean_100=point.get("episode_return_mean_100"),
-        checkpoint=checkpoints[-1] if checkpoints else None,
+        env_frames=sum(agent.env_frames or 0 for agent in agents),
+        frames_per_second=sum(agent.frames_per_second or 0.0 for agent in agents) if any(agent.is_running for agent in agents) else None,
+        episode_return_mean_100=None,
+        checkpoint=None,
+        agents=agents,
     )
 
 
@@ -118,7 +142,7 @@ def _print_table(statuses: Sequence[RunStatus]) -> None:
     from herd.supervisor.view import count  # noqa: PLC0415
 
     table = Table("run", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
-    for status in statuses:
+    for status in (each for run in statuses for each in (run, *run.agents)):
         states = list(status.processes.values())
         processes = ", ".join(f"{states.count(state)} {state}" for state in ("ready", "not ready", "gone") if state in states)
         table.add_row(

@@ -21,6 +21,7 @@ from herd.config.keys import SettingKey, section_help, setting_keys
 from herd.config.layers import TRUE_WORDS
 from herd.config.loading import load_settings
 from herd.config.reference import default_text
+from herd.config.settings import TORSOS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,6 +44,8 @@ FILE is a run file, or the name of a shipped experiment (herd experiments lists 
 
 Settings: defaults < files in order < environment (HERD_LEARNER__BATCH_SIZE=64) < command line (--learner.batch_size 64).
 Lists are JSON, comma-separated or repeated; null where the type says so; a boolean alone means true."""
+SURELY_LARGE_ENOUGH = 84
+"""Pixels of height and width that every torso of Herd's own was made for."""
 _MISSING_FILE = "train needs a run file or the name of an experiment, such as breakout, or --resume with --run_dir (see herd train --help)"
 
 
@@ -60,6 +63,7 @@ def run(argv: Sequence[str]) -> int:
         if settings.resume:
             check_resumable(settings)
         check_installed(settings)
+        check_torso(settings)
         return _train(settings, started, inbox)
 
 
@@ -108,6 +112,26 @@ def check_installed(settings: RunSettings) -> None:
         raise CommandError(missing)
 
 
+def check_torso(settings: RunSettings) -> None:
+    """Check that the torso can be built for these observations; torch is loaded only where that is not known without it.
+
+    Raises:
+        CommandError: it does not fit them, or a user's own is not as it should be.
+
+    """
+    from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
+
+    spec = environment_spec(settings.env)
+    if settings.network.torso == "mlp" or (settings.network.torso in TORSOS and min(spec.frame_shape[:2]) >= SURELY_LARGE_ENOUGH):
+        return
+    from herd.networks.torsos import build_torso  # noqa: PLC0415
+
+    try:
+        build_torso(spec, settings.network)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
     from herd.service.startup import let_go_of_output  # noqa: PLC0415  --help does without
     from herd.supervisor.ports import PortError  # noqa: PLC0415
@@ -143,7 +167,8 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
         view = make_view(console, f"{settings.name}: {', '.join(settings.env.tasks)}")
         try:
             plans = plan_children(settings, run_dir, ports, os.environ)
-            outcome = Supervisor(plans, run_dir, settings.stop, view, started=started).run(inbox)
+            agents = settings.agent_directories
+            outcome = Supervisor(plans, run_dir, settings.stop, view, agent_directories=agents, started=started).run(inbox)
         finally:
             with suppress(OSError):
                 view.close()

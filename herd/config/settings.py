@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
+from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
 from herd.config.user_code import USER_CODE
@@ -104,7 +105,8 @@ class ActorSettings(Section):
     agent: NonNegativeInt | None = None
     """Which agent of the run this replica plays for; null leases it, together with the index. Fixed only where the index is."""
     index: NonNegativeInt | None = None
-    """This replica's index (seeds, round-robin tasks); null leases one from the parameter server."""
+    """This replica's index (seeds, round-robin tasks); null leases one from the parameter server. Where the run has several agents and
+    ``agent`` is null, both are leased all the same, and this numbers the process."""
     environments: PositiveInt = 32
     """Environments stepped together (E)."""
     environment_threads: PositiveInt = 1
@@ -351,9 +353,14 @@ class RunSettings(Section):
         """The run directory."""
         return self.run_dir if self.run_dir is not None else Path("runs") / self.name
 
+    @property
+    def agent_directories(self) -> list[Path]:
+        """Of every agent, in order."""
+        return [self.agent_directory(agent) for agent in range(self.agents)]
+
     def agent_directory(self, agent: int) -> Path:
         """Where an agent's learner leaves its files: the run directory itself where it is the only agent."""
-        return self.directory if self.agents == 1 else self.directory / "agents" / str(agent)
+        return self.directory if self.agents == 1 else self.directory / AGENTS / str(agent)
 
     @property
     def bounds_policy_lag(self) -> bool:

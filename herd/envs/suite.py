@@ -13,6 +13,7 @@ from herd.envs.api import UnknownTaskError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from herd.config.contract import EnvSpec
     from herd.config.suites import SuiteSettings
@@ -41,6 +42,9 @@ class Suite:
     """The command that brings ``packages``."""
     inspect: Callable[[], tuple[bool, str]] | None = None
     """For ``herd doctor``: whether what ``packages`` should bring is complete, and what was found; a phrase."""
+    presets: Path | None = None
+    """A folder of run files (YAML) that set a protocol by which others measured; ``herd train pong SUITE-NAME`` puts one behind an
+    experiment."""
     reference_scores: Callable[[], Mapping[str, ReferenceScores]] = dict
     """What others reach on its tasks, by name."""
     protocol: Callable[[Mapping[str, Any]], Sequence[str]] = _says_nothing

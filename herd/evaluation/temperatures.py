@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from herd.config.run_files import agent_number, whole_run
 from herd.evaluation.trained_run import EvaluationError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.acting.temperatures import Bounds
-    from herd.evaluation.trained_run import TrainedRun
+from herd.evaluation.trained_run import TrainedRun
 
 STATES = ("bandit/state.json", "bandit/state.previous.json")
 """Newest first."""
@@ -28,10 +29,11 @@ def best_temperatures(run_dir: Path, run: TrainedRun) -> tuple[Bounds, ...] | No
     """
     if not run.settings.loss.draws_temperatures:
         return None
+    agent = agent_number(run_dir)
     for name in STATES:
         try:
-            bandits = json.loads((run_dir / name).read_text())["state"]["bandits"]
-            best = {bandit["task"]: bandit["best_inverse_temperatures"] for bandit in bandits if bandit["agent"] == 0}
+            bandits = json.loads((whole_run(run_dir) / name).read_text())["state"]["bandits"]
+            best = {bandit["task"]: bandit["best_inverse_temperatures"] for bandit in bandits if bandit["agent"] == agent}
             return tuple(_bounds(best.get(task)) for task in run.spec.task_names)
         except (OSError, ValueError, KeyError, TypeError):
             continue

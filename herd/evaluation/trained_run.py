@@ -9,6 +9,7 @@ from herd.checkpoints.store import CheckpointError, load_checkpoint, newest_chec
 from herd.checkpoints.weights import load_into
 from herd.config.arguments import take_section
 from herd.config.loading import SettingsError, load_settings
+from herd.config.run_files import config_file
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
 
@@ -51,7 +52,7 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
     """
     if not run_dir.is_dir():
         raise EvaluationError(f"no such run directory: {run_dir}")
-    config = run_dir / "config.yaml"
+    config = config_file(run_dir)
     if not config.is_file():
         raise EvaluationError(f"{run_dir} is not a run: it holds no config.yaml")
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from herd.config.run_files import AGENTS
 from herd.plots.averaging import Curve, FloatArray, mean_curve, single_curve, smoothed
 from herd.plots.history import PlotError, RunHistory, XAxis, read_run
 
@@ -125,7 +126,8 @@ def _groups(histories: Sequence[RunHistory], grouping: Grouping) -> list[_Group]
 def _short_names(directories: Sequence[Path]) -> list[str]:
     """As many trailing parts of each path as tell all of them apart."""
     resolved = [directory.resolve() for directory in directories]
-    for depth in range(1, max(len(path.parts) for path in resolved) + 1):
+    shortest = 2 if any(path.parent.name == AGENTS for path in resolved) else 1  # "agents/0" says more than "0"
+    for depth in range(shortest, max(len(path.parts) for path in resolved) + 1):
         names = [str(Path(*path.parts[-depth:])) for path in resolved]
         if len(set(names)) == len(set(resolved)):
             break

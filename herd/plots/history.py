@@ -15,6 +15,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from herd.config.run_files import AGENTS, config_file
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -22,7 +24,7 @@ FloatArray = NDArray[np.float64]
 XAxis = Literal["env_frames", "wall_seconds"]
 
 # What makes two runs repeats of one experiment, apart from the seed. Where actors and learners run does not.
-_EXPERIMENT_SECTIONS = ("env", "network", "algorithm", "optimizer", "replay")
+_EXPERIMENT_SECTIONS = ("env", "network", "algorithm", "loss", "optimizer", "replay")
 # "pong-seed3", "pong_s3": one experiment named by seed, because a run's name is also its directory.
 _SEED_SUFFIX = re.compile(r"[-_.](?:s|seed)[-_]?\d+$")
 
@@ -60,7 +62,7 @@ def read_run(directory: Path) -> RunHistory:
     """Read one run directory; raises ``PlotError``."""
     if not directory.is_dir():
         raise PlotError(f"no such run directory: {directory}")
-    config = _read_config(directory / "config.yaml")
+    config = _read_config(config_file(directory))
     points = _without_abandoned_branches(_read_points(directory / "metrics.jsonl"))
     name = config.get("name")
     env = config.get("env")
@@ -68,7 +70,7 @@ def read_run(directory: Path) -> RunHistory:
     tasks = _task_names(points, env)
     return RunHistory(
         directory=directory,
-        experiment=_SEED_SUFFIX.sub("", name if isinstance(name, str) else directory.name),
+        experiment=_experiment(name if isinstance(name, str) else directory.name, directory),
         seed=config["seed"] if isinstance(config.get("seed"), int) else None,
         suite=str(env.get("suite", "")),
         fingerprint=json.dumps({section: config.get(section) for section in _EXPERIMENT_SECTIONS}, sort_keys=True, default=str),
@@ -77,6 +79,13 @@ def read_run(directory: Path) -> RunHistory:
         frames_per_second=np.array([_number(point, "frames_per_second") for point in points]),
         episode_returns={task: _episode_returns(points, task, only_task=len(tasks) == 1) for task in tasks},
     )
+
+
+def _experiment(name: str, directory: Path) -> str:
+    """The agents of one run share its settings, and are no repeats of each other."""
+    path = directory.resolve()
+    agent = f" agent {path.name}" if path.parent.name == AGENTS else ""
+    return _SEED_SUFFIX.sub("", name) + agent
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from types import FrameType
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Asked by the platform, by a person at the keyboard, by a terminal that goes away."""
+
+
+class Stop(Protocol):
+    """True once what is going on must end."""
+
+    def __bool__(self) -> bool: ...
 
 
 class StopRequest:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from herd.config.curve_keys import curve_environment
 from herd.config.keys import ENVIRONMENT_PREFIX
+from herd.config.run_files import CONFIG
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.hardware import usable_cpus
 from herd.supervisor.ports import choose_ports, local_address
-from herd.supervisor.run_directory import CONFIG
 from herd.topology import COMPONENTS
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class ChildPlan:
     environment: Mapping[str, str]
     niceness: int = 0
     """Above 0: other processes of this machine go first."""
+    agent: int | None = None
+    """Of a learner's shard: the agent that it trains."""
 
     @property
     def name(self) -> str:
@@ -87,8 +89,8 @@ class RunPorts:
 
     serving: Mapping[str, int]
     """By child's name."""
-    rendezvous: int
-    """Where the learner's shards meet, where there are several."""
+    rendezvous: tuple[int, ...]
+    """Where the learner's shards meet, where there are several; of each agent."""
 
 
 def places_of(settings: RunSettings) -> list[Place]:
@@ -109,7 +111,8 @@ def choose_run_ports(settings: RunSettings) -> RunPorts:
         PortError: a fixed port is in use, or an interface is not this machine's.
 
     """
-    wanted = {_RENDEZVOUS: (_RENDEZVOUS_HOST, 0)}
+    rendezvous = [f"{_RENDEZVOUS} of agent {agent}" for agent in range(settings.agents)]
+    wanted = dict.fromkeys(rendezvous, (_RENDEZVOUS_HOST, 0))
     keys = {}
     for place in places_of(settings):
         own = getattr(settings, place.service)
@@ -119,7 +122,7 @@ def choose_run_ports(settings: RunSettings) -> RunPorts:
             keys[place.name] = f"{place.service}.port" if place.number == 0 else f"{place.service}.port of {place.name}"
             wanted[keys[place.name]] = (own.host, own.port if place.number == 0 else 0)
     ports = choose_ports(wanted)
-    return RunPorts({name: ports[key] for name, key in keys.items()}, ports[_RENDEZVOUS])
+    return RunPorts({name: ports[key] for name, key in keys.items()}, tuple(ports[key] for key in rendezvous))
 
 
 def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ: Mapping[str, str]) -> tuple[ChildPlan, ...]:
@@ -132,6 +135,7 @@ def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ
             partial(planner.command, place),
             planner.environment(place),
             _BACKGROUND_NICENESS if place.component.service.is_background else 0,
+            place.index // settings.learner.shards if place.service == "learner" else None,
         )
         for place in places_of(settings)
     )
@@ -177,8 +181,8 @@ class _Planner:
         if place.component.service.has_torch:
             # Read by glibc and OpenMP before ``main``: too late to set from inside the process.
             variables |= {**ALLOCATOR_ENVIRONMENT, "OMP_NUM_THREADS": str(self._threads(place))}
-        if place.service == "learner" and self._settings.learner.shards > 1:
-            variables |= self._of_rank(place.index)
+        if place.service == "learner" and place.component.count(self._settings) > 1:
+            variables |= self._of_shard(place)
         return variables
 
     def _address(self, asks: Asks, index: int) -> str | None:
@@ -192,10 +196,13 @@ class _Planner:
 
     def _identity(self, place: Place) -> dict[str, object]:
         """Which of its kind a process is."""
+        settings = self._settings
         if place.service == "actor":
-            actor, num_shards = self._settings.actor, self._settings.learner.shards
-            # Actors begin at neighbouring shards: few of them need more links, or some shard would have none.
-            return {"index": place.number, "links": max(actor.links, num_shards - actor.count + 1)}
+            # Actors begin at neighbouring shards of their agent: few of them need more links, or some shard would have none.
+            num_actors = max(1, settings.actor.count // settings.agents)
+            return {"index": place.number, "links": max(settings.actor.links, settings.learner.shards - num_actors + 1)}
+        if place.service == "learner" and settings.agents > 1:
+            return {"agent": place.index // settings.learner.shards}
         return {"index": place.number} if place.service == "paramserver" else {}
 
     def _of_this_start(self, start: Start) -> list[str]:
@@ -209,11 +216,13 @@ class _Planner:
     def _threads(self, place: Place) -> int:
         learner = self._settings.learner
         if place.service == "learner":
-            return learner.threads or max(1, usable_cpus() // learner.shards)
+            return learner.threads or max(1, usable_cpus() // place.component.count(self._settings))
         return self._settings.actor.inference_threads
 
-    def _of_rank(self, rank: int) -> dict[str, str]:
-        """What torchrun would set."""
-        size = str(self._settings.learner.shards)
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-        return {**place, "MASTER_ADDR": _RENDEZVOUS_HOST, "MASTER_PORT": str(self._ports.rendezvous)}
+    def _of_shard(self, place: Place) -> dict[str, str]:
+        """What torchrun would set: the learners of all agents share the machine, and each agent's shards make a group."""
+        size = self._settings.learner.shards
+        agent, rank = divmod(place.index, size)
+        local = {"LOCAL_RANK": str(place.index), "LOCAL_WORLD_SIZE": str(place.component.count(self._settings))}
+        group = {"RANK": str(rank), "WORLD_SIZE": str(size)}
+        return {**local, **group, "MASTER_ADDR": _RENDEZVOUS_HOST, "MASTER_PORT": str(self._ports.rendezvous[agent])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from herd.service.announcement import PROCESSES
@@ -13,7 +13,7 @@ from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 METRICS = "metrics.jsonl"
@@ -36,7 +36,14 @@ class Readings:
     samples: Mapping[str, Samples] = field(default_factory=dict)
     """By child's name; only children that answered."""
     point: Mapping[str, Any] = field(default_factory=dict)
-    """Newest line of metrics.jsonl; empty before the first."""
+    """Newest line of metrics.jsonl, of the first agent; empty before the first."""
+    other_points: tuple[Mapping[str, Any], ...] = ()
+    """Of the agents after the first; none before anything was read."""
+
+    def of_agent(self, agent: int) -> Readings:
+        """Return these readings with the point of another agent."""
+        points = (self.point, *self.other_points)
+        return replace(self, point=points[agent] if agent < len(points) else {})
 
 
 def work_done(child: str, samples: Samples) -> float:
@@ -44,8 +51,16 @@ def work_done(child: str, samples: Samples) -> float:
     return total(samples, _WORK.get(child.rpartition("-")[0], ""))
 
 
-def read(run_dir: Path, pids: Mapping[str, int], scrape_endpoint: Callable[[str, float], Samples] = scrape) -> Readings:
-    """Scrape every child in ``pids`` that announced itself with that process id, and read the newest point."""
+def read(
+    run_dir: Path,
+    pids: Mapping[str, int],
+    scrape_endpoint: Callable[[str, float], Samples] = scrape,
+    agent_directories: Sequence[Path] | None = None,
+) -> Readings:
+    """Scrape every child in ``pids`` that announced itself with that process id, and read the newest point of each agent.
+
+    ``agent_directories``: where the agents' learners write theirs; None: ``run_dir``, of the only agent.
+    """
     samples = {}
     for name, pid in pids.items():
         url = metrics_url(run_dir, name, pid)
@@ -55,7 +70,8 @@ def read(run_dir: Path, pids: Mapping[str, int], scrape_endpoint: Callable[[str,
             samples[name] = scrape_endpoint(url, _TIMEOUT_SECONDS)
         except ScrapeError:
             continue  # it is starting, busy or gone: the view shows what there is
-    return Readings(at=time.monotonic(), samples=samples, point=newest_point(run_dir / METRICS))
+    point, *others = (newest_point(directory / METRICS) for directory in agent_directories or [run_dir])
+    return Readings(time.monotonic(), samples, point, tuple(others))
 
 
 def metrics_url(run_dir: Path, name: str, pid: int | None = None) -> str | None:
@@ -91,8 +107,9 @@ def newest_point(file: Path) -> dict[str, Any]:
 class Watcher:
     """Reads in a thread of its own, so that a child that hangs never delays the supervisor's decisions."""
 
-    def __init__(self, run_dir: Path, interval_seconds: float = _INTERVAL_SECONDS) -> None:
+    def __init__(self, run_dir: Path, agent_directories: Sequence[Path] | None = None, interval_seconds: float = _INTERVAL_SECONDS) -> None:
         self._run_dir = run_dir
+        self._agent_directories = agent_directories
         self._interval_seconds = interval_seconds
         self._pids: Mapping[str, int] = {}
         self._latest = Readings()
@@ -125,7 +142,7 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._closed.wait(self._interval_seconds):
-            latest = read(self._run_dir, self._pids)
+            latest = read(self._run_dir, self._pids, agent_directories=self._agent_directories)
             for name, samples in latest.samples.items():
                 self._work[name] = max(self.most_work(name), work_done(name, samples))
             self._latest = latest

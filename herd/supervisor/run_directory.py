@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from herd.config.loading import dump_settings
+from herd.config.run_files import CONFIG
 from herd.service.announcement import PROCESSES
 from herd.service.files import replace_file
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
 
-CONFIG = "config.yaml"
 LOGS = "logs"
 _LOCK = ".lock"
 _MOST_NAMES = 10_000

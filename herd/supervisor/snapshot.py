@@ -11,7 +11,7 @@ from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import Samples, total
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from herd.config.settings import StopSettings
     from herd.supervisor.readings import Readings
@@ -29,7 +29,7 @@ class ChildState:
 
     name: str
     state: str
-    """running, restarting, stopped."""
+    """running, restarting, stopping, stopped; ended, of a shard whose agent's run is over."""
     pid: int | None
     restarts: int
 
@@ -83,6 +83,8 @@ class RunSnapshot:
     children: tuple[ChildRow, ...]
     failed_writes: float = 0.0
     """Checkpoints and other files that the learner, since it started, could not write."""
+    agents: tuple[RunSnapshot, ...] = ()
+    """Of a run with several agents: each by itself, without the processes that they share."""
 
     @property
     def bottleneck(self) -> str:
@@ -203,6 +205,56 @@ class SnapshotMaker:
         rate = self._rates.setdefault((child, metric), Rate())
         rate.add(readings.at, total(samples, metric))
         return rate.per_second
+
+
+class AgentsSnapshotMaker:
+    """As `SnapshotMaker`, of a run with one agent or several: their pictures, and one of all of them."""
+
+    def __init__(self, stop: StopSettings, agents: Mapping[str, int]) -> None:
+        """``agents``: agent by learner's child."""
+        self._agents = agents
+        self._makers = [SnapshotMaker(stop) for _ in range(max(agents.values(), default=0) + 1)]
+
+    def make(self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float) -> RunSnapshot:
+        """Make the picture of this moment."""
+        if len(self._makers) == 1:
+            return self._makers[0].make(readings, children, elapsed_seconds)
+        pictures = []
+        for agent, maker in enumerate(self._makers):
+            # What the agents share is looked at once, with the first.
+            own = [child for child in children if self._agents.get(child.name, 0) == agent]
+            pictures.append(maker.make(readings.of_agent(agent), own, elapsed_seconds))
+        return _together(pictures, [child.name for child in children])
+
+
+def _together(agents: Sequence[RunSnapshot], order: Sequence[str]) -> RunSnapshot:
+    """One picture of all agents, with the processes in ``order``. The run ends with its last agent."""
+    first = agents[0]
+
+    def known(values: Iterable[float | None]) -> list[float]:
+        return [value for value in values if value is not None]
+
+    def add_up(values: Iterable[float | None]) -> float | None:
+        return sum(found) if (found := known(values)) else None
+
+    lags = known(agent.policy_lag for agent in agents)
+    rows = {row.name: row for agent in agents for row in agent.children}
+    return replace(
+        first,
+        env_frames=sum(agent.env_frames for agent in agents),
+        frames_per_second=add_up(agent.frames_per_second for agent in agents),
+        learner_updates=add_up(agent.learner_updates for agent in agents),
+        policy_lag=sum(lags) / len(lags) if lags else None,
+        queue_unrolls=add_up(agent.queue_unrolls for agent in agents),
+        queue_capacity=add_up(agent.queue_capacity for agent in agents),
+        starved_share=max(known(agent.starved_share for agent in agents), default=None),
+        progress=min(known(agent.progress for agent in agents), default=None),
+        eta_seconds=max(known(agent.eta_seconds for agent in agents), default=None),
+        tasks=(),
+        children=tuple(rows[name] for name in order),
+        failed_writes=sum(agent.failed_writes for agent in agents),
+        agents=tuple(agents),
+    )
 
 
 def _with_all_shards(readings: Readings, shards: Sequence[str]) -> Readings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from herd.config.run_files import agent_directories
 from herd.supervisor.view import clock, count
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def draw_curve(run_dir: Path) -> str | None:
     except ImportError as error:
         return f"needs {error.name}: pip install 'herd-rl[plot]'"
     try:
-        plot_runs([run_dir], run_dir / CURVE)
+        plot_runs(agent_directories(run_dir), run_dir / CURVE)
     except ImportError as error:
         return f"needs {error.name}: pip install 'herd-rl[plot]'"
     except PlotError as error:
@@ -36,14 +37,21 @@ def draw_curve(run_dir: Path) -> str | None:
 
 
 def print_summary(console: Console, run_dir: Path, curve_problem: str | None) -> None:
-    """Print the report's figures and the paths of report, curve and newest checkpoint."""
-    try:
-        report: dict[str, Any] = json.loads((run_dir / REPORT).read_text())
-    except (OSError, ValueError):
-        report = {}
-    for name, value in [*_figures(report), *_paths(run_dir, curve_problem)]:
+    """Print each agent's figures and the paths of its report and newest checkpoint, and that of the curve."""
+    rows: list[tuple[str, str]] = []
+    agents = agent_directories(run_dir)
+    for agent in agents:
+        if len(agents) > 1:
+            rows.append((f"agent {agent.name}", ""))
+        try:
+            report: dict[str, Any] = json.loads((agent / REPORT).read_text())
+        except (OSError, ValueError):
+            report = {}
+        rows += [*_figures(report), *_paths(agent)]
+    rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
+    for name, value in rows:
         # Lines, not a table: a path broken at the terminal's edge could not be copied.
-        console.print(f"{name:<{_NAME_WIDTH}}  {value}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{name:<{_NAME_WIDTH}}  {value}".rstrip(), markup=False, highlight=False, soft_wrap=True)
 
 
 def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -63,11 +71,10 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _paths(run_dir: Path, curve_problem: str | None) -> list[tuple[str, str]]:
-    report, curve = run_dir / REPORT, run_dir / CURVE
+def _paths(run_dir: Path) -> list[tuple[str, str]]:
+    report = run_dir / REPORT
     checkpoints = sorted(path for path in (run_dir / CHECKPOINTS).glob("[0-9]*") if path.is_dir())
     return [
         ("report", str(report) if report.is_file() else "none: the learner did not reach its end, or could not write it"),
-        ("curve", str(curve) if curve_problem is None else f"none: {curve_problem}"),
         ("checkpoint", str(checkpoints[-1]) if checkpoints else "none"),
     ]

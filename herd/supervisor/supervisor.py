@@ -14,7 +14,7 @@ from herd.supervisor.restarts import EXIT_BAD_INPUT, EXIT_SHARD_LOST, Failures, 
 from herd.supervisor.run_directory import LOGS
 from herd.supervisor.shutdown import Grace, Phase, Shutdown, Signals
 from herd.supervisor.signals import SignalInbox
-from herd.supervisor.snapshot import ChildState, SnapshotMaker
+from herd.supervisor.snapshot import AgentsSnapshotMaker, ChildState
 from herd.supervisor.view import SteadyView
 
 if TYPE_CHECKING:
@@ -55,7 +55,18 @@ class _Slot:
     most_work: float = 0.0
     """Before the present process."""
     follows: bool = False
-    """Killed here because another shard of the learner ended: no failure of its own."""
+    """Killed here because another shard of its agent ended: no failure of its own."""
+
+
+@dataclass(slots=True)
+class _Agent:
+    """The learner of one agent: its shards live, fail and end together."""
+
+    shards: tuple[str, ...]
+    end_explained: bool = False
+    """Since shards were last started, one was counted for the end of their group, or the group had made progress."""
+    kill_at: float | None = None
+    """Its run is over, as a shard said by ending in order: when to kill those that have not ended. None before."""
 
 
 class Supervisor:
@@ -68,6 +79,7 @@ class Supervisor:
         stop: StopSettings,
         view: View,
         *,
+        agent_directories: Sequence[Path] | None = None,
         started: float | None = None,
         policy: RestartPolicy | None = None,
         grace: Grace | None = None,
@@ -75,10 +87,12 @@ class Supervisor:
         """Prepare; nothing is started.
 
         Args:
-            plans: children in the order to start them; among them the learner's shards; the end of one with code 0 ends the run.
+            plans: children in the order to start them; among them the learners' shards. The end of one with code 0 ends its agent, and
+                the last agent's end ends the run.
             run_dir: where logs go and announcements are found.
             stop: the run's stop conditions: the learner obeys them, the view shows the way to them.
             view: what the user sees.
+            agent_directories: where each agent's learner writes; None: ``run_dir``, of the only agent.
             started: time.monotonic() when the command began, in seconds; None: now.
             policy: of restarts.
             grace: of shutdown.
@@ -90,12 +104,14 @@ class Supervisor:
         self._started = time.monotonic() if started is None else started
         self._policy = policy or RestartPolicy()
         self._slots = {plan.name: _Slot(plan, run_dir / LOGS / f"{plan.name}.log") for plan in plans}
-        self._learners = tuple(plan.name for plan in plans if plan.service == "learner")
-        self._shutdown = Shutdown(grace or Grace(), self._learners)
+        agent_of = {plan.name: plan.agent for plan in plans if plan.agent is not None}
+        agents = [_Agent(tuple(name for name in agent_of if agent_of[name] == agent)) for agent in sorted(set(agent_of.values()))]
+        self._agents = {name: agent for agent in agents for name in agent.shards}
+        self._grace = grace or Grace()
+        self._shutdown = Shutdown(self._grace, tuple(self._agents))
         self._outcome = Outcome(0, "")
-        self._group_end_explained = False
-        """Since learner shards were last started, one was counted for the end of their group, or the group had made progress."""
-        self._snapshots = SnapshotMaker(stop)
+        self._agent_directories = agent_directories
+        self._snapshots = AgentsSnapshotMaker(stop, agent_of)
 
     def run(self, inbox: SignalInbox | None = None) -> Outcome:
         """Start everything and stay until nothing is left. Call from the main thread, which owns the signals.
@@ -107,12 +123,13 @@ class Supervisor:
         if inbox is None:
             with SignalInbox() as own:
                 return self.run(own)
-        watcher = Watcher(self._run_dir)
+        watcher = Watcher(self._run_dir, self._agent_directories)
         try:
             while not self._is_over():
                 if inbox.asked:
                     self._asked_to_stop(insisted=inbox.insisted)
                 self._collect_exits(watcher)
+                self._kill_late_shards()
                 self._start_due(watcher)
                 if self._stop.wall_seconds is not None and self._elapsed() >= self._stop.wall_seconds:
                     self._request_stop()  # on time also where the learner took its time to start
@@ -137,16 +154,40 @@ class Supervisor:
         for name, slot, code in ended:
             if self._shutdown.phase is not Phase.RUNNING:
                 self._ended_while_stopping(name, code)
-            elif name in self._learners and code == 0:
-                self._request_stop()
+            elif name in self._agents and (code == 0 or self._agents[name].kill_at is not None):
+                self._agent_ended(name, code)
             else:
                 self._ended_unasked(slot, code, watcher)
+
+    def _agent_ended(self, name: str, code: int) -> None:
+        """A shard ended in order, or after one that did: its agent's run is over. The last agent's end is the run's."""
+        agent = self._agents[name]
+        self._ended_while_stopping(name, code)
+        if agent.kill_at is None:
+            agent.kill_at = time.monotonic() + self._grace.learner_seconds
+            if all(other.kill_at is not None for other in self._agents.values()):
+                self._request_stop()
+                return
+            self._view.note(f"{name} has ended; its actors act for the other agents")
+            for other in agent.shards:
+                slot = self._slots[other]
+                slot.start_at = None
+                if slot.child is not None:
+                    slot.child.send(signal.SIGTERM)
+
+    def _kill_late_shards(self) -> None:
+        if self._shutdown.phase is not Phase.RUNNING:
+            return
+        for name, agent in self._agents.items():
+            child = self._slots[name].child
+            if child is not None and agent.kill_at is not None and time.monotonic() >= agent.kill_at:
+                child.send(signal.SIGKILL)
 
     def _ended_unasked(self, slot: _Slot, code: int, watcher: Watcher) -> None:
         name = slot.plan.name
         work = watcher.most_work(name)
         # The learner's work counts over the whole run: doing lost updates again is no progress. The others count from their start.
-        progressed = work > (slot.most_work if name in self._learners else 0.0)
+        progressed = work > (slot.most_work if name in self._agents else 0.0)
         slot.most_work = max(slot.most_work, work)
         watcher.forget_work(name)
         # Between the decision to kill it and the signal it may have ended by itself.
@@ -165,22 +206,23 @@ class Supervisor:
         else:
             slot.start_at = time.monotonic() + decision.delay_seconds
             self._view.note(f"{name} ended ({describe_exit(code)}); it starts again in {decision.delay_seconds:g} s (log: {slot.log})")
-            if name in self._learners:
+            if name in self._agents:
                 self._end_other_shards(name)
 
     def _is_group_end_explained(self, name: str, code: int, *, progressed: bool) -> bool:
         """Whether losing another shard needs no counting: another end was counted, or will be. The last one to end answers for all."""
-        if name not in self._learners:
+        agent = self._agents.get(name)
+        if agent is None:
             return True
-        self._group_end_explained |= progressed or code != EXIT_SHARD_LOST
-        if self._group_end_explained or any(self._slots[other].child is not None for other in self._learners):
+        agent.end_explained |= progressed or code != EXIT_SHARD_LOST
+        if agent.end_explained or any(self._slots[other].child is not None for other in agent.shards):
             return True
-        self._group_end_explained = True
+        agent.end_explained = True
         return False
 
     def _end_other_shards(self, name: str) -> None:
         """Shards go on together or not at all. By SIGKILL, because the one that the others missed may be a stopped process."""
-        for other in self._learners:
+        for other in self._agents[name].shards:
             slot = self._slots[other]
             if other != name and slot.child is not None and slot.child.exit_code() is None and not slot.follows:
                 slot.follows = True
@@ -191,7 +233,7 @@ class Supervisor:
 
         SIGTERM itself ends only one that had not yet begun: the first thing that a service does is to listen for it.
         """
-        if name in self._learners and code not in {0, -signal.SIGTERM} and self._outcome.exit_code == 0:
+        if name in self._agents and code not in {0, -signal.SIGTERM} and self._outcome.exit_code == 0:
             self._fail(name, EXIT_BAD_INPUT if code == EXIT_BAD_INPUT else 1, f"{name} did not stop in order ({describe_exit(code)})")
 
     def _fail(self, name: str, exit_code: int, message: str) -> None:
@@ -214,11 +256,13 @@ class Supervisor:
 
     def _waits_for_shards(self, slot: _Slot) -> bool:
         """A new group begins once the old one has ended, all of it."""
-        return slot.plan.name in self._learners and any(self._slots[name].follows for name in self._learners)
+        agent = self._agents.get(slot.plan.name)
+        return agent is not None and any(self._slots[name].follows for name in agent.shards)
 
     def _start(self, slot: _Slot, watcher: Watcher) -> None:
-        if slot.plan.name in self._learners and all(self._slots[name].child is None for name in self._learners):
-            self._group_end_explained = False
+        agent = self._agents.get(slot.plan.name)
+        if agent is not None and all(self._slots[name].child is None for name in agent.shards):
+            agent.end_explained = False
         command = slot.plan.command(Start(slot.failures.restarts, self._elapsed()))
         try:
             slot.child = Child(command, slot.plan.environment, slot.log, niceness=slot.plan.niceness)
@@ -259,7 +303,10 @@ class Supervisor:
     def _state(self, slot: _Slot) -> str:
         if slot.child is not None:
             return "running" if self._shutdown.phase is Phase.RUNNING else "stopping"
-        return "restarting" if self._shutdown.phase is Phase.RUNNING else "stopped"
+        if self._shutdown.phase is not Phase.RUNNING:
+            return "stopped"
+        agent = self._agents.get(slot.plan.name)
+        return "restarting" if agent is None or agent.kill_at is None else "ended"
 
     def _alive(self) -> list[str]:
         return [name for name, slot in self._slots.items() if slot.child is not None]

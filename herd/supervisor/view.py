@@ -132,6 +132,9 @@ def one_line(snapshot: RunSnapshot) -> str:
     parts = [clock(snapshot.elapsed_seconds), f"{count(snapshot.env_frames)} frames{_progress_text(snapshot)}"]
     parts.append(f"{number(snapshot.frames_per_second)} frames/s")
     parts += [f"{task.name} return {_return(task)}" for task in snapshot.tasks[:_MOST_ROWS]]
+    for agent_number, agent in enumerate(snapshot.agents[:_MOST_ROWS]):
+        returns = ", ".join(f"{task.name} {_return(task)}" for task in agent.tasks[:_MOST_ROWS])
+        parts.append(f"agent {agent_number}: {count(agent.env_frames)} frames, return {returns or '-'}")
     parts.append(f"lag {number(snapshot.policy_lag, 1)}")
     parts.append(f"queue {number(snapshot.queue_unrolls)}/{number(snapshot.queue_capacity)}")
     parts.append(f"learner starved {percent(snapshot.starved_share)}, actors blocked {percent(snapshot.blocked_share)}")
@@ -177,7 +180,20 @@ def facts(snapshot: RunSnapshot) -> list[RenderableType]:
         body.append(Text(_failed_writes(snapshot), style="bold red"))
     if snapshot.tasks:
         body.append(_task_table(snapshot.tasks))
+    if snapshot.agents:
+        body.append(_agent_table(snapshot.agents))
     return body
+
+
+def _agent_table(agents: Sequence[RunSnapshot]) -> Table:
+    table = make_table("agent", "frames", "frames/s", "updates", "policy lag", "return (last 100)")
+    for agent_number, agent in enumerate(agents[:_MOST_ROWS]):
+        returns = "  ".join(f"{task.name} {_return(task)}" for task in agent.tasks[:_MOST_ROWS]) or "-"
+        speed, updates, lag = number(agent.frames_per_second), number(agent.learner_updates), number(agent.policy_lag, 1)
+        table.add_row(str(agent_number), count(agent.env_frames), speed, updates, lag, Text(returns, style="bold"))
+    if len(agents) > _MOST_ROWS:
+        table.add_row(f"and {len(agents) - _MOST_ROWS} more", "", "", "", "", "")
+    return table
 
 
 def _task_table(tasks: Sequence[TaskRow]) -> Table:

@@ -104,7 +104,7 @@ class RetryingRequest:
         if not self.is_sent:
             self.pause(CONNECTING_SECONDS)
         if is_overdue:
-            self.num_resent += self.is_sent
+            self.num_resent += 1
             self._timer.restart()
         elif self.is_sent:
             self._timer.start()

@@ -139,12 +139,35 @@ def test_status_of_a_run_that_ended(tmp_path: Path, capsys: pytest.CaptureFixtur
         "frames_per_second": None,
         "episode_return_mean_100": 1.5,
         "checkpoint": "000000000042",
+        "agents": [],
         "running": False,
     }
     assert main(["status", str(run_dir)]) == 0
     table = capsys.readouterr().out
     assert "ended" in table
     assert "61 k" in table
+
+
+def test_status_of_a_run_of_several_agents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = make_run(tmp_path)
+    (run_dir / "processes").mkdir()
+    for number in range(4):
+        (run_dir / "processes" / f"learner-{number}.json").write_text(json.dumps({"pid": 2**22 + 1, "metrics_port": 1}))
+    for agent in range(2):
+        directory = run_dir / "agents" / str(agent)
+        (directory / "checkpoints" / f"{agent:012}").mkdir(parents=True)
+        point = {"env_frames": 10_000 + agent, "frames_per_second": 9.0, "episode_return_mean_100": agent - 0.5}
+        (directory / "metrics.jsonl").write_text(json.dumps(point) + "\n")
+    assert main(["status", str(run_dir), "--json"]) == 0
+    (status,) = json.loads(capsys.readouterr().out)
+    assert (status["env_frames"], status["episode_return_mean_100"], len(status["processes"])) == (20_001, None, 4)
+    assert [agent["episode_return_mean_100"] for agent in status["agents"]] == [-0.5, 0.5]
+    assert [list(agent["processes"]) for agent in status["agents"]] == [["learner-0", "learner-1"], ["learner-2", "learner-3"]]
+    assert [agent["checkpoint"] for agent in status["agents"]] == ["0" * 12, "0" * 11 + "1"]
+    assert main(["status", str(run_dir)]) == 0
+    assert capsys.readouterr().out.count("ended") == 3
+    assert main(["evaluate", str(run_dir)]) == 2
+    assert f"name one: {run_dir / 'agents' / '0'}" in capsys.readouterr().err
 
 
 def test_status_tells_a_living_process_from_an_old_one_of_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

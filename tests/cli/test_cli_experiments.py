@@ -14,7 +14,9 @@ SHIPPED = Path(__file__).parents[2] / "herd" / "experiments"
 
 def test_each_is_listed_in_one_line_with_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiments"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines, heading, presets = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
+    assert heading[0].startswith("Presets")
+    assert [line.split()[0] for line in presets] == ["atari-impala", "atari-machado"]
     assert [line.split()[0] for line in lines] == sorted(file.stem for file in SHIPPED.glob("*.yaml"))
     assert all(line.endswith(".") and 40 < len(line) < 140 for line in lines), lines  # a whole sentence each
     assert lines[-1].split(maxsplit=1)[1].startswith("Pong with replay")
@@ -27,6 +29,13 @@ def test_one_is_printed_to_be_edited_and_trained(
     assert main(["experiments", "show", "pong"]) == 0
     Path("mine.yaml").write_text(capsys.readouterr().out)
     assert load_settings([Path("mine.yaml")], [], {}) == load_settings([Path("pong")], [], {})
+
+
+def test_a_preset_replaces_what_an_experiment_says_of_its_suite() -> None:
+    plain, sticky = load_settings([Path("breakout")], [], {}), load_settings([Path("breakout"), Path("atari-machado")], [], {})
+    assert (sticky.env.sticky_action_probability, sticky.env.action_set, sticky.env.life_loss_ends_episode) == (0.25, "full", False)
+    assert sticky.model_copy(update={"env": plain.env}) == plain
+    assert load_settings([Path("breakout"), Path("atari-machado"), Path("atari-impala")], ["--env.action_set", "minimal"], {}) == plain
 
 
 def test_a_file_of_that_name_wins_but_a_folder_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ def test_the_shipped_files_are_found() -> None:
     names = {file.stem for file in EXPERIMENTS}
     assert {
         "catch",
+        "cartpole",
+        "minigrid-empty",
         "breakout",
         "pong",
         "atari-shallow",

@@ -297,6 +297,7 @@ def test_tasks_are_dealt_round_robin(folder: str) -> None:
         ({"tasks": ("MINE:Counting",), "kwargs": {"space": "tuple"}}, "its observations are a Tuple: set env.flatten to make them one"),
         ({"tasks": ("MINE:Counting",), "kwargs": {"space": "sequence"}}, "cannot be made a vector"),
         ({"tasks": (MINIGRID,)}, "its observations are a Dict with the entries direction, image, mission: choose some with env.image_key"),
+        ({"tasks": (MINIGRID,), "vector_keys": ("mission",)}, "cannot be made a vector"),
         ({"tasks": (MINIGRID,), "image_key": "picture"}, "have no entry picture, but direction, image, mission"),
         ({"tasks": (MINIGRID,), "image_key": "direction"}, "direction of minigrid:MiniGrid-Empty-5x5-v0 is Discrete(4), not a picture"),
         ({"tasks": (MINIGRID,), "instruction_key": "mission"}, "says nothing of the game"),

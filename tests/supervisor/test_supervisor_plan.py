@@ -26,7 +26,7 @@ def parsed(plan: ChildPlan, start: Start = FIRST) -> RunSettings:
     assert command[:3] == [sys.executable, "-m", f"herd_{plan.service}"]
     files, overrides = split_arguments(command[3:], file_option="--config")
     assert files == [Path("runs/x/config.yaml")]
-    return load_settings([], overrides, {})
+    return load_settings([], ["--agents", "256", *overrides], {})  # as many as there may be: config.yaml says how many there are
 
 
 def planned(*words: str, environ: dict[str, str] | None = None) -> dict[str, ChildPlan]:
@@ -58,6 +58,25 @@ def test_actors_are_dealt_to_replicas_and_everybody_else_knows_the_root() -> Non
     assert parsed(plans["learner-0"]).learner.paramserver == addresses[0]
     asked = [parsed(plans[f"actor-{index}"]).actor.paramserver for index in range(5)]
     assert asked == [addresses[1], addresses[2], addresses[1], addresses[2], addresses[1]]
+
+
+def test_each_agent_has_a_learner_and_all_share_the_rest() -> None:
+    plans = planned("--agents", "2", "--learner.shards", "2", "--actor.count", "2", "--learner.threads", "3", environ={"RANK": "7"})
+    assert list(plans) == ["paramserver-0", *(f"learner-{number}" for number in range(4)), "actor-0", "actor-1"]
+    learners = [plans[f"learner-{number}"] for number in range(4)]
+    assert [plan.agent for plan in learners] == [parsed(plan).learner.agent for plan in learners] == [0, 0, 1, 1]
+    assert [plans[name].agent for name in ("paramserver-0", "actor-0")] == [None, None]
+    assert [plan.environment["RANK"] for plan in learners] == ["0", "1", "0", "1"]
+    assert [plan.environment["LOCAL_RANK"] for plan in learners] == ["0", "1", "2", "3"]
+    meeting = [plan.environment["MASTER_PORT"] for plan in learners]
+    assert meeting[0] == meeting[1] != meeting[2] == meeting[3]
+    addresses = tuple(f"tcp://127.0.0.1:{parsed(plan).learner.port}" for plan in learners)
+    assert len(set(addresses)) == 4
+    for index in range(2):
+        actor = parsed(plans[f"actor-{index}"]).actor
+        assert actor.learner == addresses
+        assert actor.agent is None  # leased, with the index among the agent's actors
+        assert actor.links == 2
 
 
 def test_replicas_leave_the_fixed_ports_to_the_root() -> None:

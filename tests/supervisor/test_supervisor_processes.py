@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -182,6 +183,35 @@ def test_a_group_that_breaks_without_anybodys_fault_is_not_started_for_ever(supe
     code, output = supervised.finish()
     assert code == 1, output
     assert "3 times in a row" in output
+
+
+def test_the_run_ends_with_its_last_agent(supervised: Supervised) -> None:
+    supervised.start("learner-0@0:until=0", "learner-1@0:slow", "learner-2@1:until=0", "actor-0:serve")
+    children = supervised.accept_all(4)
+    children["learner-0"].close()
+    assert children["learner-1"].line() == "term"  # its agent is over: the other shard is asked to end too
+    children["learner-1"].close()
+    until(lambda: not psutil.pid_exists(children["learner-1"].pid), "the agent's last shard is gone")
+    said, _, _ = select.select([children["actor-0"].connection, children["learner-2"].connection], [], [], 0.7)  # more than a tick
+    assert not said
+    children["learner-2"].close()
+    assert children["actor-0"].line() == "term"
+    code, output = supervised.finish()
+    assert code == 0, output
+    assert "starts again" not in output
+
+
+def test_shards_of_another_agent_go_on(supervised: Supervised) -> None:
+    supervised.start("learner-0@0:serve", "learner-1@0:serve", "learner-2@1:serve")
+    children = supervised.accept_all(3)
+    os.kill(children["learner-0"].pid, signal.SIGKILL)
+    again = supervised.accept_all(2)
+    assert set(again) == {"learner-0", "learner-1"}
+    assert children["learner-1"].line() == ""
+    assert psutil.pid_exists(children["learner-2"].pid)
+    supervised.signal(signal.SIGTERM)
+    assert children["learner-2"].line() == "term"
+    assert supervised.finish()[0] == 0
 
 
 def test_a_second_ctrl_c_kills(supervised: Supervised) -> None:

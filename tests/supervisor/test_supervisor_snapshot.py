@@ -10,7 +10,7 @@ import pytest
 
 from herd.config.settings import StopSettings
 from herd.supervisor.readings import Readings, Watcher, metrics_url, newest_point, read, work_done
-from herd.supervisor.snapshot import ChildState, Rate, RunSnapshot, SnapshotMaker
+from herd.supervisor.snapshot import AgentsSnapshotMaker, ChildState, Rate, RunSnapshot, SnapshotMaker
 from herd.telemetry.scrape import Samples, ScrapeError
 
 CHILDREN = [ChildState("learner-0", "running", 1, 0), ChildState("actor-0", "running", 2, 1), ChildState("actor-1", "running", 3, 0)]
@@ -50,6 +50,39 @@ def test_rates_are_over_a_window_and_start_anew_with_the_process() -> None:
     rate.add(32.0, 9.0)
     rate.add(32.0, 900.0)  # the same scrape seen twice
     assert rate.per_second == pytest.approx(4.0)
+
+
+def test_agents_are_shown_one_by_one_and_added_up() -> None:
+    children = [ChildState(f"learner-{number}", "running", number, 0) for number in range(3)] + CHILDREN[1:]
+    maker = AgentsSnapshotMaker(StopSettings(env_frames=1000), {"learner-0": 0, "learner-1": 0, "learner-2": 1})
+
+    def frames(*counters: float) -> dict[str, Samples]:
+        return {
+            f"learner-{number}": samples(herd_learner_env_frames_total=counter, herd_learner_starved_seconds_total=counter / 1000)
+            for number, counter in enumerate(counters)
+        }
+
+    points = ({"env_frames": 0, "learner_updates": 3}, {"env_frames": 0, "learner_updates": 5})
+    maker.make(Readings(1.0, {**readings(1.0, 0.0).samples, **frames(0.0, 0.0, 0.0)}, points[0], points[1:]), children, 1.0)
+    shared = {name: each for name, each in readings(2.0, 0.0).samples.items() if name.startswith("actor")}
+    picture = maker.make(Readings(2.0, {**shared, **frames(100.0, 150.0, 600.0)}, points[0], points[1:]), children, 2.0)
+    assert [agent.env_frames for agent in picture.agents] == [250.0, 600.0]
+    assert [agent.frames_per_second for agent in picture.agents] == [250.0, 600.0]
+    assert [agent.learner_updates for agent in picture.agents] == [3, 5]
+    assert [agent.progress for agent in picture.agents] == [0.25, 0.6]
+    assert (picture.env_frames, picture.frames_per_second, picture.learner_updates) == (850.0, 850.0, 8)
+    assert (picture.progress, picture.eta_seconds) == (0.25, 3.0)
+    assert picture.starved_share == pytest.approx(0.6)
+    assert picture.blocked_share == pytest.approx(0.4)
+    assert [child.name for child in picture.children] == [child.name for child in children]
+
+    # Agent 1 reached its stop: its learner is gone, and its last point says where it ended.
+    ended = [*children[:2], ChildState("learner-2", "ended", None, 0), *children[3:]]
+    over = Readings(3.0, {**shared, **frames(200.0, 250.0)}, points[0], ({"env_frames": 1000, "learner_updates": 9},))
+    picture = maker.make(over, ended, 3.0)
+    assert [agent.env_frames for agent in picture.agents] == [450.0, 1000.0]
+    assert picture.env_frames == 1450.0
+    assert picture.frames_per_second == pytest.approx(225.0)  # of agent 0 alone, over two seconds
 
 
 def test_the_picture_of_a_run() -> None:

@@ -47,6 +47,18 @@ def test_one_line_says_everything_that_matters() -> None:
     assert "00:30  461 k frames  - frames/s  lag -  queue -/64" in unknown
 
 
+def test_several_agents_have_a_row_each() -> None:
+    agents = (snapshot(env_frames=261_000.0), snapshot(env_frames=200_000.0, tasks=(TaskRow("breakout", 0, None),)))
+    picture = snapshot(tasks=(), agents=agents)
+    assert "agent 0: 261 k frames, return breakout 3.20, pong -" in one_line(picture)
+    assert "agent 1: 200 k frames, return breakout -" in one_line(picture)
+    console = Console(file=StringIO(), width=100)
+    console.print(panel(picture, "pong"))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    rows = [line.split() for line in text.splitlines() if "261 k" in line or "200 k" in line]
+    assert [row[1:4] for row in rows] == [["0", "261", "k"], ["1", "200", "k"]]
+
+
 def test_panel_shows_tasks_processes_and_who_waits() -> None:
     console = Console(file=StringIO(), width=100)
     console.print(panel(snapshot(), "pong"))

@@ -69,7 +69,8 @@ def test_it_holds_our_packages_typed_and_the_experiments(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {*PACKAGES, "herd_rl-0.1.0.dist-info"}
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
     shipped = {name for name in names if name.endswith(".yaml")}
-    assert shipped == {f"herd/experiments/{file.name}" for file in (ROOT / "experiments").glob("*.yaml")} != set()
+    assert shipped == {str(file.relative_to(ROOT)) for file in (ROOT / "herd").rglob("*.yaml")}
+    assert {"herd/experiments/pong.yaml", "herd/envs/suites/atari/presets/machado.yaml"} <= shipped
 
 
 @pytest.mark.timeout(SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,16 +16,16 @@ from herd.envs.make import make_environments
 from herd.networks.agent import Agent
 from herd.service.hardware import pin_to_cpu
 from herd.service.process import ServiceProcess
-from herd.telemetry.logs import warn_limited
-from herd.wire.index_client import IndexLease
-from herd.wire.messages import EpisodeReport, Place
+from herd.service.startup import BadInputError
+from herd.wire.messages import EpisodeReport
 from herd.wire.run_layout import run_layout
 from herd.wire.unroll_client import UnrollClient
-from herd.wire.unroll_links import UnrollLinks, choose_shards
+from herd.wire.unroll_links import UnrollLinks, choose_shards, shards_of_agent
 from herd.wire.weights_client import WeightsClient
 from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
 from herd_actor.sending import UnrollSender
+from herd_actor.stint import Stints
 from herd_actor.temperatures import ServedTemperatures
 from herd_actor.unroll import UnrollBuilder
 from herd_actor.weights import FreshWeights
@@ -36,60 +37,62 @@ if TYPE_CHECKING:
     from herd.envs.api import FinishedGame
     from herd.service.signals import StopRequest
     from herd_actor.sending import Unrolls
+    from herd_actor.stint import Stint
 
 POLL_ROWS = 5
 """Steps between looks at the unroll socket: acknowledgements free memory and are in no hurry, and a look costs 60 us of cold cache."""
 DRAIN_SECONDS = 2.0
-"""At a stop, for the acknowledgement of what was sent."""
-
-
-class IndexLostError(Exception):
-    """Two actors would act under one index; the supervisor or Kubernetes starts this one afresh with another."""
+"""At the end of a stint, for the acknowledgement of what was sent."""
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
-    """Act until the signal.
+    """Act in one place after the other until the signal.
 
     Raises:
-        BadInputError: unknown task, or the metrics port in use.
+        BadInputError: unknown task, learners that are not the agents', or the metrics port in use.
     """
     if stop:
         return  # asked while torch was imported: nothing was begun
-    with ServiceProcess("actor", settings) as process:
-        actor = Actor(process, stop)
-        try:
-            if actor.wait_for_weights():
-                actor.play()
-        finally:
-            actor.close()
+    torch.set_num_threads(settings.actor.inference_threads)
+    with ServiceProcess("actor", settings) as process, closing(Stints(process.context, settings, stop)) as stints:
+        meters = Meters(process.telemetry)
+        is_announced = False
+        for stint in stints:
+            actor = Actor(process, meters, stint)
+            try:
+                if not is_announced:
+                    is_announced = True
+                    process.serve_metrics()
+                    # Under several agents an index without an agent is the name that the starter knows this process by, and no place.
+                    named = settings.actor.index if settings.actor.agent is None else None
+                    process.announce(actor.number if named is None else named, "serving metrics")
+                if actor.wait_for_weights():
+                    actor.play()
+            finally:
+                actor.close()
 
 
 class Actor:
-    """Owns everything of the process; `play` is the hot loop."""
+    """Owns everything of one stint; `play` is the hot loop."""
 
-    def __init__(self, process: ServiceProcess, stop: StopRequest) -> None:
-        settings, contract = process.settings, process.contract
-        torch.set_num_threads(settings.actor.inference_threads)
+    def __init__(self, process: ServiceProcess, meters: Meters, stint: Stint) -> None:
+        settings, contract, context = process.settings, process.contract, process.context
+        agent, index = stint.place
+        self.number = index * settings.agents + agent
+        """Among the actors of all agents."""
         self._settings = settings
-        self._stop = stop
+        self._stint = stint
         self._spec = process.spec
         self._layout = run_layout(settings, self._spec)
         self._num_environments = settings.actor.environments
         self._telemetry = process.telemetry
-        self._meters = Meters(self._telemetry)
-        context = process.context
-        self._lease: IndexLease | None = None
-        index = settings.actor.index
-        if index is None:
-            self._lease = IndexLease(context, settings.actor.paramserver, run_id=settings.name)
-            place = self._lease.acquire(self._waits_for_index)
-            if place is None:
-                self._lease.close()
-                raise SystemExit(0)  # told to stop before there was an index: nothing was begun
-            index = place.actor_index
-        self._place = Place(0, index)
+        self._meters = meters
+        try:
+            learners = shards_of_agent(settings.actor.learner, settings.agents, agent)
+        except ValueError as error:
+            raise BadInputError(str(error)) from error
         if settings.actor.pin_to_cpu:
-            pin_to_cpu(index)
+            pin_to_cpu(self.number)
         self._client = UnrollLinks(
             [
                 UnrollClient(
@@ -97,17 +100,19 @@ class Actor:
                     endpoint,
                     layout=self._layout,
                     run_id=settings.name,
+                    agent=agent,
                     contract=contract,
                     actor_index=index,
                     max_unrolls=self._num_environments,
                     compression=settings.actor.compression,
                 )
-                for endpoint in choose_shards(settings.actor.learner, settings.actor.links, index)
+                for endpoint in choose_shards(learners, settings.actor.links, index)
             ]
         )
-        self._meters.watch(self._client, self._num_environments)
-        # A restarted actor must not play the games of the one before it again.
-        seeds = np.random.SeedSequence([settings.seed, index, self._client.incarnation]).generate_state(2)
+        meters.watch(self._client, self._num_environments)
+        # A restarted actor must not play the games of the one before it again. Agent 0 of several plays those of an only agent.
+        entropy = [settings.seed, index, self._client.incarnation, *([agent] if agent else [])]
+        seeds = np.random.SeedSequence(entropy).generate_state(2)
         self._policy = LocalPolicy(
             Agent(spec=self._spec, network=settings.network, head=settings.loss.head),
             settings,
@@ -115,20 +120,20 @@ class Actor:
             precision=inference_precision(settings),
         )
         self._weights = FreshWeights(
-            WeightsClient(context, settings.actor.paramserver, run_id=settings.name, contract=contract),
+            WeightsClient(context, settings.actor.paramserver, run_id=settings.name, agent=agent, contract=contract),
             self._policy,
             settings.actor,
             telemetry=self._telemetry,
-            meters=self._meters,
-            stop=stop,
+            meters=meters,
+            stop=stint,
             while_waiting=self._while_waiting,
         )
         self._sender = UnrollSender(
             self._client,
             self._layout,
             num_environments=self._num_environments,
-            meters=self._meters,
-            stop=stop,
+            meters=meters,
+            stop=stint,
             beat=self._telemetry.beat,
         )
         first_slot = index * self._num_environments
@@ -142,19 +147,15 @@ class Actor:
         task_ids = self._environments.task_ids
         self._temperatures: ServedTemperatures | None = None
         if settings.loss.draws_temperatures:
-            self._temperatures = ServedTemperatures(context, settings, contract=contract, task_ids=task_ids, first_slot=first_slot)
+            self._temperatures = ServedTemperatures(
+                context, settings, agent=agent, contract=contract, task_ids=task_ids, first_slot=first_slot
+            )
         self._state = RowState(self._spec, settings.network, self._temperatures or Temperatures(), num_environments=self._num_environments)
         self._builder = UnrollBuilder(self._layout, self._state, task_ids=task_ids, first_slot=first_slot)
-        process.serve_metrics()
-        process.announce(index, "actor started", index=index, incarnation=self._client.incarnation)
-
-    def _waits_for_index(self) -> bool:
-        if self._lease is not None and self._lease.refused is not None:
-            warn_limited("index refused", "the parameter server gives this actor no index", reason=self._lease.refused)
-        return not self._stop
+        process.log.info("actor started", agent=agent, index=index, incarnation=self._client.incarnation)
 
     def wait_for_weights(self) -> bool:
-        """Wait for the first weights; False if told to stop before they came."""
+        """Wait for the first weights; False if the stint ends before they come."""
         self._weights.wait_for_others(None)
         has_weights = self._weights.version is not None
         self._telemetry.set_ready(has_weights)
@@ -165,7 +166,7 @@ class Actor:
         credit_first = self._settings.actor.credit == "before_unroll"
         # All environments are one group: the policy answers at once, and another group would have nothing to hide.
         groups = [Group(self._environments, self._state, self._builder, slice(None), self._environments.reset())]
-        while not self._stop:
+        while not self._stint:
             if credit_first and not self._sender.wait_for_credit():
                 break
             self._weights.before_unroll()
@@ -178,18 +179,16 @@ class Actor:
 
     def close(self) -> None:
         """Let the learner acknowledge what is under way, then close everything."""
-        self._telemetry.set_ready(False, "stopping")
+        self._telemetry.set_ready(False, "leaving its place")
         self._client.drain(DRAIN_SECONDS)
         if self._temperatures is not None:
-            self._temperatures.close(self._place.actor_index)
+            self._temperatures.close(self.number)
         self._client.close()
         self._weights.close()
-        if self._lease is not None:
-            self._lease.close()
         self._environments.close()
 
     def _unroll(self, groups: Sequence[Group]) -> Unrolls | None:
-        """T steps of every group under the policy held; None if told to stop on the way."""
+        """T steps of every group under the policy held; None if the stint ends on the way."""
         version = self._weights.version
         assert version is not None
         unrolls = self._sender.new_unrolls()
@@ -200,7 +199,7 @@ class Actor:
         for group, transition in play_rows(groups, self._policy, self._layout.new_steps, before_row=self._before_row, meters=self._meters):
             num_valid += int(np.count_nonzero(transition.valid))
             unrolls.episodes += [_episode_report(group, game) for game in transition.finished]
-        if self._stop:
+        if self._stint:
             return None  # it could not be sent any more, and the rest of it may take longer than the grace period
         assert self._weights.version is not None
         for group in groups:
@@ -211,8 +210,8 @@ class Actor:
         return unrolls
 
     def _before_row(self, row: int) -> bool:
-        """What has to be done between rows; False if told to stop."""
-        if self._stop:
+        """What has to be done between rows; False if the stint is over."""
+        if self._stint:
             return False
         self._telemetry.beat()
         is_last = row == self._layout.new_steps - 1
@@ -221,10 +220,6 @@ class Actor:
         self._weights.before_row(is_last=is_last)
         if row % POLL_ROWS == 0:
             self._client.poll()
-        if self._lease is not None:
-            self._lease.poll()
-            if self._lease.place != self._place:
-                raise IndexLostError("the parameter server gave this actor's index to another while it was cut off")
         return True
 
     def _while_waiting(self) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from herd.service.signals import StopRequest
+    from herd.service.signals import Stop
     from herd.wire.layout import UnrollLayout
     from herd.wire.messages import EpisodeReport
     from herd.wire.unroll_links import Sent, UnrollLinks
@@ -42,7 +42,7 @@ class UnrollSender:
         *,
         num_environments: int,
         meters: Meters,
-        stop: StopRequest,
+        stop: Stop,
         beat: Callable[[], None],
     ) -> None:
         self._client = client

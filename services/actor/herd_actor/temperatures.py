@@ -30,8 +30,11 @@ DRAIN_SECONDS = 1.0
 class ServedTemperatures(Temperatures):
     """Asks the service for each game's temperature, and tells it the game's return."""
 
-    def __init__(self, context: Context, settings: RunSettings, *, contract: str, task_ids: NDArray[np.int32], first_slot: int) -> None:
+    def __init__(
+        self, context: Context, settings: RunSettings, *, agent: int, contract: str, task_ids: NDArray[np.int32], first_slot: int
+    ) -> None:
         self._settings = settings
+        self._agent = agent
         self._tiling = tiling_of(settings.bandit)
         self._played = _Games()
         self._dropped = _Games()
@@ -39,6 +42,7 @@ class ServedTemperatures(Temperatures):
             context,
             settings.actor.bandit,
             run_id=settings.name,
+            agent=agent,
             contract=contract,
             task_ids=task_ids.tolist(),
             timeout_seconds=settings.actor.bandit_timeout_seconds,
@@ -73,19 +77,24 @@ class ServedTemperatures(Temperatures):
                 self._dropped.add(dropped.task_id, self._tiling.tile_of(dropped.inverse_temperature), dropped.episode_return)
         self._client.poll()
 
-    def close(self, index: int) -> None:
+    def close(self, number: int) -> None:
         """Let the bandit count what it was not told yet, a second at most, and leave this actor's own account of its games.
 
-        RUN/bandit/actors/<index>-<random>.json: ``games`` and those among them that the bandit was never told of, ``dropped``, as
-        [task_id, tile, games, sum of returns] of each tile; and the number that it may or may not have counted, ``unconfirmed``.
+        RUN/bandit/actors/<number>-<random>.json: ``agent``; ``games`` and, of them, those that the bandit was never told of, ``dropped``,
+        as [task_id, tile, games, sum of returns] of each tile; and the number that it may or may not have counted, ``unconfirmed``.
         """
         if not self._client.drain(DRAIN_SECONDS):
             get_logger().warning("the bandit did not count the last games", unconfirmed=self._client.num_unconfirmed)
-        account = {"unconfirmed": self._client.num_unconfirmed, "games": self._played.rows(), "dropped": self._dropped.rows()}
+        account = {
+            "agent": self._agent,
+            "unconfirmed": self._client.num_unconfirmed,
+            "games": self._played.rows(),
+            "dropped": self._dropped.rows(),
+        }
         folder = self._settings.directory / "bandit" / "actors"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            replace_file(folder / f"{index}-{secrets.token_hex(8)}.json", json.dumps(account) + "\n")
+            replace_file(folder / f"{number}-{secrets.token_hex(8)}.json", json.dumps(account) + "\n")
         except OSError as error:
             get_logger().warning("the account of games could not be written", reason=error.strerror or str(error))
         self._client.close()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import LocalPolicy
     from herd.config.settings import ActorSettings
-    from herd.service.signals import StopRequest
+    from herd.service.signals import Stop
     from herd.telemetry.telemetry import Telemetry
     from herd.wire.weights_client import WeightsClient, WeightsFrame
     from herd_actor.meters import Meters
@@ -40,7 +40,7 @@ class FreshWeights:
         *,
         telemetry: Telemetry,
         meters: Meters,
-        stop: StopRequest,
+        stop: Stop,
         while_waiting: Callable[[], None],
     ) -> None:
         self.version: Version | None = None

@@ -95,9 +95,9 @@ def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     """The device and the precision of convolutions and matrix products."""
     name = settings.learner.device
     device = torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
-    if device.type == "cuda" and settings.learner.shards > 1:
+    if device.type == "cuda" and "LOCAL_RANK" in os.environ:
         # One process per GPU: torchrun and ``herd train`` number those of one machine.
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         torch.cuda.set_device(device)
     has_bfloat16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_has_bfloat16()
     choice = choose_precision(settings.learner.precision, has_bfloat16=has_bfloat16)

@@ -184,23 +184,34 @@ class Update:
         last_actions = torch.cat([unrolls["last_action"].long().unsqueeze(0), actions]).masked_fill(core_reset, NO_ACTION)
         last_rewards = torch.cat([first_reward.unsqueeze(0), rewards]).masked_fill(core_reset, 0.0)
         num_unrolls = core_reset.shape[1]
-        frames = restack(unrolls.get("history_frames", unrolls["frames"][:, :0]), unrolls["frames"], unrolls["game_reset"])
+        frames = None
+        if "frames" in unrolls:
+            frames = restack(unrolls.get("history_frames", unrolls["frames"][:, :0]), unrolls["frames"], unrolls["game_reset"])
+        vectors = unrolls["observations"].transpose(0, 1) if "observations" in unrolls else None
         instructions = unrolls["instructions"].transpose(0, 1).long() if "instructions" in unrolls else None
         core_state = unrolls.get("initial_core_state", self.agent.initial_core_state(num_unrolls))
         burn_in = self._algorithm.burn_in
         if burn_in:
             head = slice(0, burn_in)
             with torch.no_grad():
-                warm_up = (frames[head], core_reset[head], core_state, last_actions[head], last_rewards[head])
-                _, core_state = self.agent(*warm_up, None if instructions is None else instructions[head])
+                _, core_state = self.agent(
+                    None if frames is None else frames[head],
+                    core_reset[head],
+                    core_state,
+                    last_actions[head],
+                    last_rewards[head],
+                    None if instructions is None else instructions[head],
+                    None if vectors is None else vectors[head],
+                )
         rows = slice(burn_in, None)
         output, _ = self._replicas(
-            frames[rows],
+            None if frames is None else frames[rows],
             core_reset[rows],
             core_state,
             last_actions[rows],
             last_rewards[rows],
             None if instructions is None else instructions[rows],
+            None if vectors is None else vectors[rows],
         )
         actions, rewards = actions[rows], rewards[rows]
         behaviour_logits = unrolls["behaviour_logits"].transpose(0, 1)[rows]

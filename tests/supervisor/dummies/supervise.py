@@ -1,4 +1,4 @@
-"""Runs dummy children under the real supervisor: supervise.py RUN_DIR PORT NAME=BEHAVIOUR ... ; exits as ``herd train`` would."""
+"""Runs dummy children under the real supervisor: supervise.py RUN_DIR PORT WALL_SECONDS NAME[@AGENT]:BEHAVIOUR ..."""
 
 import sys
 from pathlib import Path
@@ -26,6 +26,7 @@ run_dir, port, wall_seconds, *children = sys.argv[1:]
 plans = []
 for child in children:
     name, _, behaviour = child.partition(":")
+    name, _, agent = name.partition("@")
     service, _, number = name.partition("-")
 
     def command(start, name=name, behaviour=behaviour):
@@ -33,7 +34,7 @@ for child in children:
             return ["/no/such/program"]
         return [sys.executable, str(Path(__file__).with_name("child.py")), port, name, behaviour, f"restarts={start.restarts}"]
 
-    plans.append(ChildPlan(service, int(number), command, {}))
+    plans.append(ChildPlan(service, int(number), command, {}, agent=int(agent or 0) if service == "learner" else None))
 outcome = Supervisor(
     plans,
     Path(run_dir),

@@ -84,6 +84,7 @@ SUITE = Suite(
     packages=("ale_py", "gymnasium"),
     install="pip install 'herd-rl[actor]'",
     inspect=_inspect,
+    presets=Path(__file__).parent / "presets",
     reference_scores=atari_scores,
     protocol=_protocol,
     on_screen=_on_screen,

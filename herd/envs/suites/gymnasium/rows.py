@@ -179,9 +179,11 @@ def _picture(space: spaces.Space[Any], settings: GymnasiumSettings) -> _Part:
 
 def _vector(space: spaces.Space[Any], task: str) -> _Part:
     """Whatever gymnasium can flatten, as numbers; a Discrete becomes one-hot."""
-    if not space.is_np_flattenable:
-        raise UnknownTaskError(f"env.tasks {task}: observations of {space} cannot be made a vector")
-    return _numbers(spaces.flatdim(space)), lambda value: np.asarray(spaces.flatten(space, value), np.float32)
+    try:
+        size = spaces.flatdim(space)
+    except (NotImplementedError, ValueError) as error:  # a space of somebody else's; one without a fixed size
+        raise UnknownTaskError(f"env.tasks {task}: observations of {space} cannot be made a vector") from error
+    return _numbers(size), lambda value: np.asarray(spaces.flatten(space, value), np.float32)
 
 
 def _numbers(size: int) -> spaces.Box:

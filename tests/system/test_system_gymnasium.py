@@ -1,0 +1,81 @@
+"""Environments of gymnasium's and of other packages through real processes, and what `herd train` refuses about them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.system.whole_runs import ROOT, herd, train
+
+RANDOM_CARTPOLE = 22.0
+"""Mean return of random play."""
+RANDOM_MINIGRID = 0.3
+"""Above random play's mean return, 0.18, of 100 games."""
+
+
+@pytest.mark.timeout(600)
+def test_cartpole_is_learned_from_vectors(tmp_path: Path) -> None:
+    report = train(tmp_path / "run", "--stop.env_frames", "70000", "--optimizer.schedule_env_frames", "70000", file="cartpole")
+    assert report["tasks"]["CartPole-v1"]["episode_return"]["mean_last_100"] > 2 * RANDOM_CARTPOLE
+    watched = herd("watch", tmp_path / "run", "--output", tmp_path / "game.gif", "--max_seconds", "2")
+    assert watched.returncode == 0, watched.stderr
+    assert (tmp_path / "game.gif").stat().st_size > 10_000
+
+
+@pytest.mark.timeout(600)
+def test_a_minigrid_room_is_learned(tmp_path: Path) -> None:
+    report = train(tmp_path / "run", "--stop.env_frames", "12000", file="minigrid-empty")
+    [(task, counted)] = report["tasks"].items()
+    assert task == "minigrid:MiniGrid-Empty-5x5-v0"
+    assert counted["episode_return"]["mean_last_100"] > RANDOM_MINIGRID
+
+
+@pytest.mark.timeout(600)
+def test_pictures_and_vectors_together_train_with_core_and_instructions_from_worker_processes(tmp_path: Path) -> None:
+    report = train(
+        tmp_path / "run",
+        *("--env.vector_keys", "direction", "--env.image_key", "image", "--env.instruction_key", "mission", "--env.frame_stack", "2"),
+        *("--network.core", "lstm", "--network.core_size", "32", "--network.language", "--network.last_action_and_reward"),
+        *("--env.vectorization", "async", "--actor.environments", "2", "--actor.environment_threads", "2", "--learner.batch_size", "4"),
+        *("--stop.env_frames", "2000", "--replay.fraction", "0.5", "--algorithm.burn_in", "5"),
+        file="minigrid-empty",
+    )
+    assert report["env_frames"] >= 2000
+
+
+@pytest.mark.timeout(600)
+def test_another_packages_suite_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.system.whole_runs.ROOT", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "extension_package")]))
+    file = tmp_path / "corridor.yaml"
+    file.write_text(
+        "env: {suite: corridor, length: 5}\nnetwork: {torso: mlp}\nactor: {count: 1}\nlearner: {port: 0}\nparamserver: {port: 0}\n"
+    )
+    done = herd("train", file, "--stop.env_frames", "20000", "--run_dir", tmp_path / "run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    evaluated = herd("evaluate", tmp_path / "run", "--episodes", "4", folder=tmp_path)
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert "of human" in evaluated.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cartpole", "--env.tasks", "Pendulum-v1"], "env.tasks Pendulum-v1: its actions are Box"),
+        (["cartpole", "--env.tasks", "mine:make"], "env.tasks mine:make: there is no module mine in"),
+        (["cartpole", "--network.torso", "shallow"], "network.torso shallow needs frames, and these observations have none: take mlp"),
+        (["cartpole", "--network.torso", "mine:Torso"], "network.torso mine:Torso: there is no module mine in"),
+        (["cartpole", "--network.torso", "shalow"], "network.torso: should be shallow, nature, deep, mlp or module:Class of your own"),
+        (
+            ["minigrid-empty", "--env.image_key", "image", "--network.torso", "deep", "--env.vector_keys", "mission"],
+            "cannot be made a vector",
+        ),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_before_anything_starts(tmp_path: Path, words: list[str], said: str) -> None:
+    done = herd("train", *words, "--run_dir", tmp_path / "run")
+    assert done.returncode == 2, done.stderr
+    [line] = done.stderr.splitlines()
+    assert said in line
+    assert not (tmp_path / "run").exists()
