@@ -20,8 +20,9 @@ from safetensors.torch import load_file, save_file
 
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
+from tests.patience import patient
 
-JOIN_SECONDS = 90.0
+JOIN_SECONDS = patient(90.0)
 
 
 def main(folder: Path, sharding: str) -> None:

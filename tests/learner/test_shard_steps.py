@@ -20,13 +20,14 @@ from herd.bench.synthetic import synthetic_unrolls
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.wire.run_layout import run_layout
+from tests.patience import patient
 from tests.system.whole_runs import ROOT, environment, free_ports
 
 pytestmark = pytest.mark.processes
 
 BATCH_SIZE = 8
 NUM_UPDATES = 3
-SECONDS = 140.0
+SECONDS = patient(140.0)
 RUN: dict[str, Any] = {
     "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ["catch"], "frame_height": 6, "frame_width": 5},
     "network": {"torso": "mlp", "core": "lstm", "core_size": 8, "last_action_and_reward": True},

@@ -17,7 +17,7 @@ RANDOM_MINIGRID = 0.3
 
 @pytest.mark.timeout(600)
 def test_cartpole_is_learned_from_vectors(tmp_path: Path) -> None:
-    report = train(tmp_path / "run", "--stop.env_frames", "100000", "--optimizer.schedule_env_frames", "100000", file="cartpole")
+    report = train(tmp_path / "run", "--stop.env_frames", "70000", "--optimizer.schedule_env_frames", "70000", file="cartpole")
     assert report["tasks"]["CartPole-v1"]["episode_return"]["mean_last_100"] > 2 * RANDOM_CARTPOLE
     watched = herd("watch", tmp_path / "run", "--output", tmp_path / "game.gif", "--max_seconds", "2")
     assert watched.returncode == 0, watched.stderr
@@ -26,7 +26,7 @@ def test_cartpole_is_learned_from_vectors(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_minigrid_room_is_learned(tmp_path: Path) -> None:
-    report = train(tmp_path / "run", "--stop.env_frames", "20000", file="minigrid-empty")
+    report = train(tmp_path / "run", "--stop.env_frames", "12000", file="minigrid-empty")
     [(task, counted)] = report["tasks"].items()
     assert task == "minigrid:MiniGrid-Empty-5x5-v0"
     assert counted["episode_return"]["mean_last_100"] > RANDOM_MINIGRID

@@ -17,7 +17,7 @@ from herd.wire.codec import Frame, MalformedMessage, decode_header, encode, payl
 from herd.wire.layout import DTYPES, Array, FieldSpec, UnrollLayout
 from herd.wire.messages import MAX_EPISODES, MAX_HEADER_BYTES, Ack, ArrayHeader, Compression, EpisodeReport, Unrolls, Welcome
 
-LAYOUT = UnrollLayout(4, 3, (40, 20, 1), 3, core_size=5, instruction_length=2, num_tasks=4, num_words=50)
+LAYOUT = UnrollLayout(4, 3, (40, 20, 1), 3, core_size=5, vector_size=6, instruction_length=2, num_tasks=4, num_words=50)
 U = 3
 COMPRESSIONS: tuple[Compression, ...] = ("none", "lz4", "zstd")
 POISON = 113

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from herd.config.contract import NO_FRAMES
 from herd.wire.layout import DTYPES, UnrollLayout
 
 ATARI = UnrollLayout(unroll_length=20, frame_stack=4, frame_shape=(84, 84, 1), num_actions=6)
-EVERYTHING = UnrollLayout(3, 2, (5, 4, 1), 3, core_size=8, instruction_length=2, num_tasks=2, num_words=10)
+EVERYTHING = UnrollLayout(3, 2, (5, 4, 1), 3, core_size=8, vector_size=6, instruction_length=2, num_tasks=2, num_words=10)
 
 
 def test_the_fields_are_those_of_the_protocol_in_its_order() -> None:
     assert [(field.name, field.dtype.str, field.shape) for field in EVERYTHING.fields] == [
         ("history_frames", "|u1", (1, 5, 4, 1)),
         ("frames", "|u1", (4, 5, 4, 1)),
+        ("observations", "<f4", (4, 6)),
         ("game_reset", "|b1", (4,)),
         ("core_reset", "|b1", (4,)),
         ("actions", "<i4", (3,)),
@@ -36,7 +38,9 @@ def test_the_fields_are_those_of_the_protocol_in_its_order() -> None:
 def test_fields_without_elements_do_not_travel() -> None:
     plain = UnrollLayout(unroll_length=3, frame_stack=1, frame_shape=(5, 4, 1), num_actions=3)
     absent = {field.name for field in EVERYTHING.fields} - {field.name for field in plain.fields}
-    assert absent == {"history_frames", "initial_core_state", "instructions"}
+    assert absent == {"history_frames", "observations", "initial_core_state", "instructions"}
+    vectors = UnrollLayout(unroll_length=3, frame_stack=1, frame_shape=NO_FRAMES, num_actions=3, vector_size=2)
+    assert {field.name for field in plain.fields} ^ {field.name for field in vectors.fields} == {"frames", "observations"}
 
 
 def test_allocated_arrays_have_the_announced_sizes() -> None:

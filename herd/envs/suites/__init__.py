@@ -1,1 +1,1 @@
-"""One folder a suite. Each is found by its entry point in the group ``herd.suites``, as those of other packages are."""
+"""One folder a suite, each with its ``SUITE``; those of other packages are found by entry points (herd/config/suites.py)."""
