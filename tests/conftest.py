@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -32,6 +33,10 @@ def _watch(event: str, _arguments: object) -> None:
 
 
 sys.addaudithook(_watch)
+
+for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:  # started in the background, or by nohup: what tests start would inherit it
+        signal.signal(_number, _default)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -19,8 +19,9 @@ from herd.telemetry.scrape import Samples, scrape, total
 from herd.wire.codec import decode_header, encode
 from herd.wire.messages import Message
 from herd.wire.sockets import Context, Dealer
+from tests.patience import patient
 
-ANSWER_SECONDS = 20.0
+ANSWER_SECONDS = patient(20.0)
 
 
 class ServerProcess:

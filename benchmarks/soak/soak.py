@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.soak.observation import Reading
     from benchmarks.soak.proxied_run import ProxiedRun
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 """Until a run trains: four processes load torch, on a machine that may be busy."""
 OUTAGE_SECONDS = 10.0
 """A learner that loses one of several actors for this long must have made an update meanwhile."""

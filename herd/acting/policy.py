@@ -5,8 +5,7 @@ E environments, S frames in a stack, C H W one frame, D numbers of a vector, L w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from herd.networks.agent import Agent
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """One row of E environments: all that a policy needs to act on it."""
 
     frames: NDArray[np.uint8] | None
@@ -47,8 +45,7 @@ class Rows:
     """[E]: 1/tau, which the logits are multiplied by before sampling; None: tau is 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyStep:
+class PolicyStep(NamedTuple):
     """What the policy says to one row."""
 
     actions: NDArray[np.int32]
@@ -121,7 +118,9 @@ class LocalPolicy:
         else:
             inverse = rows.inverse_temperatures
             actions = sample_actions(logits, self._generator, None if inverse is None else torch.from_numpy(inverse))
-        return PolicyStep(actions.numpy().astype(np.int32), logits.numpy(), output.values[0].numpy(), core_state.numpy())
+        # Without a core its state comes back as it went in: wrapping that anew at every row would make a chain without end.
+        after = rows.core_state if self._agent.core is None else core_state.numpy()
+        return PolicyStep(actions.numpy().astype(np.int32), logits.numpy(), output.values[0].numpy(), after)
 
     def collect(self, ticket: PolicyStep) -> PolicyStep:
         """See `Policy`."""

@@ -77,7 +77,6 @@ class RowState:
         if transition.finished:
             self._temperatures.finished(transition.finished, self.episode_ids)
 
-    @torch.inference_mode()
     def _frames(self, observation: Observation) -> NDArray[np.uint8] | None:
         """Logical [E, S * C, H, W] of the observation's stack, in the memory order that costs the network least."""
         if self._rolling_stack is None:

@@ -451,8 +451,9 @@ class RunSettings(Section):
 
     @model_validator(mode="after")
     def _rounds_of_lockstep_are_updates(self) -> Self:
-        if self.actor.lockstep and self.learner.shards > 1:
-            raise ValueError(f"actor.lockstep needs learner.shards 1, not {self.learner.shards}: a round is the whole batch of one learner")
+        for key, number in (("agents", self.agents), ("learner.shards", self.learner.shards)):
+            if self.actor.lockstep and number > 1:
+                raise ValueError(f"actor.lockstep needs {key} 1, not {number}: a round is the whole batch of one learner")
         if self.actor.lockstep and self.actor.count * self.actor.environments != self.num_online_unrolls:
             raise ValueError(
                 "actor.lockstep needs actor.count x actor.environments to equal the online unrolls of one batch "

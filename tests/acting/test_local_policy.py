@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -101,7 +99,7 @@ def test_actions_are_sampled_in_proportion_to_the_policy() -> None:
     np.testing.assert_allclose(np.bincount(step.actions, minlength=3) / count, [0.7, 0.2, 0.1], atol=0.03)
     assert set(ask(agent, rows, greedy=True).actions) == {0}
     # 1/tau of each row multiplies the logits that are sampled from, and not those that are handed out.
-    hot = ask(agent, replace(rows, inverse_temperatures=np.repeat(np.array([0.0, 3.0], np.float32), count // 2)))
+    hot = ask(agent, rows._replace(inverse_temperatures=np.repeat(np.array([0.0, 3.0], np.float32), count // 2)))
     shares = np.array([np.bincount(half, minlength=3) for half in np.split(hot.actions, 2)]) / (count // 2)
     cubes = np.array([0.7, 0.2, 0.1]) ** 3
     np.testing.assert_allclose(shares, [[1 / 3] * 3, cubes / cubes.sum()], atol=0.04)
@@ -121,7 +119,7 @@ def test_rewards_are_shaped_before_the_network_sees_them() -> None:
     agent, rows = make_agent(settings), first_rows(settings, 4)
 
     def logits(reward: float) -> np.ndarray:
-        return ask(agent, replace(rows, last_rewards=np.full(4, reward, np.float32))).behaviour_logits
+        return ask(agent, rows._replace(last_rewards=np.full(4, reward, np.float32))).behaviour_logits
 
     np.testing.assert_array_equal(logits(50.0), logits(1.0))  # clipped
     assert (logits(1.0) != logits(0.5)).any()
@@ -130,7 +128,7 @@ def test_rewards_are_shaped_before_the_network_sees_them() -> None:
 def test_the_core_goes_on_from_its_state_unless_it_is_reset() -> None:
     agent, rows = make_agent(RECURRENT), first_rows(RECURRENT, 4)
     first = ask(agent, rows)
-    second = ask(agent, replace(rows, core_state=first.core_state, core_reset=np.array([True, False, False, True])))
+    second = ask(agent, rows._replace(core_state=first.core_state, core_reset=np.array([True, False, False, True])))
     same = (first.behaviour_logits == second.behaviour_logits).all(axis=1)
     assert same.tolist() == [True, False, False, True]
 
@@ -141,3 +139,10 @@ def test_it_computes_in_the_precision_of_the_actors() -> None:
     exact, rounded = (ask(agent, rows, precision=precision).behaviour_logits for precision in (torch.float32, torch.bfloat16))
     assert (exact != rounded).any()
     assert exact == pytest.approx(rounded, rel=0.1, abs=0.1)
+
+
+def test_without_a_core_its_empty_state_is_handed_on_as_it_is() -> None:
+    """Or each row would wrap the row before it, and memory would grow."""
+    settings = catch_settings()
+    rows = first_rows(settings, 4)
+    assert ask(make_agent(settings), rows).core_state is rows.core_state

@@ -18,7 +18,7 @@ from herd.config.tiling import Tiling
 
 TILING = Tiling(accuracy=0.1, min_inverse_temperature=0.0, max_inverse_temperature=50.0)
 EPISODES, SETTLED = 1500, 500
-SEEDS = range(6)
+SEEDS = range(4)
 RADIUS = 0.5
 
 Landscape = Callable[[float, int], float]

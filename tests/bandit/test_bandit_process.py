@@ -23,11 +23,12 @@ from herd.wire.bandit_client import BanditClient
 from herd.wire.codec import encode
 from herd.wire.messages import Ack, ExchangeTemperatures, FinishedEpisode, Refused, StartingEpisode, Temperatures
 from herd.wire.sockets import Context, new_context
+from tests.patience import patient
 from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, killed_at_the_end, until
 
 pytestmark = pytest.mark.processes
 
-SLOW_SECONDS = 60.0
+SLOW_SECONDS = patient(60.0)
 """Between snapshots where none is wanted."""
 
 

@@ -13,13 +13,14 @@ import pytest
 from benchmarks.fan_out import is_whole, marked
 from herd.bench.plan_figures import package_figures, with_own_figures
 from herd.wire.weights_client import WeightsFrame
+from tests.patience import patient
 
 ROOT = Path(__file__).parents[2]
 
 
 def measured(name: str, folder: Path, *words: object) -> dict[str, Any]:
     command = [sys.executable, "-m", f"benchmarks.{name}", "catch", *map(str, words)]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=patient(110))
     (folder / "figures.json").write_text(done.stdout)
     report: dict[str, Any] = json.loads(done.stdout)
     return report

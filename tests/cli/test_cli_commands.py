@@ -15,6 +15,7 @@ from herd.cli.main import COMMANDS, main
 from herd.config.keys import setting_keys
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
+from tests.patience import patient
 
 pytestmark = pytest.mark.processes
 
@@ -32,7 +33,7 @@ def herd(*words: str, folder: Path | None = None) -> tuple[int, str, str, float]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | {"PYTHONPATH": str(REPOSITORY)}
     started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=folder, env=environ, timeout=60, check=False
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=folder, env=environ, timeout=patient(60), check=False
     )
     seconds = time.monotonic() - started
     *errors, imported = done.stderr.splitlines()

@@ -59,15 +59,15 @@ def test_noops_are_uniform_from_one_to_the_maximum() -> None:
     counts = np.zeros(9, np.int64)
     environments.reset()
     # Every game is cut off at once, so every second step starts new ones.
-    for _ in range(2 * 40):
+    for _ in range(2 * 20):
         after = environments.step(np.zeros(8, np.int32))
         for stack in after.observation.stack[after.observation.game_reset]:
             counts[after_noops[stack.tobytes()]] += 1
     environments.close()
-    assert counts.sum() == 8 * 40
+    assert counts.sum() == 8 * 20
     assert (counts[[0, 6, 7, 8]] == 0).all()
-    # 64 expected of each; 35 is four standard deviations below (sqrt(320 * 0.2 * 0.8) = 7.2).
-    assert counts[1:6].min() > 35
+    # 32 expected of each; 12 is four standard deviations below (sqrt(160 * 0.2 * 0.8) = 5.1).
+    assert counts[1:6].min() >= 12
 
 
 @pytest.mark.parametrize(("sticky", "least"), [(0.0, 13 + 1 + 1), (0.25, None)])
@@ -181,7 +181,7 @@ def test_slots_differ_and_do_not_depend_on_their_process() -> None:
             assert (together[:, e] != together[:, other]).any()
 
 
-@pytest.mark.parametrize(("num_threads", "grayscale"), [(1, True), (2, False), (5, True)])
+@pytest.mark.parametrize(("num_threads", "grayscale"), [(1, True), (5, False)])
 def test_several_games_are_dealt_round_robin_and_play_as_they_do_alone(num_threads: int, grayscale: bool) -> None:
     shared = {"action_set": "full", "max_episode_frames": 120, "noop_max": 3, "frame_stack": 2, "grayscale": grayscale}
     games = ("pong", "breakout", "ms_pacman")

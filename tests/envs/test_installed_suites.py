@@ -13,13 +13,14 @@ import pytest
 
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import make_environments, missing_packages, suite_named
+from tests.patience import patient
 
 EXTENSION = Path(__file__).parents[1] / "extension_package"
 
 
 def python(code: str, *paths: Path) -> str:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=patient(60), check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -16,6 +16,7 @@ from helm.tools.fetch_tools import ENGINES, helm_program
 from herd.config.arguments import split_arguments
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
+from tests.patience import patient
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "herd"
@@ -36,7 +37,7 @@ def helm(engine: str, *words: str) -> str:
     """What Helm says to a command."""
     if os.environ.get(SKIP):
         pytest.skip(f"{SKIP} is set")
-    result = subprocess.run([helm_program(engine), *words], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run([helm_program(engine), *words], capture_output=True, text=True, timeout=patient(60), check=False)
     if result.returncode:
         raise RenderError(result.stderr)
     return result.stdout

@@ -215,6 +215,7 @@ def test_null_in_an_experiment_is_kept(tmp_path: Path) -> None:
         (with_values("experiment=a: [b"), "not a map of settings in YAML"),
         (with_values("experiment=just words"), "not a map of settings in YAML"),
         (with_values("experiment=learner: 3"), "learner must be a map of settings"),
+        (with_values("experiment.agents=2"), "the chart runs one agent"),
         (with_values("experiment.security.curve_keys=keys"), "security.curve.existingSecret"),
         (with_values('learner.env=[{"name": "RANK", "value": "3"}]'), "RANK is the chart's own"),
         (with_values('actor.env=[{"name": "A"}, {"name": "A"}]'), "A is given twice"),

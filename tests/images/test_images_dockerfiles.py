@@ -14,6 +14,7 @@ from herd.config.loading import load_settings
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.topology import METRICS_PORT, SERVICE_NAMES, SERVICES, Service
 from tests.images.dockerfiles import ROOT, WITH_TORCH, entrypoint, environment, path_of, shipped, stages
+from tests.patience import patient
 
 pytestmark = pytest.mark.processes
 
@@ -31,7 +32,11 @@ def test_hadolint_finds_nothing(service: str) -> None:
     program = Path(sys.executable).with_name("hadolint")
     assert program.exists(), "hadolint is missing: make dev"
     found = subprocess.run(
-        [program, "--no-color", "--failure-threshold", "style", path_of(service)], check=False, capture_output=True, text=True, timeout=60
+        [program, "--no-color", "--failure-threshold", "style", path_of(service)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
     )
     assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
 

@@ -17,6 +17,7 @@ from herd.kube.cluster import Cluster, open_cluster
 from herd.kube.kubeconfig import Access
 from tests.kube.fake_api_server import FakeCluster, serving, write_kubeconfig
 from tests.kube.fake_objects import holder_page, learner_page, pod, workload
+from tests.patience import patient
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -119,7 +120,7 @@ def herd_process(served: Served) -> Callable[..., Answer]:
     def run(*words: str, **environment: str) -> Answer:
         environ = command_environment(**{"KUBECONFIG": str(served.kubeconfig), **environment})
         done = subprocess.run(
-            [sys.executable, "-m", "herd.cli.main", *words], capture_output=True, text=True, env=environ, timeout=60, check=False
+            [sys.executable, "-m", "herd.cli.main", *words], capture_output=True, text=True, env=environ, timeout=patient(60), check=False
         )
         return Answer(done.returncode, done.stdout, done.stderr)
 

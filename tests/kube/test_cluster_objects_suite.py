@@ -13,6 +13,7 @@ from tests.helm.rendering import CHART, helm
 from tests.kube.conftest import REPOSITORY, command_environment
 from tests.kube.fake_api_server import FakeCluster, serving, write_kubeconfig
 from tests.kube.fake_helm import Controllers, write_helm
+from tests.patience import patient
 
 # Some twenty processes, one after another: half a minute where nothing else runs.
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
@@ -44,7 +45,7 @@ def run_suite(
         )
         options = ("-m", "cluster", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider", *more_words)
         words = [sys.executable, "-m", "pytest", *options, str(REPOSITORY / "tests" / "cluster")]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=REPOSITORY, env=environ, timeout=500, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, cwd=REPOSITORY, env=environ, timeout=patient(500), check=False)
     assert bool(fake.objects["namespaces"]) == keep
     return done.stdout
 

@@ -22,6 +22,7 @@ from tests.cluster.live_release import (
 from tests.cluster.live_trouble import NO_NODE, describe
 from tests.kube.conftest import Served, command_environment
 from tests.kube.fake_objects import Json, holder_page, learner_page, pending_pod, pod
+from tests.patience import patient
 
 
 def program(folder: Path, body: str, name: str = "fake-helm") -> str:
@@ -49,7 +50,7 @@ def test_without_a_cluster_the_suite_is_one_line_and_an_error() -> None:
         text=True,
         cwd=REPOSITORY,
         env=command_environment(),
-        timeout=100,
+        timeout=patient(100),
         check=False,
     )
     assert done.returncode == pytest.ExitCode.USAGE_ERROR

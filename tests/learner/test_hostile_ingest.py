@@ -287,7 +287,7 @@ VALID: list[list[bytes]] = [
 ]
 
 
-@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(messages=st.lists(st.tuples(PEERS, mutated_frames(VALID)), max_size=6))
 def test_whatever_is_refused_changes_nothing(messages: list[tuple[bytes, list[bytes]]]) -> None:
     learner = Learner()
@@ -463,7 +463,7 @@ class Attacked(RuleBasedStateMachine):
 
 
 Attacked.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=60,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

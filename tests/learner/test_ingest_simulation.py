@@ -272,7 +272,7 @@ class Simulation(RuleBasedStateMachine):
 
 
 Simulation.TestCase.settings = settings(
-    max_examples=80,
+    max_examples=40,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -131,3 +131,5 @@ def test_a_shard_that_vanishes_while_the_learner_is_made_is_looked_for(monkeypat
 def test_lockstep_is_of_one_learner() -> None:
     with pytest.raises(ValidationError, match=r"actor\.lockstep needs learner\.shards 1, not 2"):
         RunSettings.model_validate({**CATCH, "learner": {"shards": 2}, "actor": {"lockstep": True}})
+    with pytest.raises(ValidationError, match=r"actor\.lockstep needs agents 1, not 3"):
+        RunSettings.model_validate({**CATCH, "agents": 3, "actor": {"lockstep": True}})

@@ -21,8 +21,9 @@ from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.learning.trainer import Trainer
 from tests.learning.small_runs import STEP, slab_of, values_of
+from tests.patience import patient
 
-JOIN_SECONDS = 90.0
+JOIN_SECONDS = patient(90.0)
 
 
 def main(folder: Path, sharding: str) -> None:

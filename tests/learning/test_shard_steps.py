@@ -17,13 +17,14 @@ from safetensors.torch import load_file, save_file
 
 from herd.config.settings import RunSettings
 from tests.learning.small_runs import RUN, trainer_of, unrolls_of
+from tests.patience import patient
 from tests.system.whole_runs import ROOT, environment, free_ports
 
 pytestmark = pytest.mark.processes
 
 BATCH_SIZE = 8
 NUM_UPDATES = 3
-SECONDS = 140.0
+SECONDS = patient(140.0)
 SMALL: dict[str, Any] = {**RUN, "learner": {"batch_size": BATCH_SIZE, "micro_batch_size": 2}}
 
 

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.patience import patient
 from tests.system.whole_runs import free_ports, until
 
 Sample = tuple[dict[str, str], float]
-READY_SECONDS = 60.0
-QUERY_SECONDS = 30.0
+READY_SECONDS = patient(60.0)
+QUERY_SECONDS = patient(30.0)
 
 
 def tool(name: str) -> str:

@@ -15,6 +15,7 @@ from tests.observability.generated import ALERT_RULES, RECORDING_RULES, ROOT, al
 from tests.observability.healthy_run import RUN, STEP_SECONDS, healthy_run
 from tests.observability.prometheus_server import tool
 from tests.observability.promql import metric_names
+from tests.patience import patient
 
 SEVERITIES = {"critical", "warning", "info"}
 OPTIONAL_LABELS = {"release"}
@@ -80,7 +81,7 @@ def write_cases(folder: Path, name: str, cases: list[Case]) -> Path:
 
 def run_promtool(*tests: Path) -> str:
     """What it found wrong; empty where all is as expected."""
-    done = subprocess.run([tool("promtool"), "test", "rules", *tests], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([tool("promtool"), "test", "rules", *tests], capture_output=True, text=True, timeout=patient(100), check=False)
     found = [line for line in (done.stdout + done.stderr).splitlines() if line.strip() not in {"", "SUCCESS"}]
     return "" if done.returncode == 0 else "\n".join(line for line in found if not line.startswith("Unit Testing"))
 

@@ -15,6 +15,7 @@ from observability.__main__ import FOLDER, render
 from tests.observability.generated import ALERT_RULES, FILES, RECORDING_RULES, alerts, dashboard, panels, recorded, targets
 from tests.observability.prometheus_server import tool
 from tests.observability.promql import metric_names, operands, selectors
+from tests.patience import patient
 
 OF_PROMETHEUS = {"up", "ALERTS"}
 STAGES = ["Frames per second", "Actors", "Wire", "Queue", "Learner", "Weights", "Bandit", "Scores"]
@@ -56,7 +57,7 @@ def test_the_files_are_what_the_code_writes() -> None:
 @pytest.mark.processes
 def test_promtool_takes_the_rule_files() -> None:
     done = subprocess.run(
-        [tool("promtool"), "check", "rules", RECORDING_RULES, ALERT_RULES], capture_output=True, text=True, timeout=60, check=False
+        [tool("promtool"), "check", "rules", RECORDING_RULES, ALERT_RULES], capture_output=True, text=True, timeout=patient(60), check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

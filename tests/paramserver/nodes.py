@@ -19,9 +19,10 @@ from herd.wire.codec import decode_header, encode
 from herd.wire.messages import GetWeights, IndexLeased, LeaseIndex, Message, Refused
 from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
 from herd.wire.weights_client import WeightsPublisher
+from tests.patience import patient
 
 RUN = "pong"
-SECONDS = 30.0
+SECONDS = patient(30.0)
 """For whatever takes part of a second on a free machine."""
 ASK_AGAIN_SECONDS = 2.0
 """Sooner than any test gives up. What is sent before all connections of a tree are made is lost, as anywhere."""

@@ -219,7 +219,7 @@ VALID = [
 ]
 
 
-@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(messages=st.lists(mutated_frames(VALID), min_size=1, max_size=6), has_weights=st.booleans())
 def test_whatever_is_refused_changes_nothing(messages: list[list[bytes]], has_weights: bool) -> None:
     server = Server()

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT, RETURN_SECONDS, FreeMemory
+from tests.patience import patient
 
 pytestmark = pytest.mark.processes
 
@@ -35,7 +36,7 @@ print((before - resident().rss) / size)
 @pytest.mark.timeout(60)
 def test_holes_in_the_heap_are_given_back() -> None:
     environment = {**os.environ, **ALLOCATOR_ENVIRONMENT}
-    done = subprocess.run([sys.executable, "-c", HOLES], env=environment, capture_output=True, text=True, check=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", HOLES], env=environment, capture_output=True, text=True, check=True, timeout=patient(50))
     assert float(done.stdout) > 60  # of 64 free mebibytes
 
 

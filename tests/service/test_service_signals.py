@@ -13,11 +13,12 @@ import pytest
 
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.signals import STOPPING, StopRequest, hold_signals
+from tests.patience import patient
 
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60.0
+SECONDS = patient(60.0)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from herd.service import allocator
 from herd.service.announcement import announce_process
 from herd.service.startup import let_go_of_output, parse_settings
 from tests.failing_disks import read_only
+from tests.patience import patient
 
 
 def test_settings_come_from_files_environment_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +54,7 @@ def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
         "sys.argv = ['service', '--seed', 'minus']\n"
         f"try:\n    runpy.run_module('herd_{service}', run_name='__main__')\nfinally:\n    print('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=patient(60), check=False)
     assert (done.returncode, done.stdout) == (2, "False\n")
     assert done.stderr.startswith(f"{service}: ")
     assert done.stderr.count("\n") == 1
@@ -101,7 +102,7 @@ def test_a_full_disk_under_the_log_does_not_change_the_exit_code(words: str, cod
     )
     with open("/dev/full", "w") as full:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-        done = subprocess.run([sys.executable, "-c", program], env=environment, stdout=full, stderr=full, timeout=60, check=False)
+        done = subprocess.run([sys.executable, "-c", program], env=environment, stdout=full, stderr=full, timeout=patient(60), check=False)
     assert done.returncode == code
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.soak.promises import RECOVERY
+from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, Process, environment, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(800)]
@@ -31,7 +32,7 @@ def test_a_minute_of_random_faults_is_survived(tmp_path: Path) -> None:
     # Seed 24: servers killed and moved, an actor killed, a process stopped, links cut, slowed and deafened, two at once; no stop of 36 s.
     arguments = words(folder, "--minutes", "1", "--faults", "9", "--all-faults", "--recovery-limit", "120")
     command = [sys.executable, "-m", "benchmarks.soak", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=780, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=patient(780), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     report = read(folder)
     assert report["promises_broken"] == []
@@ -76,7 +77,7 @@ def test_a_broken_promise_is_named_and_an_interrupted_soak_reports(tmp_path: Pat
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     command = [sys.executable, "-m", "benchmarks.soak", *words(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=patient(120), check=False)
     assert done.returncode == 2
     assert "not empty" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

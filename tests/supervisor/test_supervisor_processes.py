@@ -17,12 +17,13 @@ import psutil
 import pytest
 
 from herd.supervisor.child import Child
+from tests.patience import patient
 from tests.system.whole_runs import until
 
 pytestmark = pytest.mark.processes
 
 DUMMIES = Path(__file__).parent / "dummies"
-SECONDS = 30.0
+SECONDS = patient(30.0)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The sockets of real processes under 20,000 fuzzed messages, foreign protocols and half-open connections, beside an honest run.
+"""The sockets of real processes under 10,000 fuzzed messages, foreign protocols and half-open connections, beside an honest run.
 
 benchmarks/fuzz/sockets.py is the same with a million against each.
 """
@@ -12,7 +12,7 @@ import pytest
 from benchmarks.fuzz.sockets import attack, parse
 
 pytestmark = pytest.mark.timeout(600)
-ARGUMENTS = "--messages 5000 --rest-seconds 0 --sieges learner --nonsense 150 --half-open 400 --hold-seconds 12 --http 300 --deaf 0"
+ARGUMENTS = "--messages 2500 --rest-seconds 0 --sieges learner --nonsense 150 --half-open 400 --hold-seconds 12 --http 300 --deaf 0"
 SHORT_OF_A_MILLION = {"memory flat"}
 """Memory still grows to its level in so short a time."""
 
@@ -21,6 +21,6 @@ def test_strangers_change_nothing_but_counters(tmp_path: Path) -> None:
     result = attack(parse(ARGUMENTS.split()), tmp_path / "run")
     broken = {check for check, holds in result["checks"].items() if not holds} - SHORT_OF_A_MILLION
     assert broken == set(), result
-    assert sum(flood["messages"] for flood in result["floods"].values()) >= 20_000
+    assert sum(flood["messages"] for flood in result["floods"].values()) >= 10_000
     learner = result["floods"]["learner"]
     assert {"malformed header", "malformed array", "refused session", "refused duplicate", "rejected malformed"} <= set(learner["counted"])

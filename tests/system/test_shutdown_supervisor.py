@@ -93,9 +93,15 @@ def test_ctrl_c_at_a_terminal_and_a_reader_that_went_away(tmp_path: Path) -> Non
     reader, writer = os.pipe()
     with attached(tmp_path / "run", reader, writer, terminal=False) as (run, children):
         os.close(reader)
+        actor = pid_of(run.run_dir, "actor-0")
+        assert actor is not None
+        os.kill(actor, signal.SIGSTOP)  # nobody trains meanwhile
+        # Past the next line of output, which is due every ten seconds; the curve goes on five times a second.
         num_points = len(read_points(run.run_dir))
-        # Past the next line of output, which is due every ten seconds.
-        until(lambda: len(read_points(run.run_dir)) >= num_points + 60, "training without a reader")
+        until(lambda: len(read_points(run.run_dir)) >= num_points + 60, "a line of output without a reader")
+        os.kill(actor, signal.SIGCONT)
+        frames = read_points(run.run_dir)[-1]["env_frames"]
+        until(lambda: read_points(run.run_dir)[-1]["env_frames"] > frames + 5_000, "training without a reader")
         assert run.process.poll() is None
         os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does: to the whole group, which the children are not in
         assert run.finish() == 0

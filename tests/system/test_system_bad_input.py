@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, environment, herd, train
 
 pytestmark = pytest.mark.timeout(300)
@@ -42,7 +43,7 @@ def light_herd(folder: Path, *words: str) -> tuple[int, list[str]]:
         env=environment() | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
     lines = done.stderr.splitlines()
@@ -135,7 +136,7 @@ def test_services_say_it_in_one_line(
     run_dir = () if "--run_dir" in words else ("--run_dir", str(tmp_path))
     said = [word.format(taken=taken_port, run=catch_run) for word in words]
     command = [sys.executable, "-m", f"herd_{service}", "--config", CATCH, *run_dir, *said]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=patient(60), check=False)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.startswith(f"{service}: ")

@@ -14,6 +14,7 @@ import pytest
 from herd.cli.keys import make_keys
 from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABLE, SERVER_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE
 from herd.telemetry.scrape import total
+from tests.patience import patient
 from tests.system.whole_runs import CATCH, RANDOM_CATCH, ROOT, Process, Run, environment, free_ports, metrics, pid_of, read_report, until
 
 pytestmark = pytest.mark.timeout(600)
@@ -139,7 +140,7 @@ def test_a_missing_key_is_one_line_before_anything_starts(tmp_path: Path, comman
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patient(120),
         check=False,
     )
     lines = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]

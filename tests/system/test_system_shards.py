@@ -33,7 +33,7 @@ def test_two_shards_learn_and_their_accounts_are_one(tmp_path: Path) -> None:
 def test_a_checkpoint_goes_on_with_another_number_of_shards(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     frames, updates = 0, 0
-    for number, shards in enumerate(("1", "2", "3", "1"), 1):
+    for number, shards in enumerate(("1", "2", "1"), 1):
         words = ("--learner.shards", shards, "--stop.env_frames", str(15_000 * number), *(("--resume",) if number > 1 else ()))
         report = train(run_dir, *words)
         assert report["env_frames"] >= 15_000 * number > frames
@@ -42,16 +42,16 @@ def test_a_checkpoint_goes_on_with_another_number_of_shards(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("victim", LEARNERS)
-def test_a_killed_shard_takes_the_group_back_to_the_checkpoint(tmp_path: Path, victim: str) -> None:
-    with Run(tmp_path / "run", *SHARDS) as run:
-        run.until(lambda: run.env_frames() > 20_000, "learning begins")
-        before = pids(run.run_dir)
-        pid = pid_of(run.run_dir, victim)
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        run.until(lambda: not set(pids(run.run_dir)) & set(before), "both shards start again")
-        again = run.env_frames()
-        run.until(lambda: run.env_frames() > again + 10_000, "learning goes on")
+def test_a_killed_and_a_stopped_shard_take_the_group_back_to_the_checkpoint(tmp_path: Path, victim: str) -> None:
+    with Run(tmp_path / "run", *SHARDS, "--learner.shard_timeout_seconds", "5") as run:
+        run.until(lambda: run.env_frames() > 10_000, "learning begins")
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            before, pid = pids(run.run_dir), pid_of(run.run_dir, victim)
+            assert pid is not None
+            os.kill(pid, number)
+            run.until(lambda before=before: not set(pids(run.run_dir)) & set(before), f"both shards start again after {number.name}")
+            again = run.env_frames()
+            run.until(lambda again=again: run.env_frames() > again + 10_000, "learning goes on")
         assert run.stop() == 0, run.output
     read_report(run.run_dir)
 
@@ -78,23 +78,8 @@ def test_a_parameter_server_that_outlived_the_run_directory_gets_a_newer_lineage
     read_report(run.run_dir)
 
 
-@pytest.mark.parametrize("victim", LEARNERS)
-def test_a_stopped_shard_is_noticed_and_replaced(tmp_path: Path, victim: str) -> None:
-    with Run(tmp_path / "run", *SHARDS, "--learner.shard_timeout_seconds", "3") as run:
-        run.until(lambda: run.env_frames() > 20_000, "learning begins")
-        before = pids(run.run_dir)
-        pid = pid_of(run.run_dir, victim)
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-        run.until(lambda: not set(pids(run.run_dir)) & set(before), "both shards start again")
-        again = run.env_frames()
-        run.until(lambda: run.env_frames() > again + 10_000, "learning goes on")
-        assert run.stop() == 0, run.output
-    read_report(run.run_dir)
-
-
 def test_a_starving_shard_is_waited_for(tmp_path: Path) -> None:
-    words = (*SHARDS, "--learner.shard_timeout_seconds", "2", "--actor.count", "2", "--actor.links", "1")
+    words = (*SHARDS, "--learner.shard_timeout_seconds", "5", "--actor.count", "2", "--actor.links", "1")
     with Run(tmp_path / "run", *words) as run:
 
         def starved_seconds() -> float:
@@ -105,8 +90,8 @@ def test_a_starving_shard_is_waited_for(tmp_path: Path) -> None:
         assert feeder is not None
         os.kill(feeder, signal.SIGSTOP)
         started = starved_seconds()
-        # Three times as long as a dead shard would be waited for.
-        run.until(lambda: starved_seconds() > started + 6.0, "nobody feeds the second shard")
+        # Twice as long as a dead shard would be waited for.
+        run.until(lambda: starved_seconds() > started + 10.0, "nobody feeds the second shard")
         again = run.env_frames()
         os.kill(feeder, signal.SIGCONT)
         run.until(lambda: run.env_frames() > again + 10_000, "learning goes on")

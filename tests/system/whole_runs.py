@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -14,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from herd.telemetry.scrape import Samples, ScrapeError, scrape
+from tests.patience import patient
 
 ROOT = Path(__file__).parents[2]
 CATCH = "experiments/catch.yaml"
-SECONDS = 120.0
+SECONDS = patient(120.0)
 """For whatever takes seconds on a free machine: others may be using it."""
 RANDOM_CATCH = -0.2
 """Above random play's mean return over 100 games on a board of five columns: -0.6, standard error 0.08."""
@@ -92,12 +95,15 @@ def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS)
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
+        time.sleep(0.1)  # a look reads a whole curve or asks a process for its metrics
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Ports that nobody listens on, below those that the kernel gives to outgoing connections: they stay free while a process starts."""
+    held: list[socket.socket] = []
+    while len(held) < count:
+        with contextlib.suppress(OSError):
+            held.append(socket.create_server(("127.0.0.1", 10_000 + secrets.randbelow(20_000))))
     ports = [one.getsockname()[1] for one in held]
     for one in held:
         one.close()

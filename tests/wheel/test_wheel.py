@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.patience import patient
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"herd", "herd_actor", "herd_bandit", "herd_learner", "herd_paramserver"}
 SECONDS = 300
@@ -31,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(target: str, source: Path, folder: Path) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=SECONDS)
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=patient(SECONDS))
     (file,) = folder.iterdir()
     return file
 
@@ -43,7 +45,7 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(environment)
     python = environment / "bin" / "python"
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run(install, check=True, capture_output=True, timeout=SECONDS)
+    subprocess.run(install, check=True, capture_output=True, timeout=patient(SECONDS))
     (packages,) = (environment / "lib").glob("python*/site-packages")
     # Added by a line of a .pth file, so that no .pth file in there is read: one names the checkout.
     (packages / "others.pth").write_text(f"{Path(np.__file__).parents[1]}\n")
@@ -59,7 +61,7 @@ def run(*command: object, folder: Path) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=patient(SECONDS),
         stdin=subprocess.DEVNULL,
     )
 

@@ -50,7 +50,7 @@ def assert_decodes_or_is_malformed(header: bytes) -> None:
     assert label in ("header", "size")
 
 
-@settings(max_examples=1500, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(frames=mutated_frames(list(GOLDEN.values())))
 def test_every_mutated_message_decodes_or_is_malformed(frames: list[bytes]) -> None:
     for frame in frames:

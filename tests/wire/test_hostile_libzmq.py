@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import patient
+
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
@@ -86,5 +88,7 @@ look_away(0.1)
 
 @pytest.mark.parametrize("attack", [REPLACED_CONNECTION, FULL_QUEUE, PING_BEHIND_A_FULL_QUEUE])
 def test_the_server_lives(attack: str) -> None:
-    done = subprocess.run([sys.executable, "-c", SERVER, attack], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SERVER, attack], cwd=ROOT, capture_output=True, text=True, timeout=patient(100), check=False
+    )
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

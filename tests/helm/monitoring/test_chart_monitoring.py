@@ -11,6 +11,7 @@ import pytest
 
 from helm.tools.fetch_tools import ENGINES, resource_validators
 from tests.helm.rendering import CHART, Object, RenderError, find, names, render, render_ci, with_values
+from tests.patience import patient
 
 pytestmark = pytest.mark.processes
 
@@ -67,7 +68,7 @@ def errors_of(*objects: Object) -> str:
         (module,) = [path for path in package.glob(f"*{each['kind']}.js") if path.stem.endswith(f"1{each['kind']}")]
         pairs.append([str(module), each])
     command = ["node", "--input-type=module", "--eval", _VALIDATE]
-    result = subprocess.run(command, input=json.dumps(pairs), cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, input=json.dumps(pairs), cwd=root, capture_output=True, text=True, timeout=patient(60), check=False)
     assert result.returncode in (0, 1), result.stderr
     assert not result.stderr
     return result.stdout

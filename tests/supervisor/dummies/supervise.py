@@ -8,6 +8,7 @@ from herd.supervisor.plan import ChildPlan
 from herd.supervisor.restarts import RestartPolicy
 from herd.supervisor.shutdown import Grace
 from herd.supervisor.supervisor import Supervisor
+from tests.patience import patient
 
 
 class PrintingView:
@@ -41,7 +42,7 @@ outcome = Supervisor(
     StopSettings(wall_seconds=float(wall_seconds) or None),
     PrintingView(),
     policy=RestartPolicy(first_delay_seconds=0.01, max_failures=3),
-    grace=Grace(learner_seconds=30.0, others_seconds=0.2),
+    grace=Grace(learner_seconds=patient(30.0), others_seconds=patient(1.0)),
 ).run()
 print("outcome:", outcome.exit_code, outcome.message, "|", *outcome.log_lines, flush=True)
 sys.exit(outcome.exit_code)

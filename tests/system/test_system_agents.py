@@ -1,0 +1,68 @@
+"""``herd train`` with two agents: a learner each under one supervisor, one parameter server, actors dealt to both."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herd.cli.main import main
+from herd.telemetry.scrape import total
+from tests.system.whole_runs import RANDOM_CATCH, Run, herd, metrics, read_points, read_report
+
+pytestmark = pytest.mark.timeout(600)
+
+AGENTS = ("--agents", "2", "--actor.count", "2", "--actor.environments", "16", "--learner.log_interval_seconds", "0.5")
+LEASES = "herd_paramserver_agent_leased_indices"
+STOP = 20_000
+"""Env frames; learning takes more."""
+
+
+def newest(directory: Path) -> dict[str, Any]:
+    """Point of an agent's curve."""
+    return [{"env_frames": 0, "episode_return_mean_100": None}, *read_points(directory)][-1]
+
+
+def test_both_agents_learn_and_a_finished_one_leaves_its_actors_to_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = tmp_path / "run"
+    agents = [run_dir / "agents" / str(number) for number in range(2)]
+    with Run(run_dir, *AGENTS) as run:
+        run.until(lambda: all(newest(agent)["env_frames"] > 0 for agent in agents), "both agents to learn")
+        root = metrics(run_dir, "paramserver-0")
+        assert [total(root, LEASES, agent=number) for number in ("0", "1")] == [1, 1]
+        for frames in (STOP, 2 * STOP, 3 * STOP):
+            run.until(lambda frames=frames: all(newest(agent)["env_frames"] > frames for agent in agents), f"{frames} frames of each")
+        run.until(lambda: all(newest(agent)["episode_return_mean_100"] > RANDOM_CATCH for agent in agents), "both agents to be good at it")
+        assert run.stop(signal.SIGTERM) == 0, run.output
+    reports = [read_report(agent) for agent in agents]
+    assert not (run_dir / "report.json").exists()
+    for number in range(2):
+        assert f"agent {number}: " in run.output  # the live view's row
+        assert str(agents[number] / "report.json") in run.output  # the summary
+
+    # Agent 0 is past this stop already and ends at once. Agent 1 begins anew.
+    for path in (agents[1] / "checkpoints").iterdir():
+        path.rename(run_dir / path.name)
+    (agents[1] / "metrics.jsonl").unlink()
+    logs = [run_dir / "logs" / f"actor-{number}.log" for number in range(2)]
+    before = [len(log.read_text()) for log in logs]
+    done = herd("train", "--run_dir", run_dir, "--resume", "--stop.env_frames", str(STOP))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "learner-0 has ended" in done.stdout
+    assert STOP <= read_report(agents[1])["env_frames"] < 2 * STOP
+    assert read_report(agents[0])["env_frames"] == reports[0]["env_frames"]
+    for log, length in zip(logs, before, strict=True):
+        said = log.read_text()
+        assert re.search(r"actor started +agent=1", said[length:]), said
+        assert "Traceback" not in said
+
+    assert main(["evaluate", str(agents[1]), "--episodes", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tasks"]
+    assert main(["plot", str(run_dir), "--data", str(tmp_path / "curves.csv")]) == 0
+    drawn = (tmp_path / "curves.csv").read_text()
+    assert "agents/0" in drawn
+    assert "agents/1" in drawn
