@@ -21,16 +21,16 @@ import numpy as np
 import torch
 from herd_actor.unroll import UnrollBuilder
 from herd_learner.batching import BatchAssembler
-from herd_learner.optimizers import rates_at
 from herd_learner.queue import QueuedUnroll, UnrollQueue
-from herd_learner.update import Update
 
 from herd.acting.policy import LocalPolicy
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec, make_environments
-from herd.networks.agent import Agent
+from herd.learning.optimizers import rates_at
+from herd.learning.trainer import Trainer
+from herd.networks.agent import agent_of
 from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:
@@ -77,11 +77,11 @@ def train(settings: RunSettings) -> dict[str, Any]:
     spec = environment_spec(settings.env)
     layout = run_layout(settings, spec)
     device, precision = torch.device("cpu"), torch.float32
-    update = Update(settings, spec, device, precision)
+    trainer = Trainer(settings, spec, device, precision)
     batches = BatchAssembler(layout, settings, device)
     queue = UnrollQueue(layout)
     num_environments = settings.actor.environments
-    agent = Agent(spec=spec, network=settings.network, head=settings.loss.head)
+    agent = agent_of(settings, spec)
     policy = LocalPolicy(agent, settings, seed=SEED, precision=precision)
     environments = make_environments(settings.env, num_environments=num_environments, first_slot=0, seed=SEED, num_threads=1)
     temperatures = _OneForEachGame(num_environments) if settings.loss.draws_temperatures else Temperatures()
@@ -90,7 +90,7 @@ def train(settings: RunSettings) -> dict[str, Any]:
     observation = environments.reset()
     env_frames = 0
     while len(losses) < UPDATES:
-        policy.load(update.weights())
+        policy.load(trainer.weights())
         block = queue.new_block(num_environments)
         version = (1, len(losses))
         builder.begin(block.arrays, observation, version)
@@ -107,10 +107,11 @@ def train(settings: RunSettings) -> dict[str, Any]:
             env_frames += sum(unroll.num_frames for unroll in unrolls)
             batch = batches.assemble(unrolls)
             queue.release(unrolls)
-            done = update(batch, rates_at(settings.optimizer, env_frames=env_frames, learner_updates=len(losses)))
-            losses.append({name: float(value).hex() for name, value in {**done.losses._asdict(), "norm": done.gradient_norm}.items()})
+            done = trainer(batch, rates_at(settings.optimizer, env_frames=env_frames, learner_updates=len(losses)))
+            measured = {name.removeprefix("loss_"): measured.value for name, measured in done.losses.items()}
+            losses.append({name: value.hex() for name, value in {**measured, "norm": done.gradient_norm}.items()})
             if len(losses) % DIGEST_EVERY == 0:
-                digests[str(len(losses))] = digest(update.weights())
+                digests[str(len(losses))] = digest(trainer.weights())
     environments.close()
     return {"losses": losses[:UPDATES], "weights": digests}
 

@@ -202,7 +202,6 @@ class Receiver:
         meters = Meters(
             telemetry,
             spec=spec,
-            loss=settings.loss,
             ledger=self._ledger,
             queue=self._queue,
             statistics=RunStatistics(spec),

@@ -53,7 +53,7 @@ class PolicyStep(NamedTuple):
     behaviour_logits: NDArray[np.float32]
     """[E, A], before any temperature."""
     values: NDArray[np.float32]
-    """[E], of shaped and discounted rewards to come."""
+    """[E, K], of shaped and discounted rewards to come: one for all tasks, or one for each."""
     core_state: NDArray[np.float32]
     """[E, 2, core_size] after the row, or [E, 0, 0]."""
 

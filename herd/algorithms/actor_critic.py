@@ -6,7 +6,7 @@ values have one row more, ``V(x_T)``, to bootstrap from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -53,10 +53,6 @@ class CorrectedSettings(Protocol):
     def baseline_cost(self) -> float:
         """Multiplies the value loss."""
 
-    @property
-    def reduction(self) -> Literal["sum", "mean"]:
-        """Over valid rows."""
-
 
 class ActorCriticSettings(CorrectedSettings, Protocol):
     """The settings that the loss reads."""
@@ -67,7 +63,7 @@ class ActorCriticSettings(CorrectedSettings, Protocol):
 
 
 class LossTerms(NamedTuple):
-    """Scalars on the device of the logits. Each is additive over a split of B (see ``normaliser``); only ``total`` carries a gradient."""
+    """Sums over the valid rows, on the device of the logits, so that the terms of parts of B add up; only ``total`` carries a gradient."""
 
     total: Tensor
     """``policy + baseline_cost * value - entropy_cost * entropy``."""
@@ -76,11 +72,11 @@ class LossTerms(NamedTuple):
     value: Tensor
     """``1/2 sum (v - V(x))^2``: its gradient is section 4.2's ``(v - V) grad V``, without a factor 2."""
     entropy: Tensor
-    """Sum over rows of the policy's entropy in nats, before its cost."""
-    mean_rho: Tensor
-    """Mean of ``min(rho-bar, pi/mu)``, a sample of Theorem 1's ``E_mu rho_0``: 1 on-policy, less the more off-policy the data is."""
-    num_rows: Tensor
-    """Valid rows."""
+    """The policy's entropy in nats, before its cost."""
+    rho: Tensor
+    """``min(rho-bar, pi/mu)``. Its mean is a sample of Theorem 1's ``E_mu rho_0``: 1 on-policy, less the more off-policy the data is."""
+    targets: Tensor
+    """``v``, [T, B]: what the values are fitted to. At an invalid row it is V(x)."""
 
 
 def actor_critic_loss(
@@ -94,7 +90,7 @@ def actor_critic_loss(
     row_valid: Tensor,
     discount: float,
     algorithm: ActorCriticSettings,
-    normaliser: Tensor | float | None = None,
+    value_scale: Tensor | None = None,
 ) -> LossTerms:
     """Policy gradient, value regression and entropy bonus over the valid rows.
 
@@ -109,8 +105,8 @@ def actor_critic_loss(
         row_valid: ``[T, B]`` bool; an invalid row only reset the game. It enters no term and lets no trace pass.
         discount: gamma, per agent step.
         algorithm: the settings read here.
-        normaliser: valid rows of the *whole* batch, where this is a part of it: divides ``mean_rho`` and, under the ``mean`` reduction,
-            the losses, so that the terms (and gradients) of the parts add up to those of the whole. Default: this call's valid rows.
+        value_scale: PopArt's scale of each unroll's task, ``[B]``: divides the values' errors and the advantages, so that the losses are
+            those of normalised values. None: 1.
 
     Raises:
         ValueError: a shape or dtype does not fit, or a setting is unknown.
@@ -143,22 +139,20 @@ def actor_critic_loss(
         log_epsilon=algorithm.log_epsilon,
     )
 
+    errors = vs - values[:-1]
+    if value_scale is not None:
+        errors, pg_advantages = errors / value_scale, pg_advantages / value_scale
+
     # At an invalid row the advantage is 0 and v = V(x), so the first two sums are masked already.
     policy = -(pg_advantages * policy_log_probs).sum()
-    value = 0.5 * (vs - values[:-1]).square().sum()
+    value = 0.5 * errors.square().sum()
     row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
     entropy = row_entropy.masked_fill(~row_valid, 0.0).sum()
     total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy
 
     rhos = (target_log_probs.detach() - behaviour_log_probs).exp().clamp(max=algorithm.clip_rho_threshold)
-    num_rows = row_valid.sum()
-    whole = num_rows.clamp(min=1) if normaliser is None else normaliser
-    mean_rho = rhos.masked_fill(~row_valid, 0.0).sum() / whole
-    if algorithm.reduction == "mean":
-        total, policy, value, entropy = total / whole, policy / whole, value / whole, entropy / whole
-    elif algorithm.reduction != "sum":
-        raise ValueError(f"reduction must be sum or mean, got {algorithm.reduction!r}")
-    return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), mean_rho.detach(), num_rows)
+    rho = rhos.masked_fill(~row_valid, 0.0).sum()
+    return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), rho, vs)
 
 
 def _check_shapes(target_logits: Tensor, values: Tensor, behaviour_logits: Tensor, **rows: Tensor) -> None:

@@ -56,7 +56,7 @@ class DiceSettings(CorrectedSettings, Protocol):
 
 
 class DiceTerms(NamedTuple):
-    """Scalars on the device of the values. Each is additive over a split of B (see ``normaliser``); only ``total`` carries a gradient."""
+    """Sums over the valid rows, on the device of the values, so that the terms of parts of B add up; only ``total`` carries a gradient."""
 
     total: Tensor
     """``policy_cost * policy + baseline_cost * value + q_cost * q``; the ``entropy`` ablation subtracts ``entropy``."""
@@ -67,11 +67,11 @@ class DiceTerms(NamedTuple):
     q: Tensor
     """``1/2 sum (Q~ - Q(x, a))^2``."""
     entropy: Tensor
-    """Sum over rows of the entropy in nats of the target policy at the row's temperature."""
-    mean_rho: Tensor
-    """Mean of ``min(rho-bar, pi/mu)``."""
-    num_rows: Tensor
-    """Valid rows after the burn-in."""
+    """Entropy in nats of the target policy at the row's temperature."""
+    rho: Tensor
+    """``min(rho-bar, pi/mu)``."""
+    targets: Tensor
+    """``V~``, [T, B]: what the values are fitted to. At an invalid row it is V(x)."""
 
 
 def policy_surrogate(advantages: Tensor, actions: Tensor, inverse_temperature: Tensor) -> Tensor:
@@ -102,10 +102,8 @@ def dice_loss(
     row_valid: Tensor,
     discount: float,
     algorithm: DiceSettings,
-    burn_in: int = 0,
-    normaliser: Tensor | float | None = None,
 ) -> DiceTerms:
-    """V by V-trace, Q by Retrace and the policy gradient times tau, over the valid rows after the burn-in.
+    """V by V-trace, Q by Retrace and the policy gradient times tau, over the valid rows.
 
     ``algorithm.correction`` other than ``v_trace`` counts the data as on-policy in Retrace too.
 
@@ -123,8 +121,6 @@ def dice_loss(
         row_valid: ``[T, B]`` bool; an invalid row only reset the game. It enters no term and lets no trace pass.
         discount: gamma, per agent step.
         algorithm: the settings read here.
-        burn_in: leading rows that only warmed the recurrent core up: they enter no term. No target looks back, so nothing else changes.
-        normaliser: as of `actor_critic_loss`; it counts no burn-in rows.
 
     Raises:
         ValueError: a shape or dtype does not fit, or a setting is unknown.
@@ -132,7 +128,6 @@ def dice_loss(
     """
     _check(
         advantages,
-        burn_in,
         values=values,
         behaviour_logits=behaviour_logits,
         inverse_temperature=inverse_temperature,
@@ -143,9 +138,6 @@ def dice_loss(
     )
     if algorithm.ablation not in ("dice", "baseline", "random", "entropy"):
         raise ValueError(f"ablation must be dice, baseline, random or entropy, got {algorithm.ablation!r}")
-    advantages, values, behaviour_logits = advantages[burn_in:], values[burn_in:], behaviour_logits[burn_in:]
-    inverse_temperature, actions, rewards = inverse_temperature[burn_in:], actions[burn_in:], rewards[burn_in:]
-    terminated, row_valid = terminated[burn_in:], row_valid[burn_in:]
 
     target_log_policy = tempered(advantages[:-1], inverse_temperature).log_softmax(dim=-1)
     target_log_probs = target_log_policy.detach().gather(-1, actions.unsqueeze(-1)).squeeze(-1)
@@ -195,15 +187,9 @@ def dice_loss(
     if algorithm.ablation == "entropy":
         total = total - ENTROPY_ABLATION_COST * entropy
 
-    num_rows = row_valid.sum()
-    whole = num_rows.clamp(min=1) if normaliser is None else normaliser
     rhos = log_rhos.exp().clamp(max=algorithm.clip_rho_threshold)
-    mean_rho = rhos.masked_fill(~row_valid, 0.0).sum() / whole
-    if algorithm.reduction == "mean":
-        total, policy, value, q, entropy = total / whole, policy / whole, value / whole, q / whole, entropy / whole
-    elif algorithm.reduction != "sum":
-        raise ValueError(f"reduction must be sum or mean, got {algorithm.reduction!r}")
-    return DiceTerms(total, policy.detach(), value.detach(), q.detach(), entropy.detach(), mean_rho, num_rows)
+    rho = rhos.masked_fill(~row_valid, 0.0).sum()
+    return DiceTerms(total, policy.detach(), value.detach(), q.detach(), entropy.detach(), rho, vs)
 
 
 @torch.no_grad()
@@ -216,7 +202,7 @@ def _next_values(advantages: Tensor, values: Tensor, inverse_temperature: Tensor
     return values[1:] + (policy * advantages[1:]).sum(dim=-1)
 
 
-def _check(advantages: Tensor, burn_in: int, **tensors: Tensor) -> None:
+def _check(advantages: Tensor, **tensors: Tensor) -> None:
     if advantages.ndim != 3 or advantages.shape[0] < 2:
         raise ValueError(f"advantages must be [T + 1, B, A] with T >= 1, got {list(advantages.shape)}")
     rows, batch_size, num_actions = advantages.shape
@@ -229,5 +215,3 @@ def _check(advantages: Tensor, burn_in: int, **tensors: Tensor) -> None:
         # ~ of a uint8 is no logical not.
         if tensors[name].dtype != torch.bool:
             raise ValueError(f"{name} must be bool, got {tensors[name].dtype}")
-    if not 0 <= burn_in < rows - 1:
-        raise ValueError(f"burn_in must leave at least one of {rows - 1} rows, got {burn_in}")

@@ -25,12 +25,13 @@ def num_parameters(settings: RunSettings) -> int:
     """
     try:
         import torch  # noqa: PLC0415
+
+        from herd.networks.agent import agent_of  # noqa: PLC0415
     except ImportError as error:
         raise NoTorchError("counting the network's parameters needs torch: pip install 'herd-rl[learner]'") from error
-    from herd.networks.agent import Agent  # noqa: PLC0415
 
     with torch.device("meta"):
-        agent = Agent(spec=environment_spec(settings.env), network=settings.network, head=settings.loss.head)
+        agent = agent_of(settings, environment_spec(settings.env))
     return sum(parameter.numel() for parameter in agent.parameters())
 
 

@@ -63,6 +63,8 @@ def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:
         "unroll_length": settings.algorithm.unroll_length,
         "reward_shaping": settings.algorithm.reward_shaping,
     }
+    if settings.value_scaling.kind != "none":
+        contract["num_values"] = settings.value_scaling.num_values(len(spec.task_names))
     if settings.algorithm.burn_in:
         contract["burn_in"] = settings.algorithm.burn_in
     return hashlib.sha256(json.dumps(contract, sort_keys=True).encode()).hexdigest()

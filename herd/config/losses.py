@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from herd.config.section import Fraction, NonNegativeFloat, PositiveFloat, Section
+from herd.config.user_code import USER_CODE
 
 Head = Literal["policy_value", "dueling"]
 """Of the network. ``policy_value``: policy logits beside a value; ``dueling``: advantages A(x, a) in their place, of Q = V + A."""
 
 
-class VTraceSettings(Section):
+class _Common(Section):
+    reduction: Literal["sum", "mean"] = "sum"
+    """Over batch and time. The papers' learning rates assume the sum."""
+
+    @property
+    def draws_temperatures(self) -> bool:
+        """Whether games are played under temperatures that a bandit hands out."""
+        return False
+
+    @property
+    def temperatures_learn(self) -> bool:
+        """Whether the bandit learns from returns; if not, temperatures keep their first distribution."""
+        return False
+
+
+class VTraceSettings(_Common):
     """What V-trace reads, whichever loss it is part of (IMPALA section 4)."""
 
     correction: Literal["v_trace", "one_step", "epsilon", "none"] = "v_trace"
@@ -29,8 +45,6 @@ class VTraceSettings(Section):
     """Policy-gradient target: r + gamma * v_{s+1} (section 4.2), or r + gamma * V(x_{s+1}) (appendix E.3)."""
     log_epsilon: PositiveFloat = 1e-6
     """Added inside the logarithm by the ``epsilon`` correction."""
-    reduction: Literal["sum", "mean"] = "sum"
-    """Over batch and time. The papers' learning rates assume the sum."""
 
     @model_validator(mode="after")
     def _trace_is_shorter_than_the_target(self) -> Self:
@@ -50,8 +64,6 @@ class ImpalaSettings(VTraceSettings):
     """Multiplies the entropy bonus."""
 
     head: ClassVar[Head] = "policy_value"
-    draws_temperatures: ClassVar[bool] = False
-    temperatures_learn: ClassVar[bool] = False
 
 
 class DiceSettings(VTraceSettings):
@@ -81,13 +93,26 @@ class DiceSettings(VTraceSettings):
 
     @property
     def draws_temperatures(self) -> bool:
-        """Whether games are played under temperatures that a bandit hands out."""
+        """All but ``baseline`` do."""
         return self.ablation != "baseline"
 
     @property
     def temperatures_learn(self) -> bool:
-        """Whether the bandit learns from returns; if not, temperatures keep their first distribution."""
+        """All but ``random`` do."""
         return self.ablation != "random"
 
 
-LossSettings = Annotated[ImpalaSettings | DiceSettings, Field(discriminator="kind")]
+class CustomLossSettings(_Common):
+    """A loss of your own: a function in a file outside this repository (docs/extending.md)."""
+
+    kind: Literal["custom"] = "custom"
+    """A function of your own."""
+    function: str = Field(pattern=USER_CODE)
+    """``module:function``, found from the folder that the command is run in."""
+    head: Head = "policy_value"
+    """Of the network. ``policy_value``: policy logits beside a value; ``dueling``: advantages in the place of the logits."""
+    options: dict[str, Any] = Field(default={})
+    """Keyword arguments of the function."""
+
+
+LossSettings = Annotated[ImpalaSettings | DiceSettings | CustomLossSettings, Field(discriminator="kind")]

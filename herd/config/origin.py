@@ -34,6 +34,7 @@ class Origin:
             **{f"env.{name}": value for name, value in env.items()},
             **{f"network.{name}": value for name, value in network.items()},
             "loss.kind": settings.loss.kind,
+            "value_scaling.kind": settings.value_scaling.kind,
             "algorithm.unroll_length": settings.algorithm.unroll_length,
             "algorithm.burn_in": settings.algorithm.burn_in,
             "algorithm.reward_shaping": settings.algorithm.reward_shaping,

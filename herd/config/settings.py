@@ -19,6 +19,7 @@ from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
 from herd.config.user_code import USER_CODE
+from herd.config.value_scaling import NoValueScaling, ValueScalingSettings
 from herd.config.variants import with_default_variants
 
 if TYPE_CHECKING:
@@ -339,6 +340,7 @@ class RunSettings(Section):
     network: NetworkSettings = NetworkSettings()
     algorithm: AlgorithmSettings = AlgorithmSettings()
     loss: LossSettings = ImpalaSettings()
+    value_scaling: ValueScalingSettings = NoValueScaling()
     optimizer: OptimizerSettings = RMSPropSettings()
     replay: ReplaySettings = ReplaySettings()
     actor: ActorSettings = ActorSettings()
@@ -415,6 +417,8 @@ class RunSettings(Section):
     def _sections_fit_together(self) -> Self:
         if self.algorithm.burn_in and self.network.core == "none":
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to bring up to date")
+        if self.value_scaling.kind == "popart" and self.loss.kind == "dice":
+            raise ValueError("value_scaling.kind popart needs another loss.kind than dice, whose Q = V + A would be normalised in part")
         if (objection := self.env.objection(self.network)) is not None:
             raise ValueError(objection)
         if self.num_online_unrolls < 1:

@@ -11,7 +11,8 @@ from herd.config.arguments import take_section
 from herd.config.loading import SettingsError, load_settings
 from herd.config.run_files import config_file
 from herd.envs.make import environment_spec
-from herd.networks.agent import Agent
+from herd.learning.value_scaling import VALUE_STATISTICS, make_value_scaling
+from herd.networks.agent import Agent, agent_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
+    from herd.learning.value_scaling import Statistics
 
 
 class EvaluationError(Exception):
@@ -58,7 +60,7 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
     try:
         trained = load_settings([config], [], {})
         trained_spec = environment_spec(trained.env)
-        agent = Agent(spec=trained_spec, network=trained.network, head=trained.loss.head)
+        agent = agent_of(trained, trained_spec)
     except (SettingsError, ValueError) as error:
         raise EvaluationError(f"{config}: {error}") from error
     settings, spec = _overridden(config, overrides, trained_spec)
@@ -75,6 +77,7 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
         load_into(agent, loaded.tensors["model"])
     except CheckpointError as error:
         raise EvaluationError(f"{directory} does not fit {config}: {error}") from error
+    _un_normalise(agent, trained, len(trained_spec.task_names), loaded.tensors.get(VALUE_STATISTICS, {}))
     env_frames = loaded.state.get("statistics", {}).get("env_frames")
     differing = tuple(name for name, value in trained.env if getattr(settings.env, name, None) != value)
     return TrainedRun(settings, differing, spec, agent, loaded.path, loaded.learner_updates, env_frames)
@@ -92,3 +95,10 @@ def _overridden(config: Path, overrides: Sequence[str], trained: EnvSpec) -> tup
     if replace(spec, task_names=trained.task_names, action_repeat=trained.action_repeat) != trained:
         raise EvaluationError(f"{' '.join(overrides)}: the policy was trained on other observations or actions than these settings make")
     return settings, spec
+
+
+def _un_normalise(agent: Agent, trained: RunSettings, num_tasks: int, statistics: Statistics) -> None:
+    """Let the value heads say rewards to come, whatever they were normalised by."""
+    if statistics:
+        scaling = make_value_scaling(trained.value_scaling, num_tasks)
+        scaling.rescale(agent.value_head, statistics, scaling.initial("cpu"))

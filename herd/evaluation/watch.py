@@ -140,7 +140,7 @@ def _played(
             valid = bool(step.transition.valid[0])
             picture = _newest_frame(step.observation, run.spec.frame_shape[2]) if shown is None else _newest_frame(shown, 3)
             if valid:
-                yield _Moment(picture, return_so_far, float(step.choice.values[0]), None)
+                yield _Moment(picture, return_so_far, float(step.choice.values[0, task_id % step.choice.values.shape[1]]), None)
                 return_so_far += float(step.transition.rewards[0])
             else:  # a game's last row, from which the next one is started
                 yield _Moment(picture, return_so_far, None, return_so_far)

@@ -1,6 +1,6 @@
 """The agent of IMPALA, arXiv:1802.01561, Fig. 3: torso, optional recurrent core, policy and value heads, or DiCE's dueling heads.
 
-Shapes: T rows, B unrolls, A actions, S * C observation channels, H x W pixels, D numbers of a vector, L instruction words.
+Shapes: T rows, B unrolls, A actions, K value heads, S * C observation channels, H x W pixels, D numbers of a vector, L instruction words.
 
 Precision: parameters are float32 masters. ``compute_dtype`` is what the torso computes in; core, heads and outputs are float32.
 """
@@ -22,10 +22,20 @@ from herd.networks.torsos import build_torso
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.losses import Head
-    from herd.config.settings import NetworkSettings
+    from herd.config.settings import NetworkSettings, RunSettings
 
 JOINT_SIZE = 256
 """Units that mix torso and side inputs where there is no recurrent core to do it."""
+
+
+def agent_of(settings: RunSettings, spec: EnvSpec) -> Agent:
+    """The agent that a run trains, with fresh parameters.
+
+    Raises:
+        ValueError: as `Agent`.
+    """
+    num_values = settings.value_scaling.num_values(len(spec.task_names))
+    return Agent(spec=spec, network=settings.network, head=settings.loss.head, num_values=num_values)
 
 
 class AgentOutput(NamedTuple):
@@ -34,7 +44,9 @@ class AgentOutput(NamedTuple):
     policy_logits: Tensor
     """float32 [T, B, A], before any temperature. With the dueling head they are the advantages A(x, .), as the network gives them."""
     values: Tensor
-    """float32 [T, B], un-normalised. With the dueling head Q(x, .) = V(x) + A(x, .)."""
+    """float32 [T, B, K], one for each value head. With the dueling head Q(x, .) = V(x) + A(x, .)."""
+    features: Tensor
+    """float32 [T, B, F], what the heads read."""
 
 
 class Agent(nn.Module):
@@ -47,8 +59,10 @@ class Agent(nn.Module):
     compute_dtype: torch.dtype
     """float32 or bfloat16: of the torso's convolutions and products. May be set at any time."""
 
-    def __init__(self, *, spec: EnvSpec, network: NetworkSettings, head: Head = "policy_value") -> None:
+    def __init__(self, *, spec: EnvSpec, network: NetworkSettings, head: Head = "policy_value", num_values: int = 1) -> None:
         """Build with fresh parameters from torch's global generator; ``head`` is the one that the run's loss trains.
+
+        ``num_values``: value heads (K), one for all tasks or one for each.
 
         Raises:
             TorsoError: the torso does not fit the observations.
@@ -77,7 +91,7 @@ class Agent(nn.Module):
         # heads, and adds A to V as it is: each has a target of its own, so nothing needs to centre A to tell the two apart.
         self.policy_head = action_head if head == "policy_value" else None
         self.advantage_head = action_head if head == "dueling" else None
-        self.value_head = Dense(num_features, 1, gain=1.0)
+        self.value_head = Dense(num_features, num_values, gain=1.0)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
@@ -122,7 +136,7 @@ class Agent(nn.Module):
             features, core_state = self.core(features, core_reset, core_state)
         action_head = self.policy_head if self.policy_head is not None else self.advantage_head
         assert action_head is not None
-        return AgentOutput(action_head(features), self.value_head(features).squeeze(-1)), core_state
+        return AgentOutput(action_head(features), self.value_head(features), features), core_state
 
     def for_inference(self, dtype: torch.dtype) -> Self:
         """A frozen copy that computes in ``dtype`` and holds its torso's weights in it.

@@ -15,9 +15,9 @@ def restack(history: Tensor, frames: Tensor, game_reset: Tensor) -> Tensor:
     """Stack of every row: the planes since the newest game reset at or before it, zero planes before that, oldest first.
 
     Args:
-        history: uint8 [B, S-1, H, W, C], the planes of rows -S+1..-1, already zero where the game had not begun.
-        frames: uint8 [B, T+1, H, W, C], one new plane a row.
-        game_reset: bool [B, T+1], the row's frame starts a game.
+        history: uint8 [S-1, B, H, W, C], the planes of rows -S+1..-1, already zero where the game had not begun.
+        frames: uint8 [T+1, B, H, W, C], one new plane a row.
+        game_reset: bool [T+1, B], the row's frame starts a game.
 
     Returns:
         uint8, logical [T+1, B, S * C, H, W] with channel s * C + c, s = 0 the oldest; memory order is [T+1, B, H, W, S * C].
@@ -27,9 +27,9 @@ def restack(history: Tensor, frames: Tensor, game_reset: Tensor) -> Tensor:
     """
     _check(history, frames, game_reset)
     # Element-wise operations keep their inputs' memory order: time-major here, or the agent would copy to fold time.
-    planes = torch.cat([history.transpose(0, 1), frames.transpose(0, 1)]).contiguous()
-    known = _known_planes(game_reset, stack=history.shape[1] + 1)
-    if history.shape[1] == 3 and frames.shape[4] == 1 and sys.byteorder == "little":
+    planes = torch.cat([history, frames]).contiguous()
+    known = _known_planes(game_reset, stack=len(history) + 1)
+    if len(history) == 3 and frames.shape[4] == 1 and sys.byteorder == "little":
         return _restack_words(planes.squeeze(-1), known)
     return _restack_planes(planes, known)
 
@@ -82,7 +82,7 @@ def planes_to_words(planes: Tensor) -> Tensor:
 
 
 def _check(history: Tensor, frames: Tensor, game_reset: Tensor) -> None:
-    if frames.dim() != 5 or history.dim() != 5 or history.shape[2:] != frames.shape[2:] or history.shape[0] != frames.shape[0]:
+    if frames.dim() != 5 or history.dim() != 5 or history.shape[2:] != frames.shape[2:] or history.shape[1] != frames.shape[1]:
         raise ValueError(f"history {tuple(history.shape)} does not fit frames {tuple(frames.shape)}")
     if game_reset.shape != frames.shape[:2]:
         raise ValueError(f"game_reset {tuple(game_reset.shape)} does not fit frames {tuple(frames.shape)}")
@@ -92,10 +92,10 @@ def _check(history: Tensor, frames: Tensor, game_reset: Tensor) -> None:
 
 def _known_planes(game_reset: Tensor, stack: int) -> Tensor:
     """int64 [T+1, B]: newest planes of each row's stack that belong to its game, at most S. History counts as known."""
-    rows = torch.arange(game_reset.shape[1], device=game_reset.device)
+    rows = torch.arange(len(game_reset), device=game_reset.device).unsqueeze(1)
     # A row before every reset acts as if the game had begun S rows before row 0.
-    newest_reset = torch.where(game_reset, rows, -stack).cummax(dim=1).values
-    return (rows - newest_reset + 1).clamp(max=stack).t()
+    newest_reset = torch.where(game_reset, rows, -stack).cummax(dim=0).values
+    return (rows - newest_reset + 1).clamp(max=stack)
 
 
 def _restack_words(planes: Tensor, known: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
 Prometheus adds ``job`` and ``instance`` to what it scrapes, so no metric here is labelled by pod, actor or host: thousands of
 actors stay scrapeable at about 30 series each, and series per task come from the learner and the bandit alone. Every label but ``task``
-(bounded by ``env.tasks``), ``agent`` (by ``agents``), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info``
-takes its values from a closed set, kept here.
+(bounded by ``env.tasks``), ``term`` and ``name`` (by the 32 numbers that a loss may name), ``agent`` (by ``agents``), ``tile`` (by
+``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed set, kept here.
 
 The bandit has three series per agent, task and tile, and 17 more per agent and task: 57 games x (3 x 39 + 17) = 7,638 series, about
 0.5 MB and 35 ms of processor time a scrape of that one process.
@@ -280,11 +280,17 @@ LEARNER_STARVED = CounterMetric(
 )
 LOSS = GaugeMetric(
     "herd_learner_loss",
-    "Of the last update, per valid agent step, by term, each with its cost: policy, value, q (DiCE only) and entropy add up to total.",
+    "Of the last update, per trained agent step, by term, each with its cost: the terms that the loss names add up to total.",
     "nats or squared return",
     ("learner",),
     labels=("term",),
-    values=("total", "policy", "value", "q", "entropy"),
+)
+LEARNER_METRIC = GaugeMetric(
+    "herd_learner_metric",
+    "Of the last update, each number that the loss names, as it is in metrics.jsonl: entropy, mean_rho, loss_value, ...",
+    "the loss's own",
+    ("learner",),
+    labels=("name",),
 )
 UNROLLS_TRAINED = CounterMetric(
     "herd_learner_unrolls_trained_total",
@@ -292,14 +298,8 @@ UNROLLS_TRAINED = CounterMetric(
     "unrolls",
     ("learner",),
 )
-ENTROPY = GaugeMetric(
-    "herd_learner_policy_entropy", "Mean entropy of the trained policy over the last update's valid rows.", "nats", ("learner",)
-)
 GRADIENT_NORM = GaugeMetric("herd_learner_gradient_norm", "Global norm of the last gradient before clipping.", "1", ("learner",))
 LEARNING_RATE = GaugeMetric("herd_learner_learning_rate", "Of the last update.", "1", ("learner",))
-MEAN_RHO = GaugeMetric(
-    "herd_learner_mean_rho", "Mean importance ratio of the last update before clipping; far from 1 means far off-policy.", "1", ("learner",)
-)
 CHECKPOINTS_WRITTEN = CounterMetric("herd_learner_checkpoints_written_total", "Checkpoints complete on disk.", "checkpoints", ("learner",))
 CHECKPOINT_FAILURES = CounterMetric(
     "herd_learner_checkpoint_failures_total", "Checkpoints that could not be written; the one before stays.", "checkpoints", ("learner",)

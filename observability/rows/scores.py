@@ -44,7 +44,7 @@ ROW = Row(
         Panel(
             title="Entropy",
             description="Of the trained policy, nats. log(number of actions): nothing learned yet; 0: the policy has collapsed.",
-            queries=(Query("avg(herd_learner_policy_entropy{SCOPE})", "entropy"),),
+            queries=(Query('avg(herd_learner_metric{SCOPE, name="entropy"})', "entropy"),),
         ),
         Panel(
             title="Loss, by term",
@@ -61,8 +61,8 @@ ROW = Row(
         ),
         Panel(
             title="Importance ratio",
-            description="Mean of the last update before clipping. Far from 1: far off-policy.",
-            queries=(Query("avg(herd_learner_mean_rho{SCOPE})", "mean rho"),),
+            description="Mean of the last update, clipped at rho-bar. Far below 1: far off-policy.",
+            queries=(Query('avg(herd_learner_metric{SCOPE, name="mean_rho"})', "mean rho"),),
             width=8,
         ),
         Panel(
@@ -70,6 +70,14 @@ ROW = Row(
             description="Of the last update.",
             queries=(Query("max(herd_learner_learning_rate{SCOPE})", "learning rate"),),
             width=8,
+        ),
+        Panel(
+            title="What the loss measures",
+            description="Every number that the loss names, of the last update and without its cost. A loss of your own appears here with "
+            "its names.",
+            queries=(Query("avg by (name) (herd_learner_metric{SCOPE})", "{{name}}"),),
+            low=None,
+            width=24,
         ),
     ),
 )

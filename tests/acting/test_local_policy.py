@@ -9,7 +9,7 @@ from herd.algorithms.rewards import shape_rewards
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec, make_environments
 from herd.evaluation.play import Play
-from herd.networks.agent import Agent
+from herd.networks.agent import Agent, agent_of
 
 
 def catch_settings(**network: object) -> RunSettings:
@@ -34,7 +34,7 @@ RECURRENT = catch_settings(core="lstm", core_size=16, last_action_and_reward=Tru
 
 def make_agent(settings: RunSettings) -> Agent:
     torch.manual_seed(3)
-    agent = Agent(spec=environment_spec(settings.env), network=settings.network, head=settings.loss.head)
+    agent = agent_of(settings, environment_spec(settings.env))
     with torch.no_grad():  # a fresh policy head is nearly uniform and would hide differences
         agent.policy_head.weight.mul_(200.0)
     return agent

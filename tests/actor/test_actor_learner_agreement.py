@@ -12,7 +12,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from herd_learner.update import Update
 from numpy.typing import NDArray
 
 from herd.acting.policy import LocalPolicy
@@ -20,7 +19,10 @@ from herd.algorithms import actor_critic
 from herd.config.settings import RunSettings
 from herd.envs.api import BatchedEnvironment, Transition
 from herd.envs.make import environment_spec
+from herd.learning.batch import Slab
+from herd.learning.trainer import Trainer
 from herd.networks.frame_stack import restack
+from herd.wire.run_layout import run_layout
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 RECURRENT = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
@@ -64,7 +66,7 @@ class Played:
     """What an actor made, and what it saw while it did."""
 
     settings: RunSettings
-    update: Update
+    trainer: Trainer
     unrolls: list[Unroll]
     stacks: list[NDArray[np.uint8]]
     """[T + 1, E, S * C, H, W] by unroll."""
@@ -100,13 +102,13 @@ class _GenerousGames:
 def _play(case: str, num_unrolls: int) -> Played:
     settings = _settings(case)
     spec = environment_spec(settings.env)
-    update = Update(settings, spec, torch.device("cpu"), torch.float32)
+    trainer = Trainer(settings, spec, torch.device("cpu"), torch.float32)
     with torch.no_grad():
         # A policy far from uniform, or a wrong input would hardly show in the ratios.
-        update.agent.policy_head.weight.mul_(300.0)
-    policy = LocalPolicy(update.agent, settings, seed=5, precision=torch.float32)
+        trainer.agent.policy_head.weight.mul_(300.0)
+    policy = LocalPolicy(trainer.agent, settings, seed=5, precision=torch.float32)
     group = make_group(settings, settings.actor.environments, wrap=_GenerousGames)
-    played = Played(settings, update, [], [])
+    played = Played(settings, trainer, [], [])
     for _ in range(num_unrolls):
         stacks = [group.observation.stack.copy()]
         played.unrolls.append(
@@ -124,17 +126,16 @@ def played() -> dict[str, Played]:
     return {case: _play(case, 30 if "breakout" in case else 12) for case in CASES}
 
 
-def _tensors(unroll: Unroll) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(array) for name, array in unroll.items()}
+def _slab(settings: RunSettings, unroll: Unroll) -> Slab:
+    return Slab.of(run_layout(settings, environment_spec(settings.env)), unroll)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_importance_ratios_are_one(played: dict[str, Played], case: str) -> None:
     run = played[case]
     for unroll in run.unrolls:
-        batch = _tensors(unroll)
-        with mock.patch("herd_learner.update.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
-            losses = run.update.forward_backward(batch)
+        with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+            losses = run.trainer.losses(run.trainer.launch(_slab(run.settings, unroll).batch))
         valid = 0
         for call in loss.call_args_list:  # one per micro-batch
             arguments = call.kwargs
@@ -145,15 +146,14 @@ def test_importance_ratios_are_one(played: dict[str, Played], case: str) -> None
             torch.testing.assert_close(arguments["target_logits"].detach(), arguments["behaviour_logits"], rtol=1e-4, atol=1e-4)
             valid += int(arguments["row_valid"].sum())
         assert valid == int(unroll["row_valid"].sum())
-        assert losses.mean_rho == pytest.approx(1.0, abs=1e-4)
+        assert losses["mean_rho"].value == pytest.approx(1.0, abs=1e-4)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "vectors"])
 def test_restacked_frames_are_the_actors_bit_for_bit(played: dict[str, Played], case: str) -> None:
     for unroll, stacks in zip(played[case].unrolls, played[case].stacks, strict=True):
-        frames = torch.from_numpy(unroll["frames"])
-        history = torch.from_numpy(unroll["history_frames"]) if "history_frames" in unroll else frames[:, :0]
-        assert torch.equal(restack(history, frames, torch.from_numpy(unroll["game_reset"])), torch.from_numpy(stacks))
+        batch = _slab(played[case].settings, unroll).batch
+        assert torch.equal(restack(batch.history_frames, batch.frames, batch.game_reset), torch.from_numpy(stacks))
 
 
 def test_the_cases_hold_every_kind_of_end(played: dict[str, Played]) -> None:
@@ -187,8 +187,8 @@ def test_the_ratios_tell_when_a_field_is_wrong(played: dict[str, Played], field:
     run = played["vectors" if field == "observations" else "catch truncated, recurrent"]
     rhos = []
     for unroll in run.unrolls[1:]:
-        batch = _tensors(unroll)
-        wrong = batch[field]
-        batch[field] = ~wrong if wrong.dtype == torch.bool else (wrong + 1) % 3 if wrong.dtype == torch.int32 else wrong + 1.0
-        rhos.append(run.update.forward_backward(batch).mean_rho)
+        wrong = unroll[field]
+        spoiled = ~wrong if wrong.dtype == bool else (wrong + 1) % 3 if wrong.dtype == np.int32 else wrong + 1.0
+        slab = _slab(run.settings, {**unroll, field: spoiled})
+        rhos.append(run.trainer.losses(run.trainer.launch(slab.batch))["mean_rho"].value)
     assert min(rhos) < 0.999

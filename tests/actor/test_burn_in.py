@@ -10,7 +10,6 @@ import pytest
 import torch
 from herd_actor.loop import Group
 from herd_actor.unroll import STEP_FIELDS
-from herd_learner.update import Update
 from numpy.typing import NDArray
 
 from herd.acting.policy import LocalPolicy
@@ -19,6 +18,8 @@ from herd.algorithms import actor_critic
 from herd.config.settings import RunSettings
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
+from herd.learning.batch import Slab
+from herd.learning.trainer import Losses, Trainer
 from herd.wire.run_layout import run_layout
 from tests.acting.playing import Unroll, make_group, play_unroll
 
@@ -47,14 +48,14 @@ class _AnotherForEachRow(Temperatures):
         return np.full(len(game_reset), 0.5 + self._row % 10, np.float32)
 
 
-def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Update, list[Unroll], int]:
+def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Trainer, list[Unroll], int]:
     """Unrolls of one policy, and the steps that were valid while they were played."""
     torch.manual_seed(0)
-    update = Update(SETTINGS, SPEC, torch.device("cpu"), torch.float32)
-    assert update.agent.policy_head is not None
+    trainer = Trainer(SETTINGS, SPEC, torch.device("cpu"), torch.float32)
+    assert trainer.agent.policy_head is not None
     with torch.no_grad():
-        update.agent.policy_head.weight.mul_(300.0)
-    policy = LocalPolicy(update.agent, SETTINGS, seed=5, precision=torch.float32)
+        trainer.agent.policy_head.weight.mul_(300.0)
+    policy = LocalPolicy(trainer.agent, SETTINGS, seed=5, precision=torch.float32)
     group = make_group(SETTINGS, NUM_ENVIRONMENTS, temperatures=_AnotherForEachRow())
     arrays, unrolls, num_valid = LAYOUT.allocate(NUM_ENVIRONMENTS), [], 0
 
@@ -66,7 +67,7 @@ def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Update, lis
         unroll = play_unroll(SETTINGS, [group], policy, version=number, arrays=arrays if same_arrays else None, on_step=count)
         unrolls.append({name: array.copy() for name, array in unroll.items()})
     group.environments.close()
-    return update, unrolls, num_valid
+    return trainer, unrolls, num_valid
 
 
 def test_the_burn_in_repeats_the_end_of_the_unroll_before() -> None:
@@ -97,13 +98,16 @@ def test_arrays_that_are_used_again_change_nothing() -> None:
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
+def _losses(trainer: Trainer, unroll: Unroll) -> Losses:
+    return trainer.losses(trainer.launch(Slab.of(LAYOUT, unroll).batch))
+
+
 def test_the_learner_finds_the_actors_policy_after_the_burn_in_and_counts_its_rows_only() -> None:
-    update, unrolls, _ = _played(8)
+    trainer, unrolls, _ = _played(8)
     for unroll in unrolls:
-        batch = {name: torch.from_numpy(array) for name, array in unroll.items()}
-        with mock.patch("herd_learner.update.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
-            losses = update.forward_backward(batch)
-        assert losses.mean_rho == pytest.approx(1.0, abs=1e-4)
+        with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+            losses = _losses(trainer, unroll)
+        assert losses["mean_rho"].value == pytest.approx(1.0, abs=1e-4)
         for call in loss.call_args_list:
             assert call.kwargs["actions"].shape[0] == LENGTH
             torch.testing.assert_close(call.kwargs["target_logits"].detach(), call.kwargs["behaviour_logits"], rtol=1e-4, atol=1e-4)
@@ -111,14 +115,12 @@ def test_the_learner_finds_the_actors_policy_after_the_burn_in_and_counts_its_ro
 
 @pytest.mark.parametrize("field", ["initial_core_state", "last_action", "core_reset"])
 def test_the_state_before_the_burn_in_reaches_the_rows_after_it(field: str) -> None:
-    update, unrolls, _ = _played(8)
+    trainer, unrolls, _ = _played(8)
     changed = 0
     for unroll in unrolls[1:]:
-        batch = {name: torch.from_numpy(array.copy()) for name, array in unroll.items()}
         # The environment whose burn-in starts no game: there the state before it matters.
-        going_on = ~batch["core_reset"][:, : BURN_IN + 1].any(dim=1)
-        expected = update.forward_backward(batch)
-        wrong = batch[field]
-        batch[field] = ~wrong if wrong.dtype == torch.bool else (wrong + 1) % 3 if wrong.dtype == torch.int32 else wrong + 1.0
-        changed += bool(going_on.any()) and update.forward_backward(batch) != expected
+        going_on = ~unroll["core_reset"][:, : BURN_IN + 1].any(axis=1)
+        wrong = unroll[field]
+        spoiled = ~wrong if wrong.dtype == bool else (wrong + 1) % 3 if wrong.dtype == np.int32 else wrong + 1.0
+        changed += bool(going_on.any()) and _losses(trainer, {**unroll, field: spoiled}) != _losses(trainer, unroll)
     assert changed > 0

@@ -49,7 +49,7 @@ BATCH = make_batch()
 
 
 def loss_by_herd(
-    batch: Batch, costs: Costs, *, columns: slice = slice(None), normaliser: float | None = None
+    batch: Batch, costs: Costs, *, columns: slice = slice(None), value_scale: torch.Tensor | None = None
 ) -> tuple[LossTerms, torch.Tensor, torch.Tensor]:
     """The loss of some columns, and its gradients in the whole batch's logits and values."""
     logits = torch.tensor(batch.target_logits, requires_grad=True)
@@ -64,7 +64,7 @@ def loss_by_herd(
         row_valid=torch.tensor(batch.row_valid)[:, columns],
         discount=DISCOUNT,
         algorithm=costs,
-        normaliser=normaliser,
+        value_scale=value_scale,
     )
     terms.total.backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
@@ -82,7 +82,7 @@ def test_the_inputs_can_tell_mistakes_apart() -> None:
 @pytest.mark.parametrize(
     "costs",
     [Costs(correction=correction) for correction in CORRECTIONS]
-    + [Costs(correction=correction, lambda_=0.7, q_estimate="value", reduction="mean") for correction in CORRECTIONS]
+    + [Costs(correction=correction, lambda_=0.7, q_estimate="value") for correction in CORRECTIONS]
     # Large enough to show in a float64 test, and to pull on the gradient.
     + [Costs(correction="epsilon", log_epsilon=0.2), Costs(correction="one_step", clip_pg_rho_threshold=0.8)]
     + [
@@ -108,14 +108,32 @@ def test_the_four_corrections_differ() -> None:
     assert len({round(total, 6) for total in totals}) == 4
 
 
-def test_mean_rho_and_num_rows_count_valid_rows() -> None:
+def test_rho_is_summed_over_valid_rows() -> None:
     costs = Costs()
     terms, _, _ = loss_by_herd(BATCH, costs)
     clipped = np.minimum(importance_ratios(BATCH), costs.clip_rho_threshold)[BATCH.row_valid]
-    assert terms.num_rows.item() == clipped.size == BATCH.row_valid.sum() < BATCH.row_valid.size
-    assert terms.mean_rho.item() == pytest.approx(clipped.mean(), rel=1e-12)
+    assert terms.rho.item() == pytest.approx(clipped.sum(), rel=1e-12)
     on_policy, _, _ = loss_by_herd(replace(BATCH, behaviour_logits=BATCH.target_logits), costs)
-    assert on_policy.mean_rho.item() == pytest.approx(1.0, rel=1e-12)
+    assert on_policy.rho.item() == pytest.approx(BATCH.row_valid.sum(), rel=1e-12)
+
+
+def test_the_targets_are_those_that_the_values_are_fitted_to() -> None:
+    terms, _, _ = loss_by_herd(BATCH, Costs())
+    targets, _ = targets_and_advantages(BATCH, DISCOUNT, Costs())
+    np.testing.assert_allclose(terms.targets.numpy(), targets, rtol=1e-11)
+
+
+def test_with_a_scale_the_losses_are_those_of_normalised_values() -> None:
+    """PopArt, section 3: errors and advantages are divided by the scale of the unroll's task."""
+    scale = torch.tensor([0.5, 2.0, 10.0, 1.0, 0.1], dtype=torch.float64)
+    terms, by_logits, by_values = loss_by_herd(BATCH, Costs(entropy_cost=0.0), value_scale=scale)
+    targets, _ = targets_and_advantages(BATCH, DISCOUNT, Costs())
+    divisor = scale.numpy()
+    errors = np.where(BATCH.row_valid, (targets - BATCH.values[:-1]) / divisor, 0.0)
+    assert terms.value.item() == pytest.approx(0.5 * (errors**2).sum(), rel=1e-11)
+    _, unscaled_by_logits, _ = loss_by_herd(BATCH, Costs(entropy_cost=0.0))
+    torch.testing.assert_close(by_logits, unscaled_by_logits / scale[:, None], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(by_values[:-1].numpy(), -0.5 * errors / divisor, rtol=1e-10, atol=1e-12)
 
 
 def test_only_the_total_carries_a_gradient() -> None:
@@ -163,18 +181,16 @@ def test_termination_ends_the_return_and_truncation_bootstraps() -> None:
     batch_size=st.integers(2, 6),
     cut=st.integers(1, 5),
     correction=st.sampled_from(CORRECTIONS),
-    mean=st.booleans(),
 )
-def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: int, correction: Correction, mean: bool) -> None:
+def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: int, correction: Correction) -> None:
     batch = make_batch(num_steps=4, batch_size=batch_size, seed=seed)
     rng = np.random.default_rng(seed)
     batch = replace(batch, terminated=rng.random((4, batch_size)) < 0.2, row_valid=rng.random((4, batch_size)) < 0.7)
-    costs = Costs(correction=correction, reduction="mean" if mean else "sum")
+    costs = Costs(correction=correction)
     whole = loss_by_herd(batch, costs)
-    normaliser = max(1.0, float(batch.row_valid.sum()))
     cut = min(cut, batch_size - 1)
-    parts = [loss_by_herd(batch, costs, columns=columns, normaliser=normaliser) for columns in (slice(0, cut), slice(cut, None))]
-    for name in LossTerms._fields:
+    parts = [loss_by_herd(batch, costs, columns=columns) for columns in (slice(0, cut), slice(cut, None))]
+    for name in ("total", "policy", "value", "entropy", "rho"):
         together = sum(getattr(terms, name) for terms, _, _ in parts)
         torch.testing.assert_close(together, getattr(whole[0], name), rtol=1e-10, atol=1e-10)
     _, *gradients_of_one = parts[0]
@@ -185,11 +201,10 @@ def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: i
 
 def test_without_a_valid_row_everything_is_zero() -> None:
     nothing = replace(BATCH, row_valid=np.zeros_like(BATCH.row_valid))
-    for costs in (Costs(), Costs(reduction="mean")):
-        terms, by_logits, by_values = loss_by_herd(nothing, costs)
-        assert all(term.item() == 0.0 for term in terms)
-        assert not by_logits.any()
-        assert not by_values.any()
+    terms, by_logits, by_values = loss_by_herd(nothing, Costs())
+    assert all(term.item() == 0.0 for term in terms[:-1])
+    assert not by_logits.any()
+    assert not by_values.any()
 
 
 def test_runs_with_the_settings_of_a_run_and_never_reads_a_tensor_back() -> None:
@@ -204,7 +219,7 @@ def test_runs_with_the_settings_of_a_run_and_never_reads_a_tensor_back() -> None
             terminated=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
             row_valid=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
             discount=DISCOUNT,
-            algorithm=ImpalaSettings(correction=correction, reduction="mean"),
+            algorithm=ImpalaSettings(correction=correction),
         )
         assert terms.total.dtype == torch.float32
         assert terms.total.requires_grad
@@ -221,7 +236,6 @@ def test_runs_with_the_settings_of_a_run_and_never_reads_a_tensor_back() -> None
         ("rewards", torch.zeros(1, 5), "rewards must be"),
         ("row_valid", torch.ones(8, 5, dtype=torch.uint8), "row_valid must be bool"),
         ("algorithm", Costs(correction="retrace"), "correction must be"),  # type: ignore[arg-type]
-        ("algorithm", Costs(reduction="median"), "reduction must be"),  # type: ignore[arg-type]
     ],
 )
 def test_refuses_what_does_not_fit(name: str, bad: object, message: str) -> None:

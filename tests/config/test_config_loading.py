@@ -87,7 +87,7 @@ def test_scalars_on_the_command_line(tmp_path: Path) -> None:
         ("- 1", ["run.yaml", "mapping"]),
         ("loss: {clip_c_threshold: 3}", ["clip_c_threshold", "clip_rho_threshold: default", "run.yaml"]),
         ("loss: {kind: impala, q_cost: 3}", ["loss.q_cost: does not apply to loss.kind impala; loss.kind dice has it", "run.yaml"]),
-        ("loss: {kind: impale}", ["loss.kind: should be impala or dice, not 'impale'", "did you mean impala?", "run.yaml"]),
+        ("loss: {kind: impale}", ["loss.kind: should be impala, dice or custom, not 'impale'", "did you mean impala?", "run.yaml"]),
         ("loss: {kind: dice, q_cost: many}", ["loss.q_cost: should be number >= 0, not 'many'", "run.yaml"]),
         ("env: {suite: catch, noop_max: 3}", ["env.noop_max: does not apply to env.suite catch", "env.suite: ", "run.yaml"]),
         ("algorithm: {entropy_cost: 0.1}", ["algorithm.entropy_cost: is now loss.entropy_cost", "run.yaml"]),

@@ -33,17 +33,19 @@ def files_and_commands() -> tuple[dict[str, str], list[list[str]]]:
 @pytest.mark.timeout(600)
 def test_everything_on_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
     files, commands = files_and_commands()
-    assert {"walk.py", "walk.yaml", "torso.py"} <= set(files)
+    assert {"walk.py", "walk.yaml", "torso.py", "loss.py"} <= set(files)
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     for _, *words in commands:
         done = herd(*words, folder=tmp_path, timeout=300)
         assert done.returncode == 0, f"{words}: {done.stderr}{done.stdout}"
     names = {words[words.index("--name") + 1] if "--name" in words else Path(words[2]).stem for words in commands if words[1] == "train"}
-    assert {"walk", "walk-normed"} <= names
+    assert {"walk", "walk-normed", "walk-loss"} <= names
     assert {path.name for path in (tmp_path / "runs").iterdir()} == names
     for name in names:
         assert read_report(tmp_path / "runs" / name)["env_frames"] >= 20_000
+    points = (tmp_path / "runs" / "walk-loss" / "metrics.jsonl").read_text().splitlines()
+    assert 0.0 <= json.loads(points[-1])["clipped_share"] <= 1.0
     [evaluation] = (tmp_path / "runs" / "walk").glob("evaluation-*.json")
     assert json.loads(evaluation.read_text())["tasks"][0]["mean"] >= ENOUGH
     assert read_report(tmp_path / "runs" / "walk-normed")["tasks"]["walk:make"]["episode_return"]["mean_last_100"] >= ENOUGH

@@ -10,7 +10,7 @@ from herd.checkpoints.store import save_checkpoint
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.networks.agent import Agent
+from herd.networks.agent import agent_of
 
 RunMaker = Callable[..., Path]
 
@@ -29,7 +29,7 @@ def make_run(tmp_path: Path) -> RunMaker:
     def make(sections: Mapping[str, object], *, updates: int = 250, name: str = "run") -> Path:
         torch.manual_seed(5)
         settings = RunSettings.model_validate({"name": name, "actor": {"environments": 4, "inference_precision": "float32"}, **sections})
-        agent = Agent(spec=environment_spec(settings.env), network=settings.network, head=settings.loss.head)
+        agent = agent_of(settings, environment_spec(settings.env))
         with torch.no_grad():  # a fresh policy head is nearly uniform
             (agent.advantage_head if agent.policy_head is None else agent.policy_head).weight.mul_(300.0)
         directory = tmp_path / name

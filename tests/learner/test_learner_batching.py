@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from herd.config.settings import RunSettings
+from herd.learning.batch import Slab, trained_fields
 from tests.learner.small_unrolls import LAYOUT
 
 
@@ -37,11 +38,14 @@ def _queued(sizes: list[int]) -> list[QueuedUnroll]:
 
 def _values(number: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(number)
-    return {field.name: random.integers(0, 2 if field.dtype == bool else 100, field.shape).astype(field.dtype) for field in LAYOUT.fields}
+    return {
+        field.name: random.integers(0, 2 if field.dtype == bool else 100, field.shape).astype(field.dtype)
+        for field in trained_fields(LAYOUT)
+    }
 
 
-def _holds(batch: dict[str, torch.Tensor], place: int, number: int) -> bool:
-    return all(np.array_equal(batch[name][place].numpy(), values) for name, values in _values(number).items())
+def _holds(slab: Slab, place: int, number: int) -> bool:
+    return all(np.array_equal(slab.arrays[name][place], values) for name, values in _values(number).items())
 
 
 @settings(deadline=None, max_examples=60)
@@ -52,7 +56,7 @@ def test_every_unroll_comes_whole_and_in_order_from_any_blocks(sizes: list[int],
     numbers = sorted(data.draw(st.sets(st.integers(1, len(unrolls)), min_size=1)))
     assembler = BatchAssembler(LAYOUT, _settings(len(numbers)), torch.device("cpu"))
     batch = assembler.assemble([unrolls[number - 1] for number in numbers])
-    assert {len(tensor) for tensor in batch.values()} == {len(numbers)}
+    assert batch.batch.num_unrolls == len(numbers)
     assert all(_holds(batch, place, number) for place, number in enumerate(numbers))
 
 
@@ -82,6 +86,7 @@ def test_the_fraction_of_a_batch_comes_from_replay_behind_the_online_rows(batch_
         seen = (turn + 1) * num_online
         batch = assembler.assemble(unrolls[seen - num_online : seen])
         assert all(_holds(batch, place, seen - num_online + place + 1) for place in range(num_online))
+        assert batch.batch.is_replayed.tolist() == [False] * num_online + [True] * num_replayed
         for place in range(num_online, batch_size):
             assert any(_holds(batch, place, number) for number in range(1, seen + 1))
         if assembler.replay is not None:

@@ -8,10 +8,10 @@ from herd_learner.meters import Meters
 from herd_learner.queue import UnrollQueue
 from herd_learner.run_files import METRICS, REPORT
 from herd_learner.statistics import RunStatistics
-from herd_learner.update import Losses, UpdateStatistics
 
 from herd.config.contract import EnvSpec
-from herd.config.losses import ImpalaSettings
+from herd.learning.metrics import Measured
+from herd.learning.trainer import UpdateStatistics
 from herd.telemetry import metric_names as names
 from herd.telemetry.telemetry import Telemetry
 from tests.learner.small_unrolls import LAYOUT
@@ -30,8 +30,7 @@ def meters(telemetry: Telemetry) -> Meters:
 
 
 def meters_of(telemetry: Telemetry, ledger: Ledger) -> Meters:
-    loss = ImpalaSettings(baseline_cost=0.25, entropy_cost=0.01)
-    return Meters(telemetry, spec=SPEC, loss=loss, ledger=ledger, queue=UnrollQueue(LAYOUT), statistics=RunStatistics(SPEC))
+    return Meters(telemetry, spec=SPEC, ledger=ledger, queue=UnrollQueue(LAYOUT), statistics=RunStatistics(SPEC))
 
 
 def exported(telemetry: Telemetry, name: str) -> dict[str, float]:
@@ -39,19 +38,20 @@ def exported(telemetry: Telemetry, name: str) -> dict[str, float]:
     return {line.rpartition(" ")[0].removeprefix(name): float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_the_terms_of_the_loss_add_up_to_the_total(telemetry: Telemetry, meters: Meters) -> None:
-    losses = Losses(total=3.0 + 0.25 * 8.0 - 0.01 * 1.5, policy=3.0, value=8.0, entropy=1.5, mean_rho=0.9)
-    meters.updated(UpdateStatistics(losses, gradient_norm=2.0, is_finite=True), 1e-3)
-    terms = exported(telemetry, names.LOSS.name)
-    assert terms == {
-        '{term="total"}': pytest.approx(4.985),
-        '{term="policy"}': 3.0,
-        '{term="value"}': 2.0,
-        '{term="entropy"}': pytest.approx(-0.015),
-        '{term="q"}': 0.0,
+def test_whatever_a_loss_names_is_exported_and_its_terms_with_their_costs(telemetry: Telemetry, meters: Meters) -> None:
+    losses = {
+        "loss_total": Measured(4.985, 1.0),
+        "loss_mine": Measured(8.0, 0.25),
+        "entropy": Measured(1.5, -0.01),
+        "surprise": Measured(0.9),
     }
-    assert terms.pop('{term="total"}') == pytest.approx(sum(terms.values()))
-    assert exported(telemetry, names.ENTROPY.name) == {"": 1.5}  # nats, without its cost
+    meters.updated(UpdateStatistics(losses, gradient_norm=2.0, is_finite=True), 1e-3)
+    assert exported(telemetry, names.LOSS.name) == {
+        '{term="total"}': 4.985,
+        '{term="mine"}': 2.0,
+        '{term="entropy"}': pytest.approx(-0.015),
+    }
+    assert exported(telemetry, names.LEARNER_METRIC.name) == {f'{{name="{name}"}}': value for name, (value, _) in losses.items()}
 
 
 def test_files_that_could_not_be_written_are_counted(telemetry: Telemetry, meters: Meters) -> None:
@@ -99,7 +99,7 @@ def test_a_run_says_that_it_is_over(telemetry: Telemetry, meters: Meters) -> Non
 
 
 def test_a_skipped_update_is_counted(telemetry: Telemetry, meters: Meters) -> None:
-    losses = Losses(total=float("nan"), policy=0.0, value=0.0, entropy=0.0, mean_rho=1.0)
+    losses = {"loss_total": Measured(float("nan"), 1.0)}
     for is_finite in (True, False, False):
         meters.updated(UpdateStatistics(losses, gradient_norm=1.0, is_finite=is_finite), 1e-3)
     assert exported(telemetry, names.UPDATES_SKIPPED.name) == {"": 2.0}

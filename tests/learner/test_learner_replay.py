@@ -29,7 +29,7 @@ def _draw(replay: UnrollReplay, num_unrolls: int) -> list[int]:
 @settings(deadline=None, max_examples=100)
 @given(st.integers(1, 7), st.lists(st.integers(1, 10), min_size=1, max_size=8))
 def test_it_holds_the_newest_and_nothing_else(capacity: int, sizes: list[int]) -> None:
-    replay = UnrollReplay(LAYOUT, capacity, seed=1)
+    replay = UnrollReplay(LAYOUT.fields, capacity, seed=1)
     written = 0
     for size in sizes:
         _insert(replay, list(range(written, written + size)))
@@ -42,7 +42,7 @@ def test_it_holds_the_newest_and_nothing_else(capacity: int, sizes: list[int]) -
 @pytest.mark.parametrize("num_inserted", [13, 50, 77])
 def test_draws_are_uniform(num_inserted: int) -> None:
     """Chi-square over 50 places; filled in part, exactly, and one and a half times round."""
-    replay = UnrollReplay(LAYOUT, 50, seed=4)
+    replay = UnrollReplay(LAYOUT.fields, 50, seed=4)
     for first in range(0, num_inserted, 11):
         _insert(replay, list(range(first, min(first + 11, num_inserted))))
     num_held, num_draws = min(num_inserted, 50), 20_000
@@ -55,7 +55,7 @@ def test_draws_are_uniform(num_inserted: int) -> None:
 
 
 def test_what_was_inserted_is_a_copy() -> None:
-    replay = UnrollReplay(LAYOUT, 2, seed=1)
+    replay = UnrollReplay(LAYOUT.fields, 2, seed=1)
     arrays = small_arrays(1, marks=[5])
     replay.insert(arrays, 1)
     arrays["episode_id"][...] = 6
@@ -66,4 +66,4 @@ def test_what_was_inserted_is_a_copy() -> None:
 
 def test_an_empty_replay_says_so() -> None:
     with pytest.raises(ValueError, match="high"):
-        UnrollReplay(LAYOUT, 2, seed=1).sample_into(small_arrays(1), 0, 1)
+        UnrollReplay(LAYOUT.fields, 2, seed=1).sample_into(small_arrays(1), 0, 1)

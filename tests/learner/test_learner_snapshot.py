@@ -17,13 +17,15 @@ from herd_learner.replay import UnrollReplay
 from herd_learner.shards.group import ShardGroup
 from herd_learner.shards.rendezvous import Place
 from herd_learner.statistics import RunStatistics
-from herd_learner.update import Update
 
 from herd.bench.synthetic import synthetic_unrolls
 from herd.checkpoints.store import CheckpointError, load_checkpoint, save_checkpoint
 from herd.config.origin import Origin
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
+from herd.learning.batch import Slab
+from herd.learning.optimizers import Rates
+from herd.learning.trainer import Trainer
 from herd.wire.run_layout import run_layout
 from tests.learner.small_unrolls import LAYOUT, small_arrays
 
@@ -34,6 +36,11 @@ SHALLOW = {
 MLP = {
     "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5},
     "network": {"torso": "mlp"},
+}
+POPART = {
+    **MLP,
+    "env": {**MLP["env"], "tasks": ("catch", "catch_instructed")},
+    "value_scaling": {"kind": "popart", "rate": 0.1},
 }
 
 
@@ -62,18 +69,16 @@ def _origin(settings: RunSettings) -> Origin:
     return Origin.of(settings, environment_spec(settings.env))
 
 
-def _update(settings: RunSettings) -> Update:
-    return Update(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
+def _trainer(settings: RunSettings) -> Trainer:
+    return Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
 
 
-def _batches(settings: RunSettings, num_batches: int) -> list[dict[str, torch.Tensor]]:
+def _batches(settings: RunSettings, num_batches: int) -> list[Slab]:
     layout = run_layout(settings, environment_spec(settings.env))
-    return [
-        {name: torch.from_numpy(array) for name, array in synthetic_unrolls(layout, 4, seed=seed).items()} for seed in range(num_batches)
-    ]
+    return [Slab.of(layout, synthetic_unrolls(layout, 4, seed=seed)) for seed in range(num_batches)]
 
 
-def _save(run_dir: Path, update: Update, settings: RunSettings, **changes: Any) -> Path:
+def _save(run_dir: Path, trainer: Trainer, settings: RunSettings, **changes: Any) -> Path:
     fields = {
         "origin": _origin(settings),
         "learner_updates": 3,
@@ -83,35 +88,38 @@ def _save(run_dir: Path, update: Update, settings: RunSettings, **changes: Any) 
         "replay_random": [],
         "keep": 2,
     }
-    return snapshot.save(run_dir, snapshot.tensors_of(update), **{**fields, **changes})
+    return snapshot.save(run_dir, snapshot.tensors_of(trainer), **{**fields, **changes})
 
 
-@pytest.mark.parametrize("run", [SHALLOW, MLP], ids=["shallow", "mlp"])
+@pytest.mark.parametrize("run", [SHALLOW, MLP, POPART], ids=["shallow", "mlp", "popart"])
 def test_resuming_gives_the_parameters_of_the_uninterrupted_run_bit_for_bit(tmp_path: Path, run: dict[str, Any]) -> None:
     settings = _settings(run)
     batches = _batches(settings, 6)
-    straight = _update(settings)
+    straight = _trainer(settings)
     for batch in batches:
-        straight(batch, 1e-3)
+        straight(batch, Rates(1e-3))
 
-    first = _update(settings)
+    first = _trainer(settings)
     for batch in batches[:3]:
-        first(batch, 1e-3)
+        first(batch, Rates(1e-3))
     _save(tmp_path, first, settings)
     expected_draw = torch.rand(4)
     for batch in batches[3:5]:
-        first(batch, 0.1)  # what came after the checkpoint is forgotten
+        first(batch, Rates(0.1))  # what came after the checkpoint is forgotten
 
-    second = _update(_settings({**run, "seed": 99}))
+    second = _trainer(_settings({**run, "seed": 99}))
     checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
     snapshot.restore(checkpoint, second, replay=None)
     assert torch.equal(torch.rand(4), expected_draw)
     for batch in batches[3:]:
-        second(batch, 1e-3)
+        second(batch, Rates(1e-3))
     assert second.agent.state_dict().keys() == straight.agent.state_dict().keys()
     for name, parameter in straight.agent.state_dict().items():
         assert torch.equal(second.agent.state_dict()[name], parameter), name
+    assert {name: tensor.tolist() for name, tensor in second.value_statistics().items()} == {
+        name: tensor.tolist() for name, tensor in straight.value_statistics().items()
+    }
     for name, tensor in straight.optimizer_tensors().items():
         assert torch.equal(second.optimizer_tensors()[name], tensor), name
         assert second.optimizer_tensors()[name].stride() == tensor.stride(), name
@@ -119,24 +127,24 @@ def test_resuming_gives_the_parameters_of_the_uninterrupted_run_bit_for_bit(tmp_
 
 def test_a_checkpoint_from_before_the_first_update_spreads_whole(tmp_path: Path) -> None:
     settings = _settings(MLP)
-    _save(tmp_path, _update(settings), settings, learner_updates=0)
+    _save(tmp_path, _trainer(settings), settings, learner_updates=0)
     checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
     spread = snapshot.spread(checkpoint, ShardGroup(Place(0, 1)))
     assert spread is not None
     assert spread.tensors["optimizer"] == {}  # empty, not missing
-    snapshot.restore(spread, _update(settings), replay=None)
+    snapshot.restore(spread, _trainer(settings), replay=None)
 
 
 def test_loaded_state_does_not_share_memory_with_the_checkpoint(tmp_path: Path) -> None:
     settings = _settings(MLP)
-    update = _update(settings)
-    update(_batches(settings, 1)[0], 1e-2)
-    _save(tmp_path, update, settings)
+    trainer = _trainer(settings)
+    trainer(_batches(settings, 1)[0], Rates(1e-2))
+    _save(tmp_path, trainer, settings)
     checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
     before = {name: tensor.clone() for name, tensor in checkpoint.tensors["optimizer"].items()}
-    snapshot.restore(checkpoint, update, replay=None)
-    update(_batches(settings, 2)[1], 1e-2)
+    snapshot.restore(checkpoint, trainer, replay=None)
+    trainer(_batches(settings, 2)[1], Rates(1e-2))
     assert all(torch.equal(before[name], tensor) for name, tensor in checkpoint.tensors["optimizer"].items())
 
 
@@ -145,10 +153,10 @@ def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
     ledger = Ledger()
     ledger.receive((3, 2**62 + 1), sequence=5, generated=80, num_frames=80)
     ledger.consume(30)
-    replay = UnrollReplay(LAYOUT, 4, seed=2)
+    replay = UnrollReplay(LAYOUT.fields, 4, seed=2)
     replay.insert(small_arrays(4), 4)
-    randoms = [replay.random.bit_generator.state, UnrollReplay(LAYOUT, 4, seed=3).random.bit_generator.state]
-    path = _save(tmp_path, _update(settings), settings, lineage=7, ledger=ledger.snapshot().as_json(), replay_random=randoms)
+    randoms = [replay.random.bit_generator.state, UnrollReplay(LAYOUT.fields, 4, seed=3).random.bit_generator.state]
+    path = _save(tmp_path, _trainer(settings), settings, lineage=7, ledger=ledger.snapshot().as_json(), replay_random=randoms)
     expected = replay.random.integers(0, 2**60, 3)
     json.loads((path / "state.json").read_text())
 
@@ -159,21 +167,21 @@ def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
     assert least_lineage == 8
     assert restored.snapshot().report() == {"generated": 80, "consumed": 30, "dropped": {LEARNER_RESTART: 50}, "in_flight": 0}
     assert restored.snapshot().accounts == {(3, 2**62 + 1): (5, 80)}
-    other = UnrollReplay(LAYOUT, 4, seed=9)
-    snapshot.restore(checkpoint, _update(settings), replay=other)
+    other = UnrollReplay(LAYOUT.fields, 4, seed=9)
+    snapshot.restore(checkpoint, _trainer(settings), replay=other)
     np.testing.assert_array_equal(other.random.integers(0, 2**60, 3), expected)
     # Each rank its own; one that was not there begins as its seed says.
-    other, begun = UnrollReplay(LAYOUT, 4, seed=9), UnrollReplay(LAYOUT, 4, seed=5)
-    snapshot.restore(checkpoint, _update(settings), replay=other, rank=1)
-    snapshot.restore(checkpoint, _update(settings), replay=begun, rank=2)
+    other, begun = UnrollReplay(LAYOUT.fields, 4, seed=9), UnrollReplay(LAYOUT.fields, 4, seed=5)
+    snapshot.restore(checkpoint, _trainer(settings), replay=other, rank=1)
+    snapshot.restore(checkpoint, _trainer(settings), replay=begun, rank=2)
     for restored_random, seed in ((other.random, 3), (begun.random, 5)):
-        fresh = UnrollReplay(LAYOUT, 4, seed=seed).random
+        fresh = UnrollReplay(LAYOUT.fields, 4, seed=seed).random
         np.testing.assert_array_equal(restored_random.integers(0, 2**60, 3), fresh.integers(0, 2**60, 3))
 
 
 def test_a_checkpoint_of_another_network_is_refused_with_the_settings_that_differ(tmp_path: Path) -> None:
     made_with = _settings(MLP)
-    path = _save(tmp_path, _update(made_with), made_with)
+    path = _save(tmp_path, _trainer(made_with), made_with)
     other = _settings({**MLP, "env": {**MLP["env"], "frame_stack": 2}, "network": {"torso": "mlp", "core": "lstm"}})
     with pytest.raises(CheckpointError) as refused:
         snapshot.load_newest(tmp_path, _origin(other))
@@ -184,7 +192,7 @@ def test_a_checkpoint_of_another_network_is_refused_with_the_settings_that_diffe
 
 def test_a_checkpoint_of_another_run_is_refused_with_both_names(tmp_path: Path) -> None:
     settings = _settings(MLP)
-    path = _save(tmp_path, _update(settings), settings)
+    path = _save(tmp_path, _trainer(settings), settings)
     with pytest.raises(CheckpointError) as refused:
         snapshot.load_newest(tmp_path, _origin(_settings({**MLP, "name": "other"})))
     assert str(refused.value) == f"{path}: made by another run (name run, here other)"
@@ -192,7 +200,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_both_names(tmp_path: Path) 
 
 def test_one_from_before_names_were_kept_is_judged_by_its_contract(tmp_path: Path) -> None:
     settings = _settings(MLP)
-    path = _save(tmp_path, _update(settings), settings)
+    path = _save(tmp_path, _trainer(settings), settings)
     tensors, state = load_checkpoint(path).tensors, load_checkpoint(path).state
     for key in ("run", "contract_settings"):
         del state[key]
@@ -204,8 +212,8 @@ def test_one_from_before_names_were_kept_is_judged_by_its_contract(tmp_path: Pat
 
 def test_a_foreign_checkpoint_among_its_own_is_passed_over_and_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings, foreign_settings = _settings(MLP), _settings(SHALLOW)
-    own = _save(tmp_path, _update(settings), settings, learner_updates=3)
-    foreign = _save(tmp_path, _update(foreign_settings), foreign_settings, learner_updates=9)
+    own = _save(tmp_path, _trainer(settings), settings, learner_updates=3)
+    foreign = _save(tmp_path, _trainer(foreign_settings), foreign_settings, learner_updates=9)
     with caplog.at_level(logging.WARNING):
         checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
@@ -214,14 +222,14 @@ def test_a_foreign_checkpoint_among_its_own_is_passed_over_and_left_alone(tmp_pa
     assert f"{foreign}: made by another network" in record.getMessage()
     assert record.getMessage().endswith(f"going on from {own}")
     for updates in (4, 5):
-        _save(tmp_path, _update(settings), settings, learner_updates=updates, keep=1)
+        _save(tmp_path, _trainer(settings), settings, learner_updates=updates, keep=1)
     assert sorted(path.name for path in own.parent.iterdir()) == [f"{5:012d}", f"{9:012d}"]
 
 
 @pytest.mark.parametrize("damage", [{"ledger": None}, {"ledger": {"accounts": [[1]]}}, {"statistics": {}}, {"lineage": "x"}])
 def test_a_state_that_is_not_a_learners_is_one_line(tmp_path: Path, damage: dict[str, Any]) -> None:
     settings = _settings(MLP)
-    path = _save(tmp_path, _update(settings), settings)
+    path = _save(tmp_path, _trainer(settings), settings)
     checkpoint = load_checkpoint(path)
     checkpoint.state.update(damage)
     with pytest.raises(CheckpointError, match="does not hold what a learner's checkpoint holds") as refused:
@@ -233,25 +241,25 @@ def test_a_state_that_is_not_a_learners_is_one_line(tmp_path: Path, damage: dict
 @pytest.mark.parametrize("group", ["model", "optimizer", "random"])
 def test_a_checkpoint_without_a_file_that_it_should_have_is_one_line(tmp_path: Path, group: str) -> None:
     settings = _settings(MLP)
-    checkpoint = load_checkpoint(_save(tmp_path, _update(settings), settings))
+    checkpoint = load_checkpoint(_save(tmp_path, _trainer(settings), settings))
     del checkpoint.tensors[group]
     with pytest.raises(CheckpointError, match=group):
-        snapshot.restore(checkpoint, _update(settings), replay=None)
+        snapshot.restore(checkpoint, _trainer(settings), replay=None)
 
 
 def test_weights_of_another_network_under_the_right_contract_name_the_checkpoint(tmp_path: Path) -> None:
     settings = _settings(MLP)
-    checkpoint = load_checkpoint(_save(tmp_path, _update(settings), settings))
+    checkpoint = load_checkpoint(_save(tmp_path, _trainer(settings), settings))
     checkpoint.tensors["model"].popitem()
     with pytest.raises(CheckpointError) as refused:
-        snapshot.restore(checkpoint, _update(settings), replay=None)
+        snapshot.restore(checkpoint, _trainer(settings), replay=None)
     assert str(refused.value).startswith(f"{checkpoint.path}: ")
 
 
 @pytest.mark.parametrize("tensors", [{"foreign.weight/second_moment": torch.ones(3)}, {"value_head.weight/second_moment": torch.ones(3)}])
 def test_optimizer_state_of_another_network_is_refused(tensors: dict[str, torch.Tensor]) -> None:
     with pytest.raises(CheckpointError, match="fits no parameter"):
-        _update(_settings(MLP)).load_optimizer_tensors(tensors)
+        _trainer(_settings(MLP)).load_optimizer_tensors(tensors)
 
 
 def test_a_run_without_checkpoints_starts_anew(tmp_path: Path) -> None:

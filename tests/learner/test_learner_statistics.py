@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 from herd_learner.ledger import Ledger
 from herd_learner.statistics import RunStatistics
-from herd_learner.update import Losses, UpdateStatistics
 
 from herd.config.contract import EnvSpec
+from herd.learning.metrics import Measured
+from herd.learning.trainer import UpdateStatistics
 
 SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, 6, 4, 0)
 
 
-def _update(**changes: Any) -> UpdateStatistics:
-    losses = {"total": 1.0, "policy": 2.0, "value": 3.0, "entropy": 4.0, "mean_rho": 0.5, **changes}
-    return UpdateStatistics(Losses(**losses), 7.0, is_finite=True)
+def _update(gradient_norm: float = 7.0, **changes: float) -> UpdateStatistics:
+    numbers = {"loss_total": 1.0, "loss_mine": 2.0, "entropy": 4.0, **changes}
+    return UpdateStatistics({name: Measured(value) for name, value in numbers.items()}, gradient_norm, is_finite=True)
 
 
 def _point(statistics: RunStatistics, session_seconds: float = 2.0) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def _recorded() -> RunStatistics:
 def test_before_the_first_game_and_update_there_is_nothing_to_average() -> None:
     point = _point(RunStatistics(SPEC))
     assert point["episode_return_mean_100"] is None
-    assert point["loss_total"] is None
+    assert point["gradient_norm"] is None
     assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (0.0, 0.0, 0)
     assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None}
 
@@ -56,11 +57,8 @@ def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
         "policy_lag_max": 6,
         "learning_rate": 6e-4,
         "loss_total": 1.0,
-        "loss_policy": 2.0,
-        "loss_value": 3.0,
-        "loss_q": 0.0,
+        "loss_mine": 2.0,
         "entropy": 4.0,
-        "mean_rho": 0.5,
         "gradient_norm": 7.0,
     }
     assert point["policy_lag_mean"] == pytest.approx(3.0)
@@ -85,17 +83,10 @@ def test_returns_are_of_the_newest_hundred_games() -> None:
 
 def test_numbers_that_json_cannot_hold_become_null() -> None:
     statistics = RunStatistics(SPEC)
-    statistics.record_update(UpdateStatistics(Losses(math.nan, math.inf, 3.0, -math.inf, math.nan), math.inf, is_finite=False))
+    statistics.record_update(_update(math.inf, loss_total=math.nan, entropy=-math.inf))
     point = _point(statistics)
     json.dumps(point, allow_nan=False)
-    assert [point[name] for name in ("loss_total", "loss_policy", "loss_value", "entropy", "mean_rho", "gradient_norm")] == [
-        None,
-        None,
-        3.0,
-        None,
-        None,
-        None,
-    ]
+    assert [point[name] for name in ("loss_total", "loss_mine", "entropy", "gradient_norm")] == [None, 2.0, None, None]
 
 
 def test_counters_survive_a_restart_and_the_session_starts_anew() -> None:

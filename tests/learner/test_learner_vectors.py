@@ -7,24 +7,27 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from herd_learner.optimizers import rates_at
-from herd_learner.update import Update
 
 from herd.acting.policy import LocalPolicy
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec
+from herd.learning.batch import Slab
+from herd.learning.optimizers import rates_at
+from herd.learning.trainer import Trainer
+from herd.wire.run_layout import run_layout
 from tests.acting.playing import make_group, play_unroll
 
 MOST_FRAMES = 100_000
-"""Twice what it takes."""
+"""More than twice what it takes."""
 
 
 def test_cartpoles_return_triples_within_a_bounded_number_of_frames() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     settings = load_settings([Path("cartpole")], [], {})
-    update = Update(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
-    policy = LocalPolicy(update.agent, settings, seed=5, precision=torch.float32)
+    spec = environment_spec(settings.env)
+    trainer = Trainer(settings, spec, torch.device("cpu"), torch.float32)
+    policy = LocalPolicy(trainer.agent, settings, seed=5, precision=torch.float32)
     group = make_group(settings, settings.learner.batch_size)
     before: list[float] = []
     latest: deque[float] = deque(maxlen=100)
@@ -38,9 +41,8 @@ def test_cartpoles_return_triples_within_a_bounded_number_of_frames() -> None:
         if len(latest) == latest.maxlen and np.mean(latest) >= 3 * np.mean(before):
             break
         frames += int(unroll["row_valid"].sum())
-        batch = {name: torch.from_numpy(array) for name, array in unroll.items()}
-        update(batch, rates_at(settings.optimizer, env_frames=frames, learner_updates=0))
-        policy.load(update.weights())
+        trainer(Slab.of(run_layout(settings, spec), unroll), rates_at(settings.optimizer, env_frames=frames, learner_updates=0))
+        policy.load(trainer.weights())
     assert np.mean(latest) >= 3 * np.mean(before), (frames, np.mean(before), np.mean(latest))
     assert np.mean(before) < 40
     group.environments.close()

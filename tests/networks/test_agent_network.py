@@ -31,9 +31,9 @@ def _action_head(agent: Agent) -> Dense:
     return head
 
 
-def _agent(head: Head = "policy_value", **network: object) -> Agent:
+def _agent(head: Head = "policy_value", num_values: int = 1, **network: object) -> Agent:
     torch.manual_seed(13)
-    agent = Agent(spec=_spec(), network=NetworkSettings.model_validate(network), head=head)
+    agent = Agent(spec=_spec(), network=NetworkSettings.model_validate(network), head=head, num_values=num_values)
     for layer in (_action_head(agent), agent.value_head):
         nn.init.normal_(layer.weight)  # a near-zero policy head would hide errors before it
         nn.init.normal_(layer.bias)
@@ -84,7 +84,7 @@ def _expected(agent: Agent, inputs: dict[str, Tensor]) -> tuple[Array, Array, Ar
         weight, bias = _numbers(agent.joint.weight, agent.joint.bias)
         joined = relu(joined @ weight.T + bias)
     (policy, policy_bias), (value, value_bias) = (_numbers(h.weight, h.bias) for h in (_action_head(agent), agent.value_head))
-    return joined @ policy.T + policy_bias, (joined @ value.T + value_bias)[..., 0], state
+    return joined @ policy.T + policy_bias, joined @ value.T + value_bias, state
 
 
 NETWORKS: list[dict[str, Any]] = [
@@ -94,6 +94,7 @@ NETWORKS: list[dict[str, Any]] = [
     {"core": "lstm", "core_size": 16, "last_action_and_reward": True, "language": True},
     {"language": True, "torso": "mlp"},
     {"head": "dueling"},
+    {"num_values": 3},
     {"head": "dueling", "core": "lstm", "core_size": 16, "last_action_and_reward": True},
 ]
 

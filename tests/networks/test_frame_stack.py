@@ -23,6 +23,11 @@ def _plays(seed: int, batch: int, num_rows: int, channels: int, reset_rate: floa
     return frames, game_reset
 
 
+def _restack(*arrays: np.ndarray) -> torch.Tensor:
+    """Of batch-major arrays, seen time-major as a batch shows them."""
+    return restack(*(torch.from_numpy(array).transpose(0, 1) for array in arrays))
+
+
 @settings(max_examples=150, deadline=None)
 @example(seed=0, batch=1, steps=1, stack=4, channels=1, reset_rate=1.0)
 @example(seed=1, batch=2, steps=3, stack=1, channels=3, reset_rate=0.5)
@@ -43,7 +48,7 @@ def test_every_unroll_of_a_play_restacks_to_what_the_actor_saw(
     for first in range(0, 3 * steps, steps):
         rows = slice(first, first + steps + 1)
         history = np.stack([wire_history(f, r, first, stack) for f, r in zip(frames, game_reset, strict=True)])
-        stacked = restack(torch.from_numpy(history), torch.from_numpy(frames[:, rows]), torch.from_numpy(game_reset[:, rows]))
+        stacked = _restack(history, frames[:, rows], game_reset[:, rows])
         np.testing.assert_array_equal(stacked.numpy(), seen[:, rows].swapaxes(0, 1))
 
 
@@ -52,7 +57,7 @@ def test_a_reset_hides_the_history_even_if_the_wire_left_it_filled(reset_row: in
     frames, _ = _plays(3, 1, 7, 1, 0.0)
     game_reset = np.zeros((1, 4), dtype=bool)
     game_reset[0, reset_row] = True
-    stacked = restack(torch.from_numpy(frames[:, :3]), torch.from_numpy(frames[:, 3:]), torch.from_numpy(game_reset))
+    stacked = _restack(frames[:, :3], frames[:, 3:], game_reset)
     for row in range(4):
         first = reset_row if row >= reset_row else -3
         for age in range(4):
@@ -64,7 +69,7 @@ def test_a_reset_hides_the_history_even_if_the_wire_left_it_filled(reset_row: in
 def test_memory_keeps_the_channels_of_a_pixel_together(stack: int) -> None:
     frames, game_reset = _plays(4, 2, 6 + stack, 1, 0.2)
     past = stack - 1
-    stacked = restack(torch.from_numpy(frames[:, :past]), torch.from_numpy(frames[:, past:]), torch.from_numpy(game_reset[:, past:]))
+    stacked = _restack(frames[:, :past], frames[:, past:], game_reset[:, past:])
     assert stacked.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
 
@@ -78,9 +83,9 @@ def test_words_hold_the_planes_unchanged() -> None:
 @pytest.mark.parametrize(
     ("history", "frames", "reset", "message"),
     [
-        ((2, 3, 4, 4, 1), (2, 5, 4, 5, 1), (2, 5), "does not fit frames"),
-        ((1, 3, 4, 4, 1), (2, 5, 4, 4, 1), (2, 5), "does not fit frames"),
-        ((2, 3, 4, 4, 1), (2, 5, 4, 4, 1), (5, 2), "game_reset"),
+        ((3, 2, 4, 4, 1), (5, 2, 4, 5, 1), (5, 2), "does not fit frames"),
+        ((3, 1, 4, 4, 1), (5, 2, 4, 4, 1), (5, 2), "does not fit frames"),
+        ((3, 2, 4, 4, 1), (5, 2, 4, 4, 1), (2, 5), "game_reset"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(history: tuple[int, ...], frames: tuple[int, ...], reset: tuple[int, ...], message: str) -> None:
@@ -90,7 +95,7 @@ def test_parts_that_do_not_fit_are_refused(history: tuple[int, ...], frames: tup
 
 def test_frames_already_scaled_are_refused() -> None:
     with pytest.raises(ValueError, match="uint8"):
-        restack(torch.zeros(1, 3, 4, 4, 1), torch.zeros(1, 5, 4, 4, 1), torch.zeros(1, 5, dtype=torch.bool))
+        restack(torch.zeros(3, 1, 4, 4, 1), torch.zeros(5, 1, 4, 4, 1), torch.zeros(5, 1, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("seed", range(5))

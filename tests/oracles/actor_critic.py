@@ -47,7 +47,6 @@ class Costs:
     log_epsilon: float = 1e-6
     baseline_cost: float = 0.5
     entropy_cost: float = 0.01
-    reduction: Literal["sum", "mean"] = "sum"
 
 
 def softmax(logits: Array) -> Array:
@@ -103,18 +102,14 @@ def targets_and_advantages(batch: Batch, discount: float, costs: Costs) -> tuple
 def loss_at(logits: Array, values: Array, batch: Batch, targets: Array, advantages: Array, costs: Costs) -> dict[str, float]:
     """The loss and its parts at these logits and values, targets and advantages being constants."""
     policy = value = entropy = 0.0
-    num_rows = 0
     for t, b in batch.rows:
         if not batch.row_valid[t, b]:
             continue
-        num_rows += 1
         probabilities = softmax(logits[t, b])
         taken = probabilities[batch.actions[t, b]]
         policy -= advantages[t, b] * math.log(taken + costs.log_epsilon if costs.correction == "epsilon" else taken)
         value += 0.5 * (targets[t, b] - values[t, b]) ** 2
         entropy -= sum(p * math.log(p) for p in probabilities)
-    divisor = num_rows if costs.reduction == "mean" else 1
-    policy, value, entropy = policy / divisor, value / divisor, entropy / divisor
     total = policy + costs.baseline_cost * value - costs.entropy_cost * entropy
     return {"total": total, "policy": policy, "value": value, "entropy": entropy}
 

@@ -56,7 +56,6 @@ class Costs:
     """Of another loss: this one must not read it."""
     retrace_bootstrap: Bootstrap = "expected"
     ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
-    reduction: Literal["sum", "mean"] = "sum"
 
 
 def boltzmann(advantages: Array, inverse_temperature: float) -> Array:
@@ -153,8 +152,7 @@ def losses(batch: Batch, fixed: Constants, costs: Costs) -> dict[str, float]:
         value += 0.5 * (fixed.v_targets[t, b] - batch.values[t, b]) ** 2
         q += 0.5 * (fixed.q_targets[t, b] - q_value(batch, t, b, action)) ** 2
         total_entropy += entropy(pi)
-    divisor = len(batch.valid_rows) if costs.reduction == "mean" else 1
-    parts = {"policy": policy / divisor, "value": value / divisor, "q": q / divisor, "entropy": total_entropy / divisor}
+    parts = {"policy": policy, "value": value, "q": q, "entropy": total_entropy}
     total = costs.policy_cost * parts["policy"] + costs.baseline_cost * parts["value"] + costs.q_cost * parts["q"]
     if costs.ablation == "entropy":
         total -= 1.0 * parts["entropy"]
@@ -179,5 +177,4 @@ def gradients(batch: Batch, fixed: Constants, costs: Costs) -> tuple[Array, Arra
             if costs.ablation == "entropy" and pi[c] > 0.0:
                 # dH / dA_c = - (1 / tau) pi_c (log pi_c + H).
                 by_advantages[t, b, c] += batch.inverse_temperature[t, b] * pi[c] * (math.log(pi[c]) + entropy(pi))
-    divisor = len(batch.valid_rows) if costs.reduction == "mean" else 1
-    return by_advantages / divisor, by_values / divisor
+    return by_advantages, by_values

@@ -89,7 +89,7 @@ def test_every_catalogue_entry_follows_the_conventions(metric):
     assert metric.help.endswith(".")
     assert not set(metric.labels) & {"pod", "actor", "actor_index", "host", "instance"}
     assert "task" not in metric.labels or metric.services in {("learner",), ("bandit",)}
-    assert metric.values or set(metric.labels) <= {"agent", "task", "tile"} or metric is names.PROCESS_INFO
+    assert metric.values or set(metric.labels) <= {"agent", "name", "task", "term", "tile"} or metric is names.PROCESS_INFO
     if metric.values:
         assert len(metric.labels) == 1
     if metric.unit in {"seconds", "bytes"}:

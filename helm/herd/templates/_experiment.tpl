@@ -85,7 +85,7 @@ others alone: a new learning rate is no reason to replace thousands of actors.
 {{- define "herd.checksum" -}}
 {{- $experiment := include "herd.experiment.map" (index . 0) | fromJson -}}
 {{- if ne (index . 1) "learner" -}}
-{{- $loss := pick (default dict $experiment.loss) "kind" "ablation" -}}
+{{- $loss := pick (default dict $experiment.loss) "kind" "ablation" "head" -}}
 {{- $experiment = set (omit $experiment "learner" "optimizer" "replay" "stop") "loss" $loss -}}
 {{- end -}}
 {{- $experiment | toJson | sha256sum -}}

@@ -13,7 +13,7 @@ from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.envs.make import make_environments
-from herd.networks.agent import Agent
+from herd.networks.agent import agent_of
 from herd.service.hardware import pin_to_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
@@ -114,7 +114,7 @@ class Actor:
         entropy = [settings.seed, index, self._client.incarnation, *([agent] if agent else [])]
         seeds = np.random.SeedSequence(entropy).generate_state(2)
         self._policy = LocalPolicy(
-            Agent(spec=self._spec, network=settings.network, head=settings.loss.head),
+            agent_of(settings, self._spec),
             settings,
             seed=int(seeds[1]),
             precision=inference_precision(settings),

@@ -58,12 +58,12 @@ def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: 
     from herd.acting.row_state import RowState  # noqa: PLC0415
     from herd.acting.temperatures import Temperatures  # noqa: PLC0415
     from herd.envs.api import Observation  # noqa: PLC0415
-    from herd.networks.agent import Agent  # noqa: PLC0415
+    from herd.networks.agent import agent_of  # noqa: PLC0415
 
     torch.set_num_threads(settings.actor.inference_threads)
     spec = environment_spec(settings.env)
     num_environments = settings.actor.environments
-    agent = Agent(spec=spec, network=settings.network, head=settings.loss.head)
+    agent = agent_of(settings, spec)
     policy = LocalPolicy(agent, settings, seed=settings.seed, precision=inference_precision(settings))
     state = RowState(spec, settings.network, Temperatures(), num_environments=num_environments)
     random = np.random.default_rng(settings.seed)

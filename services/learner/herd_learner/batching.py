@@ -1,18 +1,16 @@
-"""Assembles a batch from queued and replayed unrolls in arrays that the device copies from."""
+"""Puts batches together from queued and replayed unrolls, in memory that the device copies from."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING
 
-import torch
-
+from herd.learning.batch import Slab, trained_fields
 from herd_learner.replay import UnrollReplay
 from herd_learner.shards.slices import share
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    import torch
 
     from herd.config.settings import RunSettings
     from herd.wire.layout import UnrollLayout
@@ -20,22 +18,26 @@ if TYPE_CHECKING:
 
 
 class BatchAssembler:
-    """Owns the memory of batches, or of a shard's part of each: [B, ...] by field, page-locked when the device is a GPU."""
+    """Owns the memory of batches, or of a shard's part of each; page-locked when the device is a GPU."""
 
     def __init__(self, layout: UnrollLayout, settings: RunSettings, device: torch.device, *, rank: int = 0, num_slots: int = 1) -> None:
         """``rank``: of the shard whose part of each batch this is. ``num_slots``: batches that are in memory at once."""
         num_shards = settings.learner.shards
+        self._fields = trained_fields(layout)
         self._num_replayed = share(settings.num_replayed_unrolls, rank, num_shards)
         num_unrolls = share(settings.num_online_unrolls, rank, num_shards) + self._num_replayed
-        self._slots = deque(_allocate(layout, num_unrolls, device) for _ in range(num_slots))
+        self._slots = deque(Slab(layout, num_unrolls, pinned=device.type == "cuda") for _ in range(num_slots))
+        for slab in self._slots:
+            slab.arrays["agent_ids"][...] = settings.learner.agent
+            slab.arrays["is_replayed"][num_unrolls - self._num_replayed :] = True
         capacity = share(settings.replay.capacity_unrolls, rank, num_shards)
-        self.replay = UnrollReplay(layout, capacity, settings.seed + rank) if self._num_replayed else None
+        self.replay = UnrollReplay(trained_fields(layout), capacity, settings.seed + rank) if self._num_replayed else None
 
-    def assemble(self, online: list[QueuedUnroll]) -> dict[str, torch.Tensor]:
+    def assemble(self, online: list[QueuedUnroll]) -> Slab:
         """Online unrolls first, then replayed ones; the result is overwritten by the next call but ``num_slots`` - 1."""
         self._slots.rotate(-1)
-        tensors = self._slots[0]
-        arrays: dict[str, NDArray[np.generic]] = {name: tensor.numpy() for name, tensor in tensors.items()}
+        slab = self._slots[0]
+        arrays = slab.arrays
         start = 0
         while start < len(online):
             # Neighbours in a block are copied at once.
@@ -43,17 +45,10 @@ class BatchAssembler:
             stop = start + 1
             while stop < len(online) and online[stop].block is block and online[stop].row == first + stop - start:
                 stop += 1
-            for name, target in arrays.items():
-                target[start:stop] = block.arrays[name][first : first + stop - start]
+            for field in self._fields:
+                arrays[field.name][start:stop] = block.arrays[field.name][first : first + stop - start]
             start = stop
         if self.replay is not None:
             self.replay.insert(arrays, len(online))
             self.replay.sample_into(arrays, len(online), self._num_replayed)
-        return tensors
-
-
-def _allocate(layout: UnrollLayout, num_unrolls: int, device: torch.device) -> dict[str, torch.Tensor]:
-    tensors = {name: torch.from_numpy(array) for name, array in layout.allocate(num_unrolls).items()}
-    if device.type == "cuda":
-        tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
-    return tensors
+        return slab

@@ -1,6 +1,6 @@
 """``python -m herd_learner.bench --config FILE --seconds N [--section.key value]``: the update alone, on made-up unrolls.
 
-The real `Update` on batches as large as the run's, with nothing before it (no queue, no wire) and nothing after (no publishing).
+The real `Trainer` on batches as large as the run's, with nothing before it (no queue, no wire) and nothing after (no publishing).
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
     """
     import torch  # noqa: PLC0415  bad settings are answered before torch loads
 
+    from herd.learning.batch import Slab  # noqa: PLC0415
+    from herd.learning.optimizers import Rates  # noqa: PLC0415
+    from herd.learning.trainer import Trainer  # noqa: PLC0415
     from herd.service.hardware import usable_cpus  # noqa: PLC0415
     from herd_learner.learner import choose_device  # noqa: PLC0415
-    from herd_learner.update import Update  # noqa: PLC0415
 
     torch.set_num_threads(settings.learner.threads or usable_cpus())
     spec = environment_spec(settings.env)
     layout = run_layout(settings, spec)
     device, precision = choose_device(settings)
-    update = Update(settings, spec, device, precision)
+    trainer = Trainer(settings, spec, device, precision)
     batches = [
-        {name: torch.from_numpy(array) for name, array in synthetic_unrolls(layout, settings.learner.batch_size, seed=seed).items()}
+        Slab.of(layout, synthetic_unrolls(layout, settings.learner.batch_size, seed=seed), pinned=device.type == "cuda")
         for seed in range(NUM_BATCHES)
     ]
-    if device.type == "cuda":
-        batches = [{name: tensor.pin_memory() for name, tensor in batch.items()} for batch in batches]
     agent_steps = settings.num_online_unrolls * layout.new_steps
     upcoming = itertools.cycle(batches)
 
     def step() -> int:
-        if not update(next(upcoming), LEARNING_RATE).is_finite:
+        if not trainer(next(upcoming), Rates(LEARNING_RATE)).is_finite:
             raise RuntimeError("the gradient of a made-up batch was not finite")
         return agent_steps
 

@@ -12,6 +12,9 @@ from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
 from herd.config.tiling import tiling_of_run
+from herd.config.user_code import UserCodeError
+from herd.learning.optimizers import Rates, rates_at
+from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
 from herd.service.process import ServiceProcess
@@ -25,20 +28,18 @@ from herd_learner.io_thread import IoThread
 from herd_learner.ledger import STALE, LedgerSnapshot
 from herd_learner.lineage import LINEAGE_FILE, LineageError, open_lineage
 from herd_learner.meters import Meters
-from herd_learner.optimizers import Rates, rates_at
 from herd_learner.queue import QueuedUnroll, UnrollQueue
 from herd_learner.run_files import RunFiles
 from herd_learner.shards.group import ShardGroup, Turn, join_group
 from herd_learner.shards.rendezvous import NotGatheredError
 from herd_learner.shards.slices import deal_tensors
-from herd_learner.update import Update
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.config.settings import RunSettings
+    from herd.learning.batch import TrainBatch
     from herd.service.signals import StopRequest
-    from herd_learner.update import Batch
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it looks at signals and clocks again."""
@@ -87,7 +88,7 @@ def _learn(process: ServiceProcess, stop: StopRequest, device: torch.device, pre
 def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> Learner:
     try:
         return Learner(process, group, device, precision)
-    except (EndpointInUse, CheckpointError, LineageError) as error:
+    except (EndpointInUse, CheckpointError, LineageError, UserCodeError) as error:
         raise BadInputError(str(error)) from error
 
 
@@ -125,9 +126,9 @@ class Learner:
         layout = run_layout(settings, spec)
         self._num_online = group.share(settings.num_online_unrolls)
 
-        self._update = Update(settings, spec, device, precision, group)
+        self._trainer = Trainer(settings, spec, device, precision, group)
         self._works_ahead = settings.works_ahead(device.type)
-        self._prepared: Batch | None = None
+        self._prepared: TrainBatch | None = None
         self._batches = BatchAssembler(layout, settings, device, rank=group.rank, num_slots=2 if self._works_ahead else 1)
         checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
         checkpoint = snapshot.spread(checkpoint, group)
@@ -135,7 +136,7 @@ class Learner:
             checkpoint, spec, tiling_of_run(settings), is_first=group.is_first
         )
         if checkpoint is not None:
-            snapshot.restore(checkpoint, self._update, replay=self._batches.replay, rank=group.rank)
+            snapshot.restore(checkpoint, self._trainer, replay=self._batches.replay, rank=group.rank)
             self._log.info("resumed", checkpoint=str(checkpoint.path))
         self._env_frames = self._statistics.env_frames
 
@@ -145,7 +146,6 @@ class Learner:
         self._meters = Meters(
             self._telemetry,
             spec=spec,
-            loss=settings.loss,
             ledger=self._ledger,
             queue=self._queue,
             statistics=self._statistics,
@@ -294,14 +294,14 @@ class Learner:
             self._io.grant_again(len(unrolls))
         return ahead
 
-    def _prepare(self, unrolls: list[QueuedUnroll], started: float) -> Batch:
+    def _prepare(self, unrolls: list[QueuedUnroll], started: float) -> TrainBatch:
         """From queued unrolls to tensors on the device, or on their way there."""
         batch = self._batches.assemble(unrolls)
         self._queue.release(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
-        device_batch = self._update.to_device(batch)
+        device_batch = self._trainer.to_device(batch)
         self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
         return device_batch
 
@@ -314,17 +314,17 @@ class Learner:
             self._prepared = self._prepare(unrolls, started)
         return unrolls
 
-    def _update_on(self, batch: Batch, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
+    def _update_on(self, batch: TrainBatch, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
         """One update; ``consumed`` are the unrolls that no update saw before. Returns those of the next batch, where it is prepared."""
         started = time.monotonic()
-        launched = self._update.launch(batch)
+        launched = self._trainer.launch(batch)
         ahead_at = time.monotonic()
         ahead = self._prepare_next() if works_ahead else []
         ahead_seconds = time.monotonic() - ahead_at
-        losses = self._update.losses_of(launched)
+        losses = self._trainer.losses(launched)
         after_backward = time.monotonic()
         rates = self._rates()
-        update = self._update.finish(losses, rates)
+        update = self._trainer.finish(launched, losses, rates)
         after_optimizer = time.monotonic()
 
         for unroll in consumed:
@@ -384,7 +384,7 @@ class Learner:
     def _publish(self) -> None:
         """This shard's slice of the parameters: the version is there once all shards' are."""
         dtype = torch.bfloat16 if self._settings.learner.weights_dtype == "bfloat16" else torch.float32
-        tensors = self._update.weights()
+        tensors = self._trainer.weights()
         payload = encode_weights({name: tensors[name] for name in self._slice}, dtype)
         self._io.publish(self._lineage, self._statistics.learner_updates, payload)
         self._telemetry.set_weights_version(self._lineage, self._statistics.learner_updates)
@@ -392,7 +392,7 @@ class Learner:
         self._published_lineage = self._lineage
 
     def _own_slice(self) -> list[str]:
-        num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in self._update.agent.state_dict().items()}
+        num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in self._trainer.agent.state_dict().items()}
         return deal_tensors(num_bytes, self._group.size)[self._group.rank]
 
     def _open_lineage(self, at_least: int) -> int:
@@ -426,7 +426,7 @@ class Learner:
         ledger = self._global_ledger()
         replay = self._batches.replay
         replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)
-        tensors = snapshot.tensors_of(self._update)
+        tensors = snapshot.tensors_of(self._trainer)
         if not self._group.is_first:
             return
         try:

@@ -7,20 +7,20 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.algorithms.dice import ENTROPY_ABLATION_COST
 from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from herd.config.contract import EnvSpec
-    from herd.config.losses import LossSettings
+    from herd.learning.trainer import UpdateStatistics
     from herd.telemetry.telemetry import Telemetry
     from herd.wire.credit import CreditPool
     from herd.wire.messages import EpisodeReport
     from herd_learner.ledger import Ledger
     from herd_learner.queue import QueuedUnroll, UnrollQueue
     from herd_learner.statistics import RunStatistics
-    from herd_learner.update import UpdateStatistics
 
 RETURN_WINDOW = 100
 RATE_SECONDS = 5.0
@@ -35,7 +35,6 @@ class Meters(ServerMeters):
         telemetry: Telemetry,
         *,
         spec: EnvSpec,
-        loss: LossSettings,
         ledger: Ledger,
         queue: UnrollQueue,
         statistics: RunStatistics,
@@ -56,12 +55,11 @@ class Meters(ServerMeters):
         self._skipped = counter(names.UPDATES_SKIPPED)
         self._phases = {phase: counter(names.UPDATE_PHASE, phase=phase) for phase in names.PHASES}
         self._starved = counter(names.LEARNER_STARVED)
-        costs = _loss_costs(loss)
-        self._losses = {term: (gauge(names.LOSS, term=term), cost) for term, cost in costs.items()}
-        self._entropy = gauge(names.ENTROPY)
+        self._terms: dict[str, Callable[[float], None]] = {}
+        self._metrics: dict[str, Callable[[float], None]] = {}
+        """By the loss's name for it, which nothing here knows before the first update."""
         self._gradient_norm = gauge(names.GRADIENT_NORM)
         self._learning_rate = gauge(names.LEARNING_RATE)
-        self._mean_rho = gauge(names.MEAN_RHO)
         self._rate = gauge(names.LEARNER_FRAMES_PER_SECOND)
         self._task_frames = [counter(names.TASK_ENV_FRAMES, task=task) for task in spec.task_names]
         self._episodes = [counter(names.EPISODES, task=task) for task in spec.task_names]
@@ -161,12 +159,14 @@ class Meters(ServerMeters):
         self._trained.inc(self._online_unrolls)
         for phase, seconds in phase_seconds.items():
             self._phases[phase].inc(seconds)
-        for term, (gauge, cost) in self._losses.items():
-            gauge.set(cost * getattr(update.losses, term))
-        self._entropy.set(update.losses.entropy)
+        for name, (value, cost) in update.losses.items():
+            if name not in self._metrics:
+                self._name_metric(name, is_term=cost is not None)
+            self._metrics[name](value)
+            if cost is not None:
+                self._terms[name](cost * value)
         self._gradient_norm.set(update.gradient_norm)
         self._learning_rate.set(learning_rate)
-        self._mean_rho.set(update.losses.mean_rho)
         now = time.monotonic()
         self._window.append((now, self._frames_consumed))
         while len(self._window) > 2 and now - self._window[1][0] > RATE_SECONDS:
@@ -195,11 +195,7 @@ class Meters(ServerMeters):
         """A file of the run directory could not be written."""
         self._telemetry.counter(names.WRITE_FAILURES, file=file).inc()
 
-
-def _loss_costs(loss: LossSettings) -> dict[str, float]:
-    """By term, what multiplies it in the total."""
-    costs = {"total": 1.0, "value": loss.baseline_cost}
-    if loss.kind == "impala":
-        return {**costs, "policy": 1.0, "entropy": -loss.entropy_cost}
-    entropy_cost = ENTROPY_ABLATION_COST if loss.ablation == "entropy" else 0.0
-    return {**costs, "policy": loss.policy_cost, "q": loss.q_cost, "entropy": -entropy_cost}
+    def _name_metric(self, name: str, *, is_term: bool) -> None:
+        self._metrics[name] = self._telemetry.gauge(names.LEARNER_METRIC, name=name).set
+        if is_term:
+            self._terms[name] = self._telemetry.gauge(names.LOSS, term=name.removeprefix("loss_")).set

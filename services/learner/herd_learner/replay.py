@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from herd.wire.layout import UnrollLayout
+    from herd.learning.batch import Field
 
     Arrays = dict[str, NDArray[np.generic]]
 
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 class UnrollReplay:
     """A ring of the newest ``capacity`` unrolls. Its memory is touched, and so taken, only as it fills."""
 
-    def __init__(self, layout: UnrollLayout, capacity: int, seed: int) -> None:
-        self._arrays = layout.allocate(capacity)
+    def __init__(self, fields: Sequence[Field], capacity: int, seed: int) -> None:
+        self._arrays: Arrays = {field.name: np.zeros((capacity, *field.shape), field.dtype) for field in fields}
         self._capacity = capacity
         self._next = 0
         self._size = 0

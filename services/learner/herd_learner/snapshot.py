@@ -9,6 +9,7 @@ import torch
 
 from herd.checkpoints import store
 from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
+from herd.learning.value_scaling import VALUE_STATISTICS
 from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.origin import Origin
     from herd.config.tiling import Tiling
+    from herd.learning.trainer import Trainer
     from herd_learner.replay import UnrollReplay
     from herd_learner.shards.group import ShardGroup
-    from herd_learner.update import Update
 
 CHECKPOINTS = "checkpoints"
 
@@ -34,13 +35,15 @@ class Restored(NamedTuple):
     """The lowest lineage that was not published yet, as far as the checkpoint knows."""
 
 
-def tensors_of(update: Update) -> dict[str, dict[str, Tensor]]:
-    """What a checkpoint holds of tensors, by file: parameters, the optimizer's state, random state. Every shard asks at once."""
-    return {
-        "model": {name: tensor.cpu() for name, tensor in update.weights().items()},
-        "optimizer": update.optimizer_tensors(),
+def tensors_of(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
+    """What a checkpoint holds of tensors, by file. Every shard asks at once."""
+    tensors = {
+        "model": {name: tensor.cpu() for name, tensor in trainer.weights().items()},
+        "optimizer": trainer.optimizer_tensors(),
         "random": {"torch": torch.get_rng_state()},
     }
+    statistics = trainer.value_statistics()
+    return {**tensors, VALUE_STATISTICS: statistics} if statistics else tensors
 
 
 def save(
@@ -55,7 +58,7 @@ def save(
     replay_random: list[Any],
     keep: int,
 ) -> Path:
-    """Write a checkpoint: ``tensors_of`` the update, counters and the accounts that drop duplicates.
+    """Write a checkpoint: ``tensors_of`` the trainer, counters and the accounts that drop duplicates.
 
     ``ledger``, ``statistics`` and ``replay_random`` (by rank) are of all shards together.
 
@@ -124,15 +127,16 @@ def restore_counters(checkpoint: Checkpoint | None, spec: EnvSpec, tiling: Tilin
         raise _not_a_learners(checkpoint, error) from error
 
 
-def restore(checkpoint: Checkpoint, update: Update, *, replay: UnrollReplay | None, rank: int = 0) -> None:
-    """Set parameters, optimizer and random states. A shard that was not there when it was written draws from replay as one that begins.
+def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | None, rank: int = 0) -> None:
+    """Set what `tensors_of` gives. A shard that was not there when it was written draws from replay as one that begins.
 
     Raises:
         CheckpointError: a tensor does not fit, or one is missing.
     """
     try:
-        update.load_weights(checkpoint.tensors["model"])
-        update.load_optimizer_tensors(checkpoint.tensors["optimizer"])
+        trainer.load_weights(checkpoint.tensors["model"])
+        trainer.load_optimizer_tensors(checkpoint.tensors["optimizer"])
+        trainer.load_value_statistics(checkpoint.tensors.get(VALUE_STATISTICS, {}))
         torch.set_rng_state(checkpoint.tensors["random"]["torch"])
         replays = checkpoint.state.get("replay_random") or []
         if replay is not None and rank < len(replays):

@@ -12,8 +12,8 @@ from herd.config.tiling import inverse_temperature_of
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.tiling import Tiling
+    from herd.learning.trainer import UpdateStatistics
     from herd_learner.ledger import LedgerSnapshot
-    from herd_learner.update import UpdateStatistics
 
 RETURN_WINDOW = 100
 """Games behind a reported mean return, the field's custom."""
@@ -177,12 +177,7 @@ class RunStatistics:
             "policy_lag_mean": lag.mean,
             "policy_lag_max": lag.maximum,
             "learning_rate": learning_rate,
-            "loss_total": _finite(update.losses.total) if update else None,
-            "loss_policy": _finite(update.losses.policy) if update else None,
-            "loss_value": _finite(update.losses.value) if update else None,
-            "loss_q": _finite(update.losses.q) if update else None,
-            "entropy": _finite(update.losses.entropy) if update else None,
-            "mean_rho": _finite(update.losses.mean_rho) if update else None,
+            **({} if update is None else {name: _finite(measured.value) for name, measured in update.losses.items()}),
             "gradient_norm": _finite(update.gradient_norm) if update else None,
             "tasks": {
                 name: {"env_frames": task.env_frames, "episodes": task.episodes, "episode_return_mean_100": task.mean_return}

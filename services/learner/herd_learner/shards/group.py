@@ -82,7 +82,7 @@ class ShardGroup:
         """Everybody's turn as one: ready when all are, to stop when one is to, frames added up."""
         if self.size == 1:
             return turn
-        turns = [Turn(*row) for row in self._rows(torch.tensor(turn, dtype=torch.int64)).tolist()]
+        turns = [Turn(*row) for row in self.rows(torch.tensor(turn, dtype=torch.int64)).tolist()]
         first = turns[0]
         return Turn(
             is_ready=all(each.is_ready for each in turns),
@@ -95,9 +95,9 @@ class ShardGroup:
             num_frames=sum(each.num_frames for each in turns),
         )
 
-    def _rows(self, mine: Tensor) -> Tensor:
-        """[N, K]: each shard's [K]."""
-        rows = torch.empty(self.size * len(mine), dtype=mine.dtype)
+    def rows(self, mine: Tensor) -> Tensor:
+        """[N, K]: each shard's [K], in the order of their ranks."""
+        rows = torch.empty(self.size * len(mine), dtype=mine.dtype, device=mine.device)
         dist.all_gather_single(rows, mine)
         return rows.view(self.size, len(mine))
 
@@ -112,8 +112,8 @@ class ShardGroup:
         if self.size == 1:
             return [value]
         mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        lengths = self._rows(torch.tensor([len(mine)]))[:, 0].tolist()
-        rows = self._rows(torch.nn.functional.pad(mine, (0, max(lengths) - len(mine))))
+        lengths = self.rows(torch.tensor([len(mine)]))[:, 0].tolist()
+        rows = self.rows(torch.nn.functional.pad(mine, (0, max(lengths) - len(mine))))
         return [json.loads(row[:length].numpy().tobytes()) for row, length in zip(rows, lengths, strict=True)]
 
     def first_says(self, value: Any) -> Any:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from herd.learning.sharding import Shards
     from herd.networks.agent import Agent
-    from herd_learner.shards.group import ShardGroup
 
 
 class Replicas:
@@ -30,21 +30,21 @@ class Replicas:
     Make it before the optimizer: under ``fully_shard`` the network's parameters become others, of which each shard holds a part.
     """
 
-    def __init__(self, agent: Agent, group: ShardGroup, device: torch.device, sharding: Literal["ddp", "fully_shard"]) -> None:
+    def __init__(self, agent: Agent, shards: Shards, device: torch.device, sharding: Literal["ddp", "fully_shard"]) -> None:
         self._agent = agent
         self._loss_scale = 1
         self._ddp: DistributedDataParallel | None = None
         self._parted: FSDPModule | None = None
-        if group.size > 1 and sharding == "ddp":
+        if shards.size > 1 and sharding == "ddp":
             # Gradients live in the buckets that are reduced: no copies. Parameters begin equal: shard 0's.
             self._ddp = DistributedDataParallel(
                 agent, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True, forward_sync_buffers=False
             )
-            self._loss_scale = group.size
-        elif group.size > 1:
+            self._loss_scale = shards.size
+        elif shards.size > 1:
             agent.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # it deals out nothing else
             # One group of all parameters: these networks are small beside their activations, and one collective beats many.
-            self._parted = fully_shard(agent, mesh=init_device_mesh(device.type, (group.size,)), reshard_after_forward=False)
+            self._parted = fully_shard(agent, mesh=init_device_mesh(device.type, (shards.size,)), reshard_after_forward=False)
             self._parted.set_gradient_divide_factor(1.0)
             self._parted.set_force_sum_reduction_for_comms(True)
             # Nothing here changes an output in place.

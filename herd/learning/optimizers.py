@@ -10,7 +10,7 @@ from torch import Tensor
 from herd.algorithms.rmsprop import RMSProp
 from herd.algorithms.schedules import learning_rate_at, learning_rate_at_update, weight_decay_at_update
 from herd.checkpoints.store import CheckpointError
-from herd_learner.shards.parts import part_like, whole
+from herd.learning.sharding import gather, shard_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ class Rates(NamedTuple):
     """What the schedules say of one update."""
 
     learning_rate: float
-    weight_decay: float
+    weight_decay: float = 0.0
     """0 where the optimizer has none."""
 
 
@@ -71,7 +71,7 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
 def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
     """The optimizer's state as flat named tensors: ``<parameter>/<slot>``."""
     return {
-        f"{name}/{slot}": whole(tensor.detach()).cpu()
+        f"{name}/{slot}": gather(tensor.detach()).cpu()
         for name, parameter in parameters.items()
         for slot, tensor in optimizer.state[parameter].items()
     }
@@ -96,4 +96,4 @@ def load_state_tensors(
         # In the parameter's own memory order: in another one, the optimizer's fused operations fall back to slow ones.
         # AdamW's count of steps stays on the host, where it expects it.
         memory = torch.empty_like(tensor) if slot == "step" else torch.empty_like(parameter, requires_grad=False)
-        optimizer.state[parameter][slot] = memory.copy_(part_like(tensor, memory))
+        optimizer.state[parameter][slot] = memory.copy_(shard_like(tensor, memory))

@@ -1,0 +1,62 @@
+"""PopArt for several tasks: "Multi-task Deep Reinforcement Learning with PopArt" (arXiv:1809.04474), equations (6) and (13).
+
+K tasks, B unrolls. Each task's values are learned normalised, ``(v - shift) / scale``, by statistics that follow their targets.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class PopArtStatistics(NamedTuple):
+    """Float64, [K] each; a run begins with shift 0 and second moment 1."""
+
+    shift: Tensor
+    """The paper's mu."""
+    second_moment: Tensor
+    """The paper's nu."""
+
+
+def scale_of(statistics: PopArtStatistics, *, min_scale: float, max_scale: float) -> Tensor:
+    """The paper's sigma, ``sqrt(nu - mu^2)``, within its bounds: float64 [K]."""
+    variance = (statistics.second_moment - statistics.shift.square()).clamp(min=0.0)
+    return variance.sqrt().clamp(min_scale, max_scale)
+
+
+def updated(
+    statistics: PopArtStatistics, *, means: Tensor, mean_squares: Tensor, task_ids: Tensor, counts: Tensor, rate: float
+) -> PopArtStatistics:
+    """One update by eq. (6) for each unroll, in their order: ``mu <- (1 - beta) mu + beta x``, and so ``nu``.
+
+    Without a loop over the unrolls: of n updates of a task, the i-th (from 1) enters with weight ``beta (1 - beta)^(n - i)``.
+
+    Args:
+        statistics: before the batch.
+        means: x of the shift, [B]: each unroll's mean target.
+        mean_squares: x of the second moment, [B].
+        task_ids: int64 [B].
+        counts: bool [B]; an unroll that does not count changes nothing, whatever the other tensors hold there.
+        rate: beta.
+    """
+    same_task = (task_ids.unsqueeze(0) == task_ids.unsqueeze(1)) & counts.unsqueeze(0)
+    num_later = same_task.triu(diagonal=1).sum(dim=1)
+    kept = 1.0 - rate
+    weights = rate * torch.pow(kept, num_later.double())
+    num_updates = torch.zeros_like(statistics.shift).index_add_(0, task_ids, counts.double())
+
+    def follow(before: Tensor, samples: Tensor) -> Tensor:
+        entering = (weights * samples.double()).masked_fill(~counts, 0.0)
+        return (torch.pow(kept, num_updates) * before).index_add_(0, task_ids, entering)
+
+    return PopArtStatistics(follow(statistics.shift, means), follow(statistics.second_moment, mean_squares))
+
+
+def preserving_rewrite(shift: Tensor, scale: Tensor, new_shift: Tensor, new_scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Eq. (13): what the value layer's rows are multiplied by, [K], and what is then added to its biases, [K].
+
+    ``w' = factor w`` and ``b' = factor b + offset`` leave ``scale (w x + b) + shift`` what it was.
+    """
+    return scale / new_scale, (shift - new_shift) / new_scale

@@ -1,0 +1,61 @@
+"""How values of several tasks share one network, by kind."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from herd.config.section import Fraction, PositiveFloat, Section
+
+
+class NoValueScaling(Section):
+    """One value head for all tasks."""
+
+    kind: Literal["none"] = "none"
+    """One value head for all tasks."""
+
+    def num_values(self, num_tasks: int) -> int:  # noqa: ARG002  as the other variants
+        """Value heads of the network."""
+        return 1
+
+
+class MultiHeadSettings(Section):
+    """PopArt's baseline MultiHead: a value head for each task, without normalisation (arXiv:1809.04474)."""
+
+    kind: Literal["multi_head"] = "multi_head"
+    """A value head for each task; an unroll trains that of its task alone."""
+
+    def num_values(self, num_tasks: int) -> int:
+        """Value heads of the network."""
+        return num_tasks
+
+
+class PopArtSettings(Section):
+    """PopArt: a value head for each task, normalised by running statistics of its targets (arXiv:1809.04474)."""
+
+    kind: Literal["popart"] = "popart"
+    """A normalised value head for each task; outputs are preserved when the statistics move."""
+    rate: Fraction = 3e-4
+    """Of the running statistics, for each unroll."""
+    min_scale: PositiveFloat = 1e-4
+    """Lower bound of the scale. A task without reward reaches it after some 61,000 unrolls; its first reward is then a target of 1e4."""
+    max_scale: PositiveFloat = 1e6
+    """Upper bound of the scale."""
+    second_moment: Literal["unroll_means", "targets"] = "unroll_means"
+    """Of what the second moment is: of each unroll's mean target, or of the single targets."""
+    replayed: bool = False
+    """Replayed unrolls move the statistics too."""
+
+    def num_values(self, num_tasks: int) -> int:
+        """Value heads of the network."""
+        return num_tasks
+
+    @model_validator(mode="after")
+    def _a_run_begins_within_the_bounds(self) -> Self:
+        if not self.min_scale <= 1.0 <= self.max_scale:
+            raise ValueError("min_scale must be at most 1, where every scale begins, and max_scale at least 1")
+        return self
+
+
+ValueScalingSettings = Annotated[NoValueScaling | MultiHeadSettings | PopArtSettings, Field(discriminator="kind")]

@@ -1,0 +1,210 @@
+"""One batch of unrolls: typed tensors over one piece of memory, which goes to the device in one copy.
+
+Legend: T agent steps (rows 0..T), B unrolls, S frames in a stack, H W C one frame, D numbers of a vector, A actions, L instruction words.
+
+Unrolls travel as [U, T, ...] and lie in memory as [B, T, ...], so that each is copied in one piece. A `TrainBatch` shows the same memory
+time-major, [T, B, ...]: views, no copies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+ALIGNMENT = 64
+"""Bytes that every field's start is a multiple of: a cache line, and more than any dtype needs."""
+
+
+class Field(Protocol):
+    """One array of an unroll, as the wire's layout describes it."""
+
+    @property
+    def name(self) -> str:
+        """As in docs/messaging.md."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of its elements."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one unroll."""
+
+
+class Layout(Protocol):
+    """The arrays of an unroll."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Every one that travels; those without elements do not."""
+
+    @property
+    def burn_in(self) -> int:
+        """Leading agent steps that are not trained on."""
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """B unrolls; the fields are those of docs/messaging.md. Per row they are time-major, without a row they are [B, ...]."""
+
+    history_frames: Tensor | None
+    """uint8 [S-1, B, H, W, C], the planes before row 0; None without frames."""
+    frames: Tensor | None
+    """uint8 [T+1, B, H, W, C], one new plane a row; None where observations are vectors alone."""
+    observations: Tensor | None
+    """float32 [T+1, B, D], vectors; None where observations are frames alone."""
+    game_reset: Tensor
+    """bool [T+1, B]."""
+    core_reset: Tensor
+    """bool [T+1, B]."""
+    actions: Tensor
+    """int32 [T, B]."""
+    rewards: Tensor
+    """float32 [T, B], raw."""
+    terminated: Tensor
+    """bool [T, B]."""
+    truncated: Tensor
+    """bool [T, B]."""
+    row_valid: Tensor
+    """bool [T, B]."""
+    behaviour_logits: Tensor
+    """float32 [T, B, A]."""
+    inverse_temperature: Tensor
+    """float32 [T, B]."""
+    last_action: Tensor
+    """int32 [B], before row 0; -1 for none."""
+    last_reward: Tensor
+    """float32 [B], before row 0, raw."""
+    task_ids: Tensor
+    """int32 [B]."""
+    agent_ids: Tensor
+    """int32 [B], whose actors made the unroll."""
+    is_replayed: Tensor
+    """bool [B]: from replay, not fresh from actors."""
+    initial_core_state: Tensor | None
+    """float32 [B, 2, core_size], before row 0; None without a recurrent core."""
+    instructions: Tensor | None
+    """int16 [T+1, B, L]; None where the suite has none."""
+    burn_in: int
+    """Leading agent steps that only bring the core's state up to date."""
+
+    @property
+    def num_unrolls(self) -> int:
+        """B."""
+        return self.actions.shape[1]
+
+    @property
+    def trained(self) -> Tensor:
+        """Bool [T - burn_in, B]: the rows after the burn-in that enter the losses."""
+        return self.row_valid[self.burn_in :]
+
+    def part(self, start: int, stop: int) -> TrainBatch:
+        """Unrolls ``start`` to ``stop``, without a copy."""
+        changes: dict[str, Any] = {
+            name: tensor[start:stop] if name in _PER_UNROLL else tensor[:, start:stop] for name, tensor in self.tensors()
+        }
+        return replace(self, **changes)
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every field that is there, by name."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                yield field.name, value
+
+
+_PER_UNROLL = frozenset({"last_action", "last_reward", "task_ids", "agent_ids", "is_replayed", "initial_core_state"})
+_OF_THE_WIRE = {"task_id": "task_ids"}
+"""Fields of an unroll that a batch calls otherwise."""
+_OF_THE_BATCH: tuple[tuple[str, str], ...] = (("agent_ids", "<i4"), ("is_replayed", "|b1"))
+"""Fields that no unroll brings: whoever puts the batch together fills them."""
+_NAMES = frozenset(field.name for field in fields(TrainBatch))
+
+
+def trained_fields(layout: Layout) -> tuple[Field, ...]:
+    """The arrays of an unroll that training reads."""
+    return tuple(field for field in layout.fields if _OF_THE_WIRE.get(field.name, field.name) in _NAMES)
+
+
+class Slab:
+    """The memory of one batch: arrays [B, ...] to write on the host, and the `TrainBatch` that shows them."""
+
+    def __init__(self, layout: Layout, num_unrolls: int, *, pinned: bool = False) -> None:
+        """Zeroed; ``pinned``: page-locked, so that a GPU copies from it while the host goes on."""
+        places = []
+        end = 0
+        described = [(field.name, field.dtype, field.shape) for field in trained_fields(layout)]
+        for name, dtype, shape in [*described, *((name, np.dtype(code), ()) for name, code in _OF_THE_BATCH)]:
+            start = -(-end // ALIGNMENT) * ALIGNMENT
+            end = start + num_unrolls * math.prod(shape) * dtype.itemsize
+            places.append(_Place(name, dtype, (num_unrolls, *shape), start, end))
+        self._places = tuple(places)
+        self._burn_in = layout.burn_in
+        # From numpy's allocator: its zeroed pages are touched, and so taken, only as they are written.
+        memory = torch.from_numpy(np.zeros(end, np.uint8))
+        self._memory = memory.pin_memory() if pinned else memory
+        self.batch = self._batch_over(self._memory)
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """[B, ...] by the wire's name of the field: the same memory as `batch`, on the host."""
+        memory = self._memory.numpy()
+        return {place.name: memory[place.start : place.end].view(place.dtype).reshape(place.shape) for place in self._places}
+
+    def to(self, device: torch.device) -> TrainBatch:
+        """The batch on ``device``: one copy, which the host does not wait for; none where it is there already."""
+        memory = self._memory.to(device, non_blocking=True)
+        return self.batch if memory is self._memory else self._batch_over(memory)
+
+    @classmethod
+    def of(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]], *, agent: int = 0, pinned: bool = False) -> Self:
+        """A copy of whole unrolls, all of one agent and fresh from its actors."""
+        slab = cls(layout, len(arrays["actions"]), pinned=pinned)
+        for name, target in slab.arrays.items():
+            if name in arrays:
+                target[...] = arrays[name]
+        slab.arrays["agent_ids"][...] = agent
+        return slab
+
+    def _batch_over(self, memory: Tensor) -> TrainBatch:
+        tensors: dict[str, Tensor] = {}
+        for place in self._places:
+            name = _OF_THE_WIRE.get(place.name, place.name)
+            tensor = memory[place.start : place.end].view(_TORCH_DTYPES[place.dtype.str]).view(place.shape)
+            tensors[name] = tensor if name in _PER_UNROLL else tensor.transpose(0, 1)
+        frames = tensors.pop("frames", None)
+        return TrainBatch(
+            history_frames=tensors.pop("history_frames", None if frames is None else frames[:0]),
+            frames=frames,
+            observations=tensors.pop("observations", None),
+            initial_core_state=tensors.pop("initial_core_state", None),
+            instructions=tensors.pop("instructions", None),
+            burn_in=self._burn_in,
+            **tensors,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a field lies in the slab."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    """[B, ...]."""
+    start: int
+    end: int
+    """In bytes."""
+
+
+_TORCH_DTYPES = {"|u1": torch.uint8, "|b1": torch.bool, "<i2": torch.int16, "<i4": torch.int32, "<i8": torch.int64, "<f4": torch.float32}

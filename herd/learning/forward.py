@@ -1,0 +1,139 @@
+"""One pass of the network over a batch: what every loss reads, and nothing that only one of them needs.
+
+Legend: T trained agent steps, B unrolls, A actions, K value heads, F features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from herd.algorithms.rewards import shape_rewards
+from herd.config.contract import NO_ACTION
+from herd.networks.frame_stack import restack
+
+if TYPE_CHECKING:
+    from herd.config.settings import AlgorithmSettings
+    from herd.learning.batch import TrainBatch
+    from herd.learning.value_scaling import Statistics, ValueScaling
+    from herd.networks.agent import Agent, AgentOutput
+
+
+class Network(Protocol):
+    """The agent, called directly or over the shards; arguments and result are those of ``Agent.forward``."""
+
+    def __call__(  # noqa: PLR0917 - a module's forward takes its tensors in order
+        self,
+        frames: Tensor | None,
+        core_reset: Tensor,
+        core_state: Tensor,
+        last_actions: Tensor,
+        last_rewards: Tensor,
+        instructions: Tensor | None,
+        vectors: Tensor | None,
+        /,
+    ) -> tuple[AgentOutput, Tensor]:
+        """Run all rows."""
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Of the rows after the burn-in. Row t holds what was seen, what was done there and what that step returned; row T bootstraps."""
+
+    features: Tensor
+    """float32 [T+1, B, F], what the heads read; with gradient."""
+    logits: Tensor
+    """float32 [T+1, B, A], of the policy being trained; with the dueling head the advantages A(x, .). With gradient."""
+    values: Tensor
+    """float32 [T+1, B], of the acting task's head and un-normalised; with gradient."""
+    value_scale: Tensor | None
+    """float32 [B]: the value loss divides its errors by it, the policy gradient its advantages. None: it is 1."""
+    behaviour_logits: Tensor
+    """float32 [T, B, A], that the actions were sampled from, before any temperature."""
+    inverse_temperature: Tensor
+    """float32 [T, B], 1/tau that they were sampled with."""
+    actions: Tensor
+    """int64 [T, B]."""
+    rewards: Tensor
+    """float32 [T, B], shaped."""
+    terminated: Tensor
+    """bool [T, B]: nothing after such a step counts for it."""
+    truncated: Tensor
+    """bool [T, B]: a time limit; the next row is invalid and holds the final observation, whose value bootstraps."""
+    trained: Tensor
+    """bool [T, B]: the rows that enter the loss. An invalid one only reset the game; it lets no trace pass."""
+    is_replayed: Tensor
+    """bool [B]."""
+    task_ids: Tensor
+    """int64 [B]."""
+    discount: float
+    """gamma, per agent step."""
+    num_trained: Tensor
+    """Trained rows of the whole batch, of which this may be a part, over all shards; at least 1."""
+
+
+def run_forward(
+    batch: TrainBatch,
+    *,
+    agent: Agent,
+    network: Network,
+    algorithm: AlgorithmSettings,
+    value_scaling: ValueScaling,
+    statistics: Statistics,
+    num_trained: Tensor,
+) -> Forward:
+    """Restack frames, shape rewards, bring the core's state up to date over the burn-in, then run the network over the rest.
+
+    ``network`` is ``agent``, as the shards call it. ``statistics`` are those of ``value_scaling``.
+    """
+    core_reset = batch.core_reset
+    rewards = shape_rewards(batch.rewards, algorithm.reward_shaping)
+    first_reward = shape_rewards(batch.last_reward, algorithm.reward_shaping)
+    actions = batch.actions.long()
+    # A row's last action and reward are those of the row before; an episode begins without.
+    last_actions = torch.cat([batch.last_action.long().unsqueeze(0), actions]).masked_fill(core_reset, NO_ACTION)
+    last_rewards = torch.cat([first_reward.unsqueeze(0), rewards]).masked_fill(core_reset, 0.0)
+    frames = None
+    if batch.history_frames is not None and batch.frames is not None:
+        frames = restack(batch.history_frames, batch.frames, batch.game_reset)
+    instructions = None if batch.instructions is None else batch.instructions.long()
+    core_state = agent.initial_core_state(batch.num_unrolls) if batch.initial_core_state is None else batch.initial_core_state
+
+    def inputs(rows: slice, core_state: Tensor) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        return (
+            None if frames is None else frames[rows],
+            core_reset[rows],
+            core_state,
+            last_actions[rows],
+            last_rewards[rows],
+            None if instructions is None else instructions[rows],
+            None if batch.observations is None else batch.observations[rows],
+        )
+
+    if batch.burn_in:
+        with torch.no_grad():
+            _, core_state = agent(*inputs(slice(batch.burn_in), core_state))
+    rows = slice(batch.burn_in, None)
+    output, _ = network(*inputs(rows, core_state))
+    task_ids = batch.task_ids.long()
+    values, value_scale = value_scaling.values(statistics, output.values, task_ids)
+    return Forward(
+        features=output.features,
+        logits=output.policy_logits,
+        values=values,
+        value_scale=value_scale,
+        behaviour_logits=batch.behaviour_logits[rows],
+        inverse_temperature=batch.inverse_temperature[rows],
+        actions=actions[rows],
+        rewards=rewards[rows],
+        terminated=batch.terminated[rows],
+        truncated=batch.truncated[rows],
+        trained=batch.trained,
+        is_replayed=batch.is_replayed,
+        task_ids=task_ids,
+        discount=algorithm.discount,
+        num_trained=num_trained,
+    )

@@ -1,0 +1,30 @@
+"""The losses: one file each. Each reads a `Forward` and gives a `LossOutput`; nothing else knows the names of its metrics."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from herd.config.losses import CustomLossSettings, DiceSettings, ImpalaSettings
+from herd.learning.losses.custom import imported_loss
+from herd.learning.losses.dice import dice
+from herd.learning.losses.impala import impala
+
+if TYPE_CHECKING:
+    from herd.config.losses import LossSettings
+    from herd.learning.losses.output import Loss
+
+
+def make_loss(settings: LossSettings) -> Loss:
+    """The loss that the settings name.
+
+    Raises:
+        UserCodeError: a loss of the user's own cannot be imported, or does not take its options.
+    """
+    match settings:
+        case ImpalaSettings():
+            return partial(impala, settings=settings)
+        case DiceSettings():
+            return partial(dice, settings=settings)
+        case CustomLossSettings():
+            return imported_loss(settings)

@@ -1,0 +1,27 @@
+"""A loss of the user's own: a function in a module on the path, in one file outside this repository (docs/extending.md)."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING
+
+from herd.config.user_code import UserCodeError, load_user_code
+
+if TYPE_CHECKING:
+    from herd.config.losses import CustomLossSettings
+    from herd.learning.losses.output import Loss
+
+
+def imported_loss(settings: CustomLossSettings) -> Loss:
+    """``loss.function``, given ``loss.options`` as keyword arguments.
+
+    Raises:
+        UserCodeError: there is no such function, or it does not take these options; one line.
+    """
+    function = load_user_code(settings.function, "loss.function")
+    try:
+        inspect.signature(function).bind(None, **settings.options)
+    except TypeError as error:
+        raise UserCodeError(f"loss.function {settings.function} does not take a Forward and loss.options: {error}") from error
+    return partial(function, **settings.options)

@@ -1,0 +1,38 @@
+"""DiCE (arXiv:2106.00707): "An Entropy Regularization Free Mechanism for Policy-based Reinforcement Learning"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.algorithms.dice import ENTROPY_ABLATION_COST, dice_loss
+from herd.learning.losses.output import LossOutput, Metric
+
+if TYPE_CHECKING:
+    from herd.config.losses import DiceSettings
+    from herd.learning.forward import Forward
+
+
+def dice(forward: Forward, settings: DiceSettings) -> LossOutput:
+    """V by V-trace, Q by Retrace and the policy gradient times tau."""
+    terms = dice_loss(
+        advantages=forward.logits,
+        values=forward.values,
+        behaviour_logits=forward.behaviour_logits,
+        inverse_temperature=forward.inverse_temperature,
+        actions=forward.actions,
+        rewards=forward.rewards,
+        terminated=forward.terminated,
+        row_valid=forward.trained,
+        discount=forward.discount,
+        algorithm=settings,
+    )
+    rows = forward.trained.sum()
+    entropy_cost = ENTROPY_ABLATION_COST if settings.ablation == "entropy" else 0.0
+    metrics = {
+        "loss_policy": Metric(terms.policy, rows, cost=settings.policy_cost),
+        "loss_value": Metric(terms.value, rows, cost=settings.baseline_cost),
+        "loss_q": Metric(terms.q, rows, cost=settings.q_cost),
+        "entropy": Metric(terms.entropy, rows, cost=-entropy_cost),
+        "mean_rho": Metric(terms.rho / forward.num_trained),
+    }
+    return LossOutput(terms.total, metrics, terms.targets)

@@ -1,0 +1,36 @@
+"""IMPALA (arXiv:1802.01561), section 4.2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.algorithms.actor_critic import actor_critic_loss
+from herd.learning.losses.output import LossOutput, Metric
+
+if TYPE_CHECKING:
+    from herd.config.losses import ImpalaSettings
+    from herd.learning.forward import Forward
+
+
+def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
+    """Policy gradient, value regression and entropy bonus over V-trace."""
+    terms = actor_critic_loss(
+        target_logits=forward.logits[:-1],
+        values=forward.values,
+        value_scale=forward.value_scale,
+        behaviour_logits=forward.behaviour_logits,
+        actions=forward.actions,
+        rewards=forward.rewards,
+        terminated=forward.terminated,
+        row_valid=forward.trained,
+        discount=forward.discount,
+        algorithm=settings,
+    )
+    rows = forward.trained.sum()
+    metrics = {
+        "loss_policy": Metric(terms.policy, rows, cost=1.0),
+        "loss_value": Metric(terms.value, rows, cost=settings.baseline_cost),
+        "entropy": Metric(terms.entropy, rows, cost=-settings.entropy_cost),
+        "mean_rho": Metric(terms.rho / forward.num_trained),
+    }
+    return LossOutput(terms.total, metrics, terms.targets)

@@ -1,0 +1,81 @@
+"""The numbers that a loss names, added up over the parts of a batch and over the shards; on the device until somebody asks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from herd.learning.losses.output import Metric
+    from herd.learning.sharding import Shards
+
+MAX_METRICS = 32
+"""Of a loss: each is a series or two of every shard, and a column of metrics.jsonl."""
+TOTAL = "loss_total"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+class Measured(NamedTuple):
+    """What became of a metric over a whole batch."""
+
+    value: float
+    cost: float | None = None
+    """What multiplies it in the total; None: it is no term of the loss."""
+
+
+class MetricSums:
+    """Of one update."""
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
+        self._costs: tuple[float | None, ...] = ()
+        self._denominators: tuple[int | None, ...] = ()
+        """By metric: where its denominator lies in ``_sums``."""
+        self._sums: Tensor | None = None
+
+    def add(self, metrics: Mapping[str, Metric]) -> None:
+        """Those of one part of the batch.
+
+        Raises:
+            ValueError: a name is none, there are too many, or another part named others.
+        """
+        tensors = [metric.numerator for metric in metrics.values()]
+        places: list[int | None] = []
+        for metric in metrics.values():
+            places.append(None if metric.denominator is None else len(tensors))
+            if metric.denominator is not None:
+                tensors.append(metric.denominator)
+        sums = torch.stack([tensor.detach().float() for tensor in tensors])
+        if self._sums is None:
+            _check(metrics)
+            self._names, self._denominators = tuple(metrics), tuple(places)
+            self._costs = tuple(metric.cost for metric in metrics.values())
+            self._sums = torch.zeros_like(sums)
+        elif tuple(metrics) != self._names or tuple(places) != self._denominators:
+            raise ValueError(f"the loss named {', '.join(metrics)} in one part of a batch, {', '.join(self._names)} in another")
+        self._sums += sums
+
+    def measured(self, shards: Shards) -> dict[str, Measured]:
+        """Of all shards together; waits for the device. Every shard asks at once. What was never counted is 0."""
+        assert self._sums is not None
+        sums = shards.add_up(self._sums).tolist()
+        values = (
+            total if place is None else total / sums[place] if sums[place] else 0.0
+            for total, place in zip(sums[: len(self._names)], self._denominators, strict=True)
+        )
+        return {name: Measured(value, cost) for name, value, cost in zip(self._names, values, self._costs, strict=True)}
+
+
+def _check(metrics: Mapping[str, Metric]) -> None:
+    if len(metrics) > MAX_METRICS:
+        raise ValueError(f"a loss names at most {MAX_METRICS - 1} metrics, this one {len(metrics) - 1}")
+    for name, metric in metrics.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"the loss names a metric {name!r}: small letters, digits and underscores, at most 40, a letter first")
+        if metric.numerator.ndim or (metric.denominator is not None and metric.denominator.ndim):
+            raise ValueError(f"the loss's metric {name} must be of scalars, not of shape {list(metric.numerator.shape)}")

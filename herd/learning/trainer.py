@@ -1,0 +1,215 @@
+"""One learner update: the gradient of a batch, then the optimizer's step. Knows nothing of sockets.
+
+B unrolls in the batch, b unrolls in a micro-batch.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from herd.checkpoints.store import CheckpointError
+from herd.checkpoints.weights import load_into
+from herd.learning.forward import run_forward
+from herd.learning.losses import make_loss
+from herd.learning.losses.output import LossOutput, Metric
+from herd.learning.metrics import TOTAL, Measured, MetricSums
+from herd.learning.optimizers import Rates, load_state_tensors, new_optimizer, state_tensors
+from herd.learning.replicas import Replicas
+from herd.learning.sharding import OneShard, gather, shard_like
+from herd.learning.value_scaling import Statistics, UnrollTargets, make_value_scaling, unroll_targets
+from herd.networks.agent import agent_of
+from herd.networks.torsos import recommended_micro_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import RunSettings
+    from herd.learning.batch import Slab, TrainBatch
+    from herd.learning.sharding import Shards
+
+Losses = dict[str, Measured]
+"""What the loss names, of one batch: per trained row where it says so, whichever reduction is optimized."""
+
+
+class Launched(NamedTuple):
+    """Work under way on the device."""
+
+    metrics: MetricSums
+    """This shard's."""
+    targets: list[UnrollTargets]
+    """Of each micro-batch; none where no statistics follow them."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStatistics:
+    """Of one update."""
+
+    losses: Losses
+    gradient_norm: float
+    is_finite: bool
+    """False: the gradient was not finite, and the update was skipped."""
+
+
+class Trainer:
+    """Agent and optimizer, and the update that changes them: on a whole batch, or on a shard's part of it together with the other shards.
+
+    ``launch``, ``losses`` and ``finish`` are one update, in this order; between the first two the host is free while a GPU computes.
+    """
+
+    def __init__(
+        self, settings: RunSettings, spec: EnvSpec, device: torch.device, precision: torch.dtype, shards: Shards | None = None
+    ) -> None:
+        """``shards``: those that share each batch; None: one alone.
+
+        Raises:
+            UserCodeError: a loss of the user's own cannot be used.
+        """
+        self._shards = shards or OneShard()
+        self._algorithm = settings.algorithm
+        self._loss = make_loss(settings.loss)
+        self._reduction = settings.loss.reduction
+        self._max_gradient_norm = settings.optimizer.max_gradient_norm
+        self._device = device
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._micro_batch_size = settings.learner.micro_batch_size or recommended_micro_batch(settings.network.torso, device.type)
+        torch.manual_seed(settings.seed)
+        self.agent = agent_of(settings, spec).to(device)
+        self.agent.compute_dtype = precision
+        self._value_scaling = make_value_scaling(settings.value_scaling, len(spec.task_names))
+        self._statistics = self._value_scaling.initial(device)
+        mode = settings.learner.compile
+        self._compiled_part = None if mode == "off" else torch.compile(self._part, mode=mode, dynamic=False)
+        # A shard's part of a batch: online unrolls and replayed ones are dealt out each for themselves.
+        per_shard = (-(-number // self._shards.size) for number in (settings.num_online_unrolls, settings.num_replayed_unrolls))
+        self._most_unrolls = sum(per_shard)
+        self._replicas = Replicas(self.agent, self._shards, device, settings.learner.sharding)
+        self._parameters = dict(self.agent.named_parameters())
+        self._optimizer_kind = settings.optimizer.kind
+        self.optimizer = new_optimizer(settings.optimizer, self._parameters.values())
+
+    def to_device(self, slab: Slab) -> TrainBatch:
+        """The batch on the device; without a copy where it is there already. On a GPU the copy runs beside what computes there."""
+        with nullcontext() if self._copies is None else torch.cuda.stream(self._copies):
+            return slab.to(self._device)
+
+    def launch(self, batch: TrainBatch) -> Launched:
+        """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""
+        if self._copies is not None:
+            computing = torch.cuda.current_stream(self._device)
+            computing.wait_stream(self._copies)
+            batch.actions.record_stream(computing)  # all fields are of one piece of memory
+        self.optimizer.zero_grad(set_to_none=True)
+        num_trained = self._shards.add_up(batch.trained.sum()).clamp(min=1)
+        launched = Launched(MetricSums(), [])
+        starts = range(0, batch.num_unrolls, self._micro_batch_size)
+        for start in starts:
+            part = batch.part(start, start + self._micro_batch_size)
+            with self._replicas.reducing(start == starts[-1]):
+                loss, output = (self._compiled_part or self._part)(part, self._statistics, num_trained)
+                self._replicas.backward(loss)
+            launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
+            if self._value_scaling.follows_targets:
+                if output.targets is None:
+                    raise ValueError("value_scaling.kind popart needs a loss that gives its targets")
+                launched.targets.append(unroll_targets(output.targets, part.trained, part.task_ids, part.is_replayed))
+        return launched
+
+    def losses(self, launched: Launched) -> Losses:
+        """Wait for what was launched."""
+        return launched.metrics.measured(self._shards)
+
+    def finish(self, launched: Launched, losses: Losses, rates: Rates) -> UpdateStatistics:
+        """Clip the accumulated gradient by its global norm and take the optimizer's step at ``rates``."""
+        limit = float("inf") if self._max_gradient_norm is None else self._max_gradient_norm
+        gradient_norm = float(gather(torch.nn.utils.clip_grad_norm_(self._parameters.values(), limit, foreach=True)))
+        # One poisoned batch must not destroy the weights of a run that took days.
+        is_finite = gradient_norm < float("inf")
+        if is_finite:
+            group = self.optimizer.param_groups[0]
+            group["lr"], group["weight_decay"] = rates
+            self.optimizer.step()
+            self._follow(launched.targets)
+        return UpdateStatistics(losses, gradient_norm, is_finite)
+
+    def __call__(self, slab: Slab, rates: Rates) -> UpdateStatistics:
+        """One update on a batch in the host's memory."""
+        launched = self.launch(self.to_device(slab))
+        return self.finish(launched, self.losses(launched), rates)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The network's tensors, whole, on its device. Every shard asks at once."""
+        return {name: gather(tensor.detach()) for name, tensor in self.agent.state_dict().items()}
+
+    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Inverse of `weights`, from any device.
+
+        Raises:
+            CheckpointError: as `load_into`.
+        """
+        own = self.agent.state_dict()
+        fits = {name for name, tensor in tensors.items() if name in own and own[name].shape == tensor.shape}
+        load_into(self.agent, {name: shard_like(tensor, own[name]) if name in fits else tensor for name, tensor in tensors.items()})
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """The optimizer's state as flat named tensors, whole, on the CPU: ``<parameter>/<slot>``. Every shard asks at once."""
+        return state_tensors(self.optimizer, self._parameters)
+
+    def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Inverse of `optimizer_tensors`.
+
+        Raises:
+            CheckpointError: a tensor belongs to no parameter, its shape differs, or it is of another kind of optimizer.
+        """
+        load_state_tensors(self.optimizer, self._optimizer_kind, self._parameters, tensors)
+
+    def value_statistics(self) -> Statistics:
+        """Those of the value scaling, on the CPU; the same on every shard."""
+        return {name: tensor.cpu() for name, tensor in self._statistics.items()}
+
+    def load_value_statistics(self, statistics: Statistics) -> None:
+        """Inverse of `value_statistics`.
+
+        Raises:
+            CheckpointError: they are of another kind of value scaling.
+        """
+        if {name: tensor.shape for name, tensor in statistics.items()} != {name: own.shape for name, own in self._statistics.items()}:
+            raise CheckpointError("the statistics of the values do not fit: value_scaling.kind was another one")
+        self._statistics = {name: tensor.to(self._device, copy=True) for name, tensor in statistics.items()}
+
+    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor) -> tuple[Tensor, LossOutput]:
+        """Of a micro-batch: what is differentiated, and all that the loss says."""
+        forward = run_forward(
+            part,
+            agent=self.agent,
+            network=self._replicas,
+            algorithm=self._algorithm,
+            value_scaling=self._value_scaling,
+            statistics=statistics,
+            num_trained=num_trained,
+        )
+        output = self._loss(forward)
+        return (output.total / num_trained if self._reduction == "mean" else output.total), output
+
+    def _follow(self, parts: list[UnrollTargets]) -> None:
+        """Move the statistics by the targets of all shards, and the value layer with them."""
+        if not parts:
+            return
+        mine = UnrollTargets(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+        after = self._value_scaling.updated(self._statistics, self._of_all_shards(mine))
+        self._value_scaling.rescale(self.agent.value_head, self._statistics, after)
+        self._statistics = after
+
+    def _of_all_shards(self, mine: UnrollTargets) -> UnrollTargets:
+        """In the order of their ranks. Parts of a batch differ by one unroll at most; who has one less brings one that counts nothing."""
+        if self._shards.size == 1:
+            return mine
+        missing = self._most_unrolls - len(mine.mean)
+        padded = (torch.nn.functional.pad(tensor.double(), (0, missing)) for tensor in mine)
+        mean, mean_square, num_rows, task_ids, is_replayed = (self._shards.rows(tensor).flatten() for tensor in padded)
+        return UnrollTargets(mean, mean_square, num_rows, task_ids.long(), is_replayed.bool())

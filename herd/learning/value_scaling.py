@@ -1,0 +1,151 @@
+"""How values of several tasks share one network: not at all, by a head for each, or by PopArt.
+
+A strategy holds no state: statistics go in and come out, so that they can be saved, sent and compared.
+
+Legend: T rows, B unrolls, K value heads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from herd.algorithms.popart import PopArtStatistics, preserving_rewrite, scale_of, updated
+from herd.learning.sharding import shard_like
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from herd.config.value_scaling import PopArtSettings, ValueScalingSettings
+
+VALUE_STATISTICS = "value_statistics"
+"""The part of a checkpoint that holds them."""
+
+Statistics = dict[str, Tensor]
+"""By name, on the device; empty where nothing is kept."""
+
+
+class UnrollTargets(NamedTuple):
+    """The targets of a batch, one row for each unroll: what statistics are taken of."""
+
+    mean: Tensor
+    """float64 [B], over the trained rows."""
+    mean_square: Tensor
+    """float64 [B], over the trained rows."""
+    num_rows: Tensor
+    """float64 [B], trained ones."""
+    task_ids: Tensor
+    """int64 [B]."""
+    is_replayed: Tensor
+    """bool [B]."""
+
+
+class ValueScaling(Protocol):
+    """What the trainer asks of a strategy."""
+
+    follows_targets: bool
+    """Whether ``updated`` is to be called: there are statistics."""
+
+    def initial(self, device: torch.device | str) -> Statistics:
+        """Of a run that begins."""
+
+    def values(self, statistics: Statistics, heads: Tensor, task_ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Of the heads' output [T, B, K] the acting task's, un-normalised, [T, B]; and the scale [B] that losses divide by, None for 1."""
+
+    def updated(self, statistics: Statistics, targets: UnrollTargets) -> Statistics:
+        """After an update on a batch with these targets, of all shards in the order of their ranks."""
+
+    def rescale(self, value_head: nn.Linear, before: Statistics, after: Statistics) -> None:
+        """Rewrite the value layer so that the un-normalised values stay what they were."""
+
+
+class Unscaled:
+    """The value of the acting task's head as it is; with one head, of that."""
+
+    follows_targets = False
+
+    def initial(self, device: torch.device | str) -> Statistics:  # noqa: ARG002
+        """See `ValueScaling`."""
+        return {}
+
+    def values(self, statistics: Statistics, heads: Tensor, task_ids: Tensor) -> tuple[Tensor, Tensor | None]:  # noqa: ARG002
+        """See `ValueScaling`. No other task's head has a gradient."""
+        return of_task(heads, task_ids), None
+
+    def updated(self, statistics: Statistics, targets: UnrollTargets) -> Statistics:  # noqa: ARG002
+        """See `ValueScaling`."""
+        return statistics
+
+    def rescale(self, value_head: nn.Linear, before: Statistics, after: Statistics) -> None:
+        """See `ValueScaling`."""
+
+
+class PopArt:
+    """The acting task's head, un-normalised by running statistics of its targets."""
+
+    follows_targets = True
+
+    def __init__(self, settings: PopArtSettings, num_tasks: int) -> None:
+        self._settings = settings
+        self._num_tasks = num_tasks
+
+    def initial(self, device: torch.device | str) -> Statistics:
+        """See `ValueScaling`."""
+        zeros = torch.zeros(self._num_tasks, dtype=torch.float64, device=device)
+        return {"shift": zeros, "second_moment": torch.ones_like(zeros)}
+
+    def values(self, statistics: Statistics, heads: Tensor, task_ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """See `ValueScaling`."""
+        scale = self._scale(statistics)[task_ids].to(heads.dtype)
+        shift = statistics["shift"][task_ids].to(heads.dtype)
+        return of_task(heads, task_ids) * scale + shift, scale
+
+    def updated(self, statistics: Statistics, targets: UnrollTargets) -> Statistics:
+        """See `ValueScaling`."""
+        counts = targets.num_rows > 0
+        if not self._settings.replayed:
+            counts = counts & ~targets.is_replayed
+        of_means = self._settings.second_moment == "unroll_means"
+        after = updated(
+            PopArtStatistics(**statistics),
+            means=targets.mean,
+            mean_squares=targets.mean.square() if of_means else targets.mean_square,
+            task_ids=targets.task_ids,
+            counts=counts,
+            rate=self._settings.rate,
+        )
+        return after._asdict()
+
+    @torch.no_grad()
+    def rescale(self, value_head: nn.Linear, before: Statistics, after: Statistics) -> None:
+        """See `ValueScaling`. The optimizer's state is left as it is."""
+        factor, offset = preserving_rewrite(before["shift"], self._scale(before), after["shift"], self._scale(after))
+        weight, bias = value_head.weight, value_head.bias
+        weight.mul_(shard_like(factor.to(weight.dtype).unsqueeze(1), weight))
+        bias.mul_(shard_like(factor.to(bias.dtype), bias)).add_(shard_like(offset.to(bias.dtype), bias))
+
+    def _scale(self, statistics: Statistics) -> Tensor:
+        bounds = self._settings
+        return scale_of(PopArtStatistics(**statistics), min_scale=bounds.min_scale, max_scale=bounds.max_scale)
+
+
+def make_value_scaling(settings: ValueScalingSettings, num_tasks: int) -> ValueScaling:
+    """The strategy that the settings name."""
+    return PopArt(settings, num_tasks) if settings.kind == "popart" else Unscaled()
+
+
+def of_task(heads: Tensor, task_ids: Tensor) -> Tensor:
+    """[T, B, K] -> [T, B]: each unroll's own head; the one there is where K is 1."""
+    if heads.shape[-1] == 1:
+        return heads.squeeze(-1)
+    return heads.gather(-1, task_ids.expand(heads.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+
+
+def unroll_targets(targets: Tensor, trained: Tensor, task_ids: Tensor, is_replayed: Tensor) -> UnrollTargets:
+    """Of the targets and the trained rows of some unrolls, [T, B] each."""
+    num_rows = trained.sum(dim=0).double()
+    counted = targets.double().masked_fill(~trained, 0.0)
+    divisor = num_rows.clamp(min=1.0)
+    return UnrollTargets(counted.sum(dim=0) / divisor, counted.square().sum(dim=0) / divisor, num_rows, task_ids.long(), is_replayed)

@@ -1,0 +1,40 @@
+"""The numbers that a loss names."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from herd.learning.losses.output import Metric
+from herd.learning.metrics import MAX_METRICS, Measured, MetricSums
+from herd.learning.sharding import OneShard
+
+
+def _of(**numbers: float) -> dict[str, Metric]:
+    return {name: Metric(torch.tensor(value)) for name, value in numbers.items()}
+
+
+def test_parts_are_added_up_before_they_are_divided() -> None:
+    sums = MetricSums()
+    for total, rows, share in ((6.0, 2, 0.25), (1.0, 5, 0.5), (0.0, 0, 0.0)):
+        sums.add({"mean": Metric(torch.tensor(total), torch.tensor(rows), cost=2.0), "sum": Metric(torch.tensor(share))})
+    assert sums.measured(OneShard()) == {"mean": Measured(1.0, 2.0), "sum": Measured(0.75)}
+
+
+def test_what_was_never_counted_is_0() -> None:
+    sums = MetricSums()
+    sums.add({"mean": Metric(torch.tensor(0.0), torch.tensor(0))})
+    assert sums.measured(OneShard()) == {"mean": Measured(0.0)}
+
+
+def test_names_that_cannot_be_series_and_parts_that_disagree_are_refused() -> None:
+    with pytest.raises(ValueError, match="'Big name'"):
+        MetricSums().add(_of(**{"Big name": 1.0}))
+    with pytest.raises(ValueError, match="at most"):
+        MetricSums().add(_of(**{f"number_{number}": 1.0 for number in range(MAX_METRICS + 1)}))
+    with pytest.raises(ValueError, match="scalars"):
+        MetricSums().add({"row": Metric(torch.zeros(3))})
+    sums = MetricSums()
+    sums.add(_of(one=1.0))
+    with pytest.raises(ValueError, match="other"):
+        sums.add(_of(other=1.0))

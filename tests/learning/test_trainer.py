@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from herd.learning.optimizers import Rates
+from herd.learning.trainer import Trainer
+from tests.learning.small_runs import BATCH_SIZE, STEP, batch_of, run_of, slab_of, trainer_of, unrolls_of, values_of
+
+RUN = run_of()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _trainer(micro_batch_size: int = 2, **changes: Any) -> Trainer:
+    return trainer_of(run_of(learner={"batch_size": BATCH_SIZE, "micro_batch_size": micro_batch_size}, **changes))
+
+
+def _copies(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in trainer.weights().items()}
+
+
+@pytest.mark.parametrize("loss", [{"reduction": "sum"}, {"reduction": "mean"}, {"kind": "dice", "ablation": "entropy"}], ids=str)
+def test_micro_batches_do_not_change_the_update(loss: dict[str, Any]) -> None:
+    whole = _trainer(BATCH_SIZE, loss=loss)
+    parts = {size: _trainer(size, loss=loss) for size in (1, 3)}
+    before = _copies(whole)
+    for step in range(3):
+        expected = whole(batch_of(RUN, step), STEP)
+        for trainer in parts.values():
+            statistics = trainer(batch_of(RUN, step), STEP)
+            assert values_of(statistics.losses) == pytest.approx(values_of(expected.losses), rel=1e-4, abs=1e-5)
+            assert statistics.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
+    for name, tensor in whole.weights().items():
+        for trainer in parts.values():
+            torch.testing.assert_close(trainer.weights()[name], tensor, rtol=1e-4, atol=1e-6)
+    assert max(float((before[name] - tensor).abs().max()) for name, tensor in whole.weights().items()) > 1e-4  # far above the tolerance
+
+
+@pytest.mark.parametrize(
+    "loss", [{"baseline_cost": 0.25, "entropy_cost": 0.5}, {"kind": "dice"}, {"kind": "dice", "ablation": "entropy"}], ids=str
+)
+def test_the_terms_of_a_loss_add_up_to_its_total_with_their_costs(loss: dict[str, Any]) -> None:
+    losses = _trainer(loss=loss)(batch_of(RUN), STEP).losses
+    total = losses.pop("loss_total")
+    assert total.cost == 1.0
+    terms = [measured.cost * measured.value for measured in losses.values() if measured.cost is not None]
+    assert len(terms) >= 3
+    assert total.value == pytest.approx(sum(terms), rel=1e-4)
+    assert all(abs(term) > 1e-3 * abs(total.value) for term in terms if term != 0.0)
+
+
+def test_the_mean_over_trained_rows_is_optimized_where_it_is_asked_for() -> None:
+    optimizer = {"max_gradient_norm": None}
+    by_sum, by_mean = _trainer(optimizer=optimizer), _trainer(optimizer=optimizer, loss={"reduction": "mean"})
+    batch = batch_of(RUN)
+    of_sum, of_mean = by_sum(batch, STEP), by_mean(batch, STEP)
+    assert of_mean.gradient_norm == pytest.approx(of_sum.gradient_norm / int(batch.batch.trained.sum()), rel=1e-4)
+    assert values_of(of_mean.losses) == pytest.approx(values_of(of_sum.losses), rel=1e-5)  # told per row all the same
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize("limit", [None, 40.0])
+def test_a_gradient_that_is_not_finite_skips_the_step(poison: float, limit: float | None) -> None:
+    algorithm = {"unroll_length": 4, "reward_shaping": "none"}
+    trainer = _trainer(optimizer={"max_gradient_norm": limit, "momentum": 0.5}, algorithm=algorithm)
+    assert trainer(batch_of(RUN), STEP).is_finite
+    parameters = _copies(trainer)
+    state = {name: tensor.clone() for name, tensor in trainer.optimizer_tensors().items()}
+    poisoned = unrolls_of(RUN, 1)
+    poisoned["initial_core_state"][0, 0, 0] = poison
+    poisoned["core_reset"][0, 0] = False
+    if poison == float("inf"):
+        poisoned["rewards"][...] = 3e38
+    assert not trainer(slab_of(RUN, poisoned), STEP).is_finite
+    assert all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())
+    assert all(torch.equal(state[name], tensor) for name, tensor in trainer.optimizer_tensors().items())
+    assert trainer(batch_of(RUN, 2), STEP).is_finite
+    assert not all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())
+
+
+def test_a_batch_without_one_valid_row_changes_nothing() -> None:
+    trainer = _trainer(optimizer={"momentum": 0.0})
+    before = _copies(trainer)
+    arrays = unrolls_of(RUN)
+    arrays["row_valid"][...] = False
+    statistics = trainer(slab_of(RUN, arrays), STEP)
+    assert (statistics.is_finite, statistics.gradient_norm) == (True, 0.0)
+    assert set(values_of(statistics.losses).values()) == {0.0}
+    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights().items())
+
+
+def test_the_gradient_is_clipped_by_its_global_norm() -> None:
+    free, clipped = _trainer(optimizer={"max_gradient_norm": None}), _trainer(optimizer={"max_gradient_norm": 0.5})
+    norm = free(batch_of(RUN), STEP).gradient_norm
+    assert norm > 1.0
+    assert clipped(batch_of(RUN), STEP).gradient_norm == pytest.approx(norm)  # as it was before
+    for one, other in zip(free.agent.parameters(), clipped.agent.parameters(), strict=True):
+        assert one.grad is not None
+        torch.testing.assert_close(other.grad, one.grad * (0.5 / norm), rtol=1e-4, atol=1e-7)
+
+
+def test_the_learning_rate_is_that_of_the_call() -> None:
+    trainer = _trainer()
+    before = _copies(trainer)
+    trainer(batch_of(RUN), Rates(0.0))
+    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights().items())
+
+
+def test_equal_settings_start_from_equal_parameters_and_another_seed_does_not() -> None:
+    one, same, other = _trainer(), _trainer(), _trainer(seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(one.agent.parameters(), same.agent.parameters(), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one.agent.parameters(), other.agent.parameters(), strict=True))
+
+
+def test_the_rows_temperature_reaches_the_loss() -> None:
+    arrays = unrolls_of(RUN)
+    arrays["inverse_temperature"][...] = 0.0
+    losses = values_of(_trainer(loss={"kind": "dice"})(slab_of(RUN, arrays), STEP).losses)
+    assert losses["mean_rho"] == pytest.approx(1.0)  # whatever the logits are
+    assert losses["entropy"] == pytest.approx(float(np.log(arrays["behaviour_logits"].shape[-1])), rel=1e-5)
