@@ -24,6 +24,7 @@ from herd.wire.run_layout import run_layout
 from herd.wire.sockets import EndpointInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
+from herd_learner.cadence import Cadence
 from herd_learner.io_thread import IoThread
 from herd_learner.ledger import STALE, LedgerSnapshot
 from herd_learner.lineage import LINEAGE_FILE, LineageError, open_lineage
@@ -183,7 +184,8 @@ class Learner:
         settings, meters = self._settings, self._meters
         started = time.monotonic()
         first_batch_at: float | None = None
-        log_at, checkpoint_at = started + settings.learner.log_interval_seconds, started + settings.learner.checkpoint_interval_seconds
+        points = Cadence(settings.learner.log_interval_seconds, now=started)
+        checkpoints = Cadence(settings.learner.checkpoint_interval_seconds, now=started)
         self._publish()
         self._telemetry.set_ready(True)
         now = started
@@ -199,7 +201,7 @@ class Learner:
                 self._drop(stale)
             after_wait = time.monotonic()
             meters.waited(after_wait - now)
-            turn = self._agree(unrolls, stop=is_over, now=now, due=(log_at, checkpoint_at))
+            turn = self._agree(unrolls, stop=is_over, log_due=points.is_due(now), checkpoint_due=checkpoints.is_due(now))
             agreed = time.monotonic()
             meters.agreed(agreed - after_wait)
             if turn.stop:
@@ -212,12 +214,12 @@ class Learner:
                 unrolls = self._step(unrolls, agreed, may_publish=turn.may_publish)
             now = time.monotonic()
             if turn.log_due:
-                log_at = now + settings.learner.log_interval_seconds
                 self._log_point(now - started)
+                points.done(now)
             if turn.checkpoint_due:
                 self._checkpoint(now - started)
                 return_free_memory()
-                checkpoint_at = time.monotonic() + settings.learner.checkpoint_interval_seconds
+                checkpoints.done(time.monotonic())
         self._end(stop, started, first_batch_at)
 
     def _end(self, stop: StopRequest, started: float, first_batch_at: float | None) -> None:
@@ -246,15 +248,14 @@ class Learner:
             self._telemetry.beat()
             time.sleep(BATCH_TIMEOUT_SECONDS)
 
-    def _agree(self, unrolls: list[QueuedUnroll], *, stop: bool, now: float, due: tuple[float, float]) -> Turn:
-        """What all shards do in this turn; ``due``: when the next point and the next checkpoint are."""
-        log_at, checkpoint_at = due
+    def _agree(self, unrolls: list[QueuedUnroll], *, stop: bool, log_due: bool, checkpoint_due: bool) -> Turn:
+        """What all shards do in this turn: each says what it has, and what is due by its clock."""
         turn = self._group.agree(
             Turn(
                 is_ready=bool(unrolls),
                 stop=stop,
-                log_due=now >= log_at,
-                checkpoint_due=now >= checkpoint_at,
+                log_due=log_due,
+                checkpoint_due=checkpoint_due,
                 may_publish=self._group.size == 1 or self._io.is_published,
                 newer_lineage=self._io.newer_lineage or 0,
                 lineage=self._lineage,
