@@ -8,6 +8,8 @@ SECONDS ?= 120
 TESTS ?= tests
 # What needs an hour, a cluster or root; each has a command of its own.
 ORDINARY := not learning and not soak and not cluster and not containers
+# Neighbours stay together: what a module prepares, and every rendered chart, is made once.
+WORKERS := -n 2 --dist worksteal
 
 # Thousands of processes start here: each module is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,13 +28,13 @@ train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
 check: lint typecheck imports  ## After every change: style, types, imports, every test that starts no process; under 90 seconds on two cores.
-	$(BIN)/python -m pytest -n 2 -m "not processes and $(ORDINARY)"
+	$(BIN)/python -m pytest $(WORKERS) -m "not processes and $(ORDINARY)"
 
 test: lint typecheck imports  ## All checks and tests; about twenty minutes on two cores.
-	$(BIN)/python -m pytest -n 2 -m "$(ORDINARY)"
+	$(BIN)/python -m pytest $(WORKERS) -m "$(ORDINARY)"
 
 test-slow: $(VENV)/.dev  ## The tests as on a slow, busy machine: half a core for each of two workers (TESTS=tests/wire, SLOW_CORES=0.5; needs root).
-	$(BIN)/python -m pytest -p tests.slow_machine -n 2 -m "$(ORDINARY)" $(TESTS)
+	$(BIN)/python -m pytest -p tests.slow_machine $(WORKERS) -m "$(ORDINARY)" $(TESTS)
 
 test-cluster: $(VENV)/.dev  ## The chart on a real cluster, KUBECONFIG's: installs, scales, kills, upgrades, uninstalls (CLUSTER_PROCESSES=0: without nodes).
 	$(BIN)/python -m pytest -m cluster tests/cluster

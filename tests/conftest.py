@@ -18,6 +18,8 @@ settings.load_profile("herd")
 PROCESS_FOLDERS = ("cluster", "containers", "system", "wheel")
 PROCESS_FIXTURES = {"herd_process"}
 """Every test there, or with these, starts processes; elsewhere a test, or its module's ``pytestmark``, says so."""
+PROCESS_SECONDS = 900.0
+"""Time-out of a test with processes: longer than its own deadlines, which say what was waited for."""
 STARTS = frozenset({"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"})
 
 _refused = threading.Event()
@@ -41,10 +43,11 @@ for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.S
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the folders with processes, and multiply every time-out by TEST_PATIENCE."""
-    default = float(config.getini("timeout"))
+    alone = float(config.getini("timeout"))
     for item in items:
         if item.path.relative_to(config.rootpath).parts[1] in PROCESS_FOLDERS or PROCESS_FIXTURES.intersection(item.fixturenames):
             item.add_marker("processes")
+        default = alone if item.get_closest_marker("processes") is None else PROCESS_SECONDS
         own = item.get_closest_marker("timeout")
         item.add_marker(pytest.mark.timeout(PATIENCE * (own.args[0] if own else default)), append=False)
 

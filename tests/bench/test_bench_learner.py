@@ -82,7 +82,6 @@ def test_a_learner_that_ends_is_one_line_and_exit_code_1(tmp_path: Path, capsys:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("shards", ["1", "2"])
 def test_two_feeders_keep_a_real_learner_busy(shards: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = set(psutil.Process().children(recursive=True))

@@ -15,8 +15,7 @@ from tests.kube.fake_api_server import FakeCluster, serving, write_kubeconfig
 from tests.kube.fake_helm import Controllers, write_helm
 from tests.patience import patient
 
-# Some twenty processes, one after another: half a minute where nothing else runs.
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.processes
 
 
 def run_suite(

@@ -1,8 +1,8 @@
 """One shard of several in a process of its own: a few updates on its part of given batches. ``python -m tests.learning.shard_steps
-FOLDER ddp|fully_shard``.
+FOLDER ...``.
 
-Reads FOLDER/settings.json and FOLDER/batch-<n>.safetensors; shard 0 leaves FOLDER/after-<size>.safetensors with parameters and the
-optimizer's state, and FOLDER/statistics-<size>.json.
+Reads FOLDER/settings.json and FOLDER/batch-<n>.safetensors of each; shard 0 leaves FOLDER/after-<size>-<sharding>.safetensors with
+parameters and the optimizer's state, and FOLDER/statistics-<size>-<sharding>.json.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import torch
-from herd_learner.shards.group import join_group
+from herd_learner.shards.group import ShardGroup, join_group
 from safetensors.torch import load_file, save_file
 
 from herd.config.settings import RunSettings
@@ -24,15 +24,23 @@ from tests.learning.small_runs import STEP, slab_of, values_of
 from tests.patience import patient
 
 JOIN_SECONDS = patient(90.0)
+SHARDINGS = ("ddp", "fully_shard")
 
 
-def main(folder: Path, sharding: str) -> None:
+def main(folders: list[Path]) -> None:
     torch.set_num_threads(1)
     size = int(os.environ.get("WORLD_SIZE", "1"))
+    deadline = time.monotonic() + JOIN_SECONDS
+    group = join_group(size, device=torch.device("cpu"), timeout_seconds=JOIN_SECONDS, go_on=lambda: time.monotonic() < deadline)
+    for folder in folders:
+        for sharding in SHARDINGS if size > 1 else SHARDINGS[:1]:
+            train(folder, group, size, sharding)
+    group.leave()
+
+
+def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
     settings = RunSettings.model_validate_json((folder / "settings.json").read_text())
     settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size, "sharding": sharding})})
-    deadline = time.monotonic() + JOIN_SECONDS
-    group = join_group(size, device=torch.device("cpu"), timeout_seconds=30.0, go_on=lambda: time.monotonic() < deadline)
     trainer = Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32, group)
     told = []
     for file in sorted(folder.glob("batch-*.safetensors")):
@@ -46,10 +54,9 @@ def main(folder: Path, sharding: str) -> None:
     whole |= {f"value_statistics/{name}": tensor for name, tensor in trainer.value_statistics().items()}
     if group.is_first:
         tensors = {name: tensor.contiguous() for name, tensor in whole.items()}
-        save_file(tensors, folder / f"after-{size}.safetensors")
-        (folder / f"statistics-{size}.json").write_text(json.dumps(told))
-    group.leave()
+        save_file(tensors, folder / f"after-{size}-{sharding}.safetensors")
+        (folder / f"statistics-{size}-{sharding}.json").write_text(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main([Path(word) for word in sys.argv[1:]])

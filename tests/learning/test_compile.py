@@ -25,7 +25,6 @@ def step(mode: str) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
 
 @pytest.mark.processes
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs a C++ compiler")
-@pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
 def test_a_compiled_step_is_the_same_step() -> None:
     torch._dynamo.reset()

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from herd.config.settings import RunSettings
+from tests.learning.shard_steps import SHARDINGS
 from tests.learning.small_runs import RUN, trainer_of, unrolls_of
 from tests.patience import patient
 from tests.system.whole_runs import ROOT, environment, free_ports
@@ -26,6 +27,20 @@ BATCH_SIZE = 8
 NUM_UPDATES = 3
 SECONDS = patient(140.0)
 SMALL: dict[str, Any] = {**RUN, "learner": {"batch_size": BATCH_SIZE, "micro_batch_size": 2}}
+RUNS: dict[str, dict[str, Any]] = {
+    "sum": {},
+    "mean, clipped": {
+        "algorithm": {"unroll_length": 4},
+        "loss": {"reduction": "mean"},
+        "optimizer": {"momentum": 0.5, "max_gradient_norm": 0.5},
+    },
+    "popart": {"env": {**RUN["env"], "tasks": ["catch", "catch_instructed"]}, "value_scaling": {"kind": "popart", "rate": 0.1}},
+    "convolutions, adamw": {
+        "env": {"suite": "atari", "tasks": ["breakout"]},
+        "network": {"torso": "shallow", "core": "none"},
+        "optimizer": {"kind": "adamw", "epsilon": 1e-3},
+    },
+}
 
 
 def write_batches(folder: Path, settings: RunSettings) -> None:
@@ -38,20 +53,24 @@ def write_batches(folder: Path, settings: RunSettings) -> None:
     (folder / "settings.json").write_text(settings.model_dump_json())
 
 
-def run_shards(folder: Path, size: int, sharding: str = "ddp") -> tuple[dict[str, torch.Tensor], list[list[float]]]:
-    """What shard 0 leaves after the updates."""
+def run_shards(folders: list[Path], size: int) -> None:
+    """Processes that meet once: importing torch and meeting take longer than all updates."""
     (port,) = free_ports(1)
     places: list[dict[str, str]] = [{}]
     if size > 1:
         shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         places = [{**shared, "RANK": str(rank)} for rank in range(size)]
     clean = {name: value for name, value in environment().items() if name not in {"RANK", "WORLD_SIZE"}}
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.learning.shard_steps", str(folder), sharding]
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.learning.shard_steps", *map(str, folders)]
+    errors = [folders[0] / f"errors-{size}-{rank}.txt" for rank in range(size)]
     with ExitStack() as stack:
-        files = [stack.enter_context((folder / f"errors-{rank}.txt").open("w+")) for rank in range(size)]
         processes = [
-            stack.enter_context(subprocess.Popen(command, cwd=ROOT, env={**clean, **place, "OMP_NUM_THREADS": "1"}, stderr=file))
-            for place, file in zip(places, files, strict=True)
+            stack.enter_context(
+                subprocess.Popen(
+                    command, cwd=ROOT, env={**clean, **place, "OMP_NUM_THREADS": "1"}, stderr=stack.enter_context(path.open("w"))
+                )
+            )
+            for place, path in zip(places, errors, strict=True)
         ]
         try:
             deadline = time.monotonic() + SECONDS
@@ -61,36 +80,38 @@ def run_shards(folder: Path, size: int, sharding: str = "ddp") -> tuple[dict[str
             for process in processes:
                 process.send_signal(signal.SIGABRT)  # faulthandler says where it was
         finally:
-            codes = [process.wait(10.0) for process in processes]
-        assert codes == [0] * size, [(code, (folder / f"errors-{rank}.txt").read_text()) for rank, code in enumerate(codes)]
-    return load_file(folder / f"after-{size}.safetensors"), json.loads((folder / f"statistics-{size}.json").read_text())
+            codes = [process.wait(SECONDS) for process in processes]
+    assert codes == [0] * size, [(code, path.read_text()) for code, path in zip(codes, errors, strict=True)]
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"algorithm": {"unroll_length": 4}, "loss": {"reduction": "mean"}, "optimizer": {"momentum": 0.5, "max_gradient_norm": 0.5}},
-        {"env": {**RUN["env"], "tasks": ["catch", "catch_instructed"]}, "value_scaling": {"kind": "popart", "rate": 0.1}},
-        {
-            "env": {"suite": "atari", "tasks": ["breakout"]},
-            "network": {"torso": "shallow", "core": "none"},
-            "optimizer": {"kind": "adamw", "epsilon": 1e-3},
-        },
-    ],
-    ids=["sum", "mean, clipped", "popart", "convolutions, adamw"],
-)
-def test_one_two_and_three_shards_take_the_same_step(tmp_path: Path, changes: dict[str, Any]) -> None:
-    settings = RunSettings.model_validate({**SMALL, **changes})
-    write_batches(tmp_path, settings)
-    expected, told = run_shards(tmp_path, 1)
-    for name, fresh in trainer_of(settings).weights().items():
+def left_by(folder: Path, size: int, sharding: str) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
+    """What shard 0 leaves after the updates."""
+    name = f"{size}-{sharding}"
+    return load_file(folder / f"after-{name}.safetensors"), json.loads((folder / f"statistics-{name}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By name of a run: what one, two and three shards left of it."""
+    made = {}
+    for name, changes in RUNS.items():
+        made[name] = tmp_path_factory.mktemp("shards")
+        write_batches(made[name], RunSettings.model_validate({**SMALL, **changes}))
+    for size in (1, 2, 3):
+        run_shards(list(made.values()), size)
+    return made
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_one_two_and_three_shards_take_the_same_step(folders: dict[str, Path], run: str) -> None:
+    expected, told = left_by(folders[run], 1, "ddp")
+    for name, fresh in trainer_of(RunSettings.model_validate({**SMALL, **RUNS[run]})).weights().items():
         assert not torch.equal(expected[name], fresh), f"{name} was not trained"
-    for size, sharding in ((2, "ddp"), (3, "ddp"), (2, "fully_shard"), (3, "fully_shard")):
-        after, told_by_shards = run_shards(tmp_path, size, sharding)
-        assert after.keys() == expected.keys()
-        for name, tensor in expected.items():
-            torch.testing.assert_close(after[name], tensor, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
-        for mine, theirs in zip(told, told_by_shards, strict=True):
-            assert theirs == pytest.approx(mine, rel=1e-4, abs=1e-6)
+    for size in (2, 3):
+        for sharding in SHARDINGS:
+            after, told_by_shards = left_by(folders[run], size, sharding)
+            assert after.keys() == expected.keys()
+            for name, tensor in expected.items():
+                torch.testing.assert_close(after[name], tensor, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+            for mine, theirs in zip(told, told_by_shards, strict=True):
+                assert theirs == pytest.approx(mine, rel=1e-4, abs=1e-6)

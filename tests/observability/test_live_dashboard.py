@@ -17,7 +17,7 @@ from tests.observability.promql import operands
 from tests.patience import patient
 from tests.system.whole_runs import Process, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 
 NAMESPACE = "lab"
 TREE, BANDIT = "tree", "bandit"
@@ -29,7 +29,7 @@ RUNS = {
 WORDS = {TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"), BANDIT: ()}
 ONLY_WITH_REPLICAS = frozenset({"Replicas: silence of the parent", "Replicas: answers of the parent"})
 WITHOUT_BANDIT = "herd_bandit_"
-DATA_SECONDS = patient(90.0)
+DATA_SECONDS = patient(300.0)
 """Two scrapes and two evaluations a second apart are enough on a free machine."""
 
 MEMORY = 'herd:process_resident_memory_bytes:max{release!=""}'

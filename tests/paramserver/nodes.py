@@ -22,7 +22,7 @@ from herd.wire.weights_client import WeightsPublisher
 from tests.patience import patient
 
 RUN = "pong"
-SECONDS = patient(30.0)
+SECONDS = patient(120.0)
 """For whatever takes part of a second on a free machine."""
 ASK_AGAIN_SECONDS = 2.0
 """Sooner than any test gives up. What is sent before all connections of a tree are made is lost, as anywhere."""

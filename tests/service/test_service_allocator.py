@@ -33,7 +33,6 @@ print((before - resident().rss) / size)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps free memory")
-@pytest.mark.timeout(60)
 def test_holes_in_the_heap_are_given_back() -> None:
     environment = {**os.environ, **ALLOCATOR_ENVIRONMENT}
     done = subprocess.run([sys.executable, "-c", HOLES], env=environment, capture_output=True, text=True, check=True, timeout=patient(50))

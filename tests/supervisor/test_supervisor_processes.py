@@ -23,7 +23,7 @@ from tests.system.whole_runs import until
 pytestmark = pytest.mark.processes
 
 DUMMIES = Path(__file__).parent / "dummies"
-SECONDS = patient(30.0)
+SECONDS = patient(120.0)
 
 
 @dataclass

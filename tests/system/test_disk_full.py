@@ -8,15 +8,11 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from herd.checkpoints.store import load_checkpoint
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 from tests.failing_disks import fill, no_space_beyond, read_only, small_disk
 from tests.system.three_services import assert_nobody_left, left_in_order, lineage_of, processes_of
 from tests.system.whole_runs import Run, free_ports, newest_checkpoint_name, pid_of, read_points
-
-pytestmark = pytest.mark.timeout(400)
 
 WORDS = ("--learner.log_interval_seconds", "0.2", "--learner.checkpoint_interval_seconds", "0.5")
 DISK_BYTES = 8 << 20

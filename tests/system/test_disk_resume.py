@@ -12,8 +12,6 @@ import pytest
 from herd.checkpoints.store import load_checkpoint
 from tests.system.whole_runs import CATCH, ROOT, SECONDS, Run, environment, newest_checkpoint_name, read_report
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:

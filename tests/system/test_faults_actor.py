@@ -5,15 +5,11 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from benchmarks.soak.faults import Fault
 from herd.supervisor.readings import metrics_url
 from herd.telemetry.metric_names import ACTOR_UNROLLS_RESENT, ACTOR_WEIGHTS_WAIT
 from herd.telemetry.scrape import scrape, total
 from tests.system.faulty_runs import ENVIRONMENTS, MEGABYTE, FaultyRun
-
-pytestmark = pytest.mark.timeout(400)
 
 LEARNER, PARAMSERVER = "actor-0>learner-0", "actor-0>paramserver-0"
 

@@ -7,12 +7,8 @@ import shutil
 import signal
 from pathlib import Path
 
-import pytest
-
 from benchmarks.soak.faults import Fault
 from tests.system.faulty_runs import MEGABYTE, FaultyRun
-
-pytestmark = pytest.mark.timeout(400)
 
 
 def test_the_learner_is_struck_in_every_way(tmp_path: Path) -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.soak.faults import Fault
 from benchmarks.soak.run import long_stop_seconds
 from herd.config.loading import load_settings
 from tests.system.faulty_runs import FaultyRun
-
-pytestmark = pytest.mark.timeout(400)
 
 
 def outlasting(faulty: FaultyRun, *processes: str) -> list[Fault]:

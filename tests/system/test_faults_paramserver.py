@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.soak.faults import Fault
 from tests.system.faulty_runs import MEGABYTE, FaultyRun
-
-pytestmark = pytest.mark.timeout(400)
 
 PUBLISHING = "learner-0>paramserver-0"
 

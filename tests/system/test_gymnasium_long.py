@@ -10,7 +10,6 @@ from tests.system.whole_runs import herd, read_report
 
 
 @pytest.mark.learning
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("experiment", "least"), [("cartpole", 300.0), ("minigrid-empty", 0.85)])
 def test_a_shipped_experiment_ends_where_it_says(tmp_path: Path, experiment: str, least: float) -> None:
     done = herd("train", experiment, "--run_dir", tmp_path / "run", timeout=3500)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.fuzz.sockets import attack, parse
 
-pytestmark = pytest.mark.timeout(600)
 ARGUMENTS = "--messages 2500 --rest-seconds 0 --sieges learner --nonsense 150 --half-open 400 --hold-seconds 12 --http 300 --deaf 0"
 SHORT_OF_A_MILLION = {"memory flat"}
 """Memory still grows to its level in so short a time."""

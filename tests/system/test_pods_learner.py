@@ -12,8 +12,6 @@ from herd.telemetry.telemetry import RUN_IS_OVER
 from tests.system.three_services import Services, address, left_in_order
 from tests.system.whole_runs import CATCH, Process, free_ports, read_report, until
 
-pytestmark = pytest.mark.timeout(300)
-
 STAYS = ("--resume", "true", "--stop.wait_for_signal", "true")
 
 

@@ -13,8 +13,6 @@ from herd.telemetry.scrape import Samples, scrape
 from tests.system.three_services import address
 from tests.system.whole_runs import CATCH, Process, free_ports, read_points, read_report, until
 
-pytestmark = pytest.mark.timeout(600)
-
 
 class TwoAgents:
     """The services of a run with two agents, started one by one."""

@@ -13,8 +13,6 @@ import pytest
 from tests.system.three_services import SERVICES, Services, assert_free, left_in_order, lineage_of, processes_of
 from tests.system.whole_runs import SECONDS, read_report
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.parametrize("order", [SERVICES[first:] + SERVICES[:first] for first in range(3)], ids="-".join)
 def test_one_after_the_other(tmp_path: Path, order: tuple[str, ...]) -> None:

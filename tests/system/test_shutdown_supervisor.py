@@ -15,12 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.system.three_services import assert_nobody_left, left_in_order, processes_of
 from tests.system.whole_runs import CATCH, ROOT, SECONDS, Run, environment, herd, newest_checkpoint_name, pid_of, read_points, until
-
-pytestmark = pytest.mark.timeout(300)
 
 WORDS = ("--learner.threads", "1", "--stop.env_frames", "null", "--learner.log_interval_seconds", "0.2")
 NEVER = ("--learner.checkpoint_interval_seconds", "3600")

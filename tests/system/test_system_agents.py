@@ -14,8 +14,6 @@ from herd.cli.main import main
 from herd.telemetry.scrape import total
 from tests.system.whole_runs import RANDOM_CATCH, Run, herd, metrics, read_points, read_report
 
-pytestmark = pytest.mark.timeout(600)
-
 AGENTS = ("--agents", "2", "--actor.count", "2", "--actor.environments", "16", "--learner.log_interval_seconds", "0.5")
 LEASES = "herd_paramserver_agent_leased_indices"
 STOP = 20_000

@@ -14,8 +14,6 @@ import pytest
 from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, environment, herd, train
 
-pytestmark = pytest.mark.timeout(300)
-
 BREAKOUT = str(ROOT / "experiments" / "breakout.yaml")
 HEAVY = ("torch", "matplotlib", "ale_py", "gymnasium", "zmq")
 

@@ -60,7 +60,6 @@ def _learners_account(run_dir: Path) -> Account:
     return {one["tile"]: (one["episodes"], one["return_sum"]) for one in tiles}
 
 
-@pytest.mark.timeout(400)
 def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Path) -> None:
     run_dir = tmp_path / "dice"
     words = ("train", DICE, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null")
@@ -105,7 +104,6 @@ def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Pa
     assert watched.returncode == 0, watched.stderr
 
 
-@pytest.mark.timeout(400)
 def test_a_stopped_and_killed_bandit_costs_a_bounded_wait(tmp_path: Path) -> None:
     run_dir = tmp_path / "dice"
     words = ("train", DICE, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null", "--env.frame_height", "40")
@@ -140,7 +138,6 @@ def test_a_stopped_and_killed_bandit_costs_a_bounded_wait(tmp_path: Path) -> Non
     read_report(run_dir)
 
 
-@pytest.mark.timeout(400)
 def test_burn_in_and_reuse_count_every_frame_once(tmp_path: Path) -> None:
     recurrent = ("--network.core", "lstm", "--network.core_size", "16", "--algorithm.burn_in", "10")
     report = train(tmp_path / "run", *recurrent, "--learner.sample_reuse", "2", "--stop.env_frames", "20000", file=DICE)

@@ -8,16 +8,12 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
-
 from herd.config.contract import contract_digest
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec
 from herd.wire.sockets import new_context
 from herd.wire.weights_client import Version, WeightsClient
 from tests.system.whole_runs import Run, newest_checkpoint_name, pid_of, read_report
-
-pytestmark = pytest.mark.timeout(400)
 
 
 class Onlooker:

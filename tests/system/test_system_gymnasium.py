@@ -15,7 +15,6 @@ RANDOM_MINIGRID = 0.3
 """Above random play's mean return, 0.18, of 100 games."""
 
 
-@pytest.mark.timeout(600)
 def test_cartpole_is_learned_from_vectors(tmp_path: Path) -> None:
     report = train(tmp_path / "run", "--stop.env_frames", "70000", "--optimizer.schedule_env_frames", "70000", file="cartpole")
     assert report["tasks"]["CartPole-v1"]["episode_return"]["mean_last_100"] > 2 * RANDOM_CARTPOLE
@@ -24,7 +23,6 @@ def test_cartpole_is_learned_from_vectors(tmp_path: Path) -> None:
     assert (tmp_path / "game.gif").stat().st_size > 10_000
 
 
-@pytest.mark.timeout(600)
 def test_a_minigrid_room_is_learned(tmp_path: Path) -> None:
     report = train(tmp_path / "run", "--stop.env_frames", "12000", file="minigrid-empty")
     [(task, counted)] = report["tasks"].items()
@@ -32,7 +30,6 @@ def test_a_minigrid_room_is_learned(tmp_path: Path) -> None:
     assert counted["episode_return"]["mean_last_100"] > RANDOM_MINIGRID
 
 
-@pytest.mark.timeout(600)
 def test_pictures_and_vectors_together_train_with_core_and_instructions_from_worker_processes(tmp_path: Path) -> None:
     report = train(
         tmp_path / "run",
@@ -45,7 +42,6 @@ def test_pictures_and_vectors_together_train_with_core_and_instructions_from_wor
     assert report["env_frames"] >= 2000
 
 
-@pytest.mark.timeout(600)
 def test_another_packages_suite_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.system.whole_runs.ROOT", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "extension_package")]))
     file = tmp_path / "corridor.yaml"

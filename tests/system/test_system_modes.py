@@ -13,8 +13,6 @@ from herd.checkpoints.store import load_checkpoint, newest_checkpoint
 from herd.telemetry.scrape import total
 from tests.system.whole_runs import CATCH, RANDOM_CATCH, Process, free_ports, metrics, pid_of, read_report, train, until
 
-pytestmark = pytest.mark.timeout(300)
-
 LEARNING = ("--stop.env_frames", "120000", "--optimizer.schedule", "constant")
 SHORT = ("--stop.env_frames", "20000")
 

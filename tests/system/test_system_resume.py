@@ -6,12 +6,8 @@ import json
 import signal
 from pathlib import Path
 
-import pytest
-
 from herd.checkpoints.store import load_checkpoint, newest_checkpoint
 from tests.system.whole_runs import Run, herd, pid_of, read_points, read_report
-
-pytestmark = pytest.mark.timeout(300)
 
 GROWING = ("wall_seconds", "env_frames", "agent_steps", "learner_updates", "episodes")
 

@@ -11,8 +11,6 @@ import pytest
 from herd.telemetry.scrape import total
 from tests.system.whole_runs import RANDOM_CATCH, Run, metrics, pid_of, read_report, train
 
-pytestmark = pytest.mark.timeout(600)
-
 SHARDS = ("--learner.shards", "2", "--learner.log_interval_seconds", "0.5", "--learner.checkpoint_interval_seconds", "1")
 LEARNERS = ("learner-0", "learner-1")
 

@@ -43,7 +43,6 @@ def agents(tmp_path: Path) -> Iterator[list[Process]]:
                 process.kill()  # an agent's shards would outlive it
 
 
-@pytest.mark.timeout(400)
 def test_shards_of_two_agents_learn_and_survive_a_kill(tmp_path: Path, agents: list[Process]) -> None:
     run_dir = tmp_path / "run"
 

@@ -7,8 +7,6 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
-
 from herd.config.contract import contract_digest
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec
@@ -17,8 +15,6 @@ from herd.telemetry.scrape import ScrapeError, scrape, total
 from herd.wire.sockets import new_context
 from herd.wire.weights_client import Version, WeightsClient
 from tests.system.whole_runs import Run, herd, pid_of, read_points, read_report
-
-pytestmark = pytest.mark.timeout(600)
 
 SERVERS = ("paramserver-0", "paramserver-1", "paramserver-2")
 

@@ -20,7 +20,7 @@ from tests.patience import patient
 
 ROOT = Path(__file__).parents[2]
 CATCH = "experiments/catch.yaml"
-SECONDS = patient(120.0)
+SECONDS = patient(300.0)
 """For whatever takes seconds on a free machine: others may be using it."""
 RANDOM_CATCH = -0.2
 """Above random play's mean return over 100 games on a board of five columns: -0.6, standard error 0.08."""
