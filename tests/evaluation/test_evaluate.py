@@ -194,6 +194,7 @@ def test_the_table_shows_score_and_protocol(make_run: Callable[..., Path]) -> No
     assert "differs from training in max_episode_frames" in text
 
 
+@pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning")
 def test_a_policy_that_sees_numbers_is_scored_and_may_be_given_other_tasks(make_run: Callable[..., Path]) -> None:
     run_dir = make_run({"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp"}})
     (task,) = evaluate_run(run_dir, episodes=4, overrides=["--env.max_episode_steps", "3"]).tasks
