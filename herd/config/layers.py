@@ -41,6 +41,11 @@ class Layer:
         section[path[-1]] = value
         self.origins[path] = origin
 
+    def forget(self, section: str) -> None:
+        """Drop everything that was given for a section of the run."""
+        self.values.pop(section, None)
+        self.origins = {path: origin for path, origin in self.origins.items() if path[0] != section}
+
 
 def parse_text(key: SettingKey, texts: Sequence[str]) -> object:
     """Read a value from the words of a command line or of the environment.

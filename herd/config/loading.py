@@ -23,7 +23,7 @@ from herd.config.suites import installed_suites
 from herd.config.yaml_files import read_yaml_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
@@ -48,7 +48,12 @@ def load_settings(files: Sequence[Path], overrides: Sequence[str], environ: Mapp
     for layer in layers:
         _check_names(layer)
     merged: dict[str, Any] = {}
-    for layer in layers:
+    for number, layer in enumerate(layers):
+        for name in _changed_variants(merged, layer):
+            # What weaker sources say is about the other variant: an epsilon of RMSProp means nothing to AdamW.
+            merged.pop(name, None)
+            for weaker in layers[:number]:
+                weaker.forget(name)
         _merge(merged, layer.values)
     try:
         return RunSettings.model_validate(merged)
@@ -91,6 +96,16 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
             raise SettingsError(f"{name}: no such setting (environment){close_match(name, [*names, *sorted(CURVE_VARIABLES)])}")
         layer.set(key.path, parse_text(key, [environ[name]]), f"environment {name}")
     return layer
+
+
+def _changed_variants(merged: Mapping[str, Any], layer: Layer) -> Iterator[str]:
+    """The sections for which ``layer`` chooses another variant than the sources before it."""
+    for name, variants in section_variants().items():
+        section = layer.values.get(name)
+        if isinstance(section, dict) and variants.discriminator in section:
+            before = merged.get(name, {}).get(variants.discriminator, variants.default)
+            if section[variants.discriminator] != before:
+                yield name
 
 
 def _merge(target: dict[str, Any], values: Mapping[str, Any]) -> None:

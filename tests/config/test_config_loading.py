@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herd.config.loading import SettingsError, dump_settings, load_settings, settings_json_schema
+from herd.config.losses import DiceSettings, ImpalaSettings
+from herd.config.optimizers import AdamWSettings
 from herd.config.settings import ReplaySettings, RunSettings
 
 
@@ -43,6 +45,19 @@ def test_each_source_beats_the_one_before(tmp_path: Path) -> None:
     assert settings.learner.batch_size == 43
     # The other values of the weaker sources stay: sections merge, they do not replace each other.
     assert (settings.learner.queue_batches, settings.seed, settings.actor.count, settings.env.tasks) == (3, 7, 4, ("pong",))
+
+
+def test_another_variant_starts_its_section_anew(tmp_path: Path) -> None:
+    """An epsilon of RMSProp must not become AdamW's."""
+    file = write(tmp_path, "optimizer: {learning_rate: 0.5, epsilon: 0.1, decay: 0.9}\nloss: {entropy_cost: 0.2}")
+    optimizer = load_settings([file], ["--optimizer.kind", "adamw", "--optimizer.beta1", "0.5"], {}).optimizer
+    assert optimizer == AdamWSettings(beta1=0.5)
+    same = load_settings([file], ["--optimizer.kind", "rmsprop", "--loss.kind", "impala"], {})
+    assert (same.optimizer.learning_rate, same.optimizer.epsilon, same.loss) == (0.5, 0.1, ImpalaSettings(entropy_cost=0.2))
+    third = write(tmp_path, "loss: {kind: dice, q_cost: 3}", "third.yaml")
+    assert load_settings([file, third], ["--loss.policy_cost", "2"], {}).loss == DiceSettings(q_cost=3, policy_cost=2)
+    # In one source, what does not fit is a mistake.
+    assert "does not apply to optimizer.kind adamw" in refusal([file], ["--optimizer.kind", "adamw", "--optimizer.decay", "0.9"])
 
 
 @pytest.mark.parametrize(
