@@ -196,7 +196,7 @@ def test_stacks_are_those_that_the_learner_rebuilds(folder: str) -> None:
         resets.append(rows[-1].game_reset)
         rows.append(environments.step(np.zeros(2, np.int32)).observation)
     history = torch.zeros(2, 2, 4, 6, 3, dtype=torch.uint8)
-    rebuilt = restack(history, torch.from_numpy(np.stack(frames, 1)), torch.from_numpy(np.stack(resets, 1)))
+    rebuilt = restack(history, torch.from_numpy(np.stack(frames)), torch.from_numpy(np.stack(resets)))
     np.testing.assert_array_equal(rebuilt.numpy(), np.stack(stacks))
     assert np.stack(resets).sum() == 2 * 3
 
