@@ -16,18 +16,28 @@ RANDOM_MINIGRID = 0.3
 
 
 def test_cartpole_is_learned_from_vectors(tmp_path: Path) -> None:
-    report = train(tmp_path / "run", "--stop.env_frames", "70000", "--optimizer.schedule_env_frames", "70000", file="cartpole")
+    report = train(tmp_path / "run", "--stop.env_frames", "100000", "--optimizer.schedule_env_frames", "100000", file="cartpole")
     assert report["tasks"]["CartPole-v1"]["episode_return"]["mean_last_100"] > 2 * RANDOM_CARTPOLE
     watched = herd("watch", tmp_path / "run", "--output", tmp_path / "game.gif", "--max_seconds", "2")
     assert watched.returncode == 0, watched.stderr
     assert (tmp_path / "game.gif").stat().st_size > 10_000
 
 
-def test_a_minigrid_room_is_learned(tmp_path: Path) -> None:
+def test_a_minigrid_room_trains(tmp_path: Path) -> None:
     report = train(tmp_path / "run", "--stop.env_frames", "12000", file="minigrid-empty")
     [(task, counted)] = report["tasks"].items()
-    assert task == "minigrid:MiniGrid-Empty-5x5-v0"
-    assert counted["episode_return"]["mean_last_100"] > RANDOM_MINIGRID
+    assert (task, counted["env_frames"] >= 12_000) == ("minigrid:MiniGrid-Empty-5x5-v0", True)
+    # Games end at 100 steps, and one that reaches the goal returns up to 1.
+    assert counted["episode_return"]["episodes"] > 12_000 / 100 / 2
+    assert 0.0 <= counted["episode_return"]["mean_last_100"] < 1.0
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+def test_a_minigrid_room_is_learned(tmp_path: Path) -> None:
+    report = train(tmp_path / "run", file="minigrid-empty")
+    [counted] = report["tasks"].values()
+    assert counted["episode_return"]["mean_last_100"] > 2 * RANDOM_MINIGRID
 
 
 def test_pictures_and_vectors_together_train_with_core_and_instructions_from_worker_processes(tmp_path: Path) -> None:
