@@ -27,7 +27,7 @@ dev: $(VENV)/.dev  ## And what the tests need.
 train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=600 change that).
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
-check: lint typecheck imports  ## After every change: style, types, imports, every test that starts no process; under 90 seconds on two cores.
+check: lint typecheck imports  ## After every change: style, types, imports, every test that starts no process; about two minutes on two cores.
 	$(BIN)/python -m pytest $(WORKERS) -m "not processes and $(ORDINARY)"
 
 test: lint typecheck imports  ## All checks and tests; about twenty minutes on two cores.
