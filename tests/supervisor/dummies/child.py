@@ -22,12 +22,12 @@ def on_term(number, frame):
         os._exit(0)
 
 
+print(f"{name} says hello and {behaviour}", flush=True)  # before the test can know of it and ask for its end
 connection = socket.create_connection(("127.0.0.1", int(port)))
 if behaviour != "early":
     signal.signal(signal.SIGTERM, on_term)
 connection.sendall(f"{name} {os.getpid()} {behaviour} {' '.join(words)}\n".encode())
 kind, _, code = behaviour.partition("=")
-print(f"{name} says hello and {behaviour}", flush=True)
 if kind == "exit":
     os._exit(int(code))
 while connection.recv(1):
