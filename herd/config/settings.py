@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.run_files import AGENTS
@@ -341,6 +342,7 @@ class RunSettings(Section):
     algorithm: AlgorithmSettings = AlgorithmSettings()
     loss: LossSettings = ImpalaSettings()
     value_scaling: ValueScalingSettings = NoValueScaling()
+    auxiliary: AuxiliarySettings = NoAuxiliarySettings()
     optimizer: OptimizerSettings = RMSPropSettings()
     replay: ReplaySettings = ReplaySettings()
     actor: ActorSettings = ActorSettings()
