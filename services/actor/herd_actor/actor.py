@@ -114,10 +114,7 @@ class Actor:
         entropy = [settings.seed, index, self._client.incarnation, *([agent] if agent else [])]
         seeds = np.random.SeedSequence(entropy).generate_state(2)
         self._policy = LocalPolicy(
-            agent_of(settings, self._spec),
-            settings,
-            seed=int(seeds[1]),
-            precision=inference_precision(settings),
+            agent_of(settings, self._spec), seed=int(seeds[1]), precision=inference_precision(settings)
         )
         self._weights = FreshWeights(
             WeightsClient(context, settings.actor.paramserver, run_id=settings.name, agent=agent, contract=contract),
