@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
+from herd.config.replay import NoReplay, ReplaySettings
 from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
@@ -104,15 +105,6 @@ class AlgorithmSettings(Section):
         if self.burn_in > self.unroll_length:
             raise ValueError(f"burn_in {self.burn_in} must not exceed unroll_length {self.unroll_length}: it repeats one unroll at most")
         return self
-
-
-class ReplaySettings(Section):
-    """Experience replay on the learner (IMPALA section 5.2.2)."""
-
-    fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Share of each batch drawn uniformly from replay (the paper's experiment: 0.5)."""
-    capacity_unrolls: PositiveInt = 10_000
-    """First-in-first-out; one Atari unroll of 20 steps takes about 170 kB of memory."""
 
 
 class ActorSettings(Section):
@@ -359,7 +351,7 @@ class RunSettings(Section):
     loss: LossSettings = ImpalaSettings()
     value_scaling: ValueScalingSettings = NoValueScaling()
     optimizer: OptimizerSettings = RMSPropSettings()
-    replay: ReplaySettings = ReplaySettings()
+    replay: ReplaySettings = NoReplay()
     actor: ActorSettings = ActorSettings()
     learner: LearnerSettings = LearnerSettings()
     paramserver: ParamserverSettings = ParamserverSettings()
@@ -440,6 +432,8 @@ class RunSettings(Section):
             raise ValueError(objection)
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
+        if self.replay.fraction and self.num_replayed_unrolls < 1:
+            raise ValueError(f"replay.fraction {self.replay.fraction:g} is no whole unroll of learner.batch_size {self.learner.batch_size}")
         if self.num_online_unrolls < self.learner.shards or 0 < self.num_replayed_unrolls < self.learner.shards:
             raise ValueError(
                 f"learner.shards {self.learner.shards} is more than the {self.num_online_unrolls} online or the "

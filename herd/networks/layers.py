@@ -38,6 +38,9 @@ class LayerDesign(NamedTuple):
     input_centering: InputCentering = "none"
 
 
+PLAIN = LayerDesign()
+
+
 class Convolution(nn.Conv2d):
     """Square ``nn.Conv2d`` that computes in the dtype of its input; zero bias."""
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from herd.config.user_code import failure, load_user_code
 from herd.networks.layers import (
     PIXEL_SCALE,
+    PLAIN,
     RELU_GAIN,
     Convolution,
     Dense,
@@ -74,7 +75,8 @@ class StridedTorso(Torso):
         width: int,
         layers: tuple[tuple[int, int, int], ...],
         num_features: int,
-        design: LayerDesign = LayerDesign(),
+        *,
+        design: LayerDesign = PLAIN,
     ) -> None:
         super().__init__()
         for _, kernel, stride in layers:
@@ -110,7 +112,7 @@ class StridedTorso(Torso):
 class ResidualBlock(nn.Module):
     """x + conv(ReLU(conv(ReLU(x)))), both 3x3/1."""
 
-    def __init__(self, channels: int, design: LayerDesign = LayerDesign()) -> None:
+    def __init__(self, channels: int, design: LayerDesign = PLAIN) -> None:
         super().__init__()
         # In place where the overwritten tensor is a convolution's output, which its backward pass does not read.
         self.rectify_first = Rectifier(channels, layer_norm=design.layer_norm, in_place=False)
@@ -134,7 +136,8 @@ class DeepTorso(Torso):
         width: int,
         section_channels: tuple[int, ...],
         num_features: int,
-        design: LayerDesign = LayerDesign(),
+        *,
+        design: LayerDesign = PLAIN,
     ) -> None:
         super().__init__()
         inputs = (channels, *section_channels[:-1])
@@ -165,7 +168,7 @@ class DeepTorso(Torso):
 class BoardTorso(Torso):
     """Two fully connected layers with ReLUs, for boards such as Catch, for vectors, and for both together."""
 
-    def __init__(self, num_pixels: int, num_features: int, *, vector_size: int = 0, design: LayerDesign = LayerDesign()) -> None:
+    def __init__(self, num_pixels: int, num_features: int, *, vector_size: int = 0, design: LayerDesign = PLAIN) -> None:
         super().__init__()
         self._centre = 0.5 if design.input_centering == "half" else 0.0
         self.first = Dense(num_pixels + vector_size, num_features, initialization=design.initialization)
@@ -192,7 +195,7 @@ class BesideVector(Torso):
     Linear heads alone could not let the vector decide which action a picture calls for.
     """
 
-    def __init__(self, frames: Torso, vector_size: int, design: LayerDesign = LayerDesign()) -> None:
+    def __init__(self, frames: Torso, vector_size: int, design: LayerDesign = PLAIN) -> None:
         super().__init__()
         self.frames = frames
         self.joint = Dense(frames.num_features + vector_size, frames.num_features, initialization=design.initialization)
@@ -238,11 +241,11 @@ def _convolutions(spec: EnvSpec, network: NetworkSettings) -> Torso:
     channels, widen, design = spec.observation_channels, network.width_multiplier, design_of(network)
     match network.torso:
         case "shallow":
-            return StridedTorso(channels, height, width, ((16 * widen, 8, 4), (32 * widen, 4, 2)), 256, design)
+            return StridedTorso(channels, height, width, ((16 * widen, 8, 4), (32 * widen, 4, 2)), 256, design=design)
         case "nature":
-            return StridedTorso(channels, height, width, ((32 * widen, 8, 4), (64 * widen, 4, 2), (64 * widen, 3, 1)), 512, design)
+            return StridedTorso(channels, height, width, ((32 * widen, 8, 4), (64 * widen, 4, 2), (64 * widen, 3, 1)), 512, design=design)
         case "deep":
-            return DeepTorso(channels, height, width, (16 * widen, 32 * widen, 32 * widen), 256, design)
+            return DeepTorso(channels, height, width, (16 * widen, 32 * widen, 32 * widen), 256, design=design)
     raise TorsoError(f"network.torso {network.torso} is unknown")
 
 
