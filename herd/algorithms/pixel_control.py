@@ -49,8 +49,11 @@ def pseudo_rewards(planes: Tensor, game_reset: Tensor, *, grid: tuple[int, int],
     before, after = central[:-1], central[1:]
     # Unsigned: the smaller from the larger.
     change = torch.maximum(before, after) - torch.minimum(before, after)
-    cells = change.unflatten(3, (columns, cell_size)).unflatten(2, (rows, cell_size))
-    return (cells.float().mean(dim=(3, 5, 6)) / LARGEST_INTENSITY).masked_fill(game_reset[1:, :, None, None], 0.0)
+    cells = change.reshape(*change.shape[:2], rows, cell_size, columns, cell_size, -1)
+    # Whole numbers, one axis after the other: exact, and on a CPU twice as fast as a mean over all at once.
+    sums = cells.sum(dim=(5, 6), dtype=torch.int32).sum(dim=3)
+    largest = LARGEST_INTENSITY * cell_size**2 * planes.shape[4]
+    return (sums / largest).masked_fill(game_reset[1:, :, None, None], 0.0)
 
 
 def cell_returns(rewards: Tensor, best_values: Tensor, terminated: Tensor, counts: Tensor, *, discount: float) -> Tensor:

@@ -32,7 +32,7 @@ class WithAuxiliary(nn.Module):
         output: AgentOutput
         output, core_state = self.agent(*inputs)
         if torch.is_grad_enabled():
-            output = output._replace(auxiliary=self.head(output.features, self.agent.compute_dtype))
+            output = output._replace(auxiliary=self.head(output.features))
         return output, core_state
 
 

@@ -8,7 +8,6 @@ one of a single channel for V and one of A channels for the advantages. They rea
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor, nn
 
@@ -32,19 +31,11 @@ class PixelControlHead(nn.Module):
         # Pseudo-rewards are small: values start near 0, whatever the features' scale.
         self.dueling = Deconvolution(CHANNELS, 1 + num_actions, 4, stride=2, gain=0.01)
 
-    def forward(self, features: Tensor, dtype: torch.dtype) -> Tensor:
-        """``Q = V + A - mean A`` (arXiv:1511.06581, equation 9).
-
-        Args:
-            features: float32 [T, B, F].
-            dtype: float32 or bfloat16, what the layers compute in.
-
-        Returns:
-            Float32 [T, B, A, Y, X].
-        """
-        hidden = F.relu_(self.dense(features.flatten(0, 1).to(dtype)))
-        images = hidden.unflatten(1, (*self._first, CHANNELS)).permute(0, 3, 1, 2)
-        both = self.dueling(F.relu_(self.hidden(images))).float()
+    def forward(self, features: Tensor) -> Tensor:
+        """float32 [T, B, F] -> [T, B, A, Y, X]: ``Q = V + A - mean A`` (arXiv:1511.06581, equation 9)."""
+        hidden = F.relu_(self.dense(features.flatten(0, 1)))
+        images = hidden.view(-1, *self._first, CHANNELS).permute(0, 3, 1, 2)
+        both: Tensor = self.dueling(F.relu_(self.hidden(images)))
         value, advantages = both[:, :1], both[:, 1:]
-        centred: Tensor = advantages - advantages.mean(dim=1, keepdim=True)
-        return (value + centred).unflatten(0, features.shape[:2])
+        action_values = value + advantages - advantages.mean(dim=1, keepdim=True)
+        return action_values.view(*features.shape[:2], *action_values.shape[1:])
