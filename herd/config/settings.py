@@ -65,9 +65,26 @@ class NetworkSettings(Section):
     core_size: PositiveInt = 256
     """Units of the LSTM core."""
     last_action_and_reward: bool = False
-    """Feed the last clipped reward and the one-hot last action beside the torso's output."""
+    """Feed the last reward, clipped to [-1, 1] whatever the loss sees, and the one-hot last action beside the torso's output."""
     language: bool = False
     """Feed an LSTM over the level's instruction words (suites with instructions only)."""
+    initialization: Literal["orthogonal", "truncated_normal"] = "orthogonal"
+    """Of weights. ``truncated_normal``: Sonnet's default, 1 / sqrt(fan-in), which IMPALA's authors used (docs/decisions/0014)."""
+    input_centering: Literal["none", "half", "filters"] = "none"
+    """What keeps a constant background from silencing the first layer's filters. ``half``: pixels minus 1/2; ``filters``: each filter minus
+    its mean (convolutions only)."""
+    layer_norm: bool = False
+    """A layer norm before every ReLU, over units or over each position's channels (PQN, arXiv:2407.04811)."""
+
+    @model_validator(mode="after")
+    def _layers_are_herds_own(self) -> Self:
+        if self.torso == "mlp" and self.input_centering == "filters":
+            raise ValueError("input_centering filters is for convolutions: with torso mlp choose half")
+        if ":" in self.torso and (self.input_centering != "none" or self.layer_norm or self.initialization != "orthogonal"):
+            raise ValueError(
+                f"initialization, input_centering and layer_norm are for Herd's own torsos: {self.torso} does these things itself"
+            )
+        return self
 
 
 class AlgorithmSettings(Section):

@@ -158,7 +158,7 @@ def test_wrong_command_lines(words: list[str], parts: list[str]) -> None:
 @given(
     seed=st.integers(0, 2**62),
     learning_rate=st.floats(0, 1e3),
-    tasks=st.lists(st.sampled_from(["pong", "null", "true", "1", "no"]), min_size=1, max_size=4),
+    tasks=st.lists(st.sampled_from(["pong", "null", "true", "1", "no"]), min_size=1, max_size=4, unique=True),
     norm=st.none() | st.floats(1e-9, 1e9),
     run_dir=st.none() | st.sampled_from(["runs/a b", "runs/ü", "null"]),
 )
