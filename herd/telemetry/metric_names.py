@@ -24,7 +24,7 @@ DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
 """Why the learner never trained on an unroll."""
 MALFORMED_REASONS = ("header", "protocol", "array", "size", "compression", "digest", "unexpected", "other")
 """What was wrong with a message that was dropped unread."""
-REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "other")
+REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "ahead", "other")
 """Why a message that could be read was not taken."""
 CONNECTIONS_CUT_BY = ("crowd", "unread")
 """Why a server ended a connection."""
@@ -184,6 +184,12 @@ ACTOR_BLOCKED = CounterMetric(
 )
 ACTOR_WEIGHTS_WAIT = CounterMetric(
     "herd_actor_weights_wait_seconds_total", "Waited for weights at the start of an unroll.", "seconds", ("actor",)
+)
+ACTOR_WEIGHTS_UNUSABLE = CounterMetric(
+    "herd_actor_weights_unusable_total",
+    "Versions that were dropped: damaged, of another network, or with numbers that are not finite.",
+    "versions",
+    ("actor",),
 )
 ACTOR_ENV_STEP = CounterMetric("herd_actor_env_step_seconds_total", "Spent in stepping environments.", "seconds", ("actor",))
 ACTOR_INFERENCE = CounterMetric(
@@ -369,7 +375,10 @@ PARAMSERVER_VERSIONS = CounterMetric(
     ("paramserver",),
 )
 PARAMSERVER_STALE_PUBLISHES = CounterMetric(
-    "herd_paramserver_stale_publishes_total", "Slices refused because a newer version is held.", "messages", ("paramserver",)
+    "herd_paramserver_stale_publishes_total",
+    "Publications refused because a newer version is held or on its way.",
+    "messages",
+    ("paramserver",),
 )
 PARAMSERVER_WEIGHTS_SIZE = GaugeMetric(
     "herd_paramserver_weights_bytes", "Size of everything held, of all agents.", "bytes", ("paramserver",)

@@ -23,6 +23,8 @@ WAIT_SECONDS = 0.25
 """Longest wait in one piece, so that a signal is noticed."""
 FRESH_SECONDS = 0.02
 """Weights asked for longer ago than this are asked for again before an unroll: about half an update of the fastest learner here."""
+UNUSABLE_SECONDS = 1.0
+"""Until weights are asked for again after some that do not fit: the server still has those, and would send them each time."""
 Version = tuple[int, int]
 
 
@@ -115,7 +117,10 @@ class FreshWeights:
         try:
             self._policy.load(decode_weights(*frame.slices))
         except CheckpointError as error:
-            warn_limited("weights unusable", "weights do not fit the network", reason=str(error))
+            # Whoever published them: the actor goes on with those it has, or waits for the first.
+            self._meters.weights_unusable.inc()
+            self._client.pause(UNUSABLE_SECONDS)
+            warn_limited("weights unusable", "dropped weights that cannot be used", version=frame.version, reason=str(error))
             return
         self.version = (frame.lineage, frame.updates)
         self._telemetry.set_weights_version(*self.version)
