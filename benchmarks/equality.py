@@ -82,7 +82,7 @@ def train(settings: RunSettings) -> dict[str, Any]:
     queue = UnrollQueue(layout)
     num_environments = settings.actor.environments
     agent = agent_of(settings, spec)
-    policy = LocalPolicy(agent, settings, seed=SEED, precision=precision)
+    policy = LocalPolicy(agent, seed=SEED, precision=precision)
     environments = make_environments(settings.env, num_environments=num_environments, first_slot=0, seed=SEED, num_threads=1)
     temperatures = _OneForEachGame(num_environments) if settings.loss.draws_temperatures else Temperatures()
     state = RowState(spec, settings.network, temperatures, num_environments=num_environments)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 import numpy as np
 import torch
 
-from herd.algorithms.rewards import shape_rewards
+from herd.algorithms.rewards import clip_last_rewards
 from herd.algorithms.sampling import sample_actions
 from herd.checkpoints.weights import load_into
 from herd.service.hardware import choose_precision, cpu_has_bfloat16
@@ -85,10 +85,9 @@ def inference_precision(settings: RunSettings) -> torch.dtype:
 class LocalPolicy:
     """Samples from a network on this machine's CPU, or takes its most probable action. `submit` computes at once."""
 
-    def __init__(self, agent: Agent, settings: RunSettings, *, seed: int, precision: torch.dtype, greedy: bool = False) -> None:
+    def __init__(self, agent: Agent, *, seed: int, precision: torch.dtype, greedy: bool = False) -> None:
         """Copy ``agent`` for inference in ``precision``; ``seed`` is of the sampling."""
         self._agent = agent.for_inference(precision)
-        self._shaping = settings.algorithm.reward_shaping
         self._generator = torch.Generator().manual_seed(seed)
         self._greedy = greedy
 
@@ -108,7 +107,7 @@ class LocalPolicy:
             _row(rows.core_reset),
             torch.from_numpy(rows.core_state),
             _row(rows.last_actions.astype(np.int64)),
-            shape_rewards(torch.from_numpy(rows.last_rewards), self._shaping).unsqueeze(0),
+            clip_last_rewards(torch.from_numpy(rows.last_rewards)).unsqueeze(0),
             _row(rows.instructions),
             _row(rows.vectors),
         )

@@ -40,3 +40,8 @@ def shape_rewards(rewards: Tensor, shaping: RewardShaping) -> Tensor:
     if shaping == "none":
         return rewards
     raise ValueError(f"shaping must be clip, soft_asymmetric, soft_asymmetric_printed, log_asymmetric or none, got {shaping!r}")
+
+
+def clip_last_rewards(rewards: Tensor) -> Tensor:
+    """Rewards as the network is told of the last one: to ``[-1, 1]``, whatever the losses see, as in the code of IMPALA's authors."""
+    return rewards.clamp(-1.0, 1.0)

@@ -581,7 +581,7 @@ def _learner_memory(settings: RunSettings, figures: Figures, demand: Demand, lea
     base, unroll = figures.memory.learner_bytes, demand.raw_unroll_bytes
     sharded = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": learners.shards})})
     queued = 2 * sharded.credit_capacity  # docs/messaging.md, "Bounds"
-    replayed = settings.replay.capacity_unrolls / learners.shards if settings.num_replayed_unrolls else 0
+    replayed = settings.replay.capacity_unrolls / learners.shards if settings.replay.kind == "uniform" else 0
     sheet.section("memory")
     return sheet.line(
         "memory of a learner shard",

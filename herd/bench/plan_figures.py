@@ -169,7 +169,7 @@ def _with_own(figures: Figures, report: Mapping[str, Any], path: Path) -> Figure
 def _own_stages(report: Mapping[str, Any], path: Path) -> StageFigures:
     settings = report["settings"]
     network, batch = settings["network"], int(settings["learner"]["batch_size"])
-    fresh = batch - round(batch * float(settings["replay"]["fraction"]))
+    fresh = batch - round(batch * float(settings["replay"].get("fraction", 0.0)))
     return StageFigures(
         suite=str(settings["env"]["suite"]),
         torso=str(network["torso"]),

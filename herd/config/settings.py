@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
+from herd.config.replay import NoReplay, ReplaySettings
 from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
@@ -64,9 +65,26 @@ class NetworkSettings(Section):
     core_size: PositiveInt = 256
     """Units of the LSTM core."""
     last_action_and_reward: bool = False
-    """Feed the last clipped reward and the one-hot last action beside the torso's output."""
+    """Feed the last reward, clipped to [-1, 1] whatever the loss sees, and the one-hot last action beside the torso's output."""
     language: bool = False
     """Feed an LSTM over the level's instruction words (suites with instructions only)."""
+    initialization: Literal["orthogonal", "truncated_normal"] = "orthogonal"
+    """Of weights. ``truncated_normal``: Sonnet's default, 1 / sqrt(fan-in), which IMPALA's authors used (docs/decisions/0014)."""
+    input_centering: Literal["none", "half", "filters"] = "none"
+    """What keeps a constant background from silencing the first layer's filters. ``half``: pixels minus 1/2; ``filters``: each filter minus
+    its mean (convolutions only)."""
+    layer_norm: bool = False
+    """A layer norm before every ReLU, over units or over each position's channels (PQN, arXiv:2407.04811)."""
+
+    @model_validator(mode="after")
+    def _layers_are_herds_own(self) -> Self:
+        if self.torso == "mlp" and self.input_centering == "filters":
+            raise ValueError("input_centering filters is for convolutions: with torso mlp choose half")
+        if ":" in self.torso and (self.input_centering != "none" or self.layer_norm or self.initialization != "orthogonal"):
+            raise ValueError(
+                f"initialization, input_centering and layer_norm are for Herd's own torsos: {self.torso} does these things itself"
+            )
+        return self
 
 
 class AlgorithmSettings(Section):
@@ -87,15 +105,6 @@ class AlgorithmSettings(Section):
         if self.burn_in > self.unroll_length:
             raise ValueError(f"burn_in {self.burn_in} must not exceed unroll_length {self.unroll_length}: it repeats one unroll at most")
         return self
-
-
-class ReplaySettings(Section):
-    """Experience replay on the learner (IMPALA section 5.2.2)."""
-
-    fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Share of each batch drawn uniformly from replay (the paper's experiment: 0.5)."""
-    capacity_unrolls: PositiveInt = 10_000
-    """First-in-first-out; one Atari unroll of 20 steps takes about 170 kB of memory."""
 
 
 class ActorSettings(Section):
@@ -342,7 +351,7 @@ class RunSettings(Section):
     loss: LossSettings = ImpalaSettings()
     value_scaling: ValueScalingSettings = NoValueScaling()
     optimizer: OptimizerSettings = RMSPropSettings()
-    replay: ReplaySettings = ReplaySettings()
+    replay: ReplaySettings = NoReplay()
     actor: ActorSettings = ActorSettings()
     learner: LearnerSettings = LearnerSettings()
     paramserver: ParamserverSettings = ParamserverSettings()
@@ -423,6 +432,8 @@ class RunSettings(Section):
             raise ValueError(objection)
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
+        if self.replay.fraction and self.num_replayed_unrolls < 1:
+            raise ValueError(f"replay.fraction {self.replay.fraction:g} is no whole unroll of learner.batch_size {self.learner.batch_size}")
         if self.num_online_unrolls < self.learner.shards or 0 < self.num_replayed_unrolls < self.learner.shards:
             raise ValueError(
                 f"learner.shards {self.learner.shards} is more than the {self.num_online_unrolls} online or the "

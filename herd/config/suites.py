@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from herd.config.section import PositiveInt, Section
 
@@ -37,6 +37,13 @@ class SuiteSettings(Section):
     """What to play, by the suite's names."""
     action_repeat: PositiveInt = 1
     """Env frames per agent step."""
+
+    @field_validator("tasks", check_fields=False)
+    @classmethod
+    def _each_task_is_named_once(cls, tasks: tuple[str, ...]) -> tuple[str, ...]:
+        if repeated := [task for task in dict.fromkeys(tasks) if tasks.count(task) > 1]:
+            raise ValueError(f"names {', '.join(repeated)} more than once: every task is dealt as many environments as the others")
+        return tasks
 
     makes_spaces: ClassVar[tuple[str, ...]] = ()
     """The settings, beside those above, that observations and actions follow from: named where two processes do not fit together."""

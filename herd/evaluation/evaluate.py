@@ -60,7 +60,7 @@ def evaluate_run(
         raise EvaluationError(f"seed must be at least 0, not {seed}")
     run = load_trained_run(run_dir, checkpoint, overrides)
     env = run.settings.env
-    count = _num_environments(environments, episodes=episodes, num_tasks=len(env.tasks))
+    count = _num_environments(environments, episodes=episodes, num_tasks=len(run.spec.task_names))
     # The most probable action is the same under every temperature.
     ranges = None if greedy else best_temperatures(run_dir, run)
     batch = make_environments(env, num_environments=count, first_slot=0, seed=seed, num_threads=min(usable_cpus(), count))

@@ -62,7 +62,7 @@ def start_play(
     run: TrainedRun, environments: BatchedEnvironment, *, seed: int, greedy: bool, ranges: Sequence[Bounds] | None = None
 ) -> Play:
     """Begin to play with a run's weights; ``ranges`` of 1/tau by task, None: tau is 1. ``seed`` is of the policy's sampling."""
-    policy = LocalPolicy(run.agent, run.settings, seed=seed, precision=inference_precision(run.settings), greedy=greedy)
+    policy = LocalPolicy(run.agent, seed=seed, precision=inference_precision(run.settings), greedy=greedy)
     temperatures = Temperatures() if ranges is None else RangeTemperatures(ranges, environments.task_ids, seed)
     state = RowState(run.spec, run.settings.network, temperatures, num_environments=environments.num_environments)
     return Play(environments, policy, state)

@@ -150,10 +150,21 @@ class Slab:
             places.append(_Place(name, dtype, (num_unrolls, *shape), start, end))
         self._places = tuple(places)
         self._burn_in = layout.burn_in
+        self._num_unrolls = num_unrolls
+        self._num_held = num_unrolls
         # From numpy's allocator: its zeroed pages are touched, and so taken, only as they are written.
         memory = torch.from_numpy(np.zeros(end, np.uint8))
         self._memory = memory.pin_memory() if pinned else memory
-        self.batch = self._batch_over(self._memory)
+        self._whole = self._batch_over(self._memory)
+
+    @property
+    def batch(self) -> TrainBatch:
+        """What it holds, on the host."""
+        return self._held(self._whole)
+
+    def hold(self, num_unrolls: int) -> None:
+        """Only the first ``num_unrolls`` are of the batch, until this is called again; at the start all are."""
+        self._num_held = num_unrolls
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -164,7 +175,7 @@ class Slab:
     def to(self, device: torch.device) -> TrainBatch:
         """The batch on ``device``: one copy, which the host does not wait for; none where it is there already."""
         memory = self._memory.to(device, non_blocking=True)
-        return self.batch if memory is self._memory else self._batch_over(memory)
+        return self._held(self._whole if memory is self._memory else self._batch_over(memory))
 
     @classmethod
     def of(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]], *, agent: int = 0, pinned: bool = False) -> Self:
@@ -175,6 +186,9 @@ class Slab:
                 target[...] = arrays[name]
         slab.arrays["agent_ids"][...] = agent
         return slab
+
+    def _held(self, batch: TrainBatch) -> TrainBatch:
+        return batch if self._num_held == self._num_unrolls else batch.part(0, self._num_held)
 
     def _batch_over(self, memory: Tensor) -> TrainBatch:
         tensors: dict[str, Tensor] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from herd.algorithms.rewards import shape_rewards
+from herd.algorithms.rewards import clip_last_rewards, shape_rewards
 from herd.config.contract import NO_ACTION
 from herd.networks.frame_stack import restack
 
@@ -91,11 +91,10 @@ def run_forward(
     """
     core_reset = batch.core_reset
     rewards = shape_rewards(batch.rewards, algorithm.reward_shaping)
-    first_reward = shape_rewards(batch.last_reward, algorithm.reward_shaping)
     actions = batch.actions.long()
     # A row's last action and reward are those of the row before; an episode begins without.
     last_actions = torch.cat([batch.last_action.long().unsqueeze(0), actions]).masked_fill(core_reset, NO_ACTION)
-    last_rewards = torch.cat([first_reward.unsqueeze(0), rewards]).masked_fill(core_reset, 0.0)
+    last_rewards = clip_last_rewards(torch.cat([batch.last_reward.unsqueeze(0), batch.rewards])).masked_fill(core_reset, 0.0)
     frames = None
     if batch.history_frames is not None and batch.frames is not None:
         frames = restack(batch.history_frames, batch.frames, batch.game_reset)

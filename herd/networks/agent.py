@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor, nn
 
 from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
-from herd.networks.layers import Convolution, Dense, PixelConvolution
+from herd.networks.layers import Convolution, Dense, PixelConvolution, Rectifier
 from herd.networks.recurrent import LSTMCore
 from herd.networks.torsos import build_torso
 
@@ -78,20 +78,22 @@ class Agent(nn.Module):
         self.last_action_and_reward = network.last_action_and_reward
         num_side = (LANGUAGE_SIZE if network.language else 0) + (spec.num_actions + 1 if network.last_action_and_reward else 0)
         num_features = self.torso.num_features + num_side
-        self.core = LSTMCore(num_features, network.core_size) if network.core == "lstm" else None
+        start = network.initialization
+        self.core = LSTMCore(num_features, network.core_size, start) if network.core == "lstm" else None
         # Linear heads alone could not let an instruction decide which action a picture calls for.
-        self.joint = Dense(num_features, JOINT_SIZE) if num_side and self.core is None else None
+        self.joint = Dense(num_features, JOINT_SIZE, initialization=start) if num_side and self.core is None else None
+        self.rectify_joint = Rectifier(JOINT_SIZE, layer_norm=network.layer_norm) if self.joint is not None else None
         if self.core is not None:
             num_features = network.core_size
         elif self.joint is not None:
             num_features = JOINT_SIZE
-        # A small head starts near the uniform policy, whatever the features' scale.
-        action_head = Dense(num_features, spec.num_actions, gain=0.01)
+        # A small head starts near the uniform policy, whatever the features' scale; the paper's initialization does not shrink it.
+        action_head = Dense(num_features, spec.num_actions, gain=0.01, initialization=start)
         # By two names, so that weights of one kind are never loaded as the other. DiCE (arXiv:2106.00707) names no layer between core and
         # heads, and adds A to V as it is: each has a target of its own, so nothing needs to centre A to tell the two apart.
         self.policy_head = action_head if head == "policy_value" else None
         self.advantage_head = action_head if head == "dueling" else None
-        self.value_head = Dense(num_features, num_values, gain=1.0)
+        self.value_head = Dense(num_features, num_values, gain=1.0, initialization=start)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
@@ -121,7 +123,7 @@ class Agent(nn.Module):
             core_reset: bool [T, B]; the recurrent state is zeroed before such a row.
             core_state: float32 [B, 2, core_size] before row 0, or [B, 0, 0] without a core.
             last_actions: int64 [T, B], the action before each row, -1 for none (an all-zero one-hot vector).
-            last_rewards: float32 [T, B], the reward before each row, already shaped.
+            last_rewards: float32 [T, B], the reward before each row, clipped to [-1, 1].
             instructions: int64 [T, B, L] hashed words, 0 padding; needed with ``network.language`` only.
             vectors: float32 [T, B, D]; None where observations are frames alone.
 
@@ -164,7 +166,10 @@ class Agent(nn.Module):
             parts.append(self.language(instructions))
         if len(parts) > 1:
             features = torch.cat(parts, dim=-1)
-        return features if self.joint is None else F.relu_(self.joint(features))
+        if self.joint is None or self.rectify_joint is None:
+            return features
+        mixed: Tensor = self.rectify_joint(self.joint(features))
+        return mixed
 
 
 def _fold_time(frames: Tensor) -> Tensor:

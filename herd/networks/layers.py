@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
@@ -22,14 +23,41 @@ PIXEL_SCALE = 1.0 / 255.0
 not, and scaling 4,096 weights is cheaper than scaling 28,224 pixels an image."""
 
 RELU_GAIN = math.sqrt(2.0)
+_NORM_EPSILON = 1e-6
+"""Added to the variance by a layer norm, as in the PQN authors' framework."""
+
+Initialization = Literal["orthogonal", "truncated_normal"]
+InputCentering = Literal["none", "half", "filters"]
+
+
+class LayerDesign(NamedTuple):
+    """What the layers of one network have in common; fields as in ``NetworkSettings``."""
+
+    initialization: Initialization = "orthogonal"
+    layer_norm: bool = False
+    input_centering: InputCentering = "none"
+
+
+PLAIN = LayerDesign()
 
 
 class Convolution(nn.Conv2d):
-    """Square ``nn.Conv2d`` that computes in the dtype of its input; orthogonal weights, zero bias."""
+    """Square ``nn.Conv2d`` that computes in the dtype of its input; zero bias."""
 
-    def __init__(self, in_channels: int, out_channels: int, kernel: int, *, stride: int = 1, padding: int = 0, gain: float = 1.0) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        gain: float = 1.0,
+        initialization: Initialization = "orthogonal",
+    ) -> None:
+        """``gain``: of orthogonal weights."""
         super().__init__(in_channels, out_channels, kernel, stride=stride, padding=padding)
-        _initialise(self, gain)
+        _initialise(self, gain, initialization)
 
     def forward(self, images: Tensor) -> Tensor:
         """[N, in_channels, H, W] -> [N, out_channels, H', W'], same dtype."""
@@ -38,26 +66,70 @@ class Convolution(nn.Conv2d):
 
 
 class PixelConvolution(Convolution):
-    """First convolution: takes uint8 pixels and sees them divided by 255."""
+    """First convolution: takes uint8 pixels and sees them divided by 255, and centred where ``centering`` says so.
+
+    Pixels are never negative, so a constant background pushes a filter one way in all of the image at once, and every coherent update
+    pushes it further, until the filter never fires again or always does. Two cures:
+
+    - ``half``: pixels x become x - 1/2, in [-1/2, 1/2]; padding counts as black, as it does without.
+    - ``filters``: each filter w is used as w - mean(w), so that no constant background reaches it, whatever its value (centred weights,
+      Huang et al., ICCV 2017, section 3.1; weight standardisation, arXiv:1903.10520, without its division). The gradient goes through
+      the mean, so a filter stays centred.
+    """
+
+    centering: InputCentering = "none"
 
     def convolve_pixels(self, frames: Tensor, dtype: torch.dtype) -> Tensor:
         """uint8 [N, C, H, W] in any memory format -> ``dtype`` [N, out_channels, H', W'], channels_last."""
-        weight = (self.weight * PIXEL_SCALE).to(dtype)
-        _, bias = _parameters_as(self, dtype)
-        return F.conv2d(pixels_last(frames).to(dtype), weight, bias, self.stride, self.padding)
+        weight, bias = self.weight, self.bias
+        assert bias is not None
+        if self.centering == "filters":
+            weight = weight - weight.mean(dim=(1, 2, 3), keepdim=True)
+        elif self.centering == "half":
+            # Folded into the bias: pixels stay whole numbers, which bfloat16 holds exactly.
+            bias = bias - 0.5 * weight.sum(dim=(1, 2, 3))
+        weight = (weight * PIXEL_SCALE).to(dtype)
+        return F.conv2d(pixels_last(frames).to(dtype), weight, bias.to(dtype), self.stride, self.padding)
 
 
 class Dense(nn.Linear):
-    """``nn.Linear`` that computes in the dtype of its input; orthogonal weights, zero bias."""
+    """``nn.Linear`` that computes in the dtype of its input; zero bias."""
 
-    def __init__(self, in_features: int, out_features: int, *, gain: float = RELU_GAIN) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, *, gain: float = RELU_GAIN, initialization: Initialization = "orthogonal"
+    ) -> None:
+        """``gain``: of orthogonal weights."""
         super().__init__(in_features, out_features)
-        _initialise(self, gain)
+        _initialise(self, gain, initialization)
 
     def forward(self, features: Tensor) -> Tensor:
         """[..., in_features] -> [..., out_features], same dtype."""
         weight, bias = _parameters_as(self, features.dtype)
         return F.linear(features, weight, bias)
+
+
+class Rectifier(nn.Module):
+    """ReLU, behind a layer norm where the network has them.
+
+    The norm takes the mean and the variance over the units of a dense layer, and over the channels of each position of an image, as
+    PQN's authors do (arXiv:2407.04811); each unit or channel then has a gain and an offset of its own.
+    """
+
+    def __init__(self, num_units: int, *, layer_norm: bool, in_place: bool = True) -> None:
+        """``num_units`` of the layer before, or its channels. ``in_place``: what it is given may be overwritten."""
+        super().__init__()
+        self.num_units = num_units
+        self._in_place = in_place
+        self.gain = nn.Parameter(torch.ones(num_units)) if layer_norm else None
+        self.offset = nn.Parameter(torch.zeros(num_units)) if layer_norm else None
+
+    def forward(self, values: Tensor) -> Tensor:
+        """[..., num_units] or [N, num_units, H, W] -> the same shape and dtype."""
+        if self.gain is None or self.offset is None:
+            return F.relu_(values) if self._in_place else F.relu(values)
+        last = values.movedim(1, -1) if values.dim() == 4 else values
+        normed = F.layer_norm(last, (self.num_units,), self.gain.to(values.dtype), self.offset.to(values.dtype), _NORM_EPSILON)
+        return F.relu_(normed.movedim(-1, 1) if values.dim() == 4 else normed)
 
 
 def pixels_last(frames: Tensor) -> Tensor:
@@ -75,23 +147,28 @@ def flatten_images(images: Tensor) -> Tensor:
 
 
 def halve(images: Tensor) -> Tensor:
-    """Max-pool 3x3/2 with padding 1: [N, C, H, W] -> [N, C, ceil(H / 2), ceil(W / 2)]."""
+    """Max-pool 3x3/2 as TensorFlow pads it (SAME): [N, C, H, W] -> [N, C, ceil(H / 2), ceil(W / 2)].
+
+    An odd axis is padded by one position on both sides, an even one at its end alone.
+    """
     if images.requires_grad or images.device.type != "cpu":
-        return F.max_pool2d(images, 3, stride=2, padding=1)
+        # ``ceil_mode`` lets the last window of an even axis reach over its end.
+        return F.max_pool2d(images, 3, stride=2, padding=(images.shape[2] % 2, images.shape[3] % 2), ceil_mode=True)
     # Without a gradient no index of the maximum is needed; two passes of element-wise maxima then take half the time.
     return _halve_axis(_halve_axis(images, 2), 3)
 
 
 def _halve_axis(images: Tensor, axis: int) -> Tensor:
-    """Maximum over positions 2i - 1, 2i and 2i + 1 of ``axis``, for every i."""
+    """Maximum over three neighbouring positions of ``axis``, centred at 2i where it is odd, at 2i + 1 where it is even."""
     along = images.movedim(axis, 0)
-    centres, others = along[0::2], along[1::2]
-    if len(centres) == len(others):
-        maxima = torch.maximum(centres, others)
+    evens, odds = along[0::2], along[1::2]
+    if len(evens) == len(odds):
+        maxima = torch.maximum(evens, odds)
+        torch.maximum(maxima[:-1], evens[1:], out=maxima[:-1])
     else:
-        maxima = centres.clone()
-        torch.maximum(maxima[:-1], others, out=maxima[:-1])
-    torch.maximum(maxima[1:], others[: len(maxima) - 1], out=maxima[1:])
+        maxima = evens.clone()
+        torch.maximum(maxima[:-1], odds, out=maxima[:-1])
+        torch.maximum(maxima[1:], odds, out=maxima[1:])
     return maxima.movedim(0, axis)
 
 
@@ -101,7 +178,12 @@ def _parameters_as(layer: nn.Conv2d | nn.Linear, dtype: torch.dtype) -> tuple[Te
     return layer.weight.to(dtype), layer.bias.to(dtype)
 
 
-def _initialise(layer: nn.Conv2d | nn.Linear, gain: float) -> None:
+def _initialise(layer: nn.Conv2d | nn.Linear, gain: float, initialization: Initialization) -> None:
+    """Orthogonal weights times ``gain``; or Sonnet's default: normal, of standard deviation 1 / sqrt(fan-in), cut off at two of them."""
     assert layer.bias is not None
-    nn.init.orthogonal_(layer.weight, gain)
+    if initialization == "orthogonal":
+        nn.init.orthogonal_(layer.weight, gain)
+    else:
+        deviation = 1.0 / math.sqrt(layer.weight[0].numel())
+        nn.init.trunc_normal_(layer.weight, std=deviation, a=-2.0 * deviation, b=2.0 * deviation)
     nn.init.zeros_(layer.bias)

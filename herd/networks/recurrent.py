@@ -5,8 +5,14 @@ Shapes: T rows, B unrolls, I input features, H units. State [B, 2, H]: hidden, t
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from herd.networks.layers import Initialization
 
 
 class LSTMCore(nn.Module):
@@ -14,18 +20,24 @@ class LSTMCore(nn.Module):
 
     i, f, o = sigmoid, g = tanh of W x + U h + b;  c' = f c + i g;  h' = o tanh(c').
 
-    The forget gate's bias starts at 1, as in the authors' framework; U is orthogonal.
+    The forget gate's bias starts at 1, as in the authors' framework. W and U start as ``initialization`` says: W of each gate Xavier's and
+    U orthogonal, or (``truncated_normal``) as TensorFlow's cell in the authors' code: Glorot's uniform over W and U of all gates together.
     """
 
-    def __init__(self, num_inputs: int, size: int) -> None:
+    def __init__(self, num_inputs: int, size: int, initialization: Initialization = "orthogonal") -> None:
         super().__init__()
         self.size = size
         self.input_weight = nn.Parameter(torch.empty(4 * size, num_inputs))
         self.hidden_weight = nn.Parameter(torch.empty(4 * size, size))
         self.bias = nn.Parameter(torch.zeros(4 * size))
-        for gate in range(4):
-            nn.init.xavier_uniform_(self.input_weight.data[gate * size : (gate + 1) * size])
-            nn.init.orthogonal_(self.hidden_weight.data[gate * size : (gate + 1) * size])
+        if initialization == "orthogonal":
+            for gate in range(4):
+                nn.init.xavier_uniform_(self.input_weight.data[gate * size : (gate + 1) * size])
+                nn.init.orthogonal_(self.hidden_weight.data[gate * size : (gate + 1) * size])
+        else:
+            bound = math.sqrt(6.0 / (num_inputs + size + 4 * size))
+            nn.init.uniform_(self.input_weight.data, -bound, bound)
+            nn.init.uniform_(self.hidden_weight.data, -bound, bound)
         nn.init.ones_(self.bias.data[size : 2 * size])
 
     def forward(self, inputs: Tensor, reset: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

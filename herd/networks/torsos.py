@@ -10,11 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor, nn
 
 from herd.config.user_code import failure, load_user_code
-from herd.networks.layers import PIXEL_SCALE, RELU_GAIN, Convolution, Dense, PixelConvolution, flatten_images, halve
+from herd.networks.layers import (
+    PIXEL_SCALE,
+    PLAIN,
+    RELU_GAIN,
+    Convolution,
+    Dense,
+    LayerDesign,
+    PixelConvolution,
+    Rectifier,
+    flatten_images,
+    halve,
+)
 
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
@@ -58,7 +68,16 @@ class StridedTorso(Torso):
     ``layers`` gives (channels, kernel, stride) of every convolution.
     """
 
-    def __init__(self, channels: int, height: int, width: int, layers: tuple[tuple[int, int, int], ...], num_features: int) -> None:
+    def __init__(
+        self,
+        channels: int,
+        height: int,
+        width: int,
+        layers: tuple[tuple[int, int, int], ...],
+        num_features: int,
+        *,
+        design: LayerDesign = PLAIN,
+    ) -> None:
         super().__init__()
         for _, kernel, stride in layers:
             height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
@@ -67,50 +86,73 @@ class StridedTorso(Torso):
         inputs = (channels, *(out for out, _, _ in layers[:-1]))
         shapes = zip(inputs, layers, strict=True)
         first, *rest = shapes
-        self.pixels = PixelConvolution(first[0], first[1][0], first[1][1], stride=first[1][2], gain=RELU_GAIN)
-        self.convolutions = nn.ModuleList(Convolution(c, out, kernel, stride=stride, gain=RELU_GAIN) for c, (out, kernel, stride) in rest)
-        self.dense = Dense(height * width * layers[-1][0], num_features)
+        start = design.initialization
+        self.pixels = PixelConvolution(first[0], first[1][0], first[1][1], stride=first[1][2], gain=RELU_GAIN, initialization=start)
+        self.pixels.centering = design.input_centering
+        self.convolutions = nn.ModuleList(
+            Convolution(c, out, kernel, stride=stride, gain=RELU_GAIN, initialization=start) for c, (out, kernel, stride) in rest
+        )
+        self.dense = Dense(height * width * layers[-1][0], num_features, initialization=start)
+        self.rectifiers = nn.ModuleList(
+            Rectifier(out, layer_norm=design.layer_norm) for out in (*(out for out, _, _ in layers), num_features)
+        )
         self.num_features = num_features
 
     def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:  # noqa: ARG002  see BesideVector
         """See ``Torso``."""
         assert frames is not None
-        images = F.relu_(self.pixels.convolve_pixels(frames, dtype))
-        for convolution in self.convolutions:
-            images = F.relu_(convolution(images))
-        return F.relu_(self.dense(flatten_images(images)))
+        first, *others, last = self.rectifiers
+        images = first(self.pixels.convolve_pixels(frames, dtype))
+        for convolution, rectify in zip(self.convolutions, others, strict=True):
+            images = rectify(convolution(images))
+        features: Tensor = last(self.dense(flatten_images(images)))
+        return features
 
 
 class ResidualBlock(nn.Module):
     """x + conv(ReLU(conv(ReLU(x)))), both 3x3/1."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, design: LayerDesign = PLAIN) -> None:
         super().__init__()
-        self.first = Convolution(channels, channels, 3, padding=1)
-        self.second = Convolution(channels, channels, 3, padding=1)
+        # In place where the overwritten tensor is a convolution's output, which its backward pass does not read.
+        self.rectify_first = Rectifier(channels, layer_norm=design.layer_norm, in_place=False)
+        self.first = Convolution(channels, channels, 3, padding=1, initialization=design.initialization)
+        self.rectify_second = Rectifier(channels, layer_norm=design.layer_norm)
+        self.second = Convolution(channels, channels, 3, padding=1, initialization=design.initialization)
 
     def forward(self, images: Tensor) -> Tensor:
         """[N, channels, H, W] -> the same shape; ``images`` is left as it is."""
-        # In place where the overwritten tensor is a convolution's output, which its backward pass does not read.
-        inner = F.relu_(self.first(F.relu(images)))
-        residual: Tensor = self.second(inner)
+        residual: Tensor = self.second(self.rectify_second(self.first(self.rectify_first(images))))
         return residual.add_(images)
 
 
 class DeepTorso(Torso):
     """Fig. 3 right: three sections of convolution 3x3/1, max-pool 3x3/2 and two residual blocks; ReLU, fc 256, ReLU."""
 
-    def __init__(self, channels: int, height: int, width: int, section_channels: tuple[int, ...], num_features: int) -> None:
+    def __init__(
+        self,
+        channels: int,
+        height: int,
+        width: int,
+        section_channels: tuple[int, ...],
+        num_features: int,
+        *,
+        design: LayerDesign = PLAIN,
+    ) -> None:
         super().__init__()
         inputs = (channels, *section_channels[:-1])
-        self.pixels = PixelConvolution(inputs[0], section_channels[0], 3, padding=1)
+        start = design.initialization
+        self.pixels = PixelConvolution(inputs[0], section_channels[0], 3, padding=1, initialization=start)
+        self.pixels.centering = design.input_centering
         self.convolutions = nn.ModuleList(
-            Convolution(c, out, 3, padding=1) for c, out in zip(inputs[1:], section_channels[1:], strict=True)
+            Convolution(c, out, 3, padding=1, initialization=start) for c, out in zip(inputs[1:], section_channels[1:], strict=True)
         )
-        self.blocks = nn.ModuleList(nn.Sequential(ResidualBlock(out), ResidualBlock(out)) for out in section_channels)
+        self.blocks = nn.ModuleList(nn.Sequential(ResidualBlock(out, design), ResidualBlock(out, design)) for out in section_channels)
         for _ in section_channels:
             height, width = (height + 1) // 2, (width + 1) // 2
-        self.dense = Dense(height * width * section_channels[-1], num_features)
+        self.rectify_images = Rectifier(section_channels[-1], layer_norm=design.layer_norm)
+        self.dense = Dense(height * width * section_channels[-1], num_features, initialization=start)
+        self.rectify_features = Rectifier(num_features, layer_norm=design.layer_norm)
         self.num_features = num_features
 
     def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:  # noqa: ARG002  see BesideVector
@@ -119,16 +161,20 @@ class DeepTorso(Torso):
         images = self.blocks[0](halve(self.pixels.convolve_pixels(frames, dtype)))
         for convolution, blocks in zip(self.convolutions, self.blocks[1:], strict=True):
             images = blocks(halve(convolution(images)))
-        return F.relu_(self.dense(flatten_images(F.relu_(images))))
+        features: Tensor = self.rectify_features(self.dense(flatten_images(self.rectify_images(images))))
+        return features
 
 
 class BoardTorso(Torso):
     """Two fully connected layers with ReLUs, for boards such as Catch, for vectors, and for both together."""
 
-    def __init__(self, num_pixels: int, num_features: int, *, vector_size: int = 0) -> None:
+    def __init__(self, num_pixels: int, num_features: int, *, vector_size: int = 0, design: LayerDesign = PLAIN) -> None:
         super().__init__()
-        self.first = Dense(num_pixels + vector_size, num_features)
-        self.second = Dense(num_features, num_features)
+        self._centre = 0.5 if design.input_centering == "half" else 0.0
+        self.first = Dense(num_pixels + vector_size, num_features, initialization=design.initialization)
+        self.rectify_first = Rectifier(num_features, layer_norm=design.layer_norm)
+        self.second = Dense(num_features, num_features, initialization=design.initialization)
+        self.rectify_second = Rectifier(num_features, layer_norm=design.layer_norm)
         self.num_features = num_features
 
     def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -136,9 +182,11 @@ class BoardTorso(Torso):
         # A vector's numbers may need more digits than bfloat16 has: they are rounded only behind the first layer.
         inputs = [] if vector is None else [vector]
         if frames is not None:
-            inputs.insert(0, flatten_images(frames).to(dtype if vector is None else vector.dtype) * PIXEL_SCALE)
-        hidden = F.relu_(self.first(torch.cat(inputs, dim=-1) if len(inputs) > 1 else inputs[0])).to(dtype)
-        return F.relu_(self.second(hidden))
+            pixels = flatten_images(frames).to(dtype if vector is None else vector.dtype) * PIXEL_SCALE
+            inputs.insert(0, pixels - self._centre if self._centre else pixels)
+        hidden = self.rectify_first(self.first(torch.cat(inputs, dim=-1) if len(inputs) > 1 else inputs[0])).to(dtype)
+        features: Tensor = self.rectify_second(self.second(hidden))
+        return features
 
 
 class BesideVector(Torso):
@@ -147,17 +195,19 @@ class BesideVector(Torso):
     Linear heads alone could not let the vector decide which action a picture calls for.
     """
 
-    def __init__(self, frames: Torso, vector_size: int) -> None:
+    def __init__(self, frames: Torso, vector_size: int, design: LayerDesign = PLAIN) -> None:
         super().__init__()
         self.frames = frames
-        self.joint = Dense(frames.num_features + vector_size, frames.num_features)
+        self.joint = Dense(frames.num_features + vector_size, frames.num_features, initialization=design.initialization)
+        self.rectify = Rectifier(frames.num_features, layer_norm=design.layer_norm)
         self.num_features = frames.num_features
 
     def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:
         """See ``Torso``."""
         assert vector is not None
-        features = self.frames(frames, None, dtype)
-        return F.relu_(self.joint(torch.cat([features.float(), vector], dim=-1)))
+        features: Tensor = self.frames(frames, None, dtype)
+        mixed: Tensor = self.rectify(self.joint(torch.cat([features.float(), vector], dim=-1)))
+        return mixed
 
 
 def build_torso(spec: EnvSpec, network: NetworkSettings) -> Torso:
@@ -171,26 +221,31 @@ def build_torso(spec: EnvSpec, network: NetworkSettings) -> Torso:
     height, width, _ = spec.frame_shape
     channels = spec.observation_channels
     if network.torso == "mlp":
-        return BoardTorso(height * width * channels, 256, vector_size=spec.vector_size)
+        return BoardTorso(height * width * channels, 256, vector_size=spec.vector_size, design=design_of(network))
     if not spec.has_frames:
         raise TorsoError(f"network.torso {network.torso} needs frames, and these observations have none: take mlp")
     try:
         torso = _convolutions(spec, network)
     except TorsoSizeError as error:
         raise TorsoSizeError(f"network.torso {network.torso} does not fit frames of {height}x{width} pixels: {error}") from None
-    return BesideVector(torso, spec.vector_size) if spec.vector_size else torso
+    return BesideVector(torso, spec.vector_size, design_of(network)) if spec.vector_size else torso
+
+
+def design_of(network: NetworkSettings) -> LayerDesign:
+    """What the settings say of every layer."""
+    return LayerDesign(network.initialization, network.layer_norm, network.input_centering)
 
 
 def _convolutions(spec: EnvSpec, network: NetworkSettings) -> Torso:
     height, width, _ = spec.frame_shape
-    channels, widen = spec.observation_channels, network.width_multiplier
+    channels, widen, design = spec.observation_channels, network.width_multiplier, design_of(network)
     match network.torso:
         case "shallow":
-            return StridedTorso(channels, height, width, ((16 * widen, 8, 4), (32 * widen, 4, 2)), 256)
+            return StridedTorso(channels, height, width, ((16 * widen, 8, 4), (32 * widen, 4, 2)), 256, design=design)
         case "nature":
-            return StridedTorso(channels, height, width, ((32 * widen, 8, 4), (64 * widen, 4, 2), (64 * widen, 3, 1)), 512)
+            return StridedTorso(channels, height, width, ((32 * widen, 8, 4), (64 * widen, 4, 2), (64 * widen, 3, 1)), 512, design=design)
         case "deep":
-            return DeepTorso(channels, height, width, (16 * widen, 32 * widen, 32 * widen), 256)
+            return DeepTorso(channels, height, width, (16 * widen, 32 * widen, 32 * widen), 256, design=design)
     raise TorsoError(f"network.torso {network.torso} is unknown")
 
 

@@ -141,13 +141,13 @@ def _without_abandoned_branches(points: list[dict[str, Any]]) -> list[dict[str, 
 
 
 def _task_names(points: list[dict[str, Any]], env: dict[str, Any]) -> list[str]:
-    configured = env.get("tasks")
-    if isinstance(configured, list) and configured:
-        return [str(task) for task in configured]
     seen: dict[str, None] = {}
     for point in points:
         seen.update(dict.fromkeys(point.get("tasks") or {}))
-    return list(seen) or ["all tasks"]
+    if seen:
+        return list(seen)
+    configured = env.get("tasks")
+    return [str(task) for task in configured] if isinstance(configured, list) and configured else ["all tasks"]
 
 
 def _episode_returns(points: list[dict[str, Any]], task: str, *, only_task: bool) -> FloatArray:

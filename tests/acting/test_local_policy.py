@@ -45,7 +45,7 @@ def test_playing_row_by_row_equals_the_learners_pass_over_the_whole_unroll() -> 
     agent = make_agent(settings)
     environments = make_environments(settings.env, num_environments=4, first_slot=0, seed=2, num_threads=1)
     state = RowState(environments.spec, settings.network, Temperatures(), num_environments=4)
-    play = Play(environments, LocalPolicy(agent, settings, seed=7, precision=torch.float32), state)
+    play = Play(environments, LocalPolicy(agent, seed=7, precision=torch.float32), state)
     steps = []
     for _ in range(20):
         step = play.step()
@@ -82,7 +82,7 @@ def first_rows(settings: RunSettings, count: int) -> Rows:
 
 
 def ask(agent: Agent, rows: Rows, *, seed: int = 1, precision: torch.dtype = torch.float32, greedy: bool = False) -> PolicyStep:
-    policy = LocalPolicy(agent, RECURRENT, seed=seed, precision=precision, greedy=greedy)
+    policy = LocalPolicy(agent, seed=seed, precision=precision, greedy=greedy)
     return policy.collect(policy.submit(rows))
 
 
@@ -114,7 +114,7 @@ def test_the_seed_alone_decides_the_draws() -> None:
     assert (first != other).any()
 
 
-def test_rewards_are_shaped_before_the_network_sees_them() -> None:
+def test_the_last_reward_is_clipped_before_the_network_sees_it() -> None:
     settings = catch_settings(last_action_and_reward=True)
     agent, rows = make_agent(settings), first_rows(settings, 4)
 

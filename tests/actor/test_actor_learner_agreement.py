@@ -84,7 +84,7 @@ def _settings(case: str) -> RunSettings:
 
 
 class _GenerousGames:
-    """These games pay rarely. The network must see a reward at every kind of row, the shaped one."""
+    """These games pay rarely. The network must see a reward at every kind of row, the clipped one."""
 
     def __init__(self, environments: BatchedEnvironment) -> None:
         self._environments = environments
@@ -95,7 +95,7 @@ class _GenerousGames:
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
         transition = self._environments.step(actions)
-        rewards = self._random.uniform(-20, 20, len(actions)).astype(np.float32) * transition.valid
+        rewards = self._random.uniform(-2, 2, len(actions)).astype(np.float32) * transition.valid
         return dataclasses.replace(transition, rewards=rewards)
 
 
@@ -106,7 +106,7 @@ def _play(case: str, num_unrolls: int) -> Played:
     with torch.no_grad():
         # A policy far from uniform, or a wrong input would hardly show in the ratios.
         trainer.agent.policy_head.weight.mul_(300.0)
-    policy = LocalPolicy(trainer.agent, settings, seed=5, precision=torch.float32)
+    policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
     group = make_group(settings, settings.actor.environments, wrap=_GenerousGames)
     played = Played(settings, trainer, [], [])
     for _ in range(num_unrolls):

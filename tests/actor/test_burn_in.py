@@ -55,7 +55,7 @@ def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Trainer, li
     assert trainer.agent.policy_head is not None
     with torch.no_grad():
         trainer.agent.policy_head.weight.mul_(300.0)
-    policy = LocalPolicy(trainer.agent, SETTINGS, seed=5, precision=torch.float32)
+    policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
     group = make_group(SETTINGS, NUM_ENVIRONMENTS, temperatures=_AnotherForEachRow())
     arrays, unrolls, num_valid = LAYOUT.allocate(NUM_ENVIRONMENTS), [], 0
 

@@ -9,13 +9,14 @@ from herd_learner.bench import measure_learner
 
 from herd.bench.measurement import Measurement
 from herd.bench.synthetic import synthetic_unrolls
-from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, ReplaySettings, RunSettings
+from herd.config.replay import UniformReplay
+from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
 from herd.envs.suites.catch.settings import CatchSettings
 
 SETTINGS = RunSettings(
     env=CatchSettings(tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
     network=NetworkSettings(torso="mlp", core="lstm", core_size=8, language=True, last_action_and_reward=True),
-    replay=ReplaySettings(fraction=0.5),
+    replay=UniformReplay(fraction=0.5),
     actor=ActorSettings(environments=4),
     learner=LearnerSettings(batch_size=8, device="cpu", threads=1, micro_batch_size=4),
 )

@@ -21,11 +21,11 @@ from herd.bench.plan_figures import (
 )
 from herd.bench.weights_size import num_parameters
 from herd.config.losses import DiceSettings
+from herd.config.replay import UniformReplay
 from herd.config.settings import (
     ActorSettings,
     LearnerSettings,
     NetworkSettings,
-    ReplaySettings,
     RunSettings,
 )
 from herd.envs.suites.catch.settings import CatchSettings
@@ -132,7 +132,7 @@ def test_one_shard_loses_nothing_to_others() -> None:
 
 def test_replay_and_repeated_batches_are_trained_on_too() -> None:
     settings = SETTINGS.model_copy(
-        update={"replay": ReplaySettings(fraction=0.75), "learner": LearnerSettings(batch_size=32, sample_reuse=2)}
+        update={"replay": UniformReplay(fraction=0.75), "learner": LearnerSettings(batch_size=32, sample_reuse=2)}
     )
     plan = make_plan(settings, HALF_BUSY, FIGURES)
     # 32 unrolls for 8 fresh ones, twice: 80,000 x 8 = 640,000 frames/s, at 80,000 each of several.
@@ -150,7 +150,7 @@ def test_learners_on_cpus_take_the_measured_cost_per_step() -> None:
 
 
 def test_figures_with_replay_in_them_are_not_counted_twice() -> None:
-    settings = SETTINGS.model_copy(update={"replay": ReplaySettings(fraction=0.5)})
+    settings = SETTINGS.model_copy(update={"replay": UniformReplay(fraction=0.5)})
     figures = replace(FIGURES, stages=(replace(STAGE, trained_per_fresh_unroll=2.0),))
     plan = make_plan(settings, replace(HALF_BUSY, learner="cpu", learner_cores=1), figures)
     assert value(plan, "learner", "cores for training") == pytest.approx(2.0)
@@ -237,7 +237,7 @@ def test_memory_holds_the_queue_twice_and_the_replay() -> None:
     # Two batches of 32 may be granted.
     assert value(plan, "memory", "memory of a learner shard") == pytest.approx(500e6 + 128 * UNROLL_BYTES)
     replayed = SETTINGS.model_copy(
-        update={"replay": ReplaySettings(fraction=0.5, capacity_unrolls=1000), "learner": LearnerSettings(queue_batches=3)}
+        update={"replay": UniformReplay(fraction=0.5, capacity_unrolls=1000), "learner": LearnerSettings(queue_batches=3)}
     )
     plan = make_plan(replayed, HALF_BUSY, FIGURES)
     # Two shards: 160,000 frames/s to train on.

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from herd.config.loading import SettingsError, dump_settings, load_settings, settings_json_schema
 from herd.config.losses import DiceSettings, ImpalaSettings
 from herd.config.optimizers import AdamWSettings
-from herd.config.settings import ReplaySettings, RunSettings
+from herd.config.replay import UniformReplay
+from herd.config.settings import RunSettings
 
 
 def write(folder: Path, text: str, name: str = "run.yaml") -> Path:
@@ -157,7 +158,7 @@ def test_wrong_command_lines(words: list[str], parts: list[str]) -> None:
 @given(
     seed=st.integers(0, 2**62),
     learning_rate=st.floats(0, 1e3),
-    tasks=st.lists(st.sampled_from(["pong", "null", "true", "1", "no"]), min_size=1, max_size=4),
+    tasks=st.lists(st.sampled_from(["pong", "null", "true", "1", "no"]), min_size=1, max_size=4, unique=True),
     norm=st.none() | st.floats(1e-9, 1e9),
     run_dir=st.none() | st.sampled_from(["runs/a b", "runs/ü", "null"]),
 )
@@ -178,10 +179,21 @@ def test_dumped_settings_load_back_equal(
 
 
 def test_sections_are_still_validated_together() -> None:
-    settings = load_settings([], ["--replay.fraction", "0.5", "--learner.queue_batches", "9"], {})
-    assert isinstance(settings.replay, ReplaySettings)
+    settings = load_settings([], ["--replay.kind", "uniform", "--replay.fraction", "0.5", "--learner.queue_batches", "9"], {})
+    assert isinstance(settings.replay, UniformReplay)
     assert settings.num_replayed_unrolls == 16
-    assert "replay.fraction" in refusal([], ["--replay.fraction", "0.99"])
+    for fraction, complaint in (("0.99", "leaves no online unroll"), ("0.01", "no whole unroll")):
+        message = refusal([], ["--replay.kind", "uniform", "--replay.fraction", fraction])
+        assert "replay.fraction" in message
+        assert complaint in message
+    assert "minimum_fill_unrolls 1000" in refusal([], ["--replay.kind", "uniform", "--replay.capacity_unrolls", "999"])
+
+
+def test_a_replay_that_does_not_name_its_kind_is_told_which_have_the_setting() -> None:
+    """What stood in files before there were kinds."""
+    message = refusal([], ["--replay.fraction", "0.5"])
+    assert "replay.fraction: does not apply to replay.kind none; replay.kind uniform or shared has it" in message
+    assert "replay.kind uniform has it" in refusal([], ["--replay.kind", "shared", "--replay.capacity_unrolls", "5"])
 
 
 def test_json_schema_forbids_unknown_keys_and_describes_every_setting() -> None:

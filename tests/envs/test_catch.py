@@ -239,3 +239,16 @@ def test_actions_outside_the_range_are_refused(action: int) -> None:
     environments.reset()
     with pytest.raises(ValueError, match=r"0\.\.2"):
         environments.step(np.array([1, action], np.int32))
+
+
+def test_reward_scales_make_tasks_that_look_alike_and_pay_otherwise() -> None:
+    settings = CatchSettings(tasks=("catch", "catch_deceptive"), reward_scales=(1.0, 1000.0), frame_height=ROWS, frame_width=COLUMNS)
+    environments = make_environments(settings, num_environments=8, first_slot=2, seed=1, num_threads=1)
+    assert environments.spec.task_names == ("catch", "catch_x1000", "catch_deceptive", "catch_deceptive_x1000")
+    assert environments.task_ids.tolist() == [2, 3, 0, 1, 2, 3, 0, 1]
+    left = play(environments, 60 * ROWS, lambda _row: np.zeros(8, np.int32))
+    games = [game for _, after in left for game in after.finished]
+    returns = {task: {round(game.episode_return, 3) for game in games if game.task_id == task} for task in range(4)}
+    assert returns == {0: {-1.0, 1.0}, 1: {-1000.0, 1000.0}, 2: {0.2, 1.0}, 3: {200.0, 1000.0}}
+    rewards = np.concatenate([after.rewards[after.terminated & (environments.task_ids == 1)] for _, after in left])
+    assert set(np.abs(rewards).tolist()) == {1000.0}

@@ -34,7 +34,7 @@ BREAKOUT = {
 def test_a_checkpoint_plays_in_evaluation_as_it_played_in_training(make_run: Callable[..., Path]) -> None:
     run = load_trained_run(make_run(BREAKOUT))
     settings, seed = run.settings, 11
-    actor = LocalPolicy(run.agent, settings, seed=seed, precision=torch.float32)
+    actor = LocalPolicy(run.agent, seed=seed, precision=torch.float32)
     group = make_group(settings, 3)
     trained = [play_unroll(settings, [group], actor) for _ in range(10)]
 

@@ -13,11 +13,12 @@ from herd.learning.batch import Slab, trained_fields
 from tests.learner.small_unrolls import LAYOUT
 
 
-def _settings(batch_size: int, fraction: float = 0.0, capacity: int = 100) -> RunSettings:
+def _settings(batch_size: int, fraction: float = 0.0, capacity: int = 100, minimum: int = 1) -> RunSettings:
+    replay = {"kind": "uniform", "fraction": fraction, "capacity_unrolls": capacity, "minimum_fill_unrolls": minimum}
     return RunSettings.model_validate(
         {
             "learner": {"batch_size": batch_size},
-            "replay": {"fraction": fraction, "capacity_unrolls": capacity},
+            "replay": replay if fraction else {"kind": "none"},
             "actor": {"environments": 1},
         }
     )
@@ -82,23 +83,33 @@ def test_the_fraction_of_a_batch_comes_from_replay_behind_the_online_rows(batch_
     assert (assembler.replay is None) == (num_replayed == 0)
     num_online = run.num_online_unrolls
     unrolls = _queued([num_online] * 6)
-    for turn in range(6):
+    first = assembler.assemble(unrolls[:num_online]).batch
+    assert first.num_unrolls == num_online  # nothing was held before it: no batch draws what came with it
+    for turn in range(1, 6):
         seen = (turn + 1) * num_online
         batch = assembler.assemble(unrolls[seen - num_online : seen])
         assert all(_holds(batch, place, seen - num_online + place + 1) for place in range(num_online))
         assert batch.batch.is_replayed.tolist() == [False] * num_online + [True] * num_replayed
         for place in range(num_online, batch_size):
-            assert any(_holds(batch, place, number) for number in range(1, seen + 1))
+            assert any(_holds(batch, place, number) for number in range(1, seen - num_online + 1))
         if assembler.replay is not None:
             assert len(assembler.replay) == seen  # only fresh unrolls enter, each once
+
+
+def test_nothing_is_replayed_before_the_minimum_is_held() -> None:
+    assembler = BatchAssembler(LAYOUT, _settings(4, 0.5, minimum=5), torch.device("cpu"), num_slots=2)
+    unrolls = _queued([2] * 6)
+    sizes = [assembler.assemble(unrolls[2 * turn : 2 * turn + 2]).batch.num_unrolls for turn in range(6)]
+    assert sizes == [2, 2, 2, 4, 4, 4]  # held before each: 0, 2, 4, 6, ...
 
 
 def test_old_unrolls_leave_replay() -> None:
     assembler = BatchAssembler(LAYOUT, _settings(4, 0.5, capacity=3), torch.device("cpu"))
     unrolls = _queued([2] * 10)
-    for turn in range(10):
+    assembler.assemble(unrolls[:2])
+    for turn in range(1, 10):
         batch = assembler.assemble(unrolls[2 * turn : 2 * turn + 2])
-        newest = range(max(1, 2 * turn), 2 * turn + 3)
+        newest = range(max(1, 2 * turn - 2), 2 * turn + 1)
         assert all(any(_holds(batch, place, number) for number in newest) for place in (2, 3))
 
 

@@ -27,7 +27,7 @@ def test_cartpoles_return_triples_within_a_bounded_number_of_frames() -> None:
     settings = load_settings([Path("cartpole")], [], {})
     spec = environment_spec(settings.env)
     trainer = Trainer(settings, spec, torch.device("cpu"), torch.float32)
-    policy = LocalPolicy(trainer.agent, settings, seed=5, precision=torch.float32)
+    policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
     group = make_group(settings, settings.learner.batch_size)
     before: list[float] = []
     latest: deque[float] = deque(maxlen=100)

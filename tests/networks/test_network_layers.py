@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor
 
 from herd.networks.layers import PixelConvolution, halve, pixels_last
+from tests.oracles.networks_layers import max_pool
 
 torch.set_num_threads(1)
 
@@ -31,12 +33,14 @@ def test_pixels_are_seen_divided_by_255_forward_and_backward() -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 4), (11, 11), (42, 21)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_halving_without_a_gradient_is_the_same_max_pool(size: tuple[int, int], dtype: torch.dtype) -> None:
+def test_halving_is_tensorflows_max_pool(size: tuple[int, int], dtype: torch.dtype) -> None:
     images = (
         (torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(2)) - 3).to(dtype).contiguous(memory_format=torch.channels_last)
     )
     before = images.clone()
-    assert torch.equal(halve(images), F.max_pool2d(images, 3, stride=2, padding=1))
+    with_gradient = halve(images.clone().requires_grad_()).detach()
+    assert torch.equal(halve(images), with_gradient)
+    np.testing.assert_array_equal(with_gradient.double(), max_pool(images.double().numpy()))
     assert torch.equal(images, before)
 
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from herd.config.contract import NO_FRAMES, EnvSpec
 from herd.config.settings import NetworkSettings
+from herd.networks.layers import Rectifier
 from herd.networks.torsos import (
     BesideVector,
     BoardTorso,
@@ -31,10 +33,10 @@ torch.set_num_threads(1)
 TorsoName = Literal["shallow", "nature", "deep", "mlp"]
 
 
-def _torso(name: TorsoName, height: int, width: int, channels: int = 1, stack: int = 4, **network: int) -> Torso:
+def _torso(name: TorsoName, height: int, width: int, channels: int = 1, stack: int = 4, **network: object) -> Torso:
     spec = EnvSpec(("task",), (height, width, channels), stack, 4, 4, 0)
     torch.manual_seed(7)
-    torso = build_torso(spec, NetworkSettings(torso=name, **network))
+    torso = build_torso(spec, NetworkSettings.model_validate({"torso": name, **network}))
     for parameter in torso.parameters():
         if parameter.dim() == 1:
             nn.init.normal_(parameter, std=0.2)  # zero biases would hide a forgotten one
@@ -51,19 +53,33 @@ def _layer(module: Tensor | nn.Module) -> oracle.Layer:
     return module.weight.detach().double().numpy(), module.bias.detach().double().numpy()
 
 
-def _expected(torso: Torso, frames: Tensor) -> np.ndarray:
+def _norm(rectifier: Tensor | nn.Module) -> oracle.Norm:
+    assert isinstance(rectifier, Rectifier)
+    if rectifier.gain is None or rectifier.offset is None:
+        return None
+    return rectifier.gain.detach().double().numpy(), rectifier.offset.detach().double().numpy()
+
+
+def _block(block: nn.Module) -> tuple[oracle.Layer, oracle.Layer, tuple[oracle.Norm, oracle.Norm]]:
+    assert isinstance(block, ResidualBlock)
+    return _layer(block.first), _layer(block.second), (_norm(block.rectify_first), _norm(block.rectify_second))
+
+
+def _expected(torso: Torso, frames: Tensor, centering: str = "none") -> np.ndarray:
     if isinstance(torso, StridedTorso):
         layers = [(_layer(c), c.stride[0]) for c in (torso.pixels, *torso.convolutions)]
-        return oracle.strided_torso(frames.numpy(), layers, _layer(torso.dense))
+        return oracle.strided_torso(frames.numpy(), layers, _layer(torso.dense), [_norm(each) for each in torso.rectifiers], centering)
     if isinstance(torso, DeepTorso):
         sections = []
         for convolution, blocks in zip((torso.pixels, *torso.convolutions), torso.blocks, strict=True):
             assert isinstance(blocks, nn.Sequential)
-            sections.append((_layer(convolution), [(_layer(block.first), _layer(block.second)) for block in blocks]))
-        return oracle.deep_torso(frames.numpy(), sections, _layer(torso.dense))
+            sections.append((_layer(convolution), [_block(block) for block in blocks]))
+        norms = (_norm(torso.rectify_images), _norm(torso.rectify_features))
+        return oracle.deep_torso(frames.numpy(), sections, _layer(torso.dense), norms, centering)
     assert isinstance(torso, BoardTorso)
-    hidden = oracle.relu(oracle.dense(frames.numpy() / 255.0, _layer(torso.first)))
-    return oracle.relu(oracle.dense(hidden[:, :, None, None], _layer(torso.second)))
+    pixels = frames.numpy() / 255.0 - (0.5 if centering == "half" else 0.0)
+    hidden = oracle.rectify(oracle.dense(pixels, _layer(torso.first)), _norm(torso.rectify_first))
+    return oracle.rectify(oracle.dense(hidden[:, :, None, None], _layer(torso.second)), _norm(torso.rectify_second))
 
 
 @pytest.mark.parametrize(
@@ -87,8 +103,58 @@ def test_features_match_the_definition(name: TorsoName, height: int, width: int,
     np.testing.assert_allclose(features.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["shallow", "deep", "mlp"])
+@pytest.mark.parametrize("centering", ["none", "half", "filters"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_centred_inputs_and_layer_norms_match_the_definition(name: TorsoName, centering: str, layer_norm: bool) -> None:
+    if name == "mlp" and centering == "filters":
+        return  # refused by the settings
+    height, width = (9, 12) if name != "shallow" else (24, 28)
+    torso, frames = _torso(name, height, width, input_centering=centering, layer_norm=layer_norm), _frames(2, 4, height, width)
+    features = torso(frames, None, torch.float32)
+    np.testing.assert_allclose(features.detach().numpy(), _expected(torso, frames, centering), rtol=1e-4, atol=2e-5)
+    with torch.no_grad():
+        np.testing.assert_array_equal(torso(frames, None, torch.float32), features.detach())
+
+
+@pytest.mark.parametrize("name", ["shallow", "deep"])
+def test_a_constant_background_moves_no_centred_filter(name: TorsoName) -> None:
+    torso = _torso(name, 24, 28, input_centering="filters")
+    assert isinstance(torso, StridedTorso | DeepTorso)
+    responses = [torso.pixels.convolve_pixels(torch.full((1, 4, 24, 28), grey, dtype=torch.uint8), torch.float32) for grey in (0, 87, 255)]
+    for response in responses:
+        inside = response[..., 1:-1, 1:-1]  # around it is black padding
+        torch.testing.assert_close(inside, torso.pixels.bias[:, None, None].expand_as(inside), rtol=0, atol=1e-5)  # type: ignore[index]
+    plain = _torso(name, 24, 28)
+    assert isinstance(plain, StridedTorso | DeepTorso)
+    assert plain.pixels.convolve_pixels(torch.full((1, 4, 24, 28), 87, dtype=torch.uint8), torch.float32).std() > 0.1
+
+
+def test_the_papers_initialization_is_sonnets() -> None:
+    torso = _torso("shallow", 84, 84, initialization="truncated_normal")
+    assert isinstance(torso, StridedTorso)
+    for layer in (torso.pixels, *torso.convolutions, torso.dense):
+        assert isinstance(layer, nn.Conv2d | nn.Linear)
+        deviation = layer.weight[0].numel() ** -0.5
+        assert float(layer.weight.detach().abs().max()) <= 2 * deviation
+        # Of a normal distribution cut off at two standard deviations, 0.8796 is left of one.
+        assert float(layer.weight.detach().std()) == pytest.approx(0.8796 * deviation, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ({"torso": "mlp", "input_centering": "filters"}, "with torso mlp choose half"),
+        ({"torso": "mine:Torso", "layer_norm": True}, "mine:Torso does these things itself"),
+    ],
+)
+def test_settings_that_a_torso_does_not_have_are_refused(network: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        NetworkSettings.model_validate(network)
+
+
 def test_gradients_of_every_parameter_are_the_definitions_slopes() -> None:
-    torso, frames = _torso("deep", 5, 6), _frames(1, 4, 5, 6)
+    torso, frames = _torso("deep", 5, 6, layer_norm=True, input_centering="filters"), _frames(1, 4, 5, 6)
     torso(frames, None, torch.float32).square().sum().backward()
     for name, parameter in torso.named_parameters():
         assert parameter.grad is not None, name
@@ -97,7 +163,7 @@ def test_gradients_of_every_parameter_are_the_definitions_slopes() -> None:
         for value in (start + step, start - step, start):
             with torch.no_grad():
                 parameter[where] = value
-            totals.append(float(np.square(_expected(torso, frames)).sum()))
+            totals.append(float(np.square(_expected(torso, frames, "filters")).sum()))
         # 2 %: the step may cross a ReLU's or a maximum's edge.
         assert (totals[0] - totals[1]) / (2 * step) == pytest.approx(float(parameter.grad[where]), rel=2e-2), name
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Layer = tuple[Array, Array]
+Norm = tuple[Array, Array] | None
+"""Gain and offset of a layer norm; None: there is none."""
 
 
 def relu(x: Array) -> Array:
@@ -28,17 +32,35 @@ def convolution(images: Array, layer: Layer, *, stride: int = 1, padding: int = 
 
 
 def max_pool(images: Array) -> Array:
-    """3x3/2, padding 1."""
+    """3x3/2 as TensorFlow's SAME: (ceil(n / 2) - 1) * 2 + 3 - n positions of padding, half of them rounded down before the first."""
+
+    def window(index: int, size: int) -> slice:
+        before = ((math.ceil(size / 2) - 1) * 2 + 3 - size) // 2
+        return slice(max(2 * index - before, 0), 2 * index - before + 3)
+
     count, channels, height, width = images.shape
-    out = np.empty((count, channels, (height + 1) // 2, (width + 1) // 2))
+    out = np.empty((count, channels, math.ceil(height / 2), math.ceil(width / 2)))
     for n, c, i, j in np.ndindex(out.shape):
-        out[n, c, i, j] = images[n, c, max(2 * i - 1, 0) : 2 * i + 2, max(2 * j - 1, 0) : 2 * j + 2].max()
+        out[n, c, i, j] = images[n, c, window(i, height), window(j, width)].max()
     return out
 
 
-def residual_block(images: Array, first: Layer, second: Layer) -> Array:
-    inner = convolution(relu(images), first, padding=1)
-    return images + convolution(relu(inner), second, padding=1)
+def rectify(values: Array, norm: Norm = None) -> Array:
+    """ReLU of [N, F] or [N, C, H, W]; behind a layer norm over F, or over C at each position, where there is one."""
+    if norm is None:
+        return relu(values)
+    gain, offset = norm
+    out = np.empty_like(values)
+    for n, *position in np.ndindex(len(values), *values.shape[2:]):
+        where = (n, slice(None), *position)
+        deviations = values[where] - values[where].mean()
+        out[where] = relu(gain * deviations / math.sqrt((deviations**2).mean() + 1e-6) + offset)
+    return out
+
+
+def residual_block(images: Array, first: Layer, second: Layer, norms: tuple[Norm, Norm] = (None, None)) -> Array:
+    inner = convolution(rectify(images, norms[0]), first, padding=1)
+    return images + convolution(rectify(inner, norms[1]), second, padding=1)
 
 
 def dense(images: Array, layer: Layer) -> Array:
@@ -51,20 +73,39 @@ def dense(images: Array, layer: Layer) -> Array:
     return out
 
 
-def strided_torso(frames: NDArray[np.uint8], layers: list[tuple[Layer, int]], last: Layer) -> Array:
-    images = frames / 255.0
-    for layer, stride in layers:
-        images = relu(convolution(images, layer, stride=stride))
-    return relu(dense(images, last))
+def pixels(frames: NDArray[np.uint8], layer: Layer, centering: str, *, stride: int = 1, padding: int = 0) -> Array:
+    """The first convolution: of pixels in [0, 1], of pixels less 1/2, or by filters less their mean. The padding is black."""
+    weight, bias = layer
+    if centering == "filters":
+        weight = np.stack([each - each.mean() for each in weight])
+    framed = np.pad(frames, ((0, 0), (0, 0), (padding, padding), (padding, padding))) / 255.0
+    return convolution(framed - 0.5 if centering == "half" else framed, (weight, bias), stride=stride)
 
 
-def deep_torso(frames: NDArray[np.uint8], sections: list[tuple[Layer, list[tuple[Layer, Layer]]]], last: Layer) -> Array:
-    images = frames / 255.0
-    for layer, blocks in sections:
-        images = max_pool(convolution(images, layer, padding=1))
-        for first, second in blocks:
-            images = residual_block(images, first, second)
-    return relu(dense(relu(images), last))
+def strided_torso(
+    frames: NDArray[np.uint8], layers: list[tuple[Layer, int]], last: Layer, norms: list[Norm], centering: str = "none"
+) -> Array:
+    (first, stride), *others = layers
+    images = rectify(pixels(frames, first, centering, stride=stride), norms[0])
+    for (layer, stride), norm in zip(others, norms[1:-1], strict=True):
+        images = rectify(convolution(images, layer, stride=stride), norm)
+    return rectify(dense(images, last), norms[-1])
+
+
+def deep_torso(
+    frames: NDArray[np.uint8],
+    sections: list[tuple[Layer, list[tuple[Layer, Layer, tuple[Norm, Norm]]]]],
+    last: Layer,
+    norms: tuple[Norm, Norm],
+    centering: str = "none",
+) -> Array:
+    images = np.empty(0)
+    for number, (layer, blocks) in enumerate(sections):
+        convolved = convolution(images, layer, padding=1) if number else pixels(frames, layer, centering, padding=1)
+        images = max_pool(convolved)
+        for first, second, of_block in blocks:
+            images = residual_block(images, first, second, of_block)
+    return rectify(dense(rectify(images, norms[0]), last), norms[1])
 
 
 def sigmoid(x: Array) -> Array:

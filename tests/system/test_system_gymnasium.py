@@ -46,7 +46,8 @@ def test_pictures_and_vectors_together_train_with_core_and_instructions_from_wor
         *("--env.vector_keys", "direction", "--env.image_key", "image", "--env.instruction_key", "mission", "--env.frame_stack", "2"),
         *("--network.core", "lstm", "--network.core_size", "32", "--network.language", "--network.last_action_and_reward"),
         *("--env.vectorization", "async", "--actor.environments", "2", "--actor.environment_threads", "2", "--learner.batch_size", "4"),
-        *("--stop.env_frames", "2000", "--replay.fraction", "0.5", "--algorithm.burn_in", "5"),
+        *("--stop.env_frames", "2000", "--algorithm.burn_in", "5"),
+        *("--replay.kind", "uniform", "--replay.fraction", "0.5", "--replay.minimum_fill_unrolls", "16"),
         file="minigrid-empty",
     )
     assert report["env_frames"] >= 2000

@@ -14,11 +14,12 @@ from herd.telemetry.scrape import total
 from tests.system.whole_runs import CATCH, RANDOM_CATCH, Process, free_ports, metrics, pid_of, read_report, train, until
 
 LEARNING = ("--stop.env_frames", "120000", "--optimizer.schedule", "constant")
+REPLAY = ("--replay.kind", "uniform", "--replay.minimum_fill_unrolls", "16")
 SHORT = ("--stop.env_frames", "20000")
 
 
 def test_replay_fills_half_of_each_batch(tmp_path: Path) -> None:
-    report = train(tmp_path / "run", *LEARNING, "--replay.fraction", "0.5", "--actor.environments", "16")
+    report = train(tmp_path / "run", *LEARNING, *REPLAY, "--replay.fraction", "0.5", "--actor.environments", "16")
     # Frames count once, when they are fresh: 16 fresh unrolls of at most 20 frames an update.
     assert report["env_frames"] <= report["learner_updates"] * 16 * 20
     assert report["env_frames"] > report["learner_updates"] * 16 * 15  # one transition in ten only starts a game
@@ -33,7 +34,7 @@ def test_lockstep_is_batched_a2c(tmp_path: Path) -> None:
 
 
 def test_the_next_batch_is_prepared_ahead(tmp_path: Path) -> None:
-    words = ("--learner.work_ahead", "on", "--replay.fraction", "0.25", "--learner.sample_reuse", "2")
+    words = ("--learner.work_ahead", "on", *REPLAY, "--replay.fraction", "0.25", "--learner.sample_reuse", "2")
     report = train(tmp_path / "run", *LEARNING, *words, "--actor.environments", "24")
     accounting = report["accounting"]
     assert accounting["generated"] == accounting["consumed"] + accounting["in_flight"]

@@ -113,12 +113,7 @@ class Actor:
         # A restarted actor must not play the games of the one before it again. Agent 0 of several plays those of an only agent.
         entropy = [settings.seed, index, self._client.incarnation, *([agent] if agent else [])]
         seeds = np.random.SeedSequence(entropy).generate_state(2)
-        self._policy = LocalPolicy(
-            agent_of(settings, self._spec),
-            settings,
-            seed=int(seeds[1]),
-            precision=inference_precision(settings),
-        )
+        self._policy = LocalPolicy(agent_of(settings, self._spec), seed=int(seeds[1]), precision=inference_precision(settings))
         self._weights = FreshWeights(
             WeightsClient(context, settings.actor.paramserver, run_id=settings.name, agent=agent, contract=contract),
             self._policy,

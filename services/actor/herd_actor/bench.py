@@ -64,7 +64,7 @@ def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: 
     spec = environment_spec(settings.env)
     num_environments = settings.actor.environments
     agent = agent_of(settings, spec)
-    policy = LocalPolicy(agent, settings, seed=settings.seed, precision=inference_precision(settings))
+    policy = LocalPolicy(agent, seed=settings.seed, precision=inference_precision(settings))
     state = RowState(spec, settings.network, Temperatures(), num_environments=num_environments)
     random = np.random.default_rng(settings.seed)
     height, width, _ = spec.frame_shape

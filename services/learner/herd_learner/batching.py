@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from herd.config.replay import UniformReplay
 from herd.learning.batch import Slab, trained_fields
 from herd_learner.replay import UnrollReplay
 from herd_learner.shards.slices import share
@@ -30,11 +31,18 @@ class BatchAssembler:
         for slab in self._slots:
             slab.arrays["agent_ids"][...] = settings.learner.agent
             slab.arrays["is_replayed"][num_unrolls - self._num_replayed :] = True
-        capacity = share(settings.replay.capacity_unrolls, rank, num_shards)
-        self.replay = UnrollReplay(trained_fields(layout), capacity, settings.seed + rank) if self._num_replayed else None
+        self.replay: UnrollReplay | None = None
+        self._minimum_fill = 0
+        if isinstance(settings.replay, UniformReplay):
+            capacity = share(settings.replay.capacity_unrolls, rank, num_shards)
+            self.replay = UnrollReplay(self._fields, capacity, settings.seed + rank)
+            self._minimum_fill = max(1, share(settings.replay.minimum_fill_unrolls, rank, num_shards))
 
     def assemble(self, online: list[QueuedUnroll]) -> Slab:
-        """Online unrolls first, then replayed ones; the result is overwritten by the next call but ``num_slots`` - 1."""
+        """Online unrolls first, then replayed ones; the result is overwritten by the next call but ``num_slots`` - 1.
+
+        Until replay holds its minimum, the batch is of the online unrolls alone. They enter replay last: no batch draws its own.
+        """
         self._slots.rotate(-1)
         slab = self._slots[0]
         arrays = slab.arrays
@@ -48,7 +56,11 @@ class BatchAssembler:
             for field in self._fields:
                 arrays[field.name][start:stop] = block.arrays[field.name][first : first + stop - start]
             start = stop
+        num_held = len(online)
         if self.replay is not None:
+            if len(self.replay) >= self._minimum_fill:
+                self.replay.sample_into(arrays, len(online), self._num_replayed)
+                num_held += self._num_replayed
             self.replay.insert(arrays, len(online))
-            self.replay.sample_into(arrays, len(online), self._num_replayed)
+        slab.hold(num_held)
         return slab

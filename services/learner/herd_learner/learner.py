@@ -336,7 +336,7 @@ class Learner:
         self._ledger.consume(sum(unroll.num_frames for unroll in consumed))
         self._statistics.record_update(update, self._settings.num_online_unrolls)
         if self._batches.replay is not None:
-            self._meters.replayed(self._group.share(self._settings.num_replayed_unrolls), len(self._batches.replay))
+            self._meters.replayed(batch.num_unrolls - self._num_online, len(self._batches.replay))
         if not update.is_finite:
             self._log.error("update skipped: the gradient is not finite", learner_updates=self._statistics.learner_updates)
         if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from herd.config.contract import EnvSpec
 from herd.envs.instructions import MAX_WORDS
 from herd.envs.suite import Suite, require_known
-from herd.envs.suites.catch.environments import CATCH_TASKS, INSTRUCTED, NUM_CATCH_ACTIONS, CatchEnvironments
+from herd.envs.suites.catch.environments import CATCH_TASKS, INSTRUCTED, NUM_CATCH_ACTIONS, CatchEnvironments, scaled_tasks
 from herd.envs.suites.catch.settings import CatchSettings
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def _spec(settings: CatchSettings) -> EnvSpec:
     require_known(settings.tasks, CATCH_TASKS, "catch task")
     return EnvSpec(
-        task_names=settings.tasks,
+        task_names=tuple(task.name for task in scaled_tasks(settings)),
         frame_shape=(settings.frame_height, settings.frame_width, 1),
         frame_stack=settings.frame_stack,
         num_actions=NUM_CATCH_ACTIONS,

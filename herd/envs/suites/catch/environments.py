@@ -10,7 +10,7 @@ corner every further column that is learned takes one more deviating action in t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,24 @@ SAFE_REWARD = 0.2
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
+class ScaledTask(NamedTuple):
+    """One task of a run."""
+
+    name: str
+    game: str
+    """One of ``CATCH_TASKS``."""
+    reward_scale: float
+
+
+def scaled_tasks(settings: CatchSettings) -> list[ScaledTask]:
+    """Each game with each factor of its rewards, by task id."""
+    return [
+        ScaledTask(game if scale == 1.0 else f"{game}_x{scale:g}", game, scale)
+        for game in settings.tasks
+        for scale in settings.reward_scales
+    ]
+
+
 class CatchEnvironments:
     """A ``BatchedEnvironment`` of Catch boards, all moved by the same few array operations."""
 
@@ -42,9 +60,12 @@ class CatchEnvironments:
         self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=len(spec.task_names))
         self._max_frames = settings.max_episode_frames
         self._environments = np.arange(num_environments)
-        self._instructed = np.array([spec.task_names[task] == INSTRUCTED for task in self.task_ids])
+        tasks = scaled_tasks(settings)
+        games = [tasks[task_id].game for task_id in self.task_ids]
+        self._instructed = np.array([game == INSTRUCTED for game in games])
         # What a miss with the paddle in the left-most column pays.
-        self._corner_reward = np.array([SAFE_REWARD if spec.task_names[task] == DECEPTIVE else -1.0 for task in self.task_ids])
+        self._corner_reward = np.array([SAFE_REWARD if game == DECEPTIVE else -1.0 for game in games])
+        self._reward_scale = np.array([tasks[task_id].reward_scale for task_id in self.task_ids], np.float32)
         # One random stream per slot, a function of the game's number: no state to keep, nothing shared between slots.
         run_key = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
         self._slot_keys = _mixed(run_key + (first_slot + self._environments).astype(np.uint64) * _GOLDEN)
@@ -78,6 +99,7 @@ class CatchEnvironments:
         terminated = np.zeros(self.num_environments, np.bool_)
         for _ in range(self.spec.action_repeat):
             self._advance(actions, valid & ~terminated, rewards, terminated)
+        rewards *= self._reward_scale
         truncated = valid & ~terminated & (self._frames >= self._max_frames)
         self._steps += valid
         self._return += rewards

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from herd.config.section import PositiveInt
+from herd.config.section import PositiveFloat, PositiveInt
 from herd.config.suites import SuiteSettings
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ class CatchSettings(SuiteSettings):
     """A ball falls down a small board; a paddle must be under it."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("catch",)
     """``catch``, ``catch_instructed`` or ``catch_deceptive``. Several make a multi-task run, dealt to environment slots round-robin."""
+    reward_scales: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (1.0,)
+    """Each task is played once with every one of these as a factor of its rewards: two make two tasks of each, which look alike and differ
+    in their returns. One with another factor than 1 is named after it, as ``catch_x1000``."""
     action_repeat: PositiveInt = 1
     """Rows that the ball falls per agent step."""
     frame_stack: PositiveInt = 1
@@ -31,7 +34,14 @@ class CatchSettings(SuiteSettings):
     max_episode_frames: PositiveInt = 108_000
     """A game is truncated after this many frames."""
 
-    makes_spaces: ClassVar[tuple[str, ...]] = ("frame_stack", "frame_height", "frame_width")
+    makes_spaces: ClassVar[tuple[str, ...]] = ("reward_scales", "frame_stack", "frame_height", "frame_width")
+
+    @field_validator("reward_scales")
+    @classmethod
+    def _each_scale_makes_a_task(cls, scales: tuple[float, ...]) -> tuple[float, ...]:
+        if len({f"{scale:g}" for scale in scales}) < len(scales):
+            raise ValueError("must differ from one another: each makes tasks of its own")
+        return scales
 
     def objection(self, network: NetworkSettings) -> str | None:
         """See `SuiteSettings.objection`."""

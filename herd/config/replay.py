@@ -1,0 +1,72 @@
+"""Experience replay, by kind: none, a ring in the learner, or the episodes of a replay service."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from herd.config.section import NonNegativeInt, PositiveFloat, PositiveInt, Section
+
+ReplayedShare = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class NoReplay(Section):
+    """Every unroll is trained on as it comes from actors."""
+
+    kind: Literal["none"] = "none"
+    """Batches are of online unrolls alone."""
+
+    fraction: ClassVar[float] = 0.0
+
+
+class UniformReplay(Section):
+    """A ring of unrolls in each learner shard, drawn uniformly (IMPALA section 5.2.2)."""
+
+    kind: Literal["uniform"] = "uniform"
+    """Unrolls of this learner's own actors, kept in its memory."""
+    fraction: ReplayedShare = 0.5
+    """Share of each batch that is replayed; rounded to whole unrolls. The paper's experiment: 0.5."""
+    capacity_unrolls: PositiveInt = 10_000
+    """First-in-first-out, over all shards; one Atari unroll of 20 steps takes about 170 kB of memory."""
+    minimum_fill_unrolls: PositiveInt = 1_000
+    """Unrolls held, over all shards, before any is replayed: until then batches are of online unrolls alone, so that the first ones are
+    not drawn over and over."""
+
+    @model_validator(mode="after")
+    def _the_minimum_fits(self) -> Self:
+        if self.minimum_fill_unrolls > self.capacity_unrolls:
+            raise ValueError(f"minimum_fill_unrolls {self.minimum_fill_unrolls} must not exceed capacity_unrolls {self.capacity_unrolls}")
+        return self
+
+
+class SharedReplay(Section):
+    """Whole episodes at a replay service that all agents of the run share (LASER, arXiv:1909.11583)."""
+
+    kind: Literal["shared"] = "shared"
+    """Episodes of all agents of the run, kept by the replay service. Recurrent agents replay an episode from its first step under their
+    newest weights; others draw single unrolls."""
+    fraction: ReplayedShare = 0.875
+    """Share of each batch that is replayed; rounded to whole unrolls. The paper: 7/8, and 128 of 160 on Atari."""
+    capacity_agent_steps: PositiveInt = 1_000_000
+    """Agent steps of complete episodes, over all replicas; the oldest episodes go first. The paper: 10 and 15 million."""
+    minimum_fill_agent_steps: NonNegativeInt = 20_000
+    """Agent steps of complete episodes held, over all replicas, before any is replayed: until then batches are of online unrolls alone."""
+    max_open_agent_steps: PositiveInt = 1_000_000
+    """Agent steps of episodes that have not ended yet, over all replicas; beyond it the one that was silent longest is discarded."""
+    prefetch_batches: PositiveInt = 2
+    """Batches whose replayed unrolls a learner asks for ahead, so that it does not wait for them."""
+    timeout_seconds: PositiveFloat = 2.0
+    """Longest wait of a batch for replayed unrolls; then it is of online unrolls alone, and the next batches do not wait until replay
+    answers again."""
+
+    @model_validator(mode="after")
+    def _the_minimum_fits(self) -> Self:
+        if self.minimum_fill_agent_steps > self.capacity_agent_steps:
+            raise ValueError(
+                f"minimum_fill_agent_steps {self.minimum_fill_agent_steps} must not exceed capacity_agent_steps {self.capacity_agent_steps}"
+            )
+        return self
+
+
+ReplaySettings = Annotated[NoReplay | UniformReplay | SharedReplay, Field(discriminator="kind")]
