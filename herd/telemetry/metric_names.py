@@ -185,12 +185,6 @@ ACTOR_BLOCKED = CounterMetric(
 ACTOR_WEIGHTS_WAIT = CounterMetric(
     "herd_actor_weights_wait_seconds_total", "Waited for weights at the start of an unroll.", "seconds", ("actor",)
 )
-ACTOR_WEIGHTS_UNUSABLE = CounterMetric(
-    "herd_actor_weights_unusable_total",
-    "Versions that were dropped: damaged, of another network, or with numbers that are not finite.",
-    "versions",
-    ("actor",),
-)
 ACTOR_ENV_STEP = CounterMetric("herd_actor_env_step_seconds_total", "Spent in stepping environments.", "seconds", ("actor",))
 ACTOR_INFERENCE = CounterMetric(
     "herd_actor_inference_seconds_total", "Spent in the policy, from observation to action.", "seconds", ("actor",)

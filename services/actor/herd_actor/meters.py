@@ -29,7 +29,6 @@ class Meters:
         self.env_step_seconds = counter(names.ACTOR_ENV_STEP)
         self.inference_seconds = counter(names.ACTOR_INFERENCE)
         self.weights_wait_seconds = counter(names.ACTOR_WEIGHTS_WAIT)
-        self.weights_unusable = counter(names.ACTOR_WEIGHTS_UNUSABLE)
 
     def watch(self, client: UnrollLinks, num_environments: int) -> None:
         """Export what the client counts, beside what the clients before it counted: an actor that moves has one after the other."""

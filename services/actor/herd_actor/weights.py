@@ -47,6 +47,8 @@ class FreshWeights:
     ) -> None:
         self.version: Version | None = None
         """(lineage, learner updates) of the policy's weights; None before the first."""
+        self.num_unusable = 0
+        """Versions that were dropped: damaged, of another network, or with numbers that are not finite."""
         self._client = client
         self._policy = policy
         self._timeout_seconds = settings.weights_timeout_seconds
@@ -118,9 +120,9 @@ class FreshWeights:
             self._policy.load(decode_weights(*frame.slices))
         except CheckpointError as error:
             # Whoever published them: the actor goes on with those it has, or waits for the first.
-            self._meters.weights_unusable.inc()
+            self.num_unusable += 1
             self._client.pause(UNUSABLE_SECONDS)
-            warn_limited("weights unusable", "dropped weights that cannot be used", version=frame.version, reason=str(error))
+            warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error), dropped=self.num_unusable)
             return
         self.version = (frame.lineage, frame.updates)
         self._telemetry.set_weights_version(*self.version)
