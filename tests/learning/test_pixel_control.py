@@ -15,6 +15,7 @@ from herd.envs.make import environment_spec
 from herd.learning.auxiliary import WithAuxiliary
 from herd.learning.batch import Slab
 from herd.learning.forward import Forward, run_forward
+from herd.learning.losses import make_loss
 from herd.learning.trainer import Trainer
 from herd.learning.value_scaling import make_value_scaling
 from herd.networks.agent import agent_of
@@ -63,26 +64,32 @@ def _forward(trainer: Trainer, settings: Any, slab: Slab) -> Forward:
     )
 
 
+@pytest.mark.parametrize("loss", [{}, {"trust_region": "implied", "trust_region_threshold": 0.3}], ids=["all rows", "trust region"])
 @pytest.mark.parametrize("burn_in", [0, 2])
-def test_loss_and_reward_are_those_of_the_definition_on_the_trained_rows(burn_in: int) -> None:
-    settings = _settings(micro_batch_size=2, algorithm={"unroll_length": 5, "burn_in": burn_in})
+def test_loss_and_reward_are_those_of_the_definition_on_the_accepted_rows(burn_in: int, loss: dict[str, Any]) -> None:
+    changes = {"algorithm": {"unroll_length": 5, "burn_in": burn_in}, "loss": loss}
+    settings = _settings(micro_batch_size=2, **changes)
     trainer, slab = trainer_of(settings), _batch(settings)
     forward = _forward(trainer, settings, slab)
     assert forward.auxiliary is not None
     values = forward.auxiliary.detach().double().numpy()
     batch = slab.batch
-    counts, terminated = batch.trained.numpy(), batch.terminated[burn_in:].numpy()
+    accepted = make_loss(settings.loss)(forward).accepted
+    assert accepted is not None
+    assert torch.equal(accepted, batch.trained) == (not loss)
+    counts, terminated = accepted.numpy(), batch.terminated[burn_in:].numpy()
     reward = oracle.rewards(batch.frames[burn_in:].numpy(), batch.game_reset[burn_in:].numpy(), grid=(8, 8), cell=1)
     target = oracle.returns(reward, values, terminated, counts, discount=0.9)
     expected, _ = oracle.loss_and_gradient(target, values, batch.actions[burn_in:].long().numpy(), counts)
 
-    plain = values_of(trainer_of(_settings(2, algorithm=settings.algorithm.model_dump(), auxiliary={"kind": "none"}))(slab, STEP).losses)
+    plain = values_of(trainer_of(_settings(2, **changes, auxiliary={"kind": "none"}))(slab, STEP).losses)
     told = trainer(slab, STEP).losses
     rows = counts.sum()
     assert told["loss_pixel_control"].value == pytest.approx(expected / rows, rel=1e-4)
     assert told["pixel_control_reward"].value == pytest.approx(reward.mean(axis=(2, 3))[counts].sum() / rows, rel=1e-5)
     assert told["loss_pixel_control"].cost == 0.02
-    assert told["loss_total"].value == pytest.approx(plain["loss_total"] + 0.02 * expected / rows, rel=1e-4)
+    num_trained = int(batch.trained.sum())
+    assert told["loss_total"].value == pytest.approx(plain["loss_total"] + 0.02 * expected / num_trained, rel=1e-4)
     assert {name: told[name].value for name in plain if name != "loss_total"} == pytest.approx(
         {name: value for name, value in plain.items() if name != "loss_total"}, rel=1e-5
     )

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def with_pixel_control(forward: Forward, loss: Loss, settings: PixelControlSettings) -> LossOutput:
-    """The loss, and the values of each cell's changes on the rows that it trains."""
+    """The loss, and the values of each cell's changes on the rows that it accepts."""
     output = loss(forward)
     assert forward.frames is not None
     assert forward.auxiliary is not None
-    counts = forward.trained
+    counts = forward.trained if output.accepted is None else output.accepted
     terms = pixel_control_loss(
         action_values=forward.auxiliary,
         planes=forward.frames,
