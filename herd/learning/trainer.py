@@ -74,6 +74,7 @@ class Trainer:
         self._algorithm = settings.algorithm
         self._loss = make_loss(settings.loss)
         self._reduction = settings.loss.reduction
+        self._has_replay = settings.replay.kind != "none"
         self._max_gradient_norm = settings.optimizer.max_gradient_norm
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -117,7 +118,8 @@ class Trainer:
             if self._value_scaling.follows_targets:
                 if output.targets is None:
                     raise ValueError("value_scaling.kind popart needs a loss that gives its targets")
-                launched.targets.append(unroll_targets(output.targets, part.trained, part.task_ids, part.is_replayed))
+                rows = part.trained if output.accepted is None else output.accepted
+                launched.targets.append(unroll_targets(output.targets, rows, part.task_ids, part.is_replayed))
         return launched
 
     def losses(self, launched: Launched) -> Losses:
@@ -192,6 +194,7 @@ class Trainer:
             value_scaling=self._value_scaling,
             statistics=statistics,
             num_trained=num_trained,
+            has_replay=self._has_replay,
         )
         output = self._loss(forward)
         return (output.total / num_trained if self._reduction == "mean" else output.total), output

@@ -24,7 +24,7 @@ DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
 """Why the learner never trained on an unroll."""
 MALFORMED_REASONS = ("header", "protocol", "array", "size", "compression", "digest", "unexpected", "other")
 """What was wrong with a message that was dropped unread."""
-REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "other")
+REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "ahead", "other")
 """Why a message that could be read was not taken."""
 CONNECTIONS_CUT_BY = ("crowd", "unread")
 """Why a server ended a connection."""
@@ -376,7 +376,10 @@ PARAMSERVER_VERSIONS = CounterMetric(
     ("paramserver",),
 )
 PARAMSERVER_STALE_PUBLISHES = CounterMetric(
-    "herd_paramserver_stale_publishes_total", "Slices refused because a newer version is held.", "messages", ("paramserver",)
+    "herd_paramserver_stale_publishes_total",
+    "Publications refused because a newer version is held or on its way.",
+    "messages",
+    ("paramserver",),
 )
 PARAMSERVER_WEIGHTS_SIZE = GaugeMetric(
     "herd_paramserver_weights_bytes", "Size of everything held, of all agents.", "bytes", ("paramserver",)

@@ -272,6 +272,7 @@ class Learner:
             # The parameter server outlived this run directory: go beyond what it holds, so that actors follow.
             if self._group.is_first:
                 self._lineage = self._open_lineage(turn.newer_lineage + 1)
+                self._log.warning("the parameter server holds another publisher's weights", theirs=turn.newer_lineage, ours=self._lineage)
             return turn._replace(may_publish=self._group.size == 1)  # others hear of the lineage in the next turn
         return turn
 
