@@ -371,6 +371,11 @@ class RunSettings(Section):
         """Of every agent, in order."""
         return [self.agent_directory(agent) for agent in range(self.agents)]
 
+    @property
+    def actors_per_agent(self) -> int:
+        """Of the actors that ``herd train`` starts here, so many play for each agent, or one more."""
+        return max(1, self.actor.count // self.agents)
+
     def agent_directory(self, agent: int) -> Path:
         """Where an agent's learner leaves its files: the run directory itself where it is the only agent."""
         return self.directory if self.agents == 1 else self.directory / AGENTS / str(agent)

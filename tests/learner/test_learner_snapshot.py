@@ -161,8 +161,8 @@ def test_loaded_state_does_not_share_memory_with_the_checkpoint(tmp_path: Path) 
 def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
     settings = _settings(MLP)
     ledger = Ledger()
-    ledger.receive((3, 2**62 + 1), sequence=5, generated=80, num_frames=80)
-    ledger.consume(30)
+    ledger.receive((3, 2**62 + 1), sequence=5, generated=80, frames={0: 80})
+    ledger.consume({0: 30})
     replay = UnrollReplay(LAYOUT.fields, 4, seed=2)
     replay.insert(small_arrays(4), 4)
     randoms = [replay.random.bit_generator.state, UnrollReplay(LAYOUT.fields, 4, seed=3).random.bit_generator.state]
@@ -176,6 +176,7 @@ def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
     _, restored, least_lineage = snapshot.restore_counters(checkpoint, environment_spec(settings.env))
     assert least_lineage == 8
     assert restored.snapshot().report() == {"generated": 80, "consumed": 30, "dropped": {LEARNER_RESTART: 50}, "in_flight": 0}
+    assert restored.snapshot().task(0).as_json() == restored.snapshot().report()
     assert restored.snapshot().accounts == {(3, 2**62 + 1): (5, 80)}
     other = UnrollReplay(LAYOUT.fields, 4, seed=9)
     snapshot.restore(checkpoint, _trainer(settings), replay=other)

@@ -15,11 +15,14 @@ from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from herd.config.contract import EnvSpec
     from herd.config.origin import Origin
     from herd.config.tiling import Tiling
+    from herd.envs.scores import ReferenceScores
     from herd.learning.trainer import Trainer
     from herd_learner.replay import UnrollReplay
     from herd_learner.shards.group import ShardGroup
@@ -111,19 +114,27 @@ def spread(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | Non
     return Checkpoint(Path(path), learner_updates, tensors, state)
 
 
-def restore_counters(checkpoint: Checkpoint | None, spec: EnvSpec, tiling: Tiling | None = None, *, is_first: bool = True) -> Restored:
+def restore_counters(
+    checkpoint: Checkpoint | None,
+    spec: EnvSpec,
+    tiling: Tiling | None = None,
+    *,
+    references: Mapping[str, ReferenceScores] | None = None,
+    is_first: bool = True,
+) -> Restored:
     """Counters and accounts of a checkpoint, or of a run that begins; ``is_first``: this shard's totals go on from the run's.
 
     Raises:
         CheckpointError: its state is not a learner's.
     """
     if checkpoint is None:
-        return Restored(RunStatistics(spec, tiling=tiling, is_first=is_first), Ledger(), 1)
+        return Restored(RunStatistics(spec, tiling=tiling, references=references, is_first=is_first), Ledger(), 1)
     state = checkpoint.state
     try:
         saved = LedgerSnapshot.from_json(state["ledger"])
         ledger = Ledger(saved if is_first else saved.without_totals())
-        return Restored(RunStatistics(spec, state["statistics"], tiling, is_first=is_first), ledger, int(state["lineage"]) + 1)
+        statistics = RunStatistics(spec, state["statistics"], tiling, references=references, is_first=is_first)
+        return Restored(statistics, ledger, int(state["lineage"]) + 1)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _not_a_learners(checkpoint, error) from error
 
