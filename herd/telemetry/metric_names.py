@@ -344,6 +344,13 @@ EPISODE_LENGTH = GaugeMetric(
     ("learner",),
     labels=("task",),
 )
+HUMAN_NORMALISED = GaugeMetric(
+    "herd_learner_human_normalised_mean_capped",
+    "Mean over the tasks with human scores of (return - random) / (human - random), each at most 1, of the last 100 games; shard 0's. "
+    "Not there before each of them has finished a game.",
+    "1",
+    ("learner",),
+)
 
 # --- parameter server --------------------------------------------------------------------------------------------------------------
 PARAMSERVER_ANSWERS = CounterMetric(
