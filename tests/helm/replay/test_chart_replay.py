@@ -25,7 +25,9 @@ def test_it_is_there_where_the_experiment_shares_it(words: tuple[str, ...], is_t
     assert (settings.learner.replay == ("tcp://herd-replay-0.herd-replay:7400",)) == is_there
 
 
-@pytest.mark.parametrize("words", [("experiment.replay_service.replicas=3",), ("experiment.replay_service.replicas=2", "replay.replicas=3")])
+@pytest.mark.parametrize(
+    "words", [("experiment.replay_service.replicas=3",), ("experiment.replay_service.replicas=2", "replay.replicas=3")]
+)
 def test_every_replica_has_a_name_and_a_number(words: tuple[str, ...], tmp_path: Path) -> None:
     objects = render(*with_values(*SHARED, *words))
     replay = find(objects, "StatefulSet", "herd-replay")
