@@ -9,6 +9,7 @@ import numpy as np
 
 from herd.acting.policy import inference_precision
 from herd.envs.api import UnknownTaskError
+from herd.envs.make import environment_spec
 from herd.evaluation.errors import EvaluationError
 from herd.evaluation.play import drawn_from, num_environments, play_tasks, task_groups
 from herd.evaluation.protocols import protocol_named
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.evaluation.protocols import Protocol
     from herd.evaluation.trained_run import TrainedRun
@@ -81,7 +83,7 @@ def evaluate_runs(
     for directory in run_dirs:
         _check_fits(directory, settings_of(directory)[0], followed)
     runs = [load_trained_run(directory, checkpoint, overrides) for directory in run_dirs]
-    _check_together(run_dirs, [run.settings for run in runs])
+    _check_together(run_dirs, [(run.settings.env.suite, run.spec) for run in runs])
     count = episodes if episodes is not None else _EPISODES if followed is None else followed.episodes
 
     scores: dict[str, list[TaskScore]] = {}
@@ -124,7 +126,7 @@ def evaluate_runs(
         suite=first.env.suite,
         episodes_per_task=count,
         episode_selection=EPISODE_SELECTION,
-        environments=num_environments(environments, episodes=count, num_tasks=len(task_groups(first.env)[0])),
+        environments=num_environments(environments, episodes=count, num_tasks=len(environment_spec(task_groups(first.env)[0]).task_names)),
         seed=seed,
         policy="greedy" if greedy else "sampled",
         inference_precision=str(inference_precision(first)).removeprefix("torch."),
@@ -153,20 +155,20 @@ def score_training(run_dirs: Sequence[Path], *, protocol: str, frames: int | Non
         raise EvaluationError(f"{protocol} plays games: frames, at which training's returns are taken, does not apply")
     if frames is not None and frames < 1:
         raise EvaluationError(f"frames must be at least 1, not {frames}")
-    runs = [settings_of(directory)[0] for directory in run_dirs]
-    for directory, settings in zip(run_dirs, runs, strict=True):
+    runs = [settings_of(directory) for directory in run_dirs]
+    for directory, (settings, _) in zip(run_dirs, runs, strict=True):
         _check_fits(directory, settings, followed)
-    _check_together(run_dirs, runs)
+    _check_together(run_dirs, [(settings.env.suite, spec) for settings, spec in runs])
     scored = []
     scores: dict[str, list[TaskScore]] = {}
-    for directory, settings in zip(run_dirs, runs, strict=True):
-        found = training_scores(directory, settings.env.tasks, followed.training, frames)
+    for directory, (settings, spec) in zip(run_dirs, runs, strict=True):
+        found = training_scores(directory, spec.task_names, followed.training, frames)
         for task, score in found.items():
             scores.setdefault(task, []).append(TaskScore(returns=np.array([score.mean]), episodes=score.episodes))
         newest = max(score.learner_updates for score in found.values())
         env_frames = sum(score.env_frames for score in found.values())
         scored.append(ScoredRun(settings.name, str(directory), settings.seed, None, newest, env_frames))
-    env = runs[0].env
+    env = runs[0][0].env
     procedure = Procedure(
         name=protocol,
         says=followed.says,
@@ -176,7 +178,7 @@ def score_training(run_dirs: Sequence[Path], *, protocol: str, frames: int | Non
         env=env.model_dump(mode="json"),
         full_games=True,
         differs_from_training=(),
-        differs_from_protocol=_differences(followed, runs, followed.episodes),
+        differs_from_protocol=_differences(followed, [settings for settings, _ in runs], followed.episodes),
     )
     return make_report(scored, procedure, scores)
 
@@ -193,13 +195,13 @@ def _check_not_fixed(protocol: Protocol, overrides: Sequence[str]) -> None:
             raise EvaluationError(f"env.{name} is for {protocol.name} to say: leave one of the two out")
 
 
-def _check_together(run_dirs: Sequence[Path], runs: Sequence[RunSettings]) -> None:
+def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[str, EnvSpec]]) -> None:
     """One suite; and each task with as many runs as the others, or some would weigh more."""
-    suites = [run.env.suite for run in runs]
-    for directory, suite in zip(run_dirs, suites, strict=True):
-        if suite != suites[0]:
-            raise EvaluationError(f"scores of one table are of one suite: {run_dirs[0]} plays {suites[0]}, {directory} plays {suite}")
-    ranked = Counter(task for run in runs for task in run.env.tasks).most_common()
+    first, _ = runs[0]
+    for directory, (suite, _) in zip(run_dirs, runs, strict=True):
+        if suite != first:
+            raise EvaluationError(f"scores of one table are of one suite: {run_dirs[0]} plays {first}, {directory} plays {suite}")
+    ranked = Counter(task for _, spec in runs for task in spec.task_names).most_common()
     (most, many), (fewest, few) = ranked[0], ranked[-1]
     if many != few:
         raise EvaluationError(f"every task needs as many runs as the others: {most} has {many}, {fewest} has {few}")

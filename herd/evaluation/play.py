@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import Policy, PolicyStep
     from herd.acting.temperatures import Bounds
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.config.suites import SuiteSettings
     from herd.envs.api import BatchedEnvironment, Observation, Transition
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 # Games played at once where the caller does not say: enough for efficient inference, few enough that waiting for the last long
 # games costs little.
 _ENVIRONMENTS = 32
+_LONG_LIST = 4
+"""Tasks that progress counts instead of naming them."""
 
 
 class Player(Protocol):
@@ -188,36 +189,35 @@ def play_tasks(
         UnknownTaskError: a suite whose packages are missing.
 
     """
-    settings = player.settings
-    names = settings.env.tasks
+    env = player.settings.env
+    names = environment_spec(env).task_names
+    groups = task_groups(env)
     games: list[Game] = []
-    for number, tasks in enumerate(task_groups(settings.env), start=1):
-        env = settings.env.model_copy(update={"tasks": tasks})
-        count = num_environments(environments, episodes=episodes, num_tasks=len(tasks))
-        label = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
-        if len(tasks) < len(names):
-            label += f" ({number} of {len(names)})"
-        batch = make_environments(env, num_environments=count, first_slot=0, seed=seed, num_threads=min(usable_cpus(), count))
+    for number, group in enumerate(groups, start=1):
+        own_names = environment_spec(group).task_names
+        ids = np.array([names.index(name) for name in own_names], np.int32)
+        label = ", ".join(own_names) if len(own_names) < _LONG_LIST else f"{len(own_names)} tasks"
+        if len(groups) > 1:
+            label += f" ({number} of {len(groups)})"
+        count = num_environments(environments, episodes=episodes, num_tasks=len(own_names))
+        batch = make_environments(group, num_environments=count, first_slot=0, seed=seed, num_threads=min(usable_cpus(), count))
         try:
-            first = names.index(tasks[0])
-            play = start_play(player, batch, seed=seed, greedy=greedy, temperatures=temperatures(batch.task_ids + np.int32(first)))
-            played = play_episodes(
-                play,
-                episodes,
-                on_progress=None if on_progress is None else partial(on_progress, label),
-                while_playing=while_playing,
-            )
+            play = start_play(player, batch, seed=seed, greedy=greedy, temperatures=temperatures(ids[batch.task_ids]))
+            told = None if on_progress is None else partial(on_progress, label)
+            played = play_episodes(play, episodes, on_progress=told, while_playing=while_playing)
         finally:
             batch.close()
-        games += [replace(game, task_id=game.task_id + first) for game in played]
+        games += [replace(game, task_id=int(ids[game.task_id])) for game in played]
     return games
 
 
-def task_groups(env: SuiteSettings) -> list[tuple[str, ...]]:
-    """Return the tasks to play together: each by itself, but all at once where one alone would have other observations or actions."""
-    together = _spaces(environment_spec(env))
-    alone = [_spaces(environment_spec(env.model_copy(update={"tasks": (task,)}))) for task in env.tasks]
-    return [(task,) for task in env.tasks] if all(spaces == together for spaces in alone) else [env.tasks]
+def task_groups(env: SuiteSettings) -> list[SuiteSettings]:
+    """Return settings of what is played together: each of ``env.tasks`` alone, or all, where one alone would have other spaces."""
+    together = environment_spec(env)
+    alone = [env.model_copy(update={"tasks": (task,)}) for task in env.tasks]
+    specs = [environment_spec(each) for each in alone]
+    covers_all = sorted(name for spec in specs for name in spec.task_names) == sorted(together.task_names)
+    return alone if covers_all and all(replace(spec, task_names=together.task_names) == together for spec in specs) else [env]
 
 
 def num_environments(requested: int | None, *, episodes: int, num_tasks: int) -> int:
@@ -229,7 +229,3 @@ def num_environments(requested: int | None, *, episodes: int, num_tasks: int) ->
     # The fewest with which each plays the same number of games, give or take one: none waits for a neighbour's extra game.
     per_task = min(episodes, max(1, _ENVIRONMENTS // num_tasks))
     return num_tasks * math.ceil(episodes / math.ceil(episodes / per_task))
-
-
-def _spaces(spec: EnvSpec) -> EnvSpec:
-    return replace(spec, task_names=())

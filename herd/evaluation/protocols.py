@@ -125,7 +125,7 @@ PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
             Protocol(
                 name="machado",
                 suite="atari",
-                says="mean of 100 games, sticky actions 0.25, all 18 actions, at most 18,000 frames (Machado et al. 2018, arXiv:1709.06009)",
+                says="mean of 100 games, sticky actions 0.25, all 18 actions, at most 18,000 frames (Machado et al., arXiv:1709.06009)",
                 episodes=100,
                 played={**_STICKY, "max_episode_frames": _FIVE_MINUTES, "max_frames_without_reward": None},
                 trained={"action_repeat": 5, **_WHOLE_GAMES},

@@ -1,4 +1,5 @@
 import csv
+import hashlib
 import io
 import json
 import re
@@ -11,6 +12,7 @@ import torch
 from rich.console import Console
 
 from herd.acting.policy import LocalPolicy
+from herd.checkpoints.weights import encode_weights
 from herd.cli.main import main
 from herd.envs.make import make_environments
 from herd.envs.suites.atari import atari_scores
@@ -102,7 +104,7 @@ def test_tasks_that_need_each_others_spaces_are_played_together(make_run: Callab
     run_dir = make_run({"env": env, "network": {"torso": "mlp", "language": True}})
     told: list[str] = []
     report = evaluate_runs([run_dir], episodes=5, on_progress=lambda label, *_: told.append(label))
-    assert set(told) == {"2 tasks"}
+    assert set(told) == {"catch, catch_instructed"}
     assert [(task.task_name, task.episodes) for task in report.tasks] == [("catch", 5), ("catch_instructed", 5)]
 
 
@@ -133,6 +135,18 @@ def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path],
     assert task.mean_env_frames <= 204
     reference = atari_scores()["breakout"]
     assert task.human_normalised == pytest.approx((task.mean - reference.random) / (reference.human - reference.random))
+
+
+def test_a_setting_that_makes_several_tasks_of_one_keeps_their_scores_apart(make_run: Callable[..., Path]) -> None:
+    env = {**CATCH["env"], "tasks": ["catch", "catch_deceptive"], "reward_scales": [1.0, 1000.0]}
+    report = evaluate_runs([make_run({**CATCH, "env": env})], episodes=6)
+    returns = {task.task_name: {abs(value) for value in task.episode_returns[0]} for task in report.tasks}
+    assert {name: max(values) for name, values in returns.items()} == {
+        "catch": 1.0,
+        "catch_x1000": 1000.0,
+        "catch_deceptive": 1.0,
+        "catch_deceptive_x1000": 1000.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -174,6 +188,45 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Pa
         with pytest.raises(EvaluationError, match=message) as caught:
             evaluate_runs([arguments.pop("run_dir")], **arguments)  # type: ignore[arg-type,list-item]
         assert "\n" not in str(caught.value)
+
+
+def damaged(run: Path, **contents: bytes) -> None:
+    """Put other contents into the run's checkpoint, under the digests that they have."""
+    checkpoint = next((run / "checkpoints").iterdir())
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    for stem, data in contents.items():
+        name = next(name for name in [*manifest["files"], f"{stem}.safetensors"] if name.startswith(stem))
+        (checkpoint / name).write_bytes(data)
+        manifest["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+
+
+STRIDES = b'{"w":{"dtype":"F32","shape":[2147483647,2147483647,2147483647,0],"data_offsets":[0,0]}}'
+
+
+@pytest.mark.parametrize(
+    ("contents", "says"),
+    [
+        ({"model": len(STRIDES).to_bytes(8, "little") + STRIDES}, "more elements than a tensor can"),
+        ({"model": b""}, "no header fits"),
+        ({"state": b"[" * 100_000}, "nested too deeply"),
+        ({"state": b"9" * 5000}, "digits"),
+        ({"state": b"[]"}, "holds no mapping"),
+        ({"value_statistics": encode_weights({"shift": torch.zeros(7)})}, "does not fit"),
+    ],
+)
+def test_a_hostile_checkpoint_is_said_in_one_line(make_run: Callable[..., Path], contents: dict[str, bytes], says: str) -> None:
+    run = make_run(CATCH | {"value_scaling": {"kind": "popart"}})
+    damaged(run, **contents)
+    with pytest.raises(EvaluationError, match=says) as caught:
+        evaluate_runs([run], episodes=1)
+    assert "\n" not in str(caught.value)
+
+
+def test_odd_statistics_are_no_obstacle(make_run: Callable[..., Path]) -> None:
+    run = make_run(CATCH)
+    damaged(run, state=b'{"statistics": ["odd"]}')
+    assert load_trained_run(run).env_frames is None
 
 
 def test_an_older_checkpoint_can_be_named(make_run: Callable[..., Path]) -> None:
