@@ -139,6 +139,8 @@ def test_status_of_a_run_that_ended(tmp_path: Path, capsys: pytest.CaptureFixtur
         "env_frames": 61_440,
         "frames_per_second": None,
         "episode_return_mean_100": 1.5,
+        "tasks": 0,
+        "human_normalised_mean_capped": None,
         "checkpoint": "000000000042",
         "agents": [],
         "running": False,
@@ -147,6 +149,11 @@ def test_status_of_a_run_that_ended(tmp_path: Path, capsys: pytest.CaptureFixtur
     table = capsys.readouterr().out
     assert "ended" in table
     assert "61 k" in table
+    point = {"env_frames": 80_000, "tasks": {"pong": {}, "boxing": {}}, "human_normalised_mean_capped": 0.234}
+    with (run_dir / "metrics.jsonl").open("a") as points:
+        points.write(json.dumps(point) + "\n")
+    assert main(["status", str(run_dir)]) == 0
+    assert "2 tasks, 23% of human (capped)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_status_of_a_run_of_several_agents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
