@@ -210,8 +210,8 @@ def _task_table(tasks: Sequence[TaskRow]) -> Table:
         cells = [task.name, f"{task.episodes:,}"]
         if several:
             cells.append("-" if task.env_frames is None else count(task.env_frames))
-        row = [*cells, Text(_return(task), style="bold")]
-        table.add_row(*row, *([percent_of_human(task.human_normalised)] if human else []))
+        scores = [percent_of_human(task.human_normalised)] if human else []
+        table.add_row(*cells, Text(_return(task), style="bold"), *scores)
     if len(tasks) > len(shown):
         table.add_row(f"and {len(tasks) - len(shown)} more", *[""] * (len(columns) - 1))
     return table

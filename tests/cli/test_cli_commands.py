@@ -125,7 +125,8 @@ def test_a_used_run_directory_is_refused(tmp_path: Path) -> None:
     assert (code, errors) == (2, "herd: run: not empty; add --resume to go on with it, or choose another --run_dir")
 
 
-def test_status_of_a_run_that_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # no cell is broken over lines
     run_dir = make_run(tmp_path, checkpoint=True)
     (run_dir / "processes").mkdir()
     (run_dir / "processes" / "learner-0.json").write_text(json.dumps({"pid": 2**22 + 1, "metrics_port": 1}))
