@@ -9,6 +9,7 @@ import torch
 
 from herd.checkpoints import store
 from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
+from herd.learning.control import CONTROL
 from herd.learning.value_scaling import VALUE_STATISTICS
 from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
@@ -42,8 +43,8 @@ def tensors_of(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
         "optimizer": trainer.optimizer_tensors(),
         "random": {"torch": torch.get_rng_state()},
     }
-    statistics = trainer.value_statistics()
-    return {**tensors, VALUE_STATISTICS: statistics} if statistics else tensors
+    optional = {VALUE_STATISTICS: trainer.value_statistics(), CONTROL: trainer.control_tensors()}
+    return {**tensors, **{part: state for part, state in optional.items() if state}}
 
 
 def save(
@@ -137,6 +138,7 @@ def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | 
         trainer.load_weights(checkpoint.tensors["model"])
         trainer.load_optimizer_tensors(checkpoint.tensors["optimizer"])
         trainer.load_value_statistics(checkpoint.tensors.get(VALUE_STATISTICS, {}))
+        trainer.load_control_tensors(checkpoint.tensors.get(CONTROL, {}))
         torch.set_rng_state(checkpoint.tensors["random"]["torch"])
         replays = checkpoint.state.get("replay_random") or []
         if replay is not None and rank < len(replays):
