@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from herd.algorithms.corrections import Correction, corrected_targets
-from herd.algorithms.sampling import log_prob
+from herd.algorithms.trust_region import Gate, gate
 
 if TYPE_CHECKING:
+    from herd.algorithms.trust_region import TrustRegion
     from herd.algorithms.vtrace import QEstimate
 
 
@@ -54,6 +55,14 @@ class CorrectedSettings(Protocol):
         """Of the ``epsilon`` correction."""
 
     @property
+    def trust_region(self) -> TrustRegion:
+        """LASER's gate."""
+
+    @property
+    def trust_region_threshold(self) -> float:
+        """b, in nats."""
+
+    @property
     def baseline_cost(self) -> float:
         """Multiplies the value loss."""
 
@@ -71,7 +80,10 @@ class ActorCriticSettings(CorrectedSettings, Protocol):
 
 
 class LossTerms(NamedTuple):
-    """Sums over the valid rows, on the device of the logits, so that the terms of parts of B add up; only ``total`` carries a gradient."""
+    """Sums over the accepted rows, on the device of the logits, so that the terms of parts of B add up; only ``total`` carries a gradient.
+
+    A row is accepted where it is valid and within the trust region, if there is one.
+    """
 
     total: Tensor
     """``policy + baseline_cost * value - entropy_cost * entropy``."""
@@ -80,11 +92,14 @@ class LossTerms(NamedTuple):
     value: Tensor
     """``1/2 sum (v - V(x))^2``: its gradient is section 4.2's ``(v - V) grad V``, without a factor 2."""
     entropy: Tensor
-    """The policy's entropy in nats, before its cost."""
-    rho: Tensor
-    """``min(rho-bar, pi/mu)``. Its mean is a sample of Theorem 1's ``E_mu rho_0``: 1 on-policy, less the more off-policy the data is."""
+    """The policy's entropy in nats, before its cost; over the online ones of the accepted rows (LASER, section 5.1)."""
+    rhos: Tensor
+    """``min(rho-bar, pi/mu)``, [T, B], of the valid rows, 0 at others. Its mean is a sample of Theorem 1's ``E_mu rho_0``: 1 on-policy,
+    less the more off-policy the data is."""
     targets: Tensor
-    """``v``, [T, B]: what the values are fitted to. At an invalid row it is V(x)."""
+    """``v``, [T, B]: what the values are fitted to. At a row that is not accepted it is V(x)."""
+    gate: Gate
+    """Which rows are accepted, and how far policies are apart."""
 
 
 def actor_critic_loss(
@@ -98,9 +113,10 @@ def actor_critic_loss(
     row_valid: Tensor,
     discount: float,
     algorithm: ActorCriticSettings,
+    is_replayed: Tensor | None = None,
     value_scale: Tensor | None = None,
 ) -> LossTerms:
-    """Policy gradient, value regression and entropy bonus over the valid rows.
+    """Policy gradient and value regression over the accepted rows, and an entropy bonus over the online ones of them.
 
     Args:
         target_logits: of the policy being trained, ``[T, B, A]`` float32 with gradient (float64 throughout works too).
@@ -113,6 +129,7 @@ def actor_critic_loss(
         row_valid: ``[T, B]`` bool; an invalid row only reset the game. It enters no term and lets no trace pass.
         discount: gamma, per agent step.
         algorithm: the settings read here.
+        is_replayed: ``[B]`` bool, rows without the entropy bonus. None: there are none.
         value_scale: PopArt's scale of each unroll's task, ``[B]``: divides the values' errors and the advantages, so that the losses are
             those of normalised values. None: 1.
 
@@ -128,7 +145,17 @@ def actor_critic_loss(
 
     target_log_policy = target_logits.log_softmax(dim=-1)
     target_log_probs = target_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-    behaviour_log_probs = log_prob(behaviour_logits, actions)
+    behaviour_log_policy = behaviour_logits.log_softmax(dim=-1)
+    behaviour_log_probs = behaviour_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    gated = gate(
+        algorithm.trust_region,
+        target_log_policy=target_log_policy,
+        behaviour_log_policy=behaviour_log_policy,
+        row_valid=row_valid,
+        threshold=algorithm.trust_region_threshold,
+        clip_rho_threshold=algorithm.clip_rho_threshold,
+    )
+    accepted = gated.accepted
     constant_values = values.detach()
     vs, pg_advantages, policy_log_probs = corrected_targets(
         algorithm.correction,
@@ -138,7 +165,7 @@ def actor_critic_loss(
         rewards=rewards,
         values=constant_values[:-1],
         bootstrap_value=constant_values[-1],
-        trace_mask=row_valid,
+        trace_mask=accepted,
         clip_rho_threshold=algorithm.clip_rho_threshold,
         clip_c_threshold=algorithm.clip_c_threshold,
         clip_pg_rho_threshold=algorithm.clip_pg_rho_threshold,
@@ -152,38 +179,37 @@ def actor_critic_loss(
         errors, pg_advantages = errors / value_scale, pg_advantages / value_scale
 
     if algorithm.advantage_normalization == "batch":
-        log_rhos = (target_log_probs.detach() - behaviour_log_probs).masked_fill(~row_valid, 0.0)
+        log_rhos = (target_log_probs.detach() - behaviour_log_probs).masked_fill(~accepted, 0.0)
         is_weighted = algorithm.correction in {"v_trace", "one_step"}
         weights = log_rhos.exp().clamp(max=algorithm.clip_pg_rho_threshold) if is_weighted else torch.ones_like(log_rhos)
-        pg_advantages = normalised_advantages(pg_advantages, weights, row_valid)
+        pg_advantages = normalised_advantages(pg_advantages, weights, accepted)
 
-    # At an invalid row the advantage is 0 and v = V(x), so the first two sums are masked already.
+    # At a row that is not accepted the advantage is 0 and v = V(x), so the first two sums are masked already.
     policy = -(pg_advantages * policy_log_probs).sum()
     value = 0.5 * errors.square().sum()
     row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
-    entropy = row_entropy.masked_fill(~row_valid, 0.0).sum()
+    entropy = row_entropy.masked_fill(~(accepted if is_replayed is None else accepted & ~is_replayed), 0.0).sum()
     total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy
 
     rhos = (target_log_probs.detach() - behaviour_log_probs).exp().clamp(max=algorithm.clip_rho_threshold)
-    rho = rhos.masked_fill(~row_valid, 0.0).sum()
-    return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), rho, vs)
+    return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), rhos.masked_fill(~row_valid, 0.0), vs, gated)
 
 
-def normalised_advantages(weighted: Tensor, weights: Tensor, row_valid: Tensor) -> Tensor:
+def normalised_advantages(weighted: Tensor, weights: Tensor, accepted: Tensor) -> Tensor:
     """PPO's normalisation (arXiv:1707.06347's code), of advantages that carry importance weights.
 
     ``w (A - m) / s`` with ``m = sum w A / sum w``, a baseline, which no policy gradient is biased by, and s the root of the mean of
-    ``(w (A - m))^2`` over the valid rows. With all weights 1 these are the advantages' mean and standard deviation.
+    ``(w (A - m))^2`` over the accepted rows. With all weights 1 these are the advantages' mean and standard deviation.
 
     Args:
         weighted: ``w A``, [T, B], without gradient.
         weights: w, [T, B].
-        row_valid: bool [T, B]; other rows count nowhere and get 0.
+        accepted: bool [T, B]; other rows count nowhere and get 0.
     """
-    kept = weights.masked_fill(~row_valid, 0.0)
-    advantages = weighted.masked_fill(~row_valid, 0.0)
+    kept = weights.masked_fill(~accepted, 0.0)
+    advantages = weighted.masked_fill(~accepted, 0.0)
     centred = advantages - kept * (advantages.sum() / kept.sum().clamp(min=_SMALLEST_SPREAD))
-    spread = (centred.square().sum() / row_valid.sum().clamp(min=1)).sqrt()
+    spread = (centred.square().sum() / accepted.sum().clamp(min=1)).sqrt()
     return centred / (spread + _SMALLEST_SPREAD)
 
 

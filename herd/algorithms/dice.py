@@ -23,7 +23,8 @@ from torch import Tensor
 from herd.algorithms.actor_critic import CorrectedSettings
 from herd.algorithms.corrections import corrected_targets
 from herd.algorithms.retrace import retrace
-from herd.algorithms.sampling import log_prob, tempered
+from herd.algorithms.sampling import tempered
+from herd.algorithms.trust_region import Gate, gate
 
 if TYPE_CHECKING:
     from herd.algorithms.retrace import RetraceBootstrap
@@ -56,7 +57,10 @@ class DiceSettings(CorrectedSettings, Protocol):
 
 
 class DiceTerms(NamedTuple):
-    """Sums over the valid rows, on the device of the values, so that the terms of parts of B add up; only ``total`` carries a gradient."""
+    """Sums over the accepted rows, on the device of the values, so that the terms of parts of B add up; only ``total`` carries a gradient.
+
+    A row is accepted where it is valid and within the trust region, if there is one.
+    """
 
     total: Tensor
     """``policy_cost * policy + baseline_cost * value + q_cost * q``; the ``entropy`` ablation subtracts ``entropy``."""
@@ -67,11 +71,13 @@ class DiceTerms(NamedTuple):
     q: Tensor
     """``1/2 sum (Q~ - Q(x, a))^2``."""
     entropy: Tensor
-    """Entropy in nats of the target policy at the row's temperature."""
-    rho: Tensor
-    """``min(rho-bar, pi/mu)``."""
+    """Entropy in nats of the target policy at the row's temperature; over the online ones of the accepted rows."""
+    rhos: Tensor
+    """``min(rho-bar, pi/mu)``, [T, B], of the valid rows, 0 at others."""
     targets: Tensor
-    """``V~``, [T, B]: what the values are fitted to. At an invalid row it is V(x)."""
+    """``V~``, [T, B]: what the values are fitted to. At a row that is not accepted it is V(x)."""
+    gate: Gate
+    """Which rows are accepted, and how far policies are apart; both at the row's temperature."""
 
 
 def policy_surrogate(advantages: Tensor, actions: Tensor, inverse_temperature: Tensor) -> Tensor:
@@ -102,8 +108,9 @@ def dice_loss(
     row_valid: Tensor,
     discount: float,
     algorithm: DiceSettings,
+    is_replayed: Tensor | None = None,
 ) -> DiceTerms:
-    """V by V-trace, Q by Retrace and the policy gradient times tau, over the valid rows.
+    """V by V-trace, Q by Retrace and the policy gradient times tau, over the accepted rows.
 
     ``algorithm.correction`` other than ``v_trace`` counts the data as on-policy in Retrace too.
 
@@ -121,6 +128,7 @@ def dice_loss(
         row_valid: ``[T, B]`` bool; an invalid row only reset the game. It enters no term and lets no trace pass.
         discount: gamma, per agent step.
         algorithm: the settings read here.
+        is_replayed: ``[B]`` bool, rows without the ablation's entropy bonus. None: there are none.
 
     Raises:
         ValueError: a shape or dtype does not fit, or a setting is unknown.
@@ -141,7 +149,17 @@ def dice_loss(
 
     target_log_policy = tempered(advantages[:-1], inverse_temperature).log_softmax(dim=-1)
     target_log_probs = target_log_policy.detach().gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-    behaviour_log_probs = log_prob(tempered(behaviour_logits, inverse_temperature), actions)
+    behaviour_log_policy = tempered(behaviour_logits, inverse_temperature).log_softmax(dim=-1)
+    behaviour_log_probs = behaviour_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    gated = gate(
+        algorithm.trust_region,
+        target_log_policy=target_log_policy,
+        behaviour_log_policy=behaviour_log_policy,
+        row_valid=row_valid,
+        threshold=algorithm.trust_region_threshold,
+        clip_rho_threshold=algorithm.clip_rho_threshold,
+    )
+    accepted = gated.accepted
     discounts = discount * (~terminated).to(values.dtype)
     vs, pg_advantages, policy_log_probs = corrected_targets(
         algorithm.correction,
@@ -151,7 +169,7 @@ def dice_loss(
         rewards=rewards,
         values=values[:-1].detach(),
         bootstrap_value=values[-1].detach(),
-        trace_mask=row_valid,
+        trace_mask=accepted,
         clip_rho_threshold=algorithm.clip_rho_threshold,
         clip_c_threshold=algorithm.clip_c_threshold,
         clip_pg_rho_threshold=algorithm.clip_pg_rho_threshold,
@@ -171,25 +189,25 @@ def dice_loss(
         rewards=rewards,
         q_values=q_values.detach(),
         next_values=_next_values(advantages, values, inverse_temperature),
-        trace_mask=row_valid,
+        trace_mask=accepted,
         clip_c_threshold=algorithm.clip_c_threshold if corrects_values else 1.0,
         lambda_=algorithm.lambda_,
         bootstrap=algorithm.retrace_bootstrap,
     )
 
-    # At an invalid row the weight is 0 and each target is what the network says, so the first three sums are masked already.
+    # At a row that is not accepted the weight is 0 and each target is what the network says, so the first three sums are masked already.
     policy = -(pg_advantages * policy_surrogate(advantages[:-1], actions, inverse_temperature)).sum()
     value = 0.5 * (vs - values[:-1]).square().sum()
     q = 0.5 * (q_targets - q_values).square().sum()
     row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
-    entropy = row_entropy.masked_fill(~row_valid, 0.0).sum()
+    entropy = row_entropy.masked_fill(~(accepted if is_replayed is None else accepted & ~is_replayed), 0.0).sum()
     total = algorithm.policy_cost * policy + algorithm.baseline_cost * value + algorithm.q_cost * q
     if algorithm.ablation == "entropy":
         total = total - ENTROPY_ABLATION_COST * entropy
 
     rhos = log_rhos.exp().clamp(max=algorithm.clip_rho_threshold)
-    rho = rhos.masked_fill(~row_valid, 0.0).sum()
-    return DiceTerms(total, policy.detach(), value.detach(), q.detach(), entropy.detach(), rho, vs)
+    rhos = rhos.masked_fill(~row_valid, 0.0)
+    return DiceTerms(total, policy.detach(), value.detach(), q.detach(), entropy.detach(), rhos, vs, gated)
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-QEstimate = Literal["v_trace", "value"]
+QEstimate = Literal["v_trace", "value", "v_target"]
 
 
 class VTraceReturns(NamedTuple):
@@ -51,15 +51,16 @@ def vtrace(
         clip_c_threshold: c-bar <= rho-bar, how fast they do.
         clip_pg_rho_threshold: clips the importance weight of the policy gradient.
         lambda_: Remark 2's extra discount, ``c_t = lambda min(c-bar, rho_t)``.
-        q_estimate: ``v_trace``: ``q_s = r_s + gamma v_{s+1}`` (section 4.2); ``value``: ``q_s = r_s + gamma V(x_{s+1})`` (appendix E.3).
+        q_estimate: ``v_trace``: ``q_s = r_s + gamma v_{s+1}`` (section 4.2); ``value``: ``q_s = r_s + gamma V(x_{s+1})`` (appendix E.3);
+            ``v_target``: ``q_s = v_s`` (LASER's Algorithm 1, arXiv:1909.11583), whose difference to ``V(x_s)`` holds ``rho_s`` already.
 
     Raises:
         ValueError: shapes do not agree, ``trace_mask`` is not bool, or ``q_estimate`` is unknown.
 
     """
     _check_shapes(log_rhos, bootstrap_value, discounts=discounts, rewards=rewards, values=values, trace_mask=trace_mask)
-    if q_estimate not in ("v_trace", "value"):
-        raise ValueError(f"q_estimate must be v_trace or value, got {q_estimate!r}")
+    if q_estimate not in ("v_trace", "value", "v_target"):
+        raise ValueError(f"q_estimate must be v_trace, value or v_target, got {q_estimate!r}")
 
     ratios = log_rhos.exp()
     rhos = ratios.clamp(max=clip_rho_threshold)
@@ -81,8 +82,11 @@ def vtrace(
         errors.append(error)
     vs = values + torch.stack(errors[::-1])
 
-    next_targets = next_values if q_estimate == "value" else torch.cat([vs[1:], bootstrap_value.unsqueeze(0)])
-    qs = rewards + discounts * next_targets
+    if q_estimate == "v_target":
+        qs = vs
+    else:
+        next_targets = next_values if q_estimate == "value" else torch.cat([vs[1:], bootstrap_value.unsqueeze(0)])
+        qs = rewards + discounts * next_targets
     pg_advantages = ratios.clamp(max=clip_pg_rho_threshold) * (qs - values)
     if trace_mask is not None:
         pg_advantages = pg_advantages.masked_fill(~trace_mask, 0.0)

@@ -15,7 +15,8 @@ Head = Literal["policy_value", "dueling"]
 
 class _Common(Section):
     reduction: Literal["sum", "mean"] = "sum"
-    """Over batch and time. The papers' learning rates assume the sum."""
+    """Over batch and time. The papers' learning rates assume the sum. ``mean`` divides by all trained rows of the batch: online and
+    replayed ones, and those too that a trust region rejects."""
 
     @property
     def needs_whole_batch(self) -> bool:
@@ -46,15 +47,28 @@ class VTraceSettings(_Common):
     """Clips the importance weight of the policy gradient."""
     lambda_: Fraction = 1.0
     """Remark 2's extra discount of the trace."""
-    q_estimate: Literal["v_trace", "value"] = "v_trace"
-    """Policy-gradient target: r + gamma * v_{s+1} (section 4.2), or r + gamma * V(x_{s+1}) (appendix E.3)."""
+    q_estimate: Literal["v_trace", "value", "v_target"] = "v_trace"
+    """Policy-gradient target: r + gamma * v_{s+1} (section 4.2, and LASER's eq. 2), r + gamma * V(x_{s+1}) (appendix E.3), or v_s itself
+    (LASER's Algorithm 1)."""
     log_epsilon: PositiveFloat = 1e-6
     """Added inside the logarithm by the ``epsilon`` correction."""
+    trust_region: Literal["none", "implied", "behaviour"] = "none"
+    """LASER's gate, for every step of online and replayed unrolls: a step is learned from only where the KL divergence from the trained
+    policy to this one stays below the threshold. ``implied``: the policy whose values V-trace learns (section 4.3); ``behaviour``: the
+    one that acted (as Algorithm 1 is printed)."""
+    trust_region_threshold: PositiveFloat = 0.03
+    """b, in nats; the paper does not give it. Read where there is a trust region."""
 
     @model_validator(mode="after")
     def _trace_is_shorter_than_the_target(self) -> Self:
         if self.clip_c_threshold > self.clip_rho_threshold:
             raise ValueError("clip_c_threshold must not exceed clip_rho_threshold (Theorem 1 needs c-bar <= rho-bar)")
+        return self
+
+    @model_validator(mode="after")
+    def _a_trust_region_is_v_traces(self) -> Self:
+        if self.trust_region != "none" and self.correction != "v_trace":
+            raise ValueError(f"trust_region {self.trust_region} needs correction v_trace: it bounds the bias of clipped ratios")
         return self
 
 

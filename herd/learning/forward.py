@@ -67,6 +67,8 @@ class Forward:
     """bool [T, B]: the rows that enter the loss. An invalid one only reset the game; it lets no trace pass."""
     is_replayed: Tensor
     """bool [B]."""
+    has_replay: bool
+    """Whether batches of this run may hold replayed unrolls."""
     task_ids: Tensor
     """int64 [B]."""
     discount: float
@@ -84,6 +86,7 @@ def run_forward(
     value_scaling: ValueScaling,
     statistics: Statistics,
     num_trained: Tensor,
+    has_replay: bool = False,
 ) -> Forward:
     """Restack frames, shape rewards, bring the core's state up to date over the burn-in, then run the network over the rest.
 
@@ -132,6 +135,7 @@ def run_forward(
         truncated=batch.truncated[rows],
         trained=batch.trained,
         is_replayed=batch.is_replayed,
+        has_replay=has_replay,
         task_ids=task_ids,
         discount=algorithm.discount,
         num_trained=num_trained,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from herd.learning.batch import TrainBatch
     from herd.learning.forward import Forward
-    from herd.learning.losses.output import Loss
+    from herd.learning.losses.output import Loss, LossOutput
     from herd.learning.sharding import Shards
 
 _FLAT = 1e-12
@@ -79,12 +79,12 @@ class Look:
         self._shards = shards
         self._is_whole = loss is not None
         self._before: list[Tensor] = []
-        self._sums = torch.zeros(7, dtype=torch.float64, device=parts[0].rewards.device)
+        self._sums = torch.zeros(8, dtype=torch.float64, device=parts[0].rewards.device)
         for part in parts:
             seen = forward(part)
             self._before.append(_log_policy(seen))
             if loss is not None:
-                self._sums += _fit_sums(seen, loss(seen).targets)
+                self._sums += _fit_sums(seen, loss(seen))
 
     @torch.no_grad()
     def after(self) -> Health:
@@ -104,36 +104,38 @@ class Look:
 
 
 def _log_policy(seen: Forward) -> Tensor:
-    """log pi(.|x), [T, B, A], at the temperature of each row."""
+    """Log-probabilities of the trained policy at the temperature of each row, [T, B, A]."""
     return tempered(seen.logits[:-1], seen.inverse_temperature).log_softmax(dim=-1)
 
 
-def _fit_sums(seen: Forward, targets: Tensor | None) -> Tensor:
-    """Sums over the trained rows, float64 [7]: 1, rho, rho^2, target, target^2, error, error^2; values in units of their task's scale."""
+def _fit_sums(seen: Forward, output: LossOutput) -> Tensor:
+    """Sums, float64 [8]: of 1, rho, rho^2 over the trained rows; of 1, target, target^2, error, error^2 over those that entered the loss.
+
+    Values are in units of their task's scale.
+    """
     target_log_probs = _log_policy(seen).gather(-1, seen.actions.unsqueeze(-1)).squeeze(-1)
     behaviour_log_probs = log_prob(tempered(seen.behaviour_logits, seen.inverse_temperature), seen.actions)
-    rhos = (target_log_probs - behaviour_log_probs).double().exp()
-    columns = [torch.ones_like(rhos), rhos, rhos.square()]
-    if targets is None:
-        columns += [torch.zeros_like(rhos)] * 4
-    else:
-        scale = torch.ones_like(rhos) if seen.value_scale is None else seen.value_scale.double().expand_as(rhos)
-        target = targets.double() / scale
-        error = target - seen.values[:-1].double() / scale
-        columns += [target, target.square(), error, error.square()]
-    return torch.stack([column.masked_fill(~seen.trained, 0.0).sum() for column in columns])
+    rhos = (target_log_probs - behaviour_log_probs).double().exp().masked_fill(~seen.trained, 0.0)
+    sums = [seen.trained.sum().double(), rhos.sum(), rhos.square().sum()]
+    if output.targets is None:
+        return torch.stack([*sums, *[torch.zeros_like(sums[0])] * 5])
+    fitted = seen.trained if output.accepted is None else output.accepted
+    scale = torch.ones_like(rhos) if seen.value_scale is None else seen.value_scale.double().expand_as(rhos)
+    target = (output.targets.double() / scale).masked_fill(~fitted, 0.0)
+    error = target - (seen.values[:-1].double() / scale).masked_fill(~fitted, 0.0)
+    return torch.stack([*sums, fitted.sum().double(), target.sum(), target.square().sum(), error.sum(), error.square().sum()])
 
 
 def _fit(sums: Sequence[float]) -> tuple[float | None, float | None]:
     """Effective sample size and explained variance."""
-    rows, rho, rho_square, target, target_square, error, error_square = sums
-    if rows == 0:
-        return None, None
+    rows, rho, rho_square, fitted, target, target_square, error, error_square = sums
     effective = rho**2 / (rows * rho_square) if rho_square else None
-    variance = target_square / rows - (target / rows) ** 2
-    if variance <= _FLAT * max(target_square / rows, _FLAT):
+    if not fitted:
         return effective, None
-    return effective, 1.0 - (error_square / rows - (error / rows) ** 2) / variance
+    variance = target_square / fitted - (target / fitted) ** 2
+    if variance <= _FLAT * max(target_square / fitted, _FLAT):
+        return effective, None
+    return effective, 1.0 - (error_square / fitted - (error / fitted) ** 2) / variance
 
 
 class _Watched:

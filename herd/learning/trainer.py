@@ -89,6 +89,7 @@ class Trainer:
         self._health_interval = settings.learner.health_interval_updates
         self._kl_interval = None if settings.optimizer.target_kl is None else settings.optimizer.kl_interval_updates
         self._num_steps = 0
+        self._has_replay = settings.replay.kind != "none"
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         recommended = recommended_micro_batch(settings.network.torso, device.type)
@@ -133,7 +134,8 @@ class Trainer:
             if self._value_scaling.follows_targets:
                 if output.targets is None:
                     raise ValueError("value_scaling.kind popart needs a loss that gives its targets")
-                launched.targets.append(unroll_targets(output.targets, part.trained, part.task_ids, part.is_replayed))
+                rows = part.trained if output.accepted is None else output.accepted
+                launched.targets.append(unroll_targets(output.targets, rows, part.task_ids, part.is_replayed))
         return launched
 
     def losses(self, launched: Launched) -> Losses:
@@ -237,6 +239,7 @@ class Trainer:
             value_scaling=self._value_scaling,
             statistics=statistics,
             num_trained=num_trained,
+            has_replay=self._has_replay,
         )
 
     def _look(self, batch: TrainBatch) -> Look | None:

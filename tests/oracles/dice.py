@@ -47,8 +47,10 @@ class Costs:
     clip_c_threshold: float = 0.9
     clip_pg_rho_threshold: float = 1.4
     lambda_: float = 1.0
-    q_estimate: Literal["v_trace", "value"] = "v_trace"
+    q_estimate: Literal["v_trace", "value", "v_target"] = "v_trace"
     log_epsilon: float = 1e-6
+    trust_region: Literal["none", "implied", "behaviour"] = "none"
+    trust_region_threshold: float = 0.1
     baseline_cost: float = 1.0
     q_cost: float = 10.0
     policy_cost: float = 10.0

@@ -44,9 +44,9 @@ def policy_gradient_advantages(
     values: Array,
     trace_mask: Mask,
     pg_rho_bar: float,
-    q_estimate: Literal["v_trace", "value"],
+    q_estimate: Literal["v_trace", "value", "v_target"],
 ) -> Array:
-    """rho_s (q_s - V(x_s)) with q_s of section 4.2 (``v_trace``) or appendix E.3 (``value``), [T, B]."""
+    """rho_s (q_s - V(x_s)), [T, B]; q_s of section 4.2 (``v_trace``), appendix E.3 (``value``), LASER's Algorithm 1 (``v_target``)."""
     num_steps, batch_size = ratios.shape
     advantages = np.zeros((num_steps, batch_size))
     for b in range(batch_size):
@@ -55,7 +55,7 @@ def policy_gradient_advantages(
                 continue
             is_last = s == num_steps - 1
             following = values[s + 1, b] if q_estimate == "value" or is_last else targets[s + 1, b]
-            q_s = rewards[s, b] + discounts[s, b] * following
+            q_s = targets[s, b] if q_estimate == "v_target" else rewards[s, b] + discounts[s, b] * following
             advantages[s, b] = min(pg_rho_bar, ratios[s, b]) * (q_s - values[s, b])
     return advantages
 

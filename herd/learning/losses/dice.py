@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.algorithms.dice import ENTROPY_ABLATION_COST, dice_loss
+from herd.learning.losses.off_policy import off_policy_metrics
 from herd.learning.losses.output import LossOutput, Metric
 
 if TYPE_CHECKING:
@@ -25,14 +26,17 @@ def dice(forward: Forward, settings: DiceSettings) -> LossOutput:
         row_valid=forward.trained,
         discount=forward.discount,
         algorithm=settings,
+        is_replayed=forward.is_replayed,
     )
-    rows = forward.trained.sum()
+    accepted = terms.gate.accepted
+    rows = accepted.sum()
+    online_rows = (accepted & ~forward.is_replayed).sum()
     entropy_cost = ENTROPY_ABLATION_COST if settings.ablation == "entropy" else 0.0
     metrics = {
         "loss_policy": Metric(terms.policy, rows, cost=settings.policy_cost),
         "loss_value": Metric(terms.value, rows, cost=settings.baseline_cost),
         "loss_q": Metric(terms.q, rows, cost=settings.q_cost),
-        "entropy": Metric(terms.entropy, rows, cost=-entropy_cost),
-        "mean_rho": Metric(terms.rho / forward.num_trained),
+        "entropy": Metric(terms.entropy, online_rows, cost=-entropy_cost),
+        **off_policy_metrics(forward, terms.rhos, terms.gate),
     }
-    return LossOutput(terms.total, metrics, terms.targets)
+    return LossOutput(terms.total, metrics, terms.targets, accepted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.algorithms.actor_critic import actor_critic_loss
+from herd.learning.losses.off_policy import off_policy_metrics
 from herd.learning.losses.output import LossOutput, Metric
 
 if TYPE_CHECKING:
@@ -25,12 +26,15 @@ def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
         row_valid=forward.trained,
         discount=forward.discount,
         algorithm=settings,
+        is_replayed=forward.is_replayed,
     )
-    rows = forward.trained.sum()
+    accepted = terms.gate.accepted
+    rows = accepted.sum()
+    online_rows = (accepted & ~forward.is_replayed).sum()
     metrics = {
         "loss_policy": Metric(terms.policy, rows, cost=1.0),
         "loss_value": Metric(terms.value, rows, cost=settings.baseline_cost),
-        "entropy": Metric(terms.entropy, rows, cost=-settings.entropy_cost),
-        "mean_rho": Metric(terms.rho / forward.num_trained),
+        "entropy": Metric(terms.entropy, online_rows, cost=-settings.entropy_cost),
+        **off_policy_metrics(forward, terms.rhos, terms.gate),
     }
-    return LossOutput(terms.total, metrics, terms.targets)
+    return LossOutput(terms.total, metrics, terms.targets, accepted)

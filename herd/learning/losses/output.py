@@ -25,12 +25,15 @@ class LossOutput(NamedTuple):
     """Of one part of a batch."""
 
     total: Tensor
-    """Scalar with gradient: summed over the trained rows. ``loss.reduction`` is applied by the trainer."""
+    """Scalar with gradient: summed over the accepted rows. ``loss.reduction`` is applied by the trainer."""
     metrics: dict[str, Metric]
     """By name, the same ones in every part. ``total`` and those with a cost are drawn as terms of the loss: call these ``loss_...``."""
     targets: Tensor | None = None
     """float32 [T, B], what the values are fitted to, un-normalised and without gradient: the statistics of ``value_scaling.kind: popart``
     are of these. None: there are none."""
+    accepted: Tensor | None = None
+    """bool [T, B], the trained rows that entered the total; those that a trust region rejects enter no auxiliary loss and no statistics
+    of the values either. None: all trained rows did."""
 
 
 Loss = Callable[[Forward], LossOutput]

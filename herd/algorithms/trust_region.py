@@ -1,0 +1,78 @@
+"""LASER's trust region: "Off-Policy Actor-Critic with Shared Experience Replay" (arXiv:1909.11583), sections 2.3 and 4.
+
+V-trace with clipped ratios learns the values of an implied policy between the trained one and the one that acted (Proposition 1). Where
+that lies far from the trained policy, targets are biased, and so is the policy gradient (Proposition 2). A step is relevant where the
+divergence stays below a threshold; eq. (8) ends the trace at any other, and no loss counts it.
+
+The gate looks at whole distributions, never at the action that was taken: that would bias what is left (section 4.3). It is asked of
+online steps too, as in Algorithm 1, whose mask is of the whole batch: online ones come from actors a few updates behind, so nearly all
+of them pass, and where policies move so fast that they do not, their bias is the same as a replayed step's.
+
+A actions, the last axis of all log-probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+TrustRegion = Literal["none", "implied", "behaviour"]
+"""What the divergence is taken to: nothing, the implied policy (section 4.3), or the policy that acted (as Algorithm 1 prints)."""
+
+
+class Gate(NamedTuple):
+    """Which steps are learned from; neither tensor carries a gradient."""
+
+    accepted: Tensor
+    """bool [T, B]: valid and relevant. As V-trace's ``trace_mask`` this is eq. (8)."""
+    divergence: Tensor | None
+    """[T, B] in nats, 0 at invalid steps; None without a trust region."""
+
+
+def implied_log_policy(target_log_policy: Tensor, behaviour_log_policy: Tensor, clip_rho_threshold: float) -> Tensor:
+    """Logarithm of eq. (3), ``min(rho-bar mu, pi) / sum_b min(rho-bar mu, pi)``: [..., A] from two of them."""
+    unnormalised = torch.minimum(behaviour_log_policy + math.log(clip_rho_threshold), target_log_policy)
+    return unnormalised.log_softmax(dim=-1)
+
+
+def kl_divergence(log_policy: Tensor, other_log_policy: Tensor) -> Tensor:
+    """``KL(p || q)`` in nats: [...] from log-probabilities [..., A]. Never below 0, where rounding would put it for equal policies."""
+    return (log_policy.exp() * (log_policy - other_log_policy)).sum(dim=-1).clamp(min=0.0)
+
+
+@torch.no_grad()
+def gate(
+    trust_region: TrustRegion,
+    *,
+    target_log_policy: Tensor,
+    behaviour_log_policy: Tensor,
+    row_valid: Tensor,
+    threshold: float,
+    clip_rho_threshold: float,
+) -> Gate:
+    """The steps whose ``KL(pi || implied)``, or ``KL(pi || mu)``, is below ``threshold``.
+
+    Args:
+        trust_region: which divergence; ``none`` accepts every valid step.
+        target_log_policy: ``log pi(.|x_t)``, ``[T, B, A]``, at the temperature of the row where there is one.
+        behaviour_log_policy: ``log mu(.|x_t)``, ``[T, B, A]``, at the same temperature.
+        row_valid: ``[T, B]`` bool; what an invalid row holds may not even be finite.
+        threshold: b, in nats; a divergence of exactly b is too much.
+        clip_rho_threshold: rho-bar of eq. (3).
+
+    Raises:
+        ValueError: ``trust_region`` is unknown.
+
+    """
+    if trust_region not in ("none", "implied", "behaviour"):
+        raise ValueError(f"trust_region must be none, implied or behaviour, got {trust_region!r}")
+    if trust_region == "none":
+        return Gate(row_valid, None)
+    reference = behaviour_log_policy
+    if trust_region == "implied":
+        reference = implied_log_policy(target_log_policy, behaviour_log_policy, clip_rho_threshold)
+    divergence = kl_divergence(target_log_policy, reference).masked_fill(~row_valid, 0.0)
+    return Gate(row_valid & (divergence < threshold), divergence)

@@ -1,0 +1,35 @@
+"""The numbers that a loss with a correction names about how far its data is from the policy being trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.learning.losses.output import Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from herd.algorithms.trust_region import Gate
+    from herd.learning.forward import Forward
+
+REJECTED_REPLAYED = "rejected_share_replayed"
+"""Share of the trained rows of replayed unrolls that the trust region rejects."""
+
+
+def off_policy_metrics(forward: Forward, rhos: Tensor, gate: Gate) -> dict[str, Metric]:
+    """``mean_rho`` of all trained rows; besides, where there is replay or a trust region, of online and of replayed rows apart.
+
+    ``rhos`` ``[T, B]`` are clipped ratios, 0 at rows that are not trained.
+    """
+    metrics = {"mean_rho": Metric(rhos.sum() / forward.num_trained)}
+    origins = {"online": forward.trained & ~forward.is_replayed}
+    if forward.has_replay:
+        origins["replayed"] = forward.trained & forward.is_replayed
+    for origin, rows in origins.items():
+        num_rows = rows.sum()
+        if forward.has_replay:
+            metrics[f"mean_rho_{origin}"] = Metric(rhos.masked_fill(~rows, 0.0).sum(), num_rows)
+        if gate.divergence is not None:
+            metrics[f"rejected_share_{origin}"] = Metric((rows & ~gate.accepted).sum(), num_rows)
+            metrics[f"kl_{origin}"] = Metric(gate.divergence.masked_fill(~rows, 0.0).sum(), num_rows)
+    return metrics

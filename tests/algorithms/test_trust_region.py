@@ -1,0 +1,264 @@
+"""LASER's trust region against the float64 oracle of eqs. (3) and (8), in both losses; Proposition 2's counter-example."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
+from herd.algorithms.trust_region import gate, implied_log_policy, kl_divergence
+from herd.algorithms.vtrace import vtrace
+from herd.config.losses import ImpalaSettings
+from tests.algorithms.test_actor_critic import BATCH, DISCOUNT, loss_by_herd
+from tests.algorithms.test_dice import BATCH as DICE_BATCH
+from tests.algorithms.test_dice import loss_by_herd as dice_by_herd
+from tests.oracles import actor_critic as ac
+from tests.oracles import dice, laser
+from tests.oracles.vtrace import Array
+
+REFERENCES: tuple[Literal["implied", "behaviour"], ...] = ("implied", "behaviour")
+RHO_BARS = (0.7, 1.0, 2.5)
+
+
+def _policies(batch: ac.Batch) -> tuple[Array, Array]:
+    return (
+        np.array([[ac.softmax(logits) for logits in row] for row in batch.target_logits]),
+        np.array([[ac.softmax(logits) for logits in row] for row in batch.behaviour_logits]),
+    )
+
+
+TARGET, BEHAVIOUR = _policies(BATCH)
+
+
+def _median_threshold(reference: Literal["implied", "behaviour"], rho_bar: float) -> float:
+    """Between two divergences of the batch, with as many rows on either side, but for those that nothing clips."""
+    found = np.sort(laser.divergences(TARGET, BEHAVIOUR, rho_bar, reference)[BATCH.row_valid])
+    found = found[found > 1e-9]
+    middle = len(found) // 2
+    return float(found[middle - 1 : middle + 1].mean())
+
+
+@pytest.mark.parametrize("rho_bar", RHO_BARS)
+def test_the_implied_policy_is_that_of_equation_3(rho_bar: float) -> None:
+    expected = np.array(
+        [[laser.implied_policy(pi, mu, rho_bar) for pi, mu in zip(*rows, strict=True)] for rows in zip(TARGET, BEHAVIOUR, strict=True)]
+    )
+    found = implied_log_policy(torch.tensor(TARGET).log(), torch.tensor(BEHAVIOUR).log(), rho_bar).exp()
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+    # Some actions of some rows are clipped and some are not, or any mistake would pass.
+    clipped = rho_bar * BEHAVIOUR < TARGET
+    assert clipped.any()
+    assert not clipped.all()
+
+
+def test_the_implied_policy_of_opposite_policies_is_uniform() -> None:
+    """Section 2.3's left and right."""
+    mu, pi = torch.tensor([0.01, 0.99], dtype=torch.float64), torch.tensor([0.99, 0.01], dtype=torch.float64)
+    torch.testing.assert_close(implied_log_policy(pi.log(), mu.log(), 1.0).exp(), torch.tensor([0.5, 0.5], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+@pytest.mark.parametrize("rho_bar", RHO_BARS)
+def test_a_step_is_accepted_below_the_threshold(reference: Literal["implied", "behaviour"], rho_bar: float) -> None:
+    threshold = _median_threshold(reference, rho_bar)
+    expected = laser.divergences(TARGET, BEHAVIOUR, rho_bar, reference)
+    found = gate(
+        reference,
+        target_log_policy=torch.tensor(BATCH.target_logits).log_softmax(-1),
+        behaviour_log_policy=torch.tensor(BATCH.behaviour_logits).log_softmax(-1),
+        row_valid=torch.tensor(BATCH.row_valid),
+        threshold=threshold,
+        clip_rho_threshold=rho_bar,
+    )
+    assert found.divergence is not None
+    np.testing.assert_allclose(found.divergence.numpy(), np.where(BATCH.row_valid, expected, 0.0), rtol=1e-10, atol=1e-14)
+    np.testing.assert_array_equal(found.accepted.numpy(), laser.accepted(BATCH.row_valid, expected, threshold))
+    assert 0.3 < found.accepted.numpy()[BATCH.row_valid].mean() < 0.95
+
+
+def test_a_divergence_of_exactly_the_threshold_is_too_much() -> None:
+    log_pi, log_mu = torch.tensor([[[0.5, 0.5]]]).log(), torch.tensor([[[0.9, 0.1]]]).log()
+    valid = torch.ones(1, 1, dtype=torch.bool)
+    exact = float(kl_divergence(log_pi, log_mu))
+    for threshold, is_accepted in ((exact, False), (exact * 1.0001, True)):
+        found = gate(
+            "behaviour", target_log_policy=log_pi, behaviour_log_policy=log_mu, row_valid=valid, threshold=threshold, clip_rho_threshold=1.0
+        )
+        assert bool(found.accepted) is is_accepted
+
+
+@given(st.lists(st.floats(-30.0, 30.0, width=32), min_size=2, max_size=18), st.sampled_from(RHO_BARS))
+def test_no_divergence_is_below_0_and_a_policy_is_in_its_own_trust_region(logits: list[float], rho_bar: float) -> None:
+    """In float32, where a plain sum gives about -4e-8 for equal policies."""
+    log_policy = torch.tensor(logits).log_softmax(-1)
+    for other in (log_policy, implied_log_policy(log_policy, log_policy, rho_bar)):
+        assert 0.0 <= float(kl_divergence(log_policy, other)) < 1e-5
+    elsewhere = log_policy.flip(-1)
+    assert float(kl_divergence(log_policy, elsewhere)) >= 0.0
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_trust_region_v_trace_is_equation_8(reference: Literal["implied", "behaviour"]) -> None:
+    rho_bar, c_bar = 1.1, 0.9
+    relevant = laser.divergences(TARGET, BEHAVIOUR, rho_bar, reference) < _median_threshold(reference, rho_bar)
+    lambdas = (relevant & BATCH.row_valid).astype(np.float64)
+    ratios = ac.importance_ratios(BATCH)
+    discounts = np.where(BATCH.terminated, 0.0, DISCOUNT)
+    expected = laser.trust_region_returns(
+        lambdas=lambdas, ratios=ratios, discounts=discounts, rewards=BATCH.rewards, values=BATCH.values, rho_bar=rho_bar, c_bar=c_bar
+    )
+    found = vtrace(
+        log_rhos=torch.tensor(ratios).log(),
+        discounts=torch.tensor(discounts),
+        rewards=torch.tensor(BATCH.rewards),
+        values=torch.tensor(BATCH.values[:-1]),
+        bootstrap_value=torch.tensor(BATCH.values[-1]),
+        trace_mask=torch.tensor(relevant & BATCH.row_valid),
+        clip_rho_threshold=rho_bar,
+        clip_c_threshold=c_bar,
+        clip_pg_rho_threshold=1.0,
+    ).vs.numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_array_equal(found[lambdas == 0.0], BATCH.values[:-1][lambdas == 0.0])
+    # There are traces that end at a rejected step, and traces that run through accepted ones.
+    assert ((lambdas[:-1] == 1.0) & (lambdas[1:] == 0.0)).any()
+    assert ((lambdas[:-1] == 1.0) & (lambdas[1:] == 1.0)).any()
+
+
+@pytest.mark.parametrize("q_estimate", ["v_trace", "v_target"])
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_a_rejected_step_enters_no_term_of_the_actor_critic(
+    reference: Literal["implied", "behaviour"], q_estimate: Literal["v_trace", "v_target"]
+) -> None:
+    """Its loss and gradients are those of the batch in which the step is invalid; entropy counts online columns alone."""
+    costs = ac.Costs(
+        trust_region=reference, trust_region_threshold=_median_threshold(reference, 1.1), entropy_cost=0.3, q_estimate=q_estimate
+    )
+    divergence = laser.divergences(TARGET, BEHAVIOUR, costs.clip_rho_threshold, reference)
+    censored = replace(BATCH, row_valid=laser.accepted(BATCH.row_valid, divergence, costs.trust_region_threshold))
+    is_replayed = np.array([False, True, True, False, True])
+    targets, advantages = ac.targets_and_advantages(censored, DISCOUNT, costs)
+    terms, by_logits, by_values = loss_by_herd(BATCH, costs, is_replayed=torch.tensor(is_replayed))
+
+    online = replace(censored, row_valid=censored.row_valid & ~is_replayed)
+    nothing = np.zeros_like(advantages)
+    all_rows = ac.loss_at(BATCH.target_logits, BATCH.values, censored, targets, advantages, replace(costs, entropy_cost=0.0))
+    online_rows = ac.loss_at(BATCH.target_logits, BATCH.values, online, BATCH.values[:-1], nothing, costs)
+    assert terms.policy.item() == pytest.approx(all_rows["policy"], rel=1e-11)
+    assert terms.value.item() == pytest.approx(all_rows["value"], rel=1e-11)
+    assert terms.entropy.item() == pytest.approx(online_rows["entropy"], rel=1e-11)
+    assert terms.total.item() == pytest.approx(all_rows["total"] + online_rows["total"], rel=1e-11)
+    expected_by_logits, expected_by_values = ac.gradients(censored, targets, advantages, replace(costs, entropy_cost=0.0))
+    entropy_by_logits, _ = ac.gradients(online, BATCH.values[:-1], nothing, costs)
+    np.testing.assert_allclose(by_logits.numpy(), expected_by_logits + entropy_by_logits, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(by_values.numpy(), expected_by_values, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_a_rejected_step_enters_no_term_of_dice(reference: Literal["implied", "behaviour"]) -> None:
+    """Both policies at the temperature of the row: at tau infinite they are equal, and all such rows are accepted."""
+
+    def policies(advantages: Array) -> Array:
+        return np.array(
+            [
+                [dice.boltzmann(each, beta) for each, beta in zip(*rows, strict=True)]
+                for rows in zip(advantages, DICE_BATCH.inverse_temperature, strict=True)
+            ]
+        )
+
+    target, behaviour = policies(DICE_BATCH.advantages[:-1]), policies(DICE_BATCH.behaviour_advantages)
+    divergence = laser.divergences(target, behaviour, 1.1, reference)
+    valid = DICE_BATCH.row_valid
+    threshold = float(np.quantile(divergence[valid & (DICE_BATCH.inverse_temperature > 0.0)], 0.6))
+    accepted = laser.accepted(valid, divergence, threshold)
+    assert accepted[(DICE_BATCH.inverse_temperature == 0.0) & valid].all()
+    assert 0.3 < accepted[valid].mean() < 0.9
+    costs = dice.Costs(trust_region=reference, trust_region_threshold=threshold)
+    found = dice_by_herd(DICE_BATCH, costs)
+    censored = replace(DICE_BATCH, row_valid=accepted)
+    fixed = dice.constants(censored, DISCOUNT, costs)
+    for name, expected in dice.losses(censored, fixed, costs).items():
+        assert getattr(found.terms, name).item() == pytest.approx(expected, rel=1e-11), name
+    by_advantages, by_values = dice.gradients(censored, fixed, costs)
+    np.testing.assert_allclose(found.by_advantages.numpy(), by_advantages, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(found.by_values.numpy(), by_values, rtol=1e-9, atol=1e-11)
+
+
+def test_rho_is_told_of_rejected_steps_too() -> None:
+    costs = ac.Costs(trust_region="behaviour", trust_region_threshold=1e-6)
+    terms, _, _ = loss_by_herd(BATCH, costs)
+    assert not terms.gate.accepted.any()
+    clipped = np.minimum(ac.importance_ratios(BATCH), costs.clip_rho_threshold)
+    np.testing.assert_allclose(terms.rhos.numpy(), np.where(BATCH.row_valid, clipped, 0.0), rtol=1e-12)
+
+
+# Proposition 2: one state, two actions, the first policy that acted prefers the worse one.
+Q_VALUES, PI, MU = np.array([2.0, 5.0]), np.array([0.5, 0.5]), np.array([0.9, 0.1])
+
+
+def _preference(num_online: int, num_replayed: int, trust_region: Literal["none", "implied", "behaviour"]) -> tuple[float, LossTerms]:
+    """How much an ascent raises the better action's logit, from steps in exactly the proportions of their policies."""
+    online_counts, replayed_counts = (num_online * PI).round().astype(int), (num_replayed * MU).round().astype(int)
+    assert online_counts.sum() == num_online
+    assert replayed_counts.sum() == num_replayed
+    actions = torch.tensor(np.repeat([0, 1, 0, 1], [*online_counts, *replayed_counts]))[None]
+    is_replayed = torch.arange(num_online + num_replayed) >= num_online
+    behaviour = torch.where(is_replayed[None, :, None], torch.tensor(MU).log(), torch.tensor(PI).log())
+    logits = torch.zeros(1, len(is_replayed), 2, dtype=torch.float64, requires_grad=True)
+    terms = actor_critic_loss(
+        target_logits=logits,
+        values=torch.zeros(2, len(is_replayed), dtype=torch.float64),
+        behaviour_logits=behaviour,
+        actions=actions,
+        rewards=torch.tensor(Q_VALUES)[actions],
+        terminated=torch.ones(1, len(is_replayed), dtype=torch.bool),
+        row_valid=torch.ones(1, len(is_replayed), dtype=torch.bool),
+        discount=1.0,
+        algorithm=ImpalaSettings(trust_region=trust_region, entropy_cost=0.0),
+        is_replayed=is_replayed,
+    )
+    terms.policy.requires_grad_()
+    (gradient,) = torch.autograd.grad(terms.total, logits)
+    by_action = -gradient.sum(dim=(0, 1))
+    return float(by_action[1] - by_action[0]), terms
+
+
+def test_off_policy_v_trace_prefers_the_wrong_action() -> None:
+    preference, _ = _preference(0, 60, "none")
+    # Q^omega = (2, 1): each logit rises by pi_a (Q^omega_a - 1.5), for each of the 60 steps.
+    assert preference == pytest.approx(60 * 0.5 * ((1.0 - 1.5) - (2.0 - 1.5)))
+
+
+def test_mixing_above_the_bound_of_equation_13_repairs_it() -> None:
+    bound = laser.online_share_bound(Q_VALUES, PI, MU, 1.0)
+    assert bound == pytest.approx(1.0 / 3.0)
+    for num_online, sign in ((18, -1.0), (20, 0.0), (22, 1.0)):
+        preference, _ = _preference(num_online, 60, "none")
+        assert np.sign(num_online / 60 - bound) == pytest.approx(sign, abs=1e-9) or num_online == 20
+        assert np.sign(round(preference, 9)) == sign
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_the_trust_region_refuses_the_step(reference: Literal["implied", "behaviour"]) -> None:
+    preference, terms = _preference(0, 60, reference)
+    assert preference == 0.0
+    assert not terms.gate.accepted.any()
+    assert terms.gate.divergence is not None
+    # KL((1/2, 1/2) || (5/6, 1/6)) and KL((1/2, 1/2) || (9/10, 1/10)).
+    expected = {"implied": 0.5 * np.log(9.0 / 5.0), "behaviour": 0.5 * np.log(25.0 / 9.0)}[reference]
+    np.testing.assert_allclose(terms.gate.divergence.numpy(), expected, rtol=1e-12)
+    # What is left is on-policy: two online steps among sixty bad ones are enough.
+    preference, terms = _preference(2, 60, reference)
+    assert preference > 0.0
+    assert terms.gate.accepted.sum() == 2
+
+
+def test_an_unknown_trust_region_is_refused() -> None:
+    with pytest.raises(ValueError, match="trust_region must be"):
+        loss_by_herd(BATCH, ac.Costs(trust_region="target"))  # type: ignore[arg-type]

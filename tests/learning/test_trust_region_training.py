@@ -1,0 +1,119 @@
+"""What the trainer makes of replayed rows and of a trust region: which rows count, what it tells, what PopArt's statistics see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from herd.config.loading import SettingsError, load_settings
+from herd.config.settings import RunSettings
+from herd.learning.batch import Slab
+from herd.learning.trainer import Trainer, UpdateStatistics
+from tests.learning.small_runs import BATCH_SIZE, STEP, run_of, slab_of, trainer_of, unrolls_of, values_of
+
+torch.set_num_threads(1)
+
+REPLAY = {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1}
+NUM_REPLAYED = 2
+
+
+def _settings(**changes: Any) -> RunSettings:
+    return run_of(replay=REPLAY, learner={"batch_size": BATCH_SIZE, "micro_batch_size": 2, "queue_batches": 9}, **changes)
+
+
+def _batch(settings: RunSettings, arrays: dict[str, NDArray[Any]]) -> Slab:
+    slab = slab_of(settings, arrays)
+    slab.arrays["is_replayed"][BATCH_SIZE - NUM_REPLAYED :] = True
+    return slab
+
+
+def _unrolls(settings: RunSettings, *, far: float) -> dict[str, NDArray[Any]]:
+    """Valid throughout; the replayed ones were played by a policy that is ``far`` from any untrained network's, the others by the network's
+    own: uniform, nearly."""
+    arrays = unrolls_of(settings)
+    arrays["row_valid"][...] = True
+    arrays["behaviour_logits"][...] = 0.0
+    arrays["behaviour_logits"][BATCH_SIZE - NUM_REPLAYED :, :, 0] = far
+    return arrays
+
+
+def _update(settings: RunSettings, slab: Slab) -> tuple[Trainer, UpdateStatistics]:
+    trainer = trainer_of(settings)
+    return trainer, trainer(slab, STEP)
+
+
+@pytest.mark.parametrize("loss", [{}, {"kind": "dice", "ablation": "baseline"}], ids=str)
+def test_it_tells_of_online_and_replayed_rows_apart(loss: dict[str, Any]) -> None:
+    settings = _settings(loss={**loss, "trust_region": "implied", "trust_region_threshold": 0.2})
+    arrays = _unrolls(settings, far=6.0)
+    arrays["inverse_temperature"][...] = 1.0
+    told = values_of(_update(settings, _batch(settings, arrays))[1].losses)
+    assert told["rejected_share_online"] == 0.0
+    assert told["rejected_share_replayed"] == 1.0
+    assert told["kl_online"] < 0.2 < told["kl_replayed"]
+    assert 0.8 < told["mean_rho_online"] <= 1.05
+    assert told["mean_rho_replayed"] < told["mean_rho_online"]
+    weights = np.array([BATCH_SIZE - NUM_REPLAYED, NUM_REPLAYED]) / BATCH_SIZE
+    assert told["mean_rho"] == pytest.approx(weights @ [told["mean_rho_online"], told["mean_rho_replayed"]], rel=1e-5)
+
+
+def test_a_run_without_replay_or_trust_region_names_what_it_always_did() -> None:
+    told = _update(run_of(), slab_of(run_of(), unrolls_of(run_of())))[1].losses
+    assert set(told) == {"loss_total", "loss_policy", "loss_value", "entropy", "mean_rho"}
+
+
+def test_rejected_rows_are_as_if_they_were_invalid() -> None:
+    """To gradients and to every mean over the rows that were learned from."""
+    gated, plain = _settings(loss={"trust_region": "implied", "trust_region_threshold": 0.2}), _settings()
+    arrays = _unrolls(gated, far=6.0)
+    of_gated = _update(gated, _batch(gated, arrays))
+    arrays["row_valid"][BATCH_SIZE - NUM_REPLAYED :] = False
+    of_plain = _update(plain, _batch(plain, arrays))
+    for name, tensor in of_gated[0].weights().items():
+        torch.testing.assert_close(tensor, of_plain[0].weights()[name], rtol=1e-6, atol=1e-8)
+    told, expected = values_of(of_gated[1].losses), values_of(of_plain[1].losses)
+    for name in ("loss_policy", "loss_value", "entropy"):
+        assert told[name] == pytest.approx(expected[name], rel=1e-6)
+
+
+def test_the_entropy_is_of_online_rows() -> None:
+    """Section 5.1 of LASER: replayed rows get no bonus, so that without any other cost their gradient is 0."""
+    settings = _settings(loss={"entropy_cost": 1.0, "baseline_cost": 0.0, "clip_pg_rho_threshold": 1e-30})
+    arrays = _unrolls(settings, far=0.0)
+    online, _ = _update(settings, _batch(settings, arrays))
+    for name in ("frames", "actions"):
+        arrays[name][BATCH_SIZE - NUM_REPLAYED :] = arrays[name][0]
+    changed, _ = _update(settings, _batch(settings, arrays))
+    for name, tensor in online.weights().items():
+        torch.testing.assert_close(changed.weights()[name], tensor, rtol=0.0, atol=1e-12)
+    assert online.optimizer.param_groups[0]["lr"] > 0.0
+
+
+@pytest.mark.parametrize(("replayed", "sees"), [(False, "online"), (True, "all")])
+def test_popart_follows_accepted_rows_and_replayed_ones_only_where_it_is_told_to(replayed: bool, sees: str) -> None:
+    def shift(*, far: float, trust_region: str, valid: slice) -> float:
+        settings = _settings(
+            value_scaling={"kind": "popart", "rate": 0.5, "replayed": replayed},
+            loss={"trust_region": trust_region, "trust_region_threshold": 0.2},
+        )
+        arrays = _unrolls(settings, far=far)
+        arrays["row_valid"][...] = False
+        arrays["row_valid"][valid] = True
+        trainer, _ = _update(settings, _batch(settings, arrays))
+        return float(trainer.value_statistics()["shift"][0])
+
+    online, everything = slice(0, BATCH_SIZE - NUM_REPLAYED), slice(None)
+    of_online = shift(far=0.0, trust_region="implied", valid=online)
+    of_all = shift(far=0.0, trust_region="implied", valid=everything)
+    assert (of_all == of_online) == (sees == "online")
+    # Rejected ones are in no statistics, whatever is asked for.
+    assert shift(far=6.0, trust_region="implied", valid=everything) == of_online
+
+
+def test_a_trust_region_without_v_trace_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"trust_region implied needs correction v_trace"):
+        load_settings([], ["--loss.trust_region", "implied", "--loss.correction", "none"], {})

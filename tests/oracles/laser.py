@@ -1,0 +1,71 @@
+"""LASER (arXiv:1909.11583) from its printed equations: the implied policy (3), relevance (section 4.3), trust-region V-trace (8).
+
+float64, one step at a time, every sum and product written out; probabilities, no logarithms of them but where the divergence has one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from tests.oracles.vtrace import Array, Mask
+
+
+def implied_policy(target: Array, behaviour: Array, rho_bar: float) -> Array:
+    """Eq. (3) of two distributions, [A]."""
+    clipped = [min(rho_bar * mu, pi) for mu, pi in zip(behaviour, target, strict=True)]
+    return np.array([each / sum(clipped) for each in clipped])
+
+
+def kl(one: Array, other: Array) -> float:
+    """KL(one || other) in nats."""
+    return sum(p * math.log(p / q) for p, q in zip(one, other, strict=True) if p > 0.0)
+
+
+def divergences(target: Array, behaviour: Array, rho_bar: float, reference: Literal["implied", "behaviour"]) -> Array:
+    """beta of section 4.3, or of Algorithm 1, for distributions [T, B, A]: [T, B]."""
+    num_steps, batch_size, _ = target.shape
+    found = np.zeros((num_steps, batch_size))
+    for t in range(num_steps):
+        for b in range(batch_size):
+            pi, mu = target[t, b], behaviour[t, b]
+            found[t, b] = kl(pi, implied_policy(pi, mu, rho_bar) if reference == "implied" else mu)
+    return found
+
+
+def trust_region_returns(
+    *, lambdas: Array, ratios: Array, discounts: Array, rewards: Array, values: Array, rho_bar: float, c_bar: float
+) -> Array:
+    """G of eq. (8), [T, B], to the unroll's end; ``lambdas`` are the indicators lambda(s_t), ``values`` has T + 1 rows."""
+    num_steps, batch_size = ratios.shape
+    returns = np.zeros((num_steps, batch_size))
+    for b in range(batch_size):
+        for t in range(num_steps):
+            returns[t, b] = values[t, b]
+            for k in range(num_steps - t):
+                weight = lambdas[t + k, b] * min(ratios[t + k, b], rho_bar)
+                for i in range(k):
+                    weight *= discounts[t + i, b] * lambdas[t + i, b] * min(ratios[t + i, b], c_bar)
+                error = rewards[t + k, b] + discounts[t + k, b] * values[t + k + 1, b] - values[t + k, b]
+                returns[t, b] += weight * error
+    return returns
+
+
+def online_share_bound(q_values: Array, target: Array, behaviour: Array, rho_bar: float) -> float:
+    """The right side of eq. (13) at one state that both policies visit equally often: what alpha / (1 - alpha) must exceed."""
+    omega = np.minimum(1.0, rho_bar * behaviour / target)
+    distorted = q_values * omega
+    best = int(np.argmax(q_values))
+    return max(
+        float((distorted[b] - distorted[best]) / (q_values[best] - q_values[b]))
+        for b in range(len(q_values))
+        if q_values[b] < q_values[best]
+    )
+
+
+def accepted(row_valid: Mask, divergence: Array, threshold: float) -> Mask:
+    """Valid steps of relevant behaviour."""
+    mask: Mask = row_valid & (divergence < threshold)
+    return mask
