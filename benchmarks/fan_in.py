@@ -236,7 +236,7 @@ class Receiver:
         for unroll in unrolls:
             self._out_of_order += int(unroll.block.arrays["episode_id"][unroll.row]) != self._next[unroll.actor]
             self._next[unroll.actor] += 1
-            self._ledger.consume(unroll.num_frames)
+            self._ledger.consume({unroll.task_id: unroll.num_frames})
         self._queue.release(unrolls)
         self._consumed += len(unrolls)
         self.io.grant_again(len(unrolls))

@@ -28,12 +28,14 @@ def child(target: str, arguments: list[str]) -> None:
     """Be the fuzzer of one target; libFuzzer ends the process."""
     import atheris  # noqa: PLC0415  an extra of its own
 
-    with atheris.instrument_imports(include=["herd.wire", "msgpack", "herd_paramserver"]):
+    with atheris.instrument_imports(include=["herd.checkpoints", "herd.wire", "msgpack", "herd_paramserver"]):
         from benchmarks.fuzz import targets  # noqa: PLC0415  instrumented while imported
     function, _, _ = targets.TARGETS[target]
 
     def mutator(data: bytes, max_bytes: int, seed: int) -> bytes:
-        return targets.mutate(data, max_bytes, Random(seed), atheris.Mutate, framed=target != "header")
+        if target == "tensors":
+            data = targets.mutate_tensors(data, Random(seed))
+        return targets.mutate(data, max_bytes, Random(seed), atheris.Mutate, framed=target not in {"header", "tensors"})
 
     atheris.Setup([sys.argv[0], *arguments], function, custom_mutator=mutator)
     atheris.Fuzz()
@@ -81,7 +83,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="of each target and variant")
     parser.add_argument("--runs", type=int, default=-1, help="inputs of each, at most; -1 for no bound")
-    parser.add_argument("--targets", nargs="*", default=["header", "unrolls", "weights"])
+    parser.add_argument("--targets", nargs="*", default=["header", "unrolls", "weights", "tensors"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", type=Path, help="kept here between runs; default: a temporary folder")
     parser.add_argument("--output", type=Path, help="the report, as JSON")

@@ -1,19 +1,23 @@
-"""What is fuzzed in one process: bytes in, nothing out; anything but MalformedMessage, or a change by what was refused, is a crash."""
+"""What is fuzzed in one process: bytes in, nothing out; anything but the door's own error, or a change by what was refused, is a crash."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgpack
+import torch
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
 from herd_paramserver.requests import Reply
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import WeightsStore
 
+from herd.checkpoints.errors import CheckpointError
+from herd.checkpoints.weights import decode_weights, encode_weights
 from herd.wire.codec import MalformedMessage, decode_header, encode, read_arrays
 from herd.wire.layout import UnrollLayout
 from herd.wire.messages import PROTOCOL_VERSION, GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, Refused, StalePublish, Unrolls
@@ -112,6 +116,16 @@ def fuzz_weights(data: bytes) -> None:
         assert store.num_bytes <= 2 * 4096
 
 
+def fuzz_tensors(data: bytes) -> None:
+    """Decode a slice of weights: tensors of no more bytes than came, or the one error, in one line."""
+    try:
+        tensors = decode_weights(data)
+    except CheckpointError as error:
+        said, tensors = str(error), {}
+        assert "\n" not in said
+    assert sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) <= len(data)
+
+
 ODD_VALUES = (
     0,
     1,
@@ -162,6 +176,24 @@ def mutate_header(header: bytes, random: Random) -> bytes:
     return packed
 
 
+def mutate_tensors(data: bytes, random: Random) -> bytes:
+    """A slice of weights of which one entry of the header holds something odd; as it is if it has no header."""
+    length = int.from_bytes(data[:8], "little")
+    try:
+        header = json.loads(data[8 : 8 + length])
+        entry = header[random.choice(sorted(header))]
+        field = random.choice(sorted(entry))
+        odd = random.choice([0, 1, -1, 2**31 - 1, 2**31, 2**63, 0.5, None, True, "F64", [], {}])
+        if isinstance(entry[field], list) and random.random() < 0.8:
+            entry[field].insert(random.randrange(len(entry[field]) + 1), odd)
+        else:
+            entry[field] = odd
+        text = json.dumps(header).encode()
+    except (AttributeError, IndexError, RecursionError, TypeError, ValueError):
+        return data
+    return len(text).to_bytes(8, "little") + text + data[8 + length :]
+
+
 def mutate(data: bytes, max_bytes: int, random: Random, mutate_bytes: Callable[[bytes, int], bytes], *, framed: bool) -> bytes:
     """One step from ``data``: with ``mutate_bytes`` somewhere, or in a header's meaning. Bytes alone rarely get past MessagePack."""
     if random.random() < 0.3:
@@ -174,6 +206,12 @@ def mutate(data: bytes, max_bytes: int, random: Random, mutate_bytes: Callable[[
         frames[position] = mutate_bytes(frames[position], min(len(frames[position]) + 64, 60_000))
     mutated = join(frames) if framed else frames[0]
     return mutated[:max_bytes]
+
+
+def tensors_seeds() -> list[bytes]:
+    """Weights of every dtype, empty ones and none."""
+    every = {str(dtype): torch.zeros(2, 3, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8)}
+    return [encode_weights(every), encode_weights({"empty": torch.empty(0, 3), "scalar": torch.tensor(1.0)}), encode_weights({})]
 
 
 def header_seeds() -> list[bytes]:
@@ -205,5 +243,6 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], int
     "header": (fuzz_header, header_seeds, 2048),
     "unrolls": (fuzz_unrolls, unrolls_seeds, 32_768),
     "weights": (fuzz_weights, weights_seeds, 4096),
+    "tensors": (fuzz_tensors, tensors_seeds, 4096),
 }
 """Function, seeds, longest input in bytes."""

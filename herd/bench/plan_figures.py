@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping  # noqa: TC003  pydantic reads the annotations
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
+
+from herd.config.foreign_files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -212,7 +213,7 @@ def _positive(value: object) -> float:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        report = json.loads(path.read_text())
+        report = read_json(path)
     except OSError as error:
         raise FiguresError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:

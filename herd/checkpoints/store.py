@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from herd.checkpoints.errors import CheckpointError, ForeignCheckpointError, TornCheckpointError
 from herd.checkpoints.weights import decode_weights, encode_weights
+from herd.config.foreign_files import MAX_JSON_BYTES, parse_json, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,6 +42,10 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
+MAX_MANIFEST_BYTES = 1 << 20
+"""It names a handful of files."""
+MAX_FILE_BYTES = 8 << 30
+"""Of tensors: two moments of 1 G parameters in float32."""
 MANIFEST = "manifest.json"
 STATE = "state.json"
 SUFFIX = ".safetensors"
@@ -144,9 +149,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     manifest, contents = _verified_contents(path)
     try:
-        state = json.loads(contents.pop(STATE))
+        state = parse_json(contents.pop(STATE))
         tensors = {name.removesuffix(SUFFIX): decode_weights(data) for name, data in contents.items()}
-    except (CheckpointError, KeyError, ValueError, RecursionError) as error:
+    except (CheckpointError, KeyError, ValueError) as error:
         raise ForeignCheckpointError(f"{path}: is whole, but not a checkpoint of this program: {error}") from error
     if not isinstance(state, dict):
         raise ForeignCheckpointError(f"{path}: is whole, but not a checkpoint of this program: {STATE} holds no mapping")
@@ -180,7 +185,7 @@ def _verified_contents(path: Path) -> tuple[_Manifest, dict[str, bytearray]]:
         raise TornCheckpointError(f"{path}: its {MANIFEST} is that of {manifest.learner_updates} updates")
     contents: dict[str, bytearray] = {}
     for name, expected in manifest.files.items():
-        data = _read(path / name)
+        data = _read(path / name, MAX_JSON_BYTES if name == STATE else MAX_FILE_BYTES)
         if len(data) != expected.bytes:
             raise TornCheckpointError(f"{path}: {name} has {len(data)} bytes, expected {expected.bytes}")
         if hashlib.sha256(data).hexdigest() != expected.sha256:
@@ -190,32 +195,31 @@ def _verified_contents(path: Path) -> tuple[_Manifest, dict[str, bytearray]]:
 
 
 def _read_manifest(path: Path) -> _Manifest:
-    data = _read(path / MANIFEST)
+    data = _read(path / MANIFEST, MAX_MANIFEST_BYTES)
     try:
-        fields = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        fields = parse_json(data)
+    except ValueError as error:
         raise TornCheckpointError(f"{path}: {MANIFEST} is damaged") from error
     if isinstance(fields, dict) and fields.get("format") == "herd-checkpoint" and fields.get("version") != FORMAT_VERSION:
-        raise CheckpointError(f"{path}: format version {fields.get('version')!r}; this program reads version {FORMAT_VERSION}")
+        raise CheckpointError(f"{path}: format version {ascii(fields.get('version'))[:40]}; this program reads version {FORMAT_VERSION}")
     try:
         return _Manifest.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise TornCheckpointError(f"{path}: {MANIFEST} is damaged or foreign: {where}: {first['msg']}") from error
+        where = ".".join(str(part)[:64] for part in first["loc"])
+        raise TornCheckpointError(f"{path}: {MANIFEST} is damaged or foreign: {where!a}: {first['msg']}") from error
 
 
-def _read(path: Path) -> bytearray:
+def _read(path: Path, max_bytes: int) -> bytearray:
     try:
-        with path.open("rb") as file:
-            data = bytearray(os.fstat(file.fileno()).st_size)
-            del data[file.readinto(data) :]
-            return data
+        return read_file(path, max_bytes)
+    except MemoryError as error:
+        raise CheckpointError(f"{path}: is larger than the memory of this machine") from error
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TornCheckpointError(f"{path.parent}: {path.name} is missing") from error
     except OSError as error:
         # A bad block stays bad; a missing permission comes back, and nothing is lost until then.
-        kind = TornCheckpointError if error.errno == errno.EIO else CheckpointError
+        kind = TornCheckpointError if error.errno in {errno.EIO, errno.EINVAL, errno.EFBIG, errno.EISDIR} else CheckpointError
         raise kind(f"{path}: cannot be read: {error.strerror or error}") from error
 
 

@@ -29,6 +29,9 @@ ALIGNMENT_BYTES = 8
 MAX_HEADER_BYTES = 1 << 20
 """A tensor takes about 100 bytes of header; the deepest network here has fewer than 200 tensors, its optimizer three times as many."""
 
+MAX_ELEMENTS = 1 << 40
+"""Of a tensor, each empty dimension counted as 1: beyond 2**63, strides cannot be counted even where nothing lies in memory."""
+
 _DTYPES = {
     "F64": torch.float64,
     "I64": torch.int64,
@@ -85,13 +88,21 @@ def decode_weights(*payloads: BytesLike) -> dict[str, Tensor]:
     """Return the tensors of one payload, or of all slices of one version, on the CPU and without copying.
 
     The tensors are views of the payloads and keep them alive; those of a read-only payload must not be written. Raises
-    ``CheckpointError`` when a payload is not safetensors, does not hold exactly the bytes its header tells of, or repeats a name.
+    ``CheckpointError``, and nothing else, when a payload is not safetensors, does not hold exactly the bytes its header tells of, or
+    repeats a name.
     """
     tensors: dict[str, Tensor] = {}
     for payload in payloads:
-        for name, tensor in _decode_one(memoryview(payload).cast("B")).items():
+        try:
+            decoded = _decode_one(memoryview(payload).cast("B"))
+        except CheckpointError:
+            raise
+        except (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+            # Beyond what was thought of: whoever decodes a stranger's bytes waits for one exception only.
+            raise CheckpointError(f"weights are damaged: {type(error).__name__}: {' '.join(str(error).split())[:200]}") from error
+        for name, tensor in decoded.items():
             if name in tensors:
-                raise CheckpointError(f"weights hold the tensor {name[:64]!r} in two slices")
+                raise CheckpointError(f"weights hold the tensor {name[:64]!a} in two slices")
             tensors[name] = tensor
     return tensors
 
@@ -99,8 +110,8 @@ def decode_weights(*payloads: BytesLike) -> dict[str, Tensor]:
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy ``tensors`` into the parameters and buffers of ``module``, converting dtype and device.
 
-    Raises ``CheckpointError`` naming the first tensor that is missing, foreign, of another shape or not of the same kind of number;
-    then nothing was written.
+    Raises ``CheckpointError`` naming the first tensor that is missing, foreign, of another shape, not of the same kind of number, or
+    whose sum is not finite; then nothing was written.
     """
     own = module.state_dict()
     for name, parameter in own.items():
@@ -111,9 +122,12 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             raise CheckpointError(f"weights of another network: {name} is {list(tensor.shape)}, expected {list(parameter.shape)}")
         if tensor.is_floating_point() != parameter.is_floating_point():
             raise CheckpointError(f"weights of another network: {name} is {tensor.dtype}, expected {parameter.dtype}")
+        # One pass without an array of answers; a NaN or an infinity anywhere is one in the sum.
+        if tensor.is_floating_point() and not math.isfinite(float(tensor.sum())):
+            raise CheckpointError(f"weights are unusable: {name} holds numbers that are not finite, or far too large")
     foreign = next((name for name in tensors if name not in own), None)
     if foreign is not None:
-        raise CheckpointError(f"weights of another network: {foreign[:64]!r} is none of its tensors")
+        raise CheckpointError(f"weights of another network: {foreign[:64]!a} is none of its tensors")
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(tensors[name])
@@ -125,11 +139,13 @@ def _decode_one(payload: memoryview) -> dict[str, Tensor]:
     end = 0
     for name, entry in sorted(header.items(), key=lambda item: item[1].data_offsets):
         dtype = _DTYPES[entry.dtype]
+        if math.prod(max(size, 1) for size in entry.shape) > MAX_ELEMENTS:
+            raise CheckpointError(f"weights are damaged: {name[:64]!a} has more elements than a tensor can")
         count = math.prod(entry.shape)
         first, last = entry.data_offsets
         # No holes and no overlaps: a payload has one meaning, and no room for what nobody reads.
         if first != end or last - first != count * dtype.itemsize or last > len(payload) - start:
-            raise CheckpointError(f"weights are damaged: {name[:64]!r} does not lie where the header says")
+            raise CheckpointError(f"weights are damaged: {name[:64]!a} does not lie where the header says")
         flat = torch.frombuffer(payload, dtype=dtype, count=count, offset=start + first) if count else torch.empty(0, dtype=dtype)
         tensors[name] = flat.reshape(entry.shape)
         end = last
@@ -149,4 +165,4 @@ def _read_header(payload: memoryview) -> tuple[dict[str, _Entry], int]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part)[:64] for part in first["loc"])
-        raise CheckpointError(f"weights are not safetensors: header {where!r}: {first['msg']}"[:300]) from error
+        raise CheckpointError(f"weights are not safetensors: header {where!a}: {first['msg']}"[:300]) from error

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
+from herd.config.foreign_files import read_json
 from herd.config.layers import close_match
 from herd.config.run_files import AGENTS, CONFIG, agent_directories, config_file
 from herd.supervisor.summary import CHECKPOINTS
@@ -44,7 +44,7 @@ def run_with_checkpoint(directory: Path) -> Path:
     agents = agent_directories(directory)
     if len(agents) > 1:
         raise CommandError(f"{directory}: a run of {len(agents)} agents; name one: {directory / AGENTS / '0'}")
-    if not any((directory / CHECKPOINTS).glob("[0-9]*")):
+    if not any((directory / CHECKPOINTS).glob("[0-9]" * 12)):
         raise CommandError(f"{directory}: holds no checkpoint yet")
     return directory
 
@@ -70,7 +70,7 @@ def _check_checkpoints(directory: Path, config: Path, origin: Origin) -> None:
     refusal: str | None = None
     for checkpoint in sorted((directory / CHECKPOINTS).glob("[0-9]" * 12), reverse=True):
         try:
-            objection = origin.objection(json.loads((checkpoint / "state.json").read_text()))
+            objection = origin.objection(read_json(checkpoint / "state.json"))
         except (OSError, ValueError, AttributeError):
             return
         if objection is None:

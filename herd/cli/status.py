@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
 from herd.cli.errors import CommandError
 from herd.cli.run_paths import RUNS, existing_run
+from herd.config.foreign_files import read_json
 from herd.config.options import OneLineParser
 from herd.config.run_files import agent_directories
 
@@ -88,7 +89,7 @@ def read_status(run_dir: Path) -> RunStatus:
 
     def of(directory: Path, own: dict[str, str]) -> RunStatus:
         point = newest_point(directory / METRICS)
-        checkpoints = sorted(path.name for path in (directory / CHECKPOINTS).glob("[0-9]*"))
+        checkpoints = sorted(path.name for path in (directory / CHECKPOINTS).glob("[0-9]" * 12))
         running = any(state != "gone" for state in own.values())
         return RunStatus(
             run_dir=str(directory),
@@ -125,7 +126,7 @@ def _process_state(announcement: Path) -> str:
     from herd.telemetry.scrape import probe  # noqa: PLC0415
 
     try:
-        said = json.loads(announcement.read_text())
+        said = read_json(announcement)
         process = psutil.Process(int(said["pid"]))
         # Process ids are used again: the one that wrote the file was alive when it did.
         if process.create_time() > announcement.stat().st_mtime + 1 or process.status() == psutil.STATUS_ZOMBIE:

@@ -46,6 +46,8 @@ Settings: defaults < files in order < environment (HERD_LEARNER__BATCH_SIZE=64) 
 Lists are JSON, comma-separated or repeated; null where the type says so; a boolean alone means true."""
 SURELY_LARGE_ENOUGH = 84
 """Pixels of height and width that every torso of Herd's own was made for."""
+MOST_NAMES = 4
+"""Of tasks, in the title of the live view."""
 _MISSING_FILE = "train needs a run file or the name of an experiment, such as breakout, or --resume with --run_dir (see herd train --help)"
 
 
@@ -64,6 +66,8 @@ def run(argv: Sequence[str]) -> int:
             check_resumable(settings)
         check_installed(settings)
         check_torso(settings)
+        if (uneven := check_dealing(settings)) is not None:
+            print(f"herd: {uneven}", file=sys.stderr)
         return _train(settings, started, inbox)
 
 
@@ -72,7 +76,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
 
     Raises:
         SettingsError: see ``load_settings`` and ``check_curve_keys``.
-        CommandError: nothing to train, or a task that does not exist.
+        CommandError: nothing to train, a task that does not exist, or an auxiliary loss that its observations do not allow.
 
     """
     files, overrides = split_arguments(argv)
@@ -91,9 +95,11 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
     from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
 
     try:
-        environment_spec(settings.env)
+        spec = environment_spec(settings.env)
     except ValueError as error:  # UnknownTaskError is one
         raise CommandError(f"env.tasks: {error}" if "env." not in str(error) else str(error)) from error
+    if (objection := settings.auxiliary.objection(spec)) is not None:
+        raise CommandError(objection)
     return settings
 
 
@@ -132,6 +138,29 @@ def check_torso(settings: RunSettings) -> None:
         raise CommandError(str(error)) from error
 
 
+def check_dealing(settings: RunSettings) -> str | None:
+    """Check that every task has an environment; returns a sentence where some tasks have one more than others.
+
+    Raises:
+        CommandError: there are more tasks than environments.
+
+    """
+    from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
+
+    num_tasks, own = len(environment_spec(settings.env).task_names), settings.actor
+    num_slots = settings.actors_per_agent * own.environments
+    each, more = divmod(num_slots, num_tasks)
+    if each and not more:
+        return None
+    dealt = f"{num_tasks} tasks are dealt to {num_slots} environments (actor.count {own.count} x actor.environments {own.environments}"
+    dealt += f", of {settings.agents} agents)" if settings.agents > 1 else ")"
+    if not each:
+        raise CommandError(f"env.tasks: {dealt}: {num_tasks - more} would never be played; raise actor.environments to {num_tasks}")
+    return (
+        f"{dealt}: {more} of them are played {each + 1} times, the others {each}; a multiple of {num_tasks} in each actor makes them even"
+    )
+
+
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
     from herd.service.startup import let_go_of_output  # noqa: PLC0415  --help does without
     from herd.supervisor.ports import PortError  # noqa: PLC0415
@@ -164,7 +193,7 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
     settings = claim_run_directory(settings)
     with hold_run_directory(settings) as run_dir:
         console.print(f"run directory: {run_dir}", markup=False, highlight=False, soft_wrap=True)
-        view = make_view(console, f"{settings.name}: {', '.join(settings.env.tasks)}")
+        view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}")
         try:
             plans = plan_children(settings, run_dir, ports, os.environ)
             agents = settings.agent_directories
@@ -176,6 +205,10 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
         with suppress(OSError):
             print_summary(console, run_dir, curve_problem)
     return outcome
+
+
+def _played(tasks: Sequence[str]) -> str:
+    return ", ".join(tasks) if len(tasks) <= MOST_NAMES else f"{', '.join(tasks[:MOST_NAMES])} and {len(tasks) - MOST_NAMES} more"
 
 
 def help_text(columns: int) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from herd.config.foreign_files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,8 +60,8 @@ def parse_text(key: SettingKey, texts: Sequence[str]) -> object:
     if text.lower() == _NULL_WORD and "null" in key.kinds:
         return None
     if "mapping" in key.kinds:
-        with suppress(json.JSONDecodeError):
-            return json.loads(text)
+        with suppress(ValueError):
+            return parse_json(text)
     return plain_integer(key, text)
 
 
@@ -86,8 +87,8 @@ def _list_items(text: str) -> list[Any]:
     text = text.strip()
     if text.startswith("["):
         try:
-            items = json.loads(text)
-        except json.JSONDecodeError:
+            items = parse_json(text)
+        except ValueError:
             return [text]
         return list(items) if isinstance(items, list) else [text]
     return [item.strip() for item in text.split(",")] if text else []

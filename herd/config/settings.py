@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.replay import NoReplay, ReplaySettings
@@ -353,6 +354,7 @@ class RunSettings(Section):
     algorithm: AlgorithmSettings = AlgorithmSettings()
     loss: LossSettings = ImpalaSettings()
     value_scaling: ValueScalingSettings = NoValueScaling()
+    auxiliary: AuxiliarySettings = NoAuxiliarySettings()
     optimizer: OptimizerSettings = RMSPropSettings()
     replay: ReplaySettings = NoReplay()
     actor: ActorSettings = ActorSettings()
@@ -371,6 +373,11 @@ class RunSettings(Section):
     def agent_directories(self) -> list[Path]:
         """Of every agent, in order."""
         return [self.agent_directory(agent) for agent in range(self.agents)]
+
+    @property
+    def actors_per_agent(self) -> int:
+        """Of the actors that ``herd train`` starts here, so many play for each agent, or one more."""
+        return max(1, self.actor.count // self.agents)
 
     def agent_directory(self, agent: int) -> Path:
         """Where an agent's learner leaves its files: the run directory itself where it is the only agent."""

@@ -1,4 +1,4 @@
-"""Run files: YAML, one mapping, no key twice."""
+"""Run files: YAML, one mapping, no key twice, no more than a person writes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,34 @@ from herd.config.layers import Layer, SettingsError, close_match, plain_integer
 if TYPE_CHECKING:
     from pathlib import Path
 
+MAX_BYTES = 1 << 20
+MAX_VALUES = 100_000
+"""Aliases counted as often as they are used: nine lines of nine aliases each would be a billion. A resolved run has 300."""
+
+
+def parse_yaml(text: str) -> Any:
+    """Return what a YAML document holds, of plain types alone.
+
+    Raises:
+        yaml.YAMLError: not YAML, a key twice, a value that is none, contained in itself, nested too deeply, or too much of it.
+
+    """
+    loader = _StrictLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _num_values(node, {}) > MAX_VALUES:
+            raise yaml.YAMLError(f"more than {MAX_VALUES} values, with aliases written out")
+        return loader.construct_document(node)
+    except RecursionError:
+        raise yaml.YAMLError("nested too deeply") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # A date that is none, an integer of thousands of digits, a tag whose constructor expects something else.
+        raise yaml.YAMLError(f"a value cannot be read: {str(error)[:200]}") from error
+    finally:
+        loader.dispose()
+
 
 def read_yaml_file(file: Path) -> Layer:
     """Read the settings in ``file``.
@@ -22,7 +50,9 @@ def read_yaml_file(file: Path) -> Layer:
 
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open("rb") as stream:  # perhaps a pipe, whose size nobody knows
+            data = stream.read(MAX_BYTES + 1)
+        text = data.decode()
     except FileNotFoundError:
         siblings = [str(other) for other in sorted(file.parent.glob("*.y*ml"))] if file.parent.is_dir() else []
         raise SettingsError(
@@ -30,8 +60,10 @@ def read_yaml_file(file: Path) -> Layer:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: cannot be read: {_reason(error)}") from None
+    if len(data) > MAX_BYTES:
+        raise SettingsError(f"{file}: larger than {MAX_BYTES} bytes: not a file of settings")
     try:
-        content = yaml.load(text, Loader=_StrictLoader)  # noqa: S506  a subclass of SafeLoader
+        content = parse_yaml(text)
     except yaml.YAMLError as error:
         raise SettingsError(f"{file}{_line_of(error)}: not valid YAML: {_problem(error)}") from None
     layer = Layer()
@@ -72,6 +104,20 @@ class _StrictLoader(yaml.SafeLoader):
             seen.add(name)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
+
+
+def _num_values(node: yaml.Node, known: dict[int, int | None]) -> int:
+    """Scalars and collections under ``node`` and itself, each as often as it is used; ``known``: by id, None while it is counted."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = None
+        children = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value
+        known[id(node)] = 1 + sum(_num_values(child, known) for child in children)
+    count = known[id(node)]
+    if count is None:
+        raise yaml.constructor.ConstructorError(None, None, "a value contains itself", node.start_mark)
+    return count
 
 
 def _line_of(error: yaml.YAMLError) -> str:

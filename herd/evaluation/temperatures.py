@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+from herd.config.foreign_files import read_json
 from herd.config.run_files import agent_number, whole_run
 from herd.evaluation.trained_run import EvaluationError
 
@@ -32,10 +32,10 @@ def best_temperatures(run_dir: Path, run: TrainedRun) -> tuple[Bounds, ...] | No
     agent = agent_number(run_dir)
     for name in STATES:
         try:
-            bandits = json.loads((whole_run(run_dir) / name).read_text())["state"]["bandits"]
+            bandits = read_json(whole_run(run_dir) / name)["state"]["bandits"]
             best = {bandit["task"]: bandit["best_inverse_temperatures"] for bandit in bandits if bandit["agent"] == agent}
             return tuple(_bounds(best.get(task)) for task in run.spec.task_names)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError):
             continue
     raise EvaluationError(f"{run_dir} holds no readable {STATES[0]}, which says which temperatures are best")
 

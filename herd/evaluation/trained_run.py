@@ -77,10 +77,16 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
         load_into(agent, loaded.tensors["model"])
     except CheckpointError as error:
         raise EvaluationError(f"{directory} does not fit {config}: {error}") from error
-    _un_normalise(agent, trained, len(trained_spec.task_names), loaded.tensors.get(VALUE_STATISTICS, {}))
-    env_frames = loaded.state.get("statistics", {}).get("env_frames")
+    try:
+        _un_normalise(agent, trained, len(trained_spec.task_names), loaded.tensors.get(VALUE_STATISTICS, {}))
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise EvaluationError(f"{directory} does not fit {config}: its {VALUE_STATISTICS} is not of these tasks") from error
+    statistics = loaded.state.get("statistics")
+    env_frames = statistics.get("env_frames") if isinstance(statistics, dict) else None
     differing = tuple(name for name, value in trained.env if getattr(settings.env, name, None) != value)
-    return TrainedRun(settings, differing, spec, agent, loaded.path, loaded.learner_updates, env_frames)
+    return TrainedRun(
+        settings, differing, spec, agent, loaded.path, loaded.learner_updates, env_frames if isinstance(env_frames, int) else None
+    )
 
 
 def _overridden(config: Path, overrides: Sequence[str], trained: EnvSpec) -> tuple[RunSettings, EnvSpec]:

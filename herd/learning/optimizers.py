@@ -51,7 +51,7 @@ def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) 
 
 def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: int) -> Rates:
     """Of the update that follows ``learner_updates`` ones, with ``env_frames`` consumed."""
-    if settings.kind in {"rmsprop", "adam"}:
+    if settings.kind == "rmsprop" or settings.kind == "adam":  # noqa: PLR1714  mypy narrows by equality alone
         learning_rate = learning_rate_at(
             env_frames,
             learning_rate=settings.learning_rate,

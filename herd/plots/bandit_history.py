@@ -6,12 +6,12 @@ back on are dropped.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from herd.config.foreign_files import parse_json
 from herd.plots.history import PlotError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             _check(record)
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):

@@ -15,7 +15,9 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from herd.config.foreign_files import parse_json
 from herd.config.run_files import AGENTS, config_file
+from herd.config.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +93,7 @@ def _experiment(name: str, directory: Path) -> str:
 def _read_config(path: Path) -> dict[str, Any]:
     """Load the raw mapping, so that a run recorded under other settings can still be drawn; empty where there is no file."""
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -110,11 +112,11 @@ def _read_points(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            point = json.loads(line)
-        except json.JSONDecodeError as error:
+            point = parse_json(line)
+        except ValueError as error:
             if number == len(lines):
                 break  # the run is writing it, or was killed while it did
-            raise PlotError(f"{path}, line {number}, is not JSON: {error.msg}") from error
+            raise PlotError(f"{path}, line {number}, is not JSON: {error}") from error
         if not isinstance(point, dict) or not np.isfinite(_number(point, "env_frames")) or not np.isfinite(_number(point, "wall_seconds")):
             if number == len(lines):
                 break

@@ -26,7 +26,7 @@ class ServiceProcess:
         """Configure the log; nothing is bound yet.
 
         Raises:
-            BadInputError: a task that does not exist.
+            BadInputError: a task that does not exist, or observations that the auxiliary loss cannot be trained on.
 
         """
         configure_logging(service, run=settings.name)
@@ -37,6 +37,8 @@ class ServiceProcess:
             self.spec = environment_spec(settings.env)
         except ValueError as error:
             raise BadInputError(str(error)) from error
+        if (objection := settings.auxiliary.objection(self.spec)) is not None:
+            raise BadInputError(objection)
         self.contract = contract_digest(settings, self.spec)
         self.telemetry = Telemetry(service, settings.name)
         self.context = new_context(settings.security)

@@ -199,7 +199,7 @@ class _Planner:
         settings = self._settings
         if place.service == "actor":
             # Actors begin at neighbouring shards of their agent: few of them need more links, or some shard would have none.
-            num_actors = max(1, settings.actor.count // settings.agents)
+            num_actors = settings.actors_per_agent
             return {"index": place.number, "links": max(settings.actor.links, settings.learner.shards - num_actors + 1)}
         if place.service == "learner" and settings.agents > 1:
             return {"agent": place.index // settings.learner.shards}

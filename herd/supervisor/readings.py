@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from herd.config.foreign_files import parse_json, read_json
 from herd.service.announcement import PROCESSES
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
@@ -77,7 +77,7 @@ def read(
 def metrics_url(run_dir: Path, name: str, pid: int | None = None) -> str | None:
     """Where a child serves its metrics; None before it says so, or where another process (not ``pid``) said it."""
     try:
-        announced = json.loads((run_dir / PROCESSES / f"{name}.json").read_text())
+        announced = read_json(run_dir / PROCESSES / f"{name}.json")
         if pid is not None and announced["pid"] != pid:
             return None
         return f"http://127.0.0.1:{int(announced['metrics_port'])}/metrics"
@@ -96,7 +96,7 @@ def newest_point(file: Path) -> dict[str, Any]:
         return {}
     for line in reversed(lines):
         try:
-            point = json.loads(line)
+            point = parse_json(line)
         except ValueError:
             continue  # a line being written
         if isinstance(point, dict):

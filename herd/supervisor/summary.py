@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from herd.config.foreign_files import read_json
 from herd.config.run_files import agent_directories
 from herd.supervisor.view import clock, count
 
@@ -44,7 +44,7 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None) ->
         if len(agents) > 1:
             rows.append((f"agent {agent.name}", ""))
         try:
-            report: dict[str, Any] = json.loads((agent / REPORT).read_text())
+            report: dict[str, Any] = read_json(agent / REPORT)
         except (OSError, ValueError):
             report = {}
         rows += [*_figures(report), *_paths(agent)]
@@ -73,7 +73,7 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _paths(run_dir: Path) -> list[tuple[str, str]]:
     report = run_dir / REPORT
-    checkpoints = sorted(path for path in (run_dir / CHECKPOINTS).glob("[0-9]*") if path.is_dir())
+    checkpoints = sorted(path for path in (run_dir / CHECKPOINTS).glob("[0-9]" * 12) if path.is_dir())
     return [
         ("report", str(report) if report.is_file() else "none: the learner did not reach its end, or could not write it"),
         ("checkpoint", str(checkpoints[-1]) if checkpoints else "none"),

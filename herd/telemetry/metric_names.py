@@ -24,7 +24,7 @@ DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
 """Why the learner never trained on an unroll."""
 MALFORMED_REASONS = ("header", "protocol", "array", "size", "compression", "digest", "unexpected", "other")
 """What was wrong with a message that was dropped unread."""
-REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "other")
+REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "ahead", "other")
 """Why a message that could be read was not taken."""
 CONNECTIONS_CUT_BY = ("crowd", "unread")
 """Why a server ended a connection."""
@@ -382,6 +382,13 @@ EPISODE_LENGTH = GaugeMetric(
     ("learner",),
     labels=("task",),
 )
+HUMAN_NORMALISED = GaugeMetric(
+    "herd_learner_human_normalised_mean_capped",
+    "Mean over the tasks with human scores of (return - random) / (human - random), each at most 1, of the last 100 games; shard 0's. "
+    "Not there before each of them has finished a game.",
+    "1",
+    ("learner",),
+)
 
 # --- parameter server --------------------------------------------------------------------------------------------------------------
 PARAMSERVER_ANSWERS = CounterMetric(
@@ -407,7 +414,10 @@ PARAMSERVER_VERSIONS = CounterMetric(
     ("paramserver",),
 )
 PARAMSERVER_STALE_PUBLISHES = CounterMetric(
-    "herd_paramserver_stale_publishes_total", "Slices refused because a newer version is held.", "messages", ("paramserver",)
+    "herd_paramserver_stale_publishes_total",
+    "Publications refused because a newer version is held or on its way.",
+    "messages",
+    ("paramserver",),
 )
 PARAMSERVER_WEIGHTS_SIZE = GaugeMetric(
     "herd_paramserver_weights_bytes", "Size of everything held, of all agents.", "bytes", ("paramserver",)

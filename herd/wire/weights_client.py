@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 Version: TypeAlias = tuple[int, int]
 """(lineage, learner_updates), ordered lexicographically."""
 
-MAX_LINEAGE = 2**53
+MAX_LINEAGE = 2**62
 """That a publisher goes beyond. Lineages are counted from 1, or are milliseconds since 1970 (2**41): a greater one is somebody's lie,
-and who followed it would run out of numbers."""
+and who followed it would run out of numbers. No root takes one near it."""
 MAX_SLICE_BYTES = 1 << 30
 """Of one slice: 268 M parameters in float32, 150 times the largest network here."""
 PAUSE_SECONDS = 0.01
@@ -122,6 +122,10 @@ class WeightsClient:
     def rest_seconds(self) -> float:
         """Until there is something to do that no answer announces: how long the owner of a poll loop may sleep."""
         return HEARTBEAT_SECONDS if self._request.is_sent else self._request.rest_seconds
+
+    def pause(self, seconds: float) -> None:
+        """Ask nothing for so long: what the server has is of no use."""
+        self._request.pause(seconds)
 
     def request(self, have: Version | None) -> None:
         """Ask for anything newer than ``have`` (None: anything) without waiting; does nothing while a request is under way."""

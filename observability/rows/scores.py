@@ -42,9 +42,26 @@ ROW = Row(
             stacked=True,
         ),
         Panel(
+            title="Evenness of tasks",
+            description="Frames of the least and the most trained task over five minutes, against the mean of all. 1: tasks are even.",
+            queries=(
+                Query("min(herd:task_env_frames:rate5m{SCOPE}) / avg(herd:task_env_frames:rate5m{SCOPE})", "least"),
+                Query("max(herd:task_env_frames:rate5m{SCOPE}) / avg(herd:task_env_frames:rate5m{SCOPE})", "most"),
+            ),
+        ),
+        Panel(
+            title="Human-normalised",
+            description="Mean over tasks of (return - random) / (human - random), each at most 1: the fitness of IMPALA's Table G.1. Empty "
+            "before each task with human scores has finished a game.",
+            queries=(Query("max(herd_learner_human_normalised_mean_capped{SCOPE})", "mean capped"),),
+            unit="percentunit",
+            low=None,
+        ),
+        Panel(
             title="Entropy",
             description="Of the trained policy, nats. log(number of actions): nothing learned yet; 0: the policy has collapsed.",
             queries=(Query('avg(herd_learner_metric{SCOPE, name="entropy"})', "entropy"),),
+            width=8,
         ),
         Panel(
             title="Loss, by term",
@@ -52,6 +69,13 @@ ROW = Row(
             "shaped.",
             queries=(Query("avg by (term) (herd_learner_loss{SCOPE})", "{{term}}"),),
             low=None,
+            width=8,
+        ),
+        Panel(
+            title="Gradient norm",
+            description="Global norm of the last gradient before clipping.",
+            queries=(Query("max(herd_learner_gradient_norm{SCOPE})", "norm"),),
+            width=8,
         ),
         Panel(
             title="Explained variance and effective sample size",
@@ -85,22 +109,16 @@ ROW = Row(
             queries=(Query("max by (layer) (herd_learner_layer_always_on_ratio{SCOPE})", "layer {{layer}}"),),
         ),
         Panel(
-            title="Gradient norm",
-            description="Global norm of the last gradient before clipping.",
-            queries=(Query("max(herd_learner_gradient_norm{SCOPE})", "norm"),),
-            width=8,
-        ),
-        Panel(
             title="Importance ratio",
             description="Mean of the last update, clipped at rho-bar. Far below 1: far off-policy.",
             queries=(Query('avg(herd_learner_metric{SCOPE, name="mean_rho"})', "mean rho"),),
-            width=8,
+            width=12,
         ),
         Panel(
             title="Learning rate",
             description="Of the last update.",
             queries=(Query("max(herd_learner_learning_rate{SCOPE})", "learning rate"),),
-            width=8,
+            width=12,
         ),
         Panel(
             title="What the loss measures",

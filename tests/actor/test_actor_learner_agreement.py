@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
+from herd.algorithms.sampling import log_prob
 from herd.config.settings import RunSettings
 from herd.envs.api import BatchedEnvironment, Transition
 from herd.envs.make import environment_spec
@@ -139,8 +140,8 @@ def test_importance_ratios_are_one(played: dict[str, Played], case: str) -> None
         valid = 0
         for call in loss.call_args_list:  # one per micro-batch
             arguments = call.kwargs
-            target = actor_critic.log_prob(arguments["target_logits"].detach(), arguments["actions"])
-            behaviour = actor_critic.log_prob(arguments["behaviour_logits"], arguments["actions"])
+            target = log_prob(arguments["target_logits"].detach(), arguments["actions"])
+            behaviour = log_prob(arguments["behaviour_logits"], arguments["actions"])
             # At every row, those that only reset a game included.
             torch.testing.assert_close((target - behaviour).exp(), torch.ones_like(target), rtol=0, atol=1e-4)
             torch.testing.assert_close(arguments["target_logits"].detach(), arguments["behaviour_logits"], rtol=1e-4, atol=1e-4)

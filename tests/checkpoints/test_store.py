@@ -327,14 +327,14 @@ def test_a_file_in_the_way_is_one_clear_line(tmp_path):
 def test_an_unreadable_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkeypatch):
     save(tmp_path, 1)
     unreadable = save(tmp_path, 2) / "model.safetensors"
-    original = Path.open
+    original = os.open
 
-    def refuse(path, *arguments):
+    def refuse(path, *arguments, **options):
         if path == unreadable:
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return original(path, *arguments)
+        return original(path, *arguments, **options)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read: Permission denied"):
         newest_checkpoint(tmp_path)
 
@@ -342,14 +342,14 @@ def test_an_unreadable_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, 
 def test_a_bad_block_is_like_a_torn_file(tmp_path, monkeypatch, caplog):
     first = save(tmp_path, 1)
     unreadable = save(tmp_path, 2) / "model.safetensors"
-    original = Path.open
+    original = os.open
 
-    def fail(path, *arguments):
+    def fail(path, *arguments, **options):
         if path == unreadable:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return original(path, *arguments)
+        return original(path, *arguments, **options)
 
-    monkeypatch.setattr(Path, "open", fail)
+    monkeypatch.setattr(os, "open", fail)
     assert newest_checkpoint(tmp_path) == first
     assert f"{unreadable}: cannot be read: Input/output error; going on from {first}" in caplog.text
 

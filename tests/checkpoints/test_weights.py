@@ -1,10 +1,13 @@
 """Weights as bytes: against the safetensors library in both directions, and against hostile payloads."""
 
 import json
+import math
 
 import pytest
 import safetensors.torch
 import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from herd.checkpoints.errors import CheckpointError
@@ -159,3 +162,64 @@ def test_tensors_of_another_network_are_refused_by_name_and_nothing_is_written(c
 def test_the_first_mismatch_is_named():
     with pytest.raises(CheckpointError, match=r"^weights of another network: 0\.weight is \[5, 3\], expected \[4, 3\]$"):
         load_into(small_net(4), small_net(5).state_dict())
+
+
+def test_weights_with_a_number_that_is_not_finite_are_refused_whole():
+    target = small_net()
+    before = {name: tensor.clone() for name, tensor in target.state_dict().items()}
+    for poison in (float("nan"), float("inf"), -float("inf")):
+        tensors = {name: tensor.to(torch.bfloat16) + 1 for name, tensor in before.items()}
+        tensors["1.weight"][1, 2] = poison
+        with pytest.raises(CheckpointError, match=r"^weights are unusable: 1\.weight holds numbers that are not finite"):
+            load_into(target, tensors)
+        assert_same(target.state_dict(), before)
+
+
+# -- any bytes: a value or CheckpointError, never anything else
+
+SIZES = st.sampled_from([0, 1, 2, 3, 1 << 20, 1 << 30, 2**31 - 1, 2**31, -1])
+ENTRIES = st.fixed_dictionaries(
+    {
+        "dtype": st.sampled_from(["F64", "I64", "F32", "I32", "BF16", "F16", "U8", "BOOL", 3]),
+        "shape": st.lists(SIZES, max_size=9),
+        "data_offsets": st.lists(st.sampled_from([0, 1, 4, 8, 2**40, 2**63, 2**64, -1]), min_size=1, max_size=3),
+    }
+)
+
+
+@st.composite
+def payloads(draw):
+    """Headers that say anything of few bytes, half of them with offsets that fit; or valid weights with bytes changed."""
+    if draw(st.booleans()):
+        header = draw(st.dictionaries(st.text(max_size=3), ENTRIES, max_size=3))
+        data = draw(st.binary(max_size=24))
+        if draw(st.booleans()):
+            end = 0
+            for described in header.values():
+                sizes = [size for size in described["shape"] if size >= 0]
+                width = {"F64": 8, "I64": 8, "BF16": 2, "F16": 2, "U8": 1}.get(described["dtype"], 4)
+                first, end = end, min(end + math.prod(sizes) * width, 2**62)
+                described["data_offsets"] = [first, end]
+            data = bytes(min(end, 4096))
+        return payload_of(header, data)
+    whole = bytearray(encode_weights({"w": torch.ones(3), "empty": torch.empty(0, 3), "n": torch.tensor([7])}))
+    for _ in range(draw(st.integers(1, 4))):
+        whole[draw(st.integers(0, len(whole) - 1))] = draw(st.integers(0, 255))
+    return bytes(whole[: draw(st.integers(0, len(whole)))]) if draw(st.booleans()) else bytes(whole)
+
+
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(payload=payloads())
+@example(payload=payload_of({"w": entry([2**31 - 1] * 7 + [0], 0, 0)}))
+@example(payload=payload_of({"w": entry([0] + [2**31 - 1] * 7, 0, 0, "U8")}))
+@example(payload=payload_of(b'{"w": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 0]}}' % (b"9" * 5000)))
+@example(payload=payload_of(b"[" * 100_000))
+def test_any_payload_is_a_value_or_the_one_error(payload):
+    try:
+        decoded = decode_weights(payload)
+    except CheckpointError as error:
+        said = str(error)
+        assert "\n" not in said
+        assert len(said) < 400
+        return
+    assert sum(tensor.numel() * tensor.element_size() for tensor in decoded.values()) <= len(payload)

@@ -75,6 +75,7 @@ def test_train_help_lists_every_setting_with_its_default() -> None:
         (["train", BREAKOUT, "--env.tasks", "brakout"], ["brakout", "did you mean breakout?"]),
         (["train", BREAKOUT, "--learner.batch_sise", "3"], ["--learner.batch_sise", "did you mean --learner.batch_size?"]),
         (["train", BREAKOUT, "--learner.batch_size", "x"], ["learner.batch_size", "'x'"]),
+        (["train", "catch", "--auxiliary.kind", "pixel_control"], ["needs frames of at least 32 x 32 pixels, not 10 x 5"]),
         (["train", "--resume", "--run_dir", "nowhere"], ["nowhere: no such run"]),
         (["train", BREAKOUT, "--resume", "--run_dir", "nowhere"], ["nowhere: no such run"]),
         (["evaluate"], ["RUN_DIR", "herd evaluate --help"]),

@@ -9,6 +9,7 @@ import pytest
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.envs.make import environment_spec
 
+SUITES = Path(__file__).parents[2] / "herd" / "envs" / "suites"
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 
 
@@ -27,6 +28,10 @@ def test_the_shipped_files_are_found() -> None:
         "dice-quick",
         "dice-catch",
         "dice-deceptive",
+        "impala-atari57-multitask",
+        "popart-atari57",
+        "popart-atari57-unclipped",
+        "atari-3games-quick",
     } <= names
 
 
@@ -57,6 +62,33 @@ def test_the_papers_experts_have_table_g1(name: str) -> None:
     assert (optimizer.schedule, optimizer.schedule_env_frames, settings.stop.env_frames) == ("linear", 200_000_000, 200_000_000)
     assert (env.action_repeat, env.frame_stack, env.action_set, env.noop_max, env.life_loss_ends_episode) == (4, 4, "minimal", 30, True)
     assert settings.network.torso == {"atari-shallow": "nature", "atari-deep": "deep"}[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "scaling", "shaping"),
+    [
+        ("impala-atari57-multitask", "none", "clip"),
+        ("popart-atari57", "popart", "clip"),
+        ("popart-atari57-unclipped", "popart", "none"),
+    ],
+)
+def test_the_agents_of_57_games_have_their_papers_tables(name: str, scaling: str, shaping: str) -> None:
+    settings = load_settings([Path(name)], [], {})
+    expert = load_settings([Path("atari-deep")], [], {})
+    games = [row.split(",")[0] for row in (SUITES / "atari" / "scores.csv").read_text().splitlines()[1:]]
+    assert (settings.env.tasks, len(games)) == (tuple(games), 57)
+    assert (settings.value_scaling.kind, settings.algorithm.reward_shaping) == (scaling, shaping)
+    # PopArt's Tables 5 to 7 and IMPALA's appendix G are Table G.1 but for the actions, and for 200 M frames of each game.
+    assert settings.env.model_copy(update={"tasks": expert.env.tasks, "action_set": "minimal"}) == expert.env
+    assert settings.env.action_set == "full"
+    frames = 57 * 200_000_000
+    assert settings.optimizer == expert.optimizer.model_copy(update={"schedule_env_frames": frames})
+    assert settings.stop.env_frames == frames
+    assert (settings.network, settings.loss) == (expert.network, expert.loss)
+    assert settings.algorithm == expert.algorithm.model_copy(update={"reward_shaping": shaping})
+    assert settings.actor.environments % 57 == 0
+    if scaling == "popart":
+        assert (settings.value_scaling.rate, settings.value_scaling.min_scale, settings.value_scaling.max_scale) == (3e-4, 1e-4, 1e6)
 
 
 def test_dice_atari_has_table_5() -> None:
@@ -108,7 +140,11 @@ def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded(
         (["--learner.agent", "2", "--agents", "2"], "learner.agent 2 must be below agents, which is 2"),
         (["--env.suite", "catch"], "network.torso must be mlp for the catch suite, not shallow"),
         (["--network.language", "true"], "needs a suite with instructions; atari has none"),
-        (["--env.tasks", "pong,breakout"], "action_set must be full"),
+        (["--env.tasks", "pong,breakout"], "action_set must be full when tasks names several games"),
+        (["--env.tasks", "atari57", "--env.action_set", "minimal"], "action_set must be full when tasks names several games"),
+        (["--env.tasks", "pong,qbert,pong", "--env.action_set", "full"], "env.tasks: names pong more than once"),
+        (["--env.tasks", "atari57,pong", "--env.action_set", "full"], "env.tasks: names pong more than once"),
+        (["--env.suite", "catch", "--network.torso", "mlp", "--env.reward_scales", "1,1"], "env.reward_scales: must differ"),
         (["--algorithm.burn_in", "5"], "needs network.core lstm"),
         (["--algorithm.burn_in", "21", "--network.core", "lstm"], "must not exceed unroll_length 20"),
         (["--optimizer.kind", "adamw", "--optimizer.schedule_updates", "4000"], "must be below schedule_updates 4000"),

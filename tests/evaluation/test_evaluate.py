@@ -1,3 +1,4 @@
+import hashlib
 import io
 import json
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import torch
 from rich.console import Console
 
 from herd.acting.policy import LocalPolicy
+from herd.checkpoints.weights import encode_weights
 from herd.envs.make import make_environments
 from herd.envs.scores import interquartile_mean, summarise
 from herd.envs.suites.atari import atari_scores
@@ -136,6 +138,45 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Pa
         with pytest.raises(EvaluationError, match=message) as caught:
             evaluate_run(**arguments)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
+
+
+def damaged(run: Path, **contents: bytes) -> None:
+    """Put other contents into the run's checkpoint, under the digests that they have."""
+    checkpoint = next((run / "checkpoints").iterdir())
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    for stem, data in contents.items():
+        name = next(name for name in [*manifest["files"], f"{stem}.safetensors"] if name.startswith(stem))
+        (checkpoint / name).write_bytes(data)
+        manifest["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+
+
+STRIDES = b'{"w":{"dtype":"F32","shape":[2147483647,2147483647,2147483647,0],"data_offsets":[0,0]}}'
+
+
+@pytest.mark.parametrize(
+    ("contents", "says"),
+    [
+        ({"model": len(STRIDES).to_bytes(8, "little") + STRIDES}, "more elements than a tensor can"),
+        ({"model": b""}, "no header fits"),
+        ({"state": b"[" * 100_000}, "nested too deeply"),
+        ({"state": b"9" * 5000}, "digits"),
+        ({"state": b"[]"}, "holds no mapping"),
+        ({"value_statistics": encode_weights({"shift": torch.zeros(7)})}, "does not fit"),
+    ],
+)
+def test_a_hostile_checkpoint_is_said_in_one_line(make_run: Callable[..., Path], contents: dict[str, bytes], says: str) -> None:
+    run = make_run(CATCH | {"value_scaling": {"kind": "popart"}})
+    damaged(run, **contents)
+    with pytest.raises(EvaluationError, match=says) as caught:
+        evaluate_run(run, episodes=1)
+    assert "\n" not in str(caught.value)
+
+
+def test_odd_statistics_are_no_obstacle(make_run: Callable[..., Path]) -> None:
+    run = make_run(CATCH)
+    damaged(run, state=b'{"statistics": ["odd"]}')
+    assert load_trained_run(run).env_frames is None
 
 
 def test_an_older_checkpoint_can_be_named(make_run: Callable[..., Path]) -> None:

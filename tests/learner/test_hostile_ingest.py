@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from herd_learner import ledger as ledger_module
 from herd_learner.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Ingest, Reply
-from herd_learner.ledger import LEARNER_RESTART, MALFORMED, Ledger
+from herd_learner.ledger import LEARNER_RESTART, MALFORMED, Ledger, frames_by_task
 from herd_learner.queue import UnrollQueue
 from herd_learner.statistics import RunStatistics
 from hypothesis import HealthCheck, Phase, given, settings
@@ -117,7 +117,7 @@ def test_nor_does_one_that_is_said_to_have_been_skipped(learner: Learner) -> Non
     with pytest.raises(MalformedMessage, match="generated_frames"):
         learner.receive(HONEST, unrolls_message(3, generated=skipped + FRAMES_PER_UNROLL + 1))
     learner.receive(HONEST, unrolls_message(3, generated=skipped + FRAMES_PER_UNROLL))
-    assert learner.ledger.snapshot().dropped == {LEARNER_RESTART: skipped}
+    assert learner.ledger.snapshot().total.dropped == {LEARNER_RESTART: skipped}
 
 
 @pytest.mark.parametrize("num_frames", [FRAMES_PER_UNROLL + 1, 2**63 - 1])
@@ -145,7 +145,7 @@ def _episode(**changes: Any) -> EpisodeReport:
 def test_episodes_that_cannot_be_are_dropped_with_their_message(learner: Learner, episodes: tuple[EpisodeReport, ...]) -> None:
     (reply,) = learner.receive(HONEST, unrolls_message(1, generated=8, episodes=episodes))
     assert isinstance(reply.message, Rejected)
-    assert (learner.episodes, learner.ledger.snapshot().dropped) == ([], {MALFORMED: 8})
+    assert (learner.episodes, learner.ledger.snapshot().total.dropped) == ([], {MALFORMED: 8})
 
 
 def test_the_largest_returns_add_up() -> None:
@@ -211,7 +211,7 @@ def test_invented_actors_make_no_honest_account_forgotten(learner: Learner, monk
         learner.ask(peer, 1)
         learner.receive(peer, unrolls_message(1, generated=8, arrays={}))  # dropped, and an account of its own
         learner.receive(peer, encode(Goodbye()))
-    assert learner.ledger.snapshot().dropped == {MALFORMED: 800}
+    assert learner.ledger.snapshot().total.dropped == {MALFORMED: 800}
     assert len(learner.ledger.snapshot().accounts) == 8
     assert learner.receive(HONEST, unrolls_message(1, generated=8))[0].message == Ack(sequence=1, granted_unrolls=4)
     assert learner.refused["duplicate"] == 1
@@ -372,7 +372,7 @@ class Attacked(RuleBasedStateMachine):
         self.consumed += [int(unroll.block.arrays["episode_id"][unroll.row]) for unroll in unrolls]
         self.num_frames += sum(unroll.num_frames for unroll in unrolls)
         self.learner.queue.release(unrolls)
-        self.learner.ledger.consume(sum(unroll.num_frames for unroll in unrolls))
+        self.learner.ledger.consume(frames_by_task(unrolls))
         self._reply(self.learner.ingest.on_consumed(len(unrolls)))
 
     def _wait(self, draw: Any) -> None:
@@ -433,7 +433,7 @@ class Attacked(RuleBasedStateMachine):
             return
         snapshot = self.learner.ledger.snapshot()
         assert snapshot.is_balanced
-        assert snapshot.consumed == self.num_frames
+        assert snapshot.total.consumed == self.num_frames
         assert self.learner.num_entries() <= MAX_SESSIONS
         for actor in self.actors:
             mine = self._marks_of(actor)

@@ -48,7 +48,7 @@ def test_repeated_steps_are_not_counted_again(learner: Learner, row_valid: list[
     assert not any(isinstance(reply, Rejected) for reply in replies)
     taken, _ = learner.queue.take(len(row_valid), timeout=0.0, is_stale=lambda _: False)
     assert [unroll.num_frames for unroll in taken] == [steps * ACTION_REPEAT for steps in agent_steps]
-    assert learner.ledger.snapshot().in_flight == num_frames
+    assert learner.ledger.snapshot().total.in_flight == num_frames
 
 
 def test_too_small_a_count_is_refused(learner: Learner) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from herd_learner.ingest import Ingest, Reply
-from herd_learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
+from herd_learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot, frames_by_task
 from herd_learner.queue import UnrollQueue
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -174,7 +174,7 @@ class Simulation(RuleBasedStateMachine):
         unrolls, _ = self.queue.take(num_unrolls, lambda _: False, 0)
         self.consumed += [int(unroll.block.arrays["episode_id"][unroll.row]) for unroll in unrolls]
         self.queue.release(unrolls)
-        self.ledger.consume(sum(unroll.num_frames for unroll in unrolls))
+        self.ledger.consume(frames_by_task(unrolls))
         self._reply(self.ingest.on_consumed(len(unrolls)))
 
     def time_passes(self, draw: Draw) -> None:
@@ -226,15 +226,15 @@ class Simulation(RuleBasedStateMachine):
             return
         snapshot = self.ledger.snapshot()
         assert snapshot.is_balanced
-        assert snapshot.consumed == len(self.consumed) * FRAMES_PER_UNROLL
-        assert snapshot.in_flight == len(self.queue) * FRAMES_PER_UNROLL
+        assert snapshot.total.consumed == len(self.consumed) * FRAMES_PER_UNROLL
+        assert snapshot.total.in_flight == len(self.queue) * FRAMES_PER_UNROLL
         assert len(set(self.consumed)) == len(self.consumed)
         for incarnation in range(1, self.num_incarnations + 1):
             of_one = [mark for mark in self.consumed if mark // 10**6 == incarnation]
             assert of_one == sorted(of_one)
         assert self.credit.granted_unused + self.credit.held <= CAPACITY
         assert self.credit.held == len(self.queue)
-        assert snapshot.dropped.keys() <= {LEARNER_RESTART}
+        assert snapshot.total.dropped.keys() <= {LEARNER_RESTART}
 
     def teardown(self) -> None:
         """When nothing fails any more, everything that can come does, and each frame is in one account."""
@@ -263,8 +263,8 @@ class Simulation(RuleBasedStateMachine):
                 assert [mark for mark in self.consumed if mark // 10**6 == actor.key[1]] == actor.marks
         if not self.num_restarts:
             assert snapshot.report()["dropped"] == {}
-        assert snapshot.generated == sum(generated for _, generated in snapshot.accounts.values())
-        assert snapshot.in_flight == 0
+        assert snapshot.total.generated == sum(generated for _, generated in snapshot.accounts.values())
+        assert snapshot.total.in_flight == 0
         for actor in self.dead:
             _, generated = snapshot.accounts.get(actor.key, (0, 0))
             assert generated <= actor.client.generated_frames

@@ -8,19 +8,20 @@ from collections.abc import Iterator
 
 import pytest
 from herd_learner import ledger as ledger_module
-from herd_learner.ledger import LEARNER_RESTART, MALFORMED, STALE, Ledger, LedgerSnapshot, Verdict
+from herd_learner.ledger import LEARNER_RESTART, MALFORMED, STALE, Frames, Ledger, LedgerSnapshot, Verdict
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 ACTOR = (0, 77)
 actors = st.tuples(st.integers(0, 2), st.integers(0, 1))
-num_frames = st.integers(0, 50)
+# Beyond 2^24, where a float32 would stand still, and beyond 2^53, where a float64 would.
+num_frames = st.dictionaries(st.integers(0, 2), st.integers(0, 50) | st.just(2**24 + 1) | st.just(2**53 + 1), max_size=3)
 
 
-def _take(ledger: Ledger, sequence: int, generated: int, num_frames: int, **how: str) -> None:
+def _take(ledger: Ledger, sequence: int, generated: int, num_frames: int) -> None:
     assert ledger.judge(ACTOR, sequence=sequence, generated=generated, num_frames=num_frames) is Verdict.NEXT
-    ledger.receive(ACTOR, sequence=sequence, generated=generated, num_frames=num_frames, **how)
+    ledger.receive(ACTOR, sequence=sequence, generated=generated, frames={0: num_frames})
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -29,31 +30,40 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger()
-        self.sent: dict[tuple[int, int], list[int]] = {}
-        """Frames of each message, by sequence - 1."""
+        self.sent: dict[tuple[int, int], list[dict[int, int]]] = {}
+        """Frames of each message by task, by sequence - 1."""
         self.taken: Counter[tuple[int, int]] = Counter()
-        self.waiting: list[int] = []
-        self.consumed = 0
-        self.dropped: Counter[str] = Counter()
-        self.checkpoint: tuple[str, Counter[tuple[int, int]], int, Counter[str], int] | None = None
+        self.waiting: list[dict[int, int]] = []
+        self.consumed: Counter[int] = Counter()
+        """By task."""
+        self.dropped: Counter[tuple[str, int | None]] = Counter()
+        """By reason and task; None where nobody can tell the task."""
+        self.checkpoint: tuple[str, Counter[tuple[int, int]], Counter[int], Counter[tuple[str, int | None]], Counter[int]] | None = None
 
-    def _send_next(self, actor: tuple[int, int], frames: int) -> dict[str, int]:
+    def _send_next(self, actor: tuple[int, int], frames: dict[int, int]) -> tuple[dict[str, int], dict[int, int]]:
         messages = self.sent.setdefault(actor, [])
         if self.taken[actor] == len(messages):
             messages.append(frames)
         sequence = self.taken[actor] + 1
-        return {"sequence": sequence, "generated": sum(messages[:sequence]), "num_frames": messages[sequence - 1]}
+        frames = messages[sequence - 1]
+        return {"sequence": sequence, "generated": self._sum(messages[:sequence])}, frames
+
+    @staticmethod
+    def _sum(messages: list[dict[int, int]]) -> int:
+        return sum(count for frames in messages for count in frames.values())
 
     @rule(actor=actors, frames=num_frames, dropped_as=st.sampled_from([None, MALFORMED]))
-    def next_message(self, actor: tuple[int, int], frames: int, dropped_as: str | None) -> None:
-        message = self._send_next(actor, frames)
-        assert self.ledger.judge(actor, **message) is Verdict.NEXT
-        self.ledger.receive(actor, **message, dropped_as=dropped_as)
+    def next_message(self, actor: tuple[int, int], frames: dict[int, int], dropped_as: str | None) -> None:
+        message, frames = self._send_next(actor, frames)
+        total = sum(frames.values())
+        assert self.ledger.judge(actor, **message, num_frames=total) is Verdict.NEXT
         self.taken[actor] += 1
         if dropped_as is None:
-            self.waiting.append(message["num_frames"])
+            self.ledger.receive(actor, **message, frames=frames)
+            self.waiting.append(frames)
         else:
-            self.dropped[dropped_as] += message["num_frames"]
+            self.ledger.refuse(actor, **message, num_frames=total, reason=dropped_as)
+            self.dropped[dropped_as, None] += total
 
     @precondition(lambda self: any(self.taken.values()))
     @rule(data=st.data())
@@ -61,8 +71,8 @@ class LedgerMachine(RuleBasedStateMachine):
         actor = data.draw(st.sampled_from(sorted(key for key, taken in self.taken.items() if taken)))
         sequence = data.draw(st.integers(1, self.taken[actor]))
         before = self.ledger.snapshot()
-        generated = sum(self.sent[actor][:sequence])
-        verdict = self.ledger.judge(actor, sequence=sequence, generated=generated, num_frames=self.sent[actor][sequence - 1])
+        generated, frames = self._sum(self.sent[actor][:sequence]), sum(self.sent[actor][sequence - 1].values())
+        verdict = self.ledger.judge(actor, sequence=sequence, generated=generated, num_frames=frames)
         assert verdict is Verdict.DUPLICATE
         assert self.ledger.snapshot() == before
 
@@ -73,10 +83,10 @@ class LedgerMachine(RuleBasedStateMachine):
         assert verdict is Verdict.OUT_OF_SEQUENCE
         assert self.ledger.snapshot() == before
 
-    @precondition(lambda self: any(sum(messages[: self.taken[actor]]) for actor, messages in self.sent.items()))
+    @precondition(lambda self: any(self._sum(messages[: self.taken[actor]]) for actor, messages in self.sent.items()))
     @rule(data=st.data())
     def count_went_back(self, data: st.DataObject) -> None:
-        counts = {actor: sum(messages[: self.taken[actor]]) for actor, messages in self.sent.items()}
+        counts = {actor: self._sum(messages[: self.taken[actor]]) for actor, messages in self.sent.items()}
         actor = data.draw(st.sampled_from(sorted(actor for actor, count in counts.items() if count)))
         verdict = self.ledger.judge(actor, sequence=self.taken[actor] + 1, generated=counts[actor] - 1, num_frames=0)
         assert verdict is Verdict.INCONSISTENT
@@ -92,30 +102,36 @@ class LedgerMachine(RuleBasedStateMachine):
         frames = self.waiting.pop(0)
         if is_stale:
             self.ledger.drop(STALE, frames)
-            self.dropped[STALE] += frames
+            self.dropped.update({(STALE, task): count for task, count in frames.items()})
         else:
             self.ledger.consume(frames)
-            self.consumed += frames
+            self.consumed.update(frames)
 
     @rule()
     def save(self) -> None:
         state = json.dumps(self.ledger.snapshot().as_json())
-        self.checkpoint = (state, self.taken.copy(), self.consumed, self.dropped.copy(), sum(self.waiting))
+        self.checkpoint = (state, self.taken.copy(), self.consumed.copy(), self.dropped.copy(), self._in_flight())
+
+    def _in_flight(self) -> Counter[int]:
+        in_flight: Counter[int] = Counter()
+        for frames in self.waiting:
+            in_flight.update(frames)
+        return in_flight
 
     @precondition(lambda self: self.checkpoint is not None)
     @rule(frames=num_frames)
-    def restart(self, frames: int) -> None:
+    def restart(self, frames: dict[int, int]) -> None:
         """Back to the checkpoint; every actor kept only what was not acknowledged, says hello and sends its next message."""
         assert self.checkpoint is not None
-        state, taken_then, self.consumed, dropped, in_flight = self.checkpoint
-        self.dropped = dropped.copy()
-        self.dropped[LEARNER_RESTART] += in_flight
+        state, taken_then, consumed, dropped, in_flight = self.checkpoint
+        self.consumed, self.dropped = consumed.copy(), dropped.copy()
+        self.dropped.update({(LEARNER_RESTART, task): count for task, count in in_flight.items()})
         self.waiting = []
         self.ledger = Ledger(LedgerSnapshot.from_json(json.loads(state)))
         for actor, messages in self.sent.items():
             taken = self.taken[actor]
             assert self.ledger.on_hello(actor, taken + 1) == taken
-            self.dropped[LEARNER_RESTART] += sum(messages[taken_then[actor] : taken])
+            self.dropped[LEARNER_RESTART, None] += self._sum(messages[taken_then[actor] : taken])
             self.next_message(actor, frames, None)
         self.checkpoint = None
 
@@ -123,13 +139,17 @@ class LedgerMachine(RuleBasedStateMachine):
     def balances(self) -> None:
         snapshot = self.ledger.snapshot()
         assert snapshot.is_balanced
-        assert snapshot.consumed == self.consumed
-        assert snapshot.in_flight == sum(self.waiting)
-        assert {reason: count for reason, count in snapshot.dropped.items() if count} == {
-            reason: count for reason, count in self.dropped.items() if count
-        }
-        assert snapshot.generated == sum(sum(messages[: self.taken[actor]]) for actor, messages in self.sent.items())
-        assert snapshot.generated == sum(generated for _, generated in snapshot.accounts.values())
+        assert snapshot.total.consumed == sum(self.consumed.values())
+        in_flight = self._in_flight()
+        assert snapshot.total.in_flight == sum(in_flight.values())
+        booked = {None: snapshot.unattributed, **{task: snapshot.task(task) for task in range(3)}}
+        for task, frames in booked.items():
+            dropped = Counter({reason: count for (reason, of), count in self.dropped.items() if of == task})
+            consumed, waiting = (0, 0) if task is None else (self.consumed[task], in_flight[task])
+            assert (frames.consumed, frames.in_flight, frames.dropped) == (consumed, waiting, dropped)
+            assert frames.generated == consumed + waiting + sum(dropped.values())
+        assert snapshot.total.generated == sum(self._sum(messages[: self.taken[actor]]) for actor, messages in self.sent.items())
+        assert snapshot.total.generated == sum(generated for _, generated in snapshot.accounts.values())
 
     @invariant()
     def survives_json(self) -> None:
@@ -144,8 +164,12 @@ TestLedger = LedgerMachine.TestCase
 
 
 def test_an_unbalanced_snapshot_says_so() -> None:
-    assert not LedgerSnapshot(generated=10, consumed=4, in_flight=3, dropped={STALE: 2}).is_balanced
-    assert LedgerSnapshot(generated=10, consumed=4, in_flight=3, dropped={STALE: 3}).is_balanced
+    total = Frames(10, 4, 3, Counter({STALE: 3}))
+    assert LedgerSnapshot(total).is_balanced
+    assert not LedgerSnapshot(Frames(10, 4, 3, Counter({STALE: 2}))).is_balanced
+    assert LedgerSnapshot(total, {0: Frames(6, 3, 0, Counter({STALE: 3})), 1: Frames(4, 1, 3)}).is_balanced
+    assert not LedgerSnapshot(total, {0: Frames(6, 3, 0, Counter({STALE: 2}))}).is_balanced
+    assert not LedgerSnapshot(total, {0: Frames(5, 5, 0)}).is_balanced  # more than was consumed in all
 
 
 def test_what_an_older_learner_had_taken_is_booked_once_the_next_message_tells() -> None:
@@ -153,12 +177,12 @@ def test_what_an_older_learner_had_taken_is_booked_once_the_next_message_tells()
     ledger = Ledger()
     _take(ledger, 1, 8, 8)
     restored = Ledger(LedgerSnapshot.from_json(ledger.snapshot().as_json()))
-    assert restored.snapshot().dropped == {LEARNER_RESTART: 8}
+    assert restored.snapshot().total.dropped == {LEARNER_RESTART: 8}
     assert restored.on_hello(ACTOR, oldest_sequence=5) == 4
-    assert restored.snapshot().generated == 8  # the header of the next message is not there yet
+    assert restored.snapshot().total.generated == 8  # the header of the next message is not there yet
     _take(restored, 5, 40, 8)
     snapshot = restored.snapshot()
-    assert (snapshot.generated, snapshot.in_flight, snapshot.dropped) == (40, 8, {LEARNER_RESTART: 32})
+    assert (snapshot.total.generated, snapshot.total.in_flight, snapshot.total.dropped) == (40, 8, {LEARNER_RESTART: 32})
 
 
 def test_hello_never_moves_back() -> None:
@@ -173,15 +197,15 @@ def test_a_fresh_learner_takes_an_old_actor_where_it_stands() -> None:
     ledger = Ledger()
     assert ledger.judge(ACTOR, sequence=9, generated=72, num_frames=8) is Verdict.OUT_OF_SEQUENCE
     assert ledger.on_hello(ACTOR, oldest_sequence=9) == 8
-    _take(ledger, 9, 72, 8, dropped_as=MALFORMED)
-    assert ledger.snapshot().dropped == {LEARNER_RESTART: 64, MALFORMED: 8}
+    ledger.refuse(ACTOR, sequence=9, generated=72, num_frames=8, reason=MALFORMED)
+    assert ledger.snapshot().total.dropped == {LEARNER_RESTART: 64, MALFORMED: 8}
 
 
 def test_accounts_are_bounded_and_the_least_recently_heard_goes(monkeypatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 3)
     ledger = Ledger()
     for actor, sequence in (((0, 1), 1), ((1, 1), 1), ((2, 1), 1), ((0, 1), 2), ((3, 1), 1)):
-        ledger.receive(actor, sequence=sequence, generated=sequence, num_frames=1)
+        ledger.receive(actor, sequence=sequence, generated=sequence, frames={0: 1})
     assert list(ledger.snapshot().accounts) == [(2, 1), (0, 1), (3, 1)]
 
 
@@ -190,12 +214,12 @@ def test_who_is_in_a_session_is_not_forgotten(monkeypatch) -> None:
     ledger = Ledger()
     ledger.on_hello((0, 1), 1)
     for index in range(9):
-        ledger.receive((index, 1), sequence=1, generated=1, num_frames=1)
+        ledger.receive((index, 1), sequence=1, generated=1, frames={0: 1})
     assert (0, 1) in ledger.snapshot().accounts
     assert len(ledger.snapshot().accounts) == 3
     ledger.on_session_end((0, 1))
     for index in range(10, 13):
-        ledger.receive((index, 1), sequence=1, generated=1, num_frames=1)
+        ledger.receive((index, 1), sequence=1, generated=1, frames={0: 1})
     assert (0, 1) not in ledger.snapshot().accounts
 
 
@@ -226,14 +250,13 @@ def test_what_was_skipped_is_remembered_by_who_was_skipped() -> None:
     restored = Ledger(LedgerSnapshot.from_json(json.loads(json.dumps(ledger.snapshot().as_json()))))
     assert restored.on_hello(ACTOR, oldest_sequence=5) == 4
     _take(restored, 5, 40, 8)
-    assert restored.snapshot().dropped == {LEARNER_RESTART: 32}
+    assert restored.snapshot().total.dropped == {LEARNER_RESTART: 32}
 
 
-def test_totals_are_the_snapshot_without_accounts() -> None:
+def test_totals_are_those_of_the_snapshot() -> None:
     ledger = Ledger()
     _take(ledger, 1, 8, 8)
-    assert ledger.totals().report() == ledger.snapshot().report()
-    assert ledger.totals().accounts == {}
+    assert ledger.totals().as_json() == ledger.snapshot().report()
 
 
 @pytest.fixture
@@ -254,13 +277,13 @@ def test_every_snapshot_balances_while_two_threads_write() -> None:
         for turn in range(2_000):
             taken.acquire()
             if turn % 3:
-                ledger.consume(4)
+                ledger.consume({1: 3, 2: 1})
             else:
-                ledger.drop(STALE, 4)
+                ledger.drop(STALE, {1: 3, 2: 1})
 
     def receive() -> None:
         for sequence in range(1, 2_001):
-            ledger.receive(ACTOR, sequence=sequence, generated=4 * sequence, num_frames=4)
+            ledger.receive(ACTOR, sequence=sequence, generated=4 * sequence, frames={1: 3, 2: 1})
             taken.release()
 
     threads = [threading.Thread(target=receive), threading.Thread(target=consume)]
@@ -270,7 +293,7 @@ def test_every_snapshot_balances_while_two_threads_write() -> None:
     while any(thread.is_alive() for thread in threads) or num_snapshots == 0:
         snapshot = ledger.snapshot()
         assert snapshot.is_balanced
-        assert snapshot.in_flight >= 0
+        assert snapshot.total.in_flight == snapshot.task(1).in_flight + snapshot.task(2).in_flight >= 0
         num_snapshots += 1
     for thread in threads:
         thread.join()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import pytest
-from herd_learner.ledger import LEARNER_RESTART, STALE, Ledger, LedgerSnapshot
+from herd_learner.ledger import LEARNER_RESTART, STALE, Frames, Ledger, LedgerSnapshot
 from herd_learner.meters import Meters
 from herd_learner.queue import UnrollQueue
 from herd_learner.run_files import METRICS, REPORT
@@ -93,20 +94,20 @@ def test_what_alerts_watch_stands_at_0_before_it_happens(telemetry: Telemetry, m
 
 def test_counters_of_frames_begin_with_the_process(telemetry: Telemetry) -> None:
     # Begun at the checkpoint's totals, below what the last process showed, they would add the whole history to a rate.
-    checkpoint = LedgerSnapshot(generated=5_000_000, consumed=4_000_000, in_flight=200, dropped={STALE: 999_000, LEARNER_RESTART: 800})
-    ledger = Ledger(checkpoint)
+    before = Frames(5_000_000, 4_000_000, 200, Counter({STALE: 999_000, LEARNER_RESTART: 800}))
+    ledger = Ledger(LedgerSnapshot(before, {0: Frames(1_000, 400, 200, Counter({STALE: 400}))}))
     meters_of(telemetry, ledger)
     assert exported(telemetry, names.FRAMES_GENERATED.name) == {"": 0.0}
     # Lost by this start, so counted by this process.
     lost = {'{reason="stale"}': 0.0, '{reason="malformed"}': 0.0, '{reason="learner_restart"}': 200.0, '{reason="other"}': 0.0}
     assert exported(telemetry, names.FRAMES_DROPPED.name) == lost
-    ledger.receive((0, 1), sequence=1, generated=80, num_frames=80)
-    ledger.receive((0, 1), sequence=2, generated=160, num_frames=80)
-    ledger.drop(STALE, 80)
+    ledger.receive((0, 1), sequence=1, generated=80, frames={0: 60, 1: 20})
+    ledger.receive((0, 1), sequence=2, generated=160, frames={1: 80})
+    ledger.drop(STALE, {0: 60, 1: 20})
     assert exported(telemetry, names.FRAMES_GENERATED.name) == {"": 160.0}
     assert exported(telemetry, names.FRAMES_DROPPED.name) == {**lost, '{reason="stale"}': 80.0}
     assert exported(telemetry, names.FRAMES_IN_FLIGHT.name) == {"": 80.0}
-    assert ledger.snapshot().generated == 5_000_160  # the ledger itself goes on
+    assert ledger.snapshot().total.generated == 5_000_160  # the ledger itself goes on
 
 
 def test_a_run_says_that_it_is_over(telemetry: Telemetry, meters: Meters) -> None:
@@ -129,3 +130,10 @@ def test_the_newest_checkpoint_is_the_restored_one_until_another_is_written(tele
     meters.checkpoint_written(90)
     assert exported(telemetry, names.CHECKPOINT_UPDATES.name) == {"": 90.0}
     assert exported(telemetry, names.CHECKPOINTS_WRITTEN.name) == {"": 1.0}
+
+
+def test_the_human_normalised_score_is_there_once_it_is_known(telemetry: Telemetry, meters: Meters) -> None:
+    meters.human_normalised(None)
+    assert exported(telemetry, names.HUMAN_NORMALISED.name) == {}
+    meters.human_normalised(-0.25)
+    assert exported(telemetry, names.HUMAN_NORMALISED.name) == {"": -0.25}

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from herd_learner.ledger import Ledger
+from herd_learner.ledger import MALFORMED, Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
 from herd.config.contract import EnvSpec
+from herd.envs.scores import ReferenceScores
 from herd.learning.health import Health, LayerUnits
 from herd.learning.metrics import Measured
 from herd.learning.trainer import UpdateStatistics
@@ -50,6 +51,7 @@ def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
     point = _point(statistics)
     assert json.loads(json.dumps(point)) == point
     assert {name: value for name, value in point.items() if name not in {"tasks", "policy_lag_mean", "episode_return_mean_100"}} == {
+        "task_frames_spread": (160 - 40) / 100,
         "wall_seconds": 2.0,
         "env_frames": 200,
         "agent_steps": 50,
@@ -132,11 +134,22 @@ def test_counters_survive_a_restart_and_the_session_starts_anew() -> None:
 
 def test_the_report_adds_up() -> None:
     ledger = Ledger()
-    ledger.receive((0, 1), sequence=1, generated=240, num_frames=240)
-    ledger.consume(200)
+    ledger.receive((0, 1), sequence=1, generated=240, frames={0: 160, 1: 80})
+    ledger.consume({0: 160, 1: 40})
+    ledger.refuse((0, 1), sequence=2, generated=250, num_frames=10, reason=MALFORMED)
     report = _recorded().report(ledger.snapshot(), session_seconds=5.0, training_seconds=4.0)
     assert json.loads(json.dumps(report)) == report
-    assert report["accounting"] == {"generated": 240, "consumed": 200, "dropped": {}, "in_flight": 40}
+    assert report["accounting"] == {
+        "generated": 250,
+        "consumed": 200,
+        "dropped": {MALFORMED: 10},
+        "in_flight": 40,
+        "unattributed": {"generated": 10, "dropped": {MALFORMED: 10}},
+    }
+    assert [task["accounting"] for task in report["tasks"].values()] == [
+        {"generated": 160, "consumed": 160, "dropped": {}, "in_flight": 0},
+        {"generated": 80, "consumed": 40, "dropped": {}, "in_flight": 40},
+    ]
     assert report["frames_per_second"] == 50.0
     assert report["policy_lag"] == {"mean": 3.0, "max": 6}
     assert sum(task["env_frames"] for task in report["tasks"].values()) == report["env_frames"] == report["accounting"]["consumed"]
@@ -145,3 +158,32 @@ def test_the_report_adds_up() -> None:
 
 def test_a_run_that_never_trained_has_a_rate_of_zero() -> None:
     assert RunStatistics(SPEC).report(Ledger().snapshot(), session_seconds=1.0, training_seconds=0.0)["frames_per_second"] == 0.0
+
+
+def test_returns_are_seen_beside_what_people_reach() -> None:
+    """Pong: random -20, human 10; breakout: random 2, human 32; a third game has no human score."""
+    references = {"pong": ReferenceScores("pong", -20.0, 10.0, None, None), "breakout": ReferenceScores("breakout", 2.0, 32.0, None, None)}
+    statistics = RunStatistics(replace(SPEC, task_names=("pong", "breakout", "mine")), references=references)
+    statistics.record_episode(0, 25.0)  # 1.5, which counts as 1
+    statistics.record_episode(2, 9.0)
+    point = _point(statistics)
+    assert point["human_normalised_mean_capped"] is None  # breakout's first game goes on
+    assert [task.get("human_normalised", "none") for task in point["tasks"].values()] == [1.5, None, "none"]
+    statistics.record_episode(1, 5.0)
+    statistics.record_episode(1, 11.0)  # mean 8: 0.2
+    report = statistics.report(LedgerSnapshot(), session_seconds=1.0, training_seconds=1.0)
+    for place in (_point(statistics), report):
+        assert place["human_normalised_mean_capped"] == pytest.approx(0.6)
+        assert place["tasks"]["breakout"]["human_normalised"] == pytest.approx(0.2)
+
+
+def test_the_spread_of_frames_is_of_their_mean() -> None:
+    statistics = RunStatistics(SPEC)
+    assert _point(statistics)["task_frames_spread"] is None
+    statistics.record_consumed(0, 2**53 + 1, 0)
+    statistics.record_consumed(1, 2**53 - 1, 0)
+    assert _point(statistics)["task_frames_spread"] == 2 / 2**53
+    assert statistics.tasks["pong"].env_frames == 2**53 + 1
+    alone = RunStatistics(replace(SPEC, task_names=("pong",)))
+    alone.record_consumed(0, 80, 0)
+    assert "task_frames_spread" not in _point(alone)

@@ -46,7 +46,7 @@ def test_news_are_told_once_and_the_first_has_none() -> None:
 
 
 def received(ledger: Ledger, actor: tuple[int, int], sequence: int, generated: int, num_frames: int) -> None:
-    ledger.receive(actor, sequence=sequence, generated=generated, num_frames=num_frames)
+    ledger.receive(actor, sequence=sequence, generated=generated, frames={0: num_frames - 20, actor[1] - 10: 20})
 
 
 def test_the_global_ledger_balances_through_a_restart_with_another_number_of_shards() -> None:
@@ -54,10 +54,10 @@ def test_the_global_ledger_balances_through_a_restart_with_another_number_of_sha
     received(first, (0, 11), 1, 100, 100)
     received(second, (0, 12), 1, 80, 80)
     received(second, (0, 12), 2, 160, 80)
-    first.consume(100)
-    second.consume(80)
+    first.consume({0: 80, 1: 20})
+    second.consume({0: 60, 2: 20})
     saved = LedgerSnapshot.of_shards([first.snapshot(), second.snapshot()])
-    assert (saved.generated, saved.consumed, saved.in_flight, saved.is_balanced) == (260, 180, 80, True)
+    assert (saved.total.generated, saved.total.consumed, saved.total.in_flight, saved.is_balanced) == (260, 180, 80, True)
 
     saved = LedgerSnapshot.from_json(json.loads(json.dumps(saved.as_json())))
     shards = [Ledger(saved), Ledger(saved.without_totals()), Ledger(saved.without_totals())]
@@ -65,7 +65,14 @@ def test_the_global_ledger_balances_through_a_restart_with_another_number_of_sha
     assert shards[2].on_hello((0, 12), 1) == 2
     received(shards[2], (0, 12), 3, 240, 80)
     after = LedgerSnapshot.of_shards([shard.snapshot() for shard in shards])
-    assert (after.generated, after.consumed, after.in_flight) == (340, 180, 80)
-    assert after.dropped == {LEARNER_RESTART: 80}
+    assert (after.total.generated, after.total.consumed, after.total.in_flight) == (340, 180, 80)
+    assert after.total.dropped == {LEARNER_RESTART: 80}
     assert after.is_balanced
+    # What was in flight is lost by task, as it is known by task.
+    tasks = {task: (frames.generated, frames.consumed, frames.in_flight, dict(frames.dropped)) for task, frames in after.tasks.items()}
+    assert tasks == {
+        0: (80 + 3 * 60, 80 + 60, 60, {LEARNER_RESTART: 60}),
+        1: (20, 20, 0, {}),
+        2: (3 * 20, 20, 20, {LEARNER_RESTART: 20}),
+    }
     assert after.accounts == {(0, 11): (1, 100), (0, 12): (3, 240)}

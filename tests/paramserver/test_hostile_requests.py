@@ -13,7 +13,7 @@ from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
 from herd_paramserver.requests import Reply
 from herd_paramserver.root import RootHandler
-from herd_paramserver.store import Version, WeightsStore
+from herd_paramserver.store import MAX_FIRST_LINEAGE, UPDATES_LEAD, Version, WeightsStore
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -35,7 +35,7 @@ from herd.wire.messages import (
     StalePublish,
     Weights,
 )
-from herd.wire.weights_client import MAX_LINEAGE, WeightsPublisher
+from herd.wire.weights_client import WeightsPublisher
 from tests.wire.hostile_bytes import mutated_frames
 
 RUN, CONTRACT = "pong", "c" * 64
@@ -173,30 +173,54 @@ class Wire:
         return self.answers.popleft() if self.answers else None
 
 
-def test_a_lineage_that_nobody_can_exceed_does_not_take_the_learner_with_it() -> None:
-    """Only who is let in and knows run and contract can do this; the learner says so and goes on, instead of running out of numbers."""
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_lineage_that_no_learner_can_exceed_is_not_taken(is_empty: bool) -> None:
+    """Neither published nor claimed: the learner's next version becomes visible as if nothing had been said."""
     server = Server()
-    server.receive(publication(2**63 - 1, 2**63 - 1, b"lies"))
-    now = 0.0
-    with mock.patch("herd.wire.weights_client.Dealer", Wire):
-        publisher = WeightsPublisher(server, "tcp://root", run_id=RUN, contract=CONTRACT, clock=lambda: now)  # type: ignore[arg-type]
-        for updates in range(20):
-            publisher.publish(1, updates, 0, 1, b"weights")
-            now += 20.0
-            publisher.poll()
-    assert publisher.newer_lineage is None
-    assert publisher.refused is not None
-    assert str(2**63 - 1) in publisher.refused
+    if not is_empty:
+        server.receive(publication(1, 0, b"weights"))
+    for lie in (
+        publication(2**63 - 1, 2**63 - 1, b"lies"),
+        publication(2**63 - 2, 0, b"lies", count=2),
+        framed(PublishHeartbeat(run_id=RUN, agent=0, contract=CONTRACT, lineage=2**63 - 1, updates=1, index=0, count=1)),
+        framed(AgentEnded(request_id=6, run_id=RUN, agent=0, contract=CONTRACT, lineage=2**63 - 1)),
+    ):
+        before = server.state()
+        reply = server.receive(lie)
+        assert reply is not None
+        assert isinstance(reply.message, Refused)
+        assert reply.refusal == "ahead"
+        assert server.state() == before
+    reply = server.receive(publication(1, 1, b"weights"))
+    assert reply is not None
+    assert reply.message == Published(lineage=1, updates=1, index=0)
+
+
+@pytest.mark.parametrize(
+    ("lie", "count"),
+    [
+        (Version(MAX_FIRST_LINEAGE, 7), 1),
+        (Version(1, UPDATES_LEAD), 1),
+        # With one slice of two, no honest version of the lineage would ever be whole.
+        (Version(1, UPDATES_LEAD), 2),
+        (Version(9, 0), 2),
+    ],
+)
+def test_a_learner_that_was_overtaken_is_told_so_and_goes_on_in_a_new_lineage(lie: Version, count: int) -> None:
     server = Server()
-    server.receive(publication(MAX_LINEAGE, 7, b"lies"))
+    server.receive(publication(*lie, b"lies", count=count))
     with mock.patch("herd.wire.weights_client.Dealer", Wire):
-        publisher = WeightsPublisher(server, "tcp://root", run_id=RUN, contract=CONTRACT)  # type: ignore[arg-type]
-        publisher.publish(1, 0, 0, 1, b"weights")
-        publisher.poll()
-        assert publisher.newer_lineage == MAX_LINEAGE
-        publisher.publish(MAX_LINEAGE + 1, 0, 0, 1, b"weights")
-        publisher.poll()
-        assert publisher.confirmed
+        shards = [WeightsPublisher(server, "tcp://root", run_id=RUN, contract=CONTRACT) for _ in range(2)]  # type: ignore[arg-type]
+        for index, shard in enumerate(shards):
+            shard.publish(1, 1, index, 2, b"weights")
+            shard.poll()
+            assert shard.newer_lineage == lie.lineage
+        for index, shard in enumerate(shards):
+            shard.publish(lie.lineage + 1, 1, index, 2, b"weights")
+            shard.poll()
+        assert all(shard.confirmed for shard in shards)
+    assert server.store.visible is not None
+    assert server.store.visible.version == (lie.lineage + 1, 1)
 
 
 # -- any bytes
@@ -269,8 +293,6 @@ class Attacked(RuleBasedStateMachine):
         payload = b"version %d" % version.updates
         answer = self._honest(publication(*version, payload))
         if isinstance(answer, StalePublish):
-            if answer.lineage > MAX_LINEAGE:
-                return  # nothing helps but a restart of the server
             version = Version(answer.lineage + 1, version.updates)
             answer = self._honest(publication(*version, payload))
         assert answer == Published(lineage=version.lineage, updates=version.updates, index=0)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from herd_paramserver.leases import NoIndexFreeError, PlaceLeases
 from herd_paramserver.liveness import SILENCE_SECONDS, Liveness
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from herd.envs.api import dealt_task_ids
 
 HOLDERS = st.sampled_from("abcdefgh")
 AGENTS = st.integers(0, 2)
@@ -197,3 +201,53 @@ def test_an_old_word_of_an_end_does_not_end_the_learner_that_came_after() -> Non
     assert liveness.to_act_for(3.0) == [0, 1]
     liveness.ended(0, 5, 3.0)
     assert liveness.to_act_for(4.0) == [1]
+
+
+@given(
+    events=st.lists(st.tuples(st.sampled_from("abcdefghijkl"), st.sampled_from(["asks", "leaves", "falls silent"])), max_size=60),
+    num_environments=st.integers(1, 9),
+    num_tasks=st.integers(1, 13),
+)
+@settings(deadline=None)
+def test_whoever_came_and_went_those_who_are_there_play_the_tasks_evenly(
+    events: list[tuple[str, str]], num_environments: int, num_tasks: int
+) -> None:
+    """R38a: the living holders' indices are 0..n-1 after each has asked once more, and nobody moves twice for it."""
+    leases = PlaceLeases(Liveness(1, now=0.0), now=-LEASE_SECONDS, lease_seconds=LEASE_SECONDS, stays_dense=True)
+    there: set[str] = set()
+    now = 0.0
+    for holder, event in events:
+        if event == "asks":
+            leases.lease(holder, now=now)
+            there.add(holder)
+        elif event == "leaves":
+            leases.release(holder)
+            there.discard(holder)
+        elif there:  # a third of a lease at a time, everybody else asks; at the end of it its place is free
+            there.discard(holder)
+            for _ in range(4):
+                now += LEASE_SECONDS / 3
+                for other in sorted(there):
+                    leases.lease(other, now=now)
+    moved = leases.num_moved
+    for holder in sorted(there):
+        leases.lease(holder, now=now)
+    assert leases.num_moved - moved <= len(there)
+    indices = sorted(leases.lease(holder, now=now).actor_index for holder in there)
+    assert indices == list(range(len(there)))
+    played = Counter(
+        int(task)
+        for index in indices
+        for task in dealt_task_ids(num_environments=num_environments, first_slot=index * num_environments, num_tasks=num_tasks)
+    )
+    numbers = [played[task] for task in range(num_tasks)]
+    assert sum(numbers) == len(there) * num_environments
+    assert max(numbers) - min(numbers) <= 1
+
+
+def test_nobody_is_moved_to_fill_a_hole_where_it_would_gain_nothing_or_others_may_still_name_their_places() -> None:
+    for stays_dense, now, expected in ((False, 20.0, 1), (True, 5.0, 1), (True, 20.0, 0)):
+        leases = PlaceLeases(Liveness(1, now=0.0), now=0.0, lease_seconds=10.0, stays_dense=stays_dense)
+        assert [leases.lease(holder, now=now - 1.0).actor_index for holder in "ab"] == [0, 1]
+        leases.release("a")
+        assert leases.lease("b", now=now).actor_index == expected

@@ -110,10 +110,11 @@ def test_only_the_request_that_completes_a_version_announces_it() -> None:
     assert server.ask(second, b"weights").new_version is None
 
 
-def test_a_late_shard_is_not_told_to_open_a_lineage() -> None:
+def test_a_shard_whose_version_was_overtaken_is_told_so() -> None:
+    """Shards begin a version when all have confirmed the one before: it was not theirs that overtook it."""
     server = Server()
     server.publish(1, 8, index=0, count=2)
-    assert server.publish(1, 7, index=1, count=2) == Published(lineage=1, updates=7, index=1)
+    assert server.publish(1, 7, index=1, count=2) == StalePublish(lineage=1, updates=8)
     assert server.publish(0, 7, index=1, count=2) == StalePublish(lineage=1, updates=8)
 
 
@@ -123,7 +124,7 @@ def test_a_restarted_server_asks_for_the_slice() -> None:
     server.publish(1, 8)
     assert server.ask(heartbeat(1, 8)).message == Published(lineage=1, updates=8, index=0)
     server.publish(1, 9)
-    assert server.ask(heartbeat(1, 8)).message == Published(lineage=1, updates=8, index=0)
+    assert server.ask(heartbeat(1, 8)).message == StalePublish(lineage=1, updates=9)
     server.publish(2, 0)
     assert server.ask(heartbeat(1, 9)).message == StalePublish(lineage=2, updates=0)
     assert server.ask(heartbeat(2, 1, index=1, count=3)).message == SliceWanted(lineage=2, updates=1, index=1)

@@ -3,7 +3,17 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from herd_paramserver.store import InvalidSliceError, Outcome, Version, Weights, WeightsStore
+from herd_paramserver.store import (
+    COUNTED_LINEAGES,
+    LINEAGE_LEAD,
+    MAX_FIRST_LINEAGE,
+    UPDATES_LEAD,
+    InvalidSliceError,
+    Outcome,
+    Version,
+    Weights,
+    WeightsStore,
+)
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -56,10 +66,9 @@ class StoreMachine(RuleBasedStateMachine):
         if outcome is Outcome.VISIBLE:
             assert self.visible is None or version > self.visible
             self.visible = version
-        elif outcome in (Outcome.STALE, Outcome.SUPERSEDED):
+        elif outcome is Outcome.STALE:
             assert newest is not None
             assert version < newest
-            assert (outcome is Outcome.STALE) or version.lineage == newest.lineage
             assert self._before() == before
         else:
             assert version in (self.store.assembling, self.visible)
@@ -111,10 +120,7 @@ class StoreMachine(RuleBasedStateMachine):
         newest = self.store.newest
         is_late = damage == "contents" and newest is not None and version < newest and version != self.visible
         if is_late and (count > 1 or (self.visible is not None and version < self.visible)):
-            assert self.store.publish(version, index=index, count=count, digest=digest, payload=payload) in (
-                Outcome.STALE,
-                Outcome.SUPERSEDED,
-            )
+            assert self.store.publish(version, index=index, count=count, digest=digest, payload=payload) is Outcome.STALE
         else:
             with pytest.raises(InvalidSliceError) as caught:
                 self.store.publish(version, index=index, count=count, digest=digest, payload=payload)
@@ -130,8 +136,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.publish_one(version, index, expected={Outcome.HELD, Outcome.VISIBLE})
             assert self._before() != before
         else:
-            stale = {Outcome.STALE, Outcome.SUPERSEDED}
-            self.publish_one(version, index, expected=stale if status in stale else {status})
+            self.publish_one(version, index, expected={status})
             assert self._before() == before
 
     def publish_one(self, version: Version, index: int, expected: set[Outcome]) -> None:
@@ -192,7 +197,7 @@ def test_slices_of_two_versions_never_mix() -> None:
     _publish(store, Version(1, 1), 0, 2)
     _publish(store, Version(1, 2), 1, 2)
     assert store.visible is None
-    assert _publish(store, Version(1, 1), 1, 2) is Outcome.SUPERSEDED
+    assert _publish(store, Version(1, 1), 1, 2) is Outcome.STALE
     assert _publish(store, Version(0, 9), 1, 2) is Outcome.STALE
     assert _publish(store, Version(1, 2), 0, 2) is Outcome.VISIBLE
 
@@ -210,8 +215,31 @@ def test_a_learner_that_went_back_in_its_lineage_is_told_so() -> None:
     store: WeightsStore[bytes] = WeightsStore()
     _publish(store, Version(1, 500), 0, 1)
     assert _publish(store, Version(1, 1), 0, 1) is Outcome.STALE
-    assert store.status(Version(1, 499), index=0, count=1) is Outcome.SUPERSEDED
+    assert store.status(Version(1, 499), index=0, count=1) is Outcome.STALE
     assert store.status(Version(0, 600), index=0, count=1) is Outcome.STALE
+
+
+@pytest.mark.parametrize(
+    ("held", "taken", "ahead"),
+    [
+        (None, Version(MAX_FIRST_LINEAGE, 0), Version(MAX_FIRST_LINEAGE + 1, 0)),
+        (None, Version(1, UPDATES_LEAD), Version(1, UPDATES_LEAD + 1)),
+        (Version(3, 7), Version(3, 7 + UPDATES_LEAD), Version(3, 8 + UPDATES_LEAD)),
+        (Version(3, 7), Version(4, UPDATES_LEAD), Version(4, UPDATES_LEAD + 1)),
+        (Version(3, 7), Version(COUNTED_LINEAGES, 0), Version(COUNTED_LINEAGES + 1, 0)),
+        (Version(2**60, 7), Version(2**60 + LINEAGE_LEAD, 0), Version(2**60 + LINEAGE_LEAD + 1, 0)),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_how_far_a_version_may_be_ahead_is_bounded(held: Version | None, taken: Version, ahead: Version, count: int) -> None:
+    store: WeightsStore[bytes] = WeightsStore()
+    if held is not None:
+        _publish(store, held, 0, 1)
+    before = (store.newest, store.num_bytes)
+    assert store.status(ahead, index=0, count=count) is Outcome.AHEAD
+    assert _publish(store, ahead, 0, count) is Outcome.AHEAD
+    assert (store.newest, store.num_bytes) == before
+    assert _publish(store, taken, 0, count) is (Outcome.VISIBLE if count == 1 else Outcome.HELD)
 
 
 def test_one_version_never_means_two_different_weights() -> None:

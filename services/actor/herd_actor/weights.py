@@ -23,6 +23,8 @@ WAIT_SECONDS = 0.25
 """Longest wait in one piece, so that a signal is noticed."""
 FRESH_SECONDS = 0.02
 """Weights asked for longer ago than this are asked for again before an unroll: about half an update of the fastest learner here."""
+UNUSABLE_SECONDS = 1.0
+"""Until weights are asked for again after some that do not fit: the server still has those, and would send them each time."""
 Version = tuple[int, int]
 
 
@@ -45,6 +47,8 @@ class FreshWeights:
     ) -> None:
         self.version: Version | None = None
         """(lineage, learner updates) of the policy's weights; None before the first."""
+        self.num_unusable = 0
+        """Versions that were dropped: damaged, of another network, or with numbers that are not finite."""
         self._client = client
         self._policy = policy
         self._timeout_seconds = settings.weights_timeout_seconds
@@ -115,7 +119,10 @@ class FreshWeights:
         try:
             self._policy.load(decode_weights(*frame.slices))
         except CheckpointError as error:
-            warn_limited("weights unusable", "weights do not fit the network", reason=str(error))
+            # Whoever published them: the actor goes on with those it has, or waits for the first.
+            self.num_unusable += 1
+            self._client.pause(UNUSABLE_SECONDS)
+            warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error), dropped=self.num_unusable)
             return
         self.version = (frame.lineage, frame.updates)
         self._telemetry.set_weights_version(*self.version)

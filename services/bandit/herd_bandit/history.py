@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.config.foreign_files import parse_json
 from herd.service.files import append_line
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class History:
         with self._path.open(encoding="utf-8") as old, thinned.open("w", encoding="utf-8") as new:
             for line in old:
                 try:
-                    record = json.loads(line)
+                    record = parse_json(line)
                     key = (record["agent"], record["task"])
                 except (ValueError, KeyError, TypeError):
                     continue  # damaged by the disk

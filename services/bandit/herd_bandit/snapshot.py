@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
 
+from herd.config.foreign_files import MAX_JSON_BYTES, read_file
 from herd.service.files import replace_file
 from herd_bandit.saved_state import SavedState, state_text
 
@@ -83,7 +84,7 @@ def load(directory: Path, *, tiling: Tiling, num_bandits: int) -> tuple[Restored
     damaged = []
     for path in (directory / STATE, directory / PREVIOUS):
         try:
-            content = path.read_bytes()
+            content = read_file(path, MAX_JSON_BYTES)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -98,7 +99,7 @@ def load(directory: Path, *, tiling: Tiling, num_bandits: int) -> tuple[Restored
     return None, damaged
 
 
-def _restored(path: Path, content: bytes, *, tiling: Tiling, num_bandits: int) -> Restored:
+def _restored(path: Path, content: bytearray, *, tiling: Tiling, num_bandits: int) -> Restored:
     found = _FILE.fullmatch(content)
     if found is None:
         raise SnapshotError(f"{path}: is torn")
@@ -113,7 +114,7 @@ def _restored(path: Path, content: bytes, *, tiling: Tiling, num_bandits: int) -
     try:
         bandits = {(saved.agent, saved.task): saved.restore(tiling) for saved in state.bandits}
         return Restored(path, bandits, tuple(client.restore() for client in state.clients))
-    except ValueError as error:
+    except (ArithmeticError, ValueError) as error:
         raise SnapshotError(f"{path}: is damaged: {error}") from error
 
 

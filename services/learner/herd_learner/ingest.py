@@ -24,7 +24,7 @@ from herd.wire.messages import (
     actor_identity,
 )
 from herd_learner.game_temperatures import inverse_temperature_of
-from herd_learner.ledger import MALFORMED, ActorKey, Ledger, Verdict
+from herd_learner.ledger import MALFORMED, ActorKey, Ledger, Verdict, frames_by_task
 from herd_learner.queue import Block, QueuedUnroll, UnrollQueue
 
 if TYPE_CHECKING:
@@ -222,14 +222,14 @@ class Ingest:
             unrolls = self._unrolls(block, actor, message)
         except MalformedMessage as error:
             self._queue.give_back(block)
-            self._ledger.receive(actor, sequence=sequence, generated=generated, num_frames=num_frames, dropped_as=MALFORMED)
+            self._ledger.refuse(actor, sequence=sequence, generated=generated, num_frames=num_frames, reason=MALFORMED)
             self._on_unrolls(message.num_unrolls, MALFORMED)
             grants = self._credit.on_consumed(message.num_unrolls)
             rejection = Rejected(sequence=message.sequence, reason=error.reason, granted_unrolls=self._credit.granted(peer))
             return [Reply(peer, rejection), *self._announce(grants)]
         # Looked up and booked before it is queued: the training thread may consume it at once.
         episodes = [(episode, inverse_temperature_of(block, episode, self._layout.burn_in)) for episode in message.episodes]
-        self._ledger.receive(actor, sequence=sequence, generated=generated, num_frames=num_frames)
+        self._ledger.receive(actor, sequence=sequence, generated=generated, frames=frames_by_task(unrolls))
         self._queue.put(unrolls)
         self._on_unrolls(message.num_unrolls, None)
         for episode, inverse_temperature in episodes:

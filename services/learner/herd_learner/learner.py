@@ -13,6 +13,7 @@ from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
 from herd.config.tiling import tiling_of_run
 from herd.config.user_code import UserCodeError
+from herd.envs.make import suite_of
 from herd.learning.optimizers import Rates, rates_at
 from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
@@ -26,7 +27,7 @@ from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
 from herd_learner.cadence import Cadence
 from herd_learner.io_thread import IoThread
-from herd_learner.ledger import STALE, LedgerSnapshot
+from herd_learner.ledger import STALE, LedgerSnapshot, frames_by_task
 from herd_learner.lineage import LINEAGE_FILE, LineageError, open_lineage
 from herd_learner.meters import Meters
 from herd_learner.queue import QueuedUnroll, UnrollQueue
@@ -134,7 +135,11 @@ class Learner:
         checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
         checkpoint = snapshot.spread(checkpoint, group)
         self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
-            checkpoint, spec, tiling_of_run(settings), is_first=group.is_first
+            checkpoint,
+            spec,
+            tiling_of_run(settings),
+            references=suite_of(settings.env).reference_scores(),
+            is_first=group.is_first,
         )
         if checkpoint is not None:
             snapshot.restore(checkpoint, self._trainer, replay=self._batches.replay, rank=group.rank)
@@ -267,6 +272,7 @@ class Learner:
             # The parameter server outlived this run directory: go beyond what it holds, so that actors follow.
             if self._group.is_first:
                 self._lineage = self._open_lineage(turn.newer_lineage + 1)
+                self._log.warning("the parameter server holds another publisher's weights", theirs=turn.newer_lineage, ours=self._lineage)
             return turn._replace(may_publish=self._group.size == 1)  # others hear of the lineage in the next turn
         return turn
 
@@ -332,7 +338,7 @@ class Learner:
             lag = max(0, self._statistics.learner_updates - unroll.policy_version[1])
             self._statistics.record_consumed(unroll.task_id, unroll.num_frames, lag)
             self._meters.consumed(unroll, lag)
-        self._ledger.consume(sum(unroll.num_frames for unroll in consumed))
+        self._ledger.consume(frames_by_task(consumed))
         self._statistics.record_update(update, self._settings.num_online_unrolls)
         if self._batches.replay is not None:
             self._meters.replayed(batch.num_unrolls - self._num_online, len(self._batches.replay))
@@ -375,7 +381,7 @@ class Learner:
         if not stale:
             return
         self._queue.release(stale)
-        self._ledger.drop(STALE, sum(unroll.num_frames for unroll in stale))
+        self._ledger.drop(STALE, frames_by_task(stale))
         self._meters.dropped(len(stale), STALE)
         self._io.grant_again(len(stale))
 
@@ -424,6 +430,7 @@ class Learner:
             learning_rate=self._learning_rate(),
         )
         self._files.add_point(point)
+        self._meters.human_normalised(self._statistics.human_normalised_mean_capped)
         self._files.keep_lineage(self._lineage)
 
     def _checkpoint(self, session_seconds: float) -> None:

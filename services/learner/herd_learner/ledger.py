@@ -3,6 +3,9 @@
 ``generated == consumed + sum(dropped.values()) + in_flight`` in every snapshot. ``generated`` is the sum, over
 (actor, incarnation), of the cumulative count in the last message header received from it. The accounts that drop
 duplicates live here too, so that a checkpoint holds both as of one moment.
+
+The same is booked for each task, as far as its frames are known by task: those of unusable arrays, and those of messages that a learner
+acknowledged and took with it, are in the totals alone (``LedgerSnapshot.unattributed``).
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from herd_learner.queue import QueuedUnroll
 
 LEARNER_RESTART = "learner_restart"
 """Acknowledged, but lost with the learner before an update consumed it."""
@@ -53,34 +58,82 @@ class Account:
     generated: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerSnapshot:
-    """One consistent reading, in env frames."""
+@dataclass(slots=True)
+class Frames:
+    """Where the env frames of one task, or all of them, have gone. Python's integers: no count is ever rounded."""
 
     generated: int = 0
     consumed: int = 0
     in_flight: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    accounts: dict[ActorKey, tuple[int, int]] = field(default_factory=dict)
-    """(actor_index, incarnation) -> (sequence, generated), least recently heard first."""
+    dropped: Counter[str] = field(default_factory=Counter)
 
     @property
     def is_balanced(self) -> bool:
         """Whether every generated frame is accounted for."""
         return self.generated == self.consumed + self.in_flight + sum(self.dropped.values())
 
+    def add(self, other: Frames, sign: int = 1) -> None:
+        """Add up, or take off with ``sign`` -1."""
+        self.generated += sign * other.generated
+        self.consumed += sign * other.consumed
+        self.in_flight += sign * other.in_flight
+        for reason, count in other.dropped.items():
+            self.dropped[reason] += sign * count
+
+    def copy(self) -> Frames:
+        """Apart from this one."""
+        return Frames(self.generated, self.consumed, self.in_flight, Counter(self.dropped))
+
+    def as_json(self) -> dict[str, Any]:
+        """For reports and checkpoints."""
+        dropped = {reason: count for reason, count in sorted(self.dropped.items()) if count}
+        return {"generated": self.generated, "consumed": self.consumed, "dropped": dropped, "in_flight": self.in_flight}
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Frames:
+        """Inverse of `as_json`."""
+        return cls(state["generated"], state["consumed"], state["in_flight"], Counter(state["dropped"]))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSnapshot:
+    """One consistent reading, in env frames."""
+
+    total: Frames = field(default_factory=Frames)
+    tasks: dict[int, Frames] = field(default_factory=dict)
+    """By task id, those that any frame was booked for."""
+    accounts: dict[ActorKey, tuple[int, int]] = field(default_factory=dict)
+    """(actor_index, incarnation) -> (sequence, generated), least recently heard first."""
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every generated frame is accounted for, in all and by task, and nothing is booked for a task beyond the totals."""
+        rest = self.unattributed
+        counts = (rest.generated, rest.consumed, rest.in_flight, *rest.dropped.values())
+        return self.total.is_balanced and all(task.is_balanced for task in self.tasks.values()) and min(counts) >= 0
+
+    @property
+    def unattributed(self) -> Frames:
+        """Frames whose task nobody can tell any more: the totals less what is booked by task."""
+        rest = self.total.copy()
+        for task in self.tasks.values():
+            rest.add(task, -1)
+        return rest
+
+    def task(self, task_id: int) -> Frames:
+        """Of one task; zeros where nothing was booked for it."""
+        return self.tasks.get(task_id, Frames())
+
     def report(self) -> dict[str, Any]:
         """The ``accounting`` section of report.json."""
-        return {
-            "generated": self.generated,
-            "consumed": self.consumed,
-            "dropped": dict(sorted(self.dropped.items())),
-            "in_flight": self.in_flight,
-        }
+        return self.total.as_json()
 
     def as_json(self) -> dict[str, Any]:
         """For checkpoints."""
-        return self.report() | {"accounts": [[*key, *account] for key, account in self.accounts.items()]}
+        return self.report() | {
+            "tasks": [[task_id, frames.as_json()] for task_id, frames in sorted(self.tasks.items())],
+            "accounts": [[*key, *account] for key, account in self.accounts.items()],
+        }
 
     @classmethod
     def of_shards(cls, snapshots: Sequence[LedgerSnapshot]) -> LedgerSnapshot:
@@ -88,19 +141,16 @@ class LedgerSnapshot:
 
         An incarnation sends to one shard only (each link of an actor has its own); other shards may hold its account as of a checkpoint.
         """
-        dropped: Counter[str] = Counter()
+        total = Frames()
+        tasks: dict[int, Frames] = {}
         accounts: dict[ActorKey, tuple[int, int]] = {}
         for snapshot in snapshots:
-            dropped.update(snapshot.dropped)
+            total.add(snapshot.total)
+            for task_id, frames in snapshot.tasks.items():
+                tasks.setdefault(task_id, Frames()).add(frames)
             for key, account in snapshot.accounts.items():
                 accounts[key] = max(account, accounts.get(key, account))
-        return cls(
-            generated=sum(snapshot.generated for snapshot in snapshots),
-            consumed=sum(snapshot.consumed for snapshot in snapshots),
-            in_flight=sum(snapshot.in_flight for snapshot in snapshots),
-            dropped=dict(dropped),
-            accounts=accounts,
-        )
+        return cls(total, tasks, accounts)
 
     def without_totals(self) -> LedgerSnapshot:
         """The accounts alone: what a shard other than the first starts from, so that a restored sum counts once."""
@@ -108,9 +158,10 @@ class LedgerSnapshot:
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> LedgerSnapshot:
-        """Inverse of `as_json`."""
+        """Inverse of `as_json`. Checkpoints of versions that did not count by task have totals alone."""
         accounts = {(index, incarnation): (sequence, generated) for index, incarnation, sequence, generated in state["accounts"]}
-        return cls(state["generated"], state["consumed"], state["in_flight"], dict(state["dropped"]), accounts)
+        tasks = {task_id: Frames.from_json(frames) for task_id, frames in state.get("tasks", [])}
+        return cls(Frames.from_json(state), tasks, accounts)
 
 
 class Ledger:
@@ -121,18 +172,13 @@ class Ledger:
         restored = restored or LedgerSnapshot()
         self._lock = threading.Lock()
         # Booked by processes before this one. What was in flight is not: it is lost by this start.
-        self._generated_before = restored.generated
-        self._dropped_before = dict(restored.dropped)
-        self._generated = restored.generated
-        self._consumed = restored.consumed
-        self._in_flight = 0
-        self._dropped: Counter[str] = Counter(restored.dropped)
+        self._before = restored.total.copy()
+        self._total = _lost_in_flight(restored.total)
+        self._tasks = {task_id: _lost_in_flight(frames) for task_id, frames in restored.tasks.items()}
         self._accounts = OrderedDict((key, Account(*account)) for key, account in restored.accounts.items())
         # Who is in a session, and the sequence before the oldest that it can still send. Kept apart from the accounts, which only
         # a message that was taken may make or change: a hello costs nothing.
         self._sessions: dict[ActorKey, int] = {}
-        if restored.in_flight:
-            self._dropped[LEARNER_RESTART] += restored.in_flight
 
     def on_hello(self, actor: ActorKey, oldest_sequence: int) -> int:
         """The last sequence taken from ``actor``, moved up to just before the oldest message that it can still send. Opens its session."""
@@ -166,55 +212,69 @@ class Ledger:
                 return Verdict.INCONSISTENT
             return Verdict.NEXT
 
-    def receive(self, actor: ActorKey, *, sequence: int, generated: int, num_frames: int, dropped_as: str | None = None) -> None:
-        """Book a message judged NEXT: into the queue, or dropped for the reason given.
+    def receive(self, actor: ActorKey, *, sequence: int, generated: int, frames: Mapping[int, int]) -> None:
+        """Book a message judged NEXT whose unrolls go into the queue; ``frames``: of this message, by task id.
 
         Frames that its cumulative count holds beyond what is known were acknowledged by a learner that then died.
         """
         with self._lock:
-            account = self._account(actor)
-            num_missing = generated - account.generated - num_frames
-            account.sequence, account.generated = sequence, generated
-            self._generated += num_frames + num_missing
-            if num_missing:
-                self._dropped[LEARNER_RESTART] += num_missing
-            if dropped_as is None:
-                self._in_flight += num_frames
-            else:
-                self._dropped[dropped_as] += num_frames
+            self._book(actor, sequence, generated, sum(frames.values()))
+            for task_id, num_frames in frames.items():
+                for booked in (self._total, self._tasks.setdefault(task_id, Frames())):
+                    booked.in_flight += num_frames
+                self._tasks[task_id].generated += num_frames
 
-    def consume(self, num_frames: int) -> None:
-        """Queued frames went through an update."""
+    def refuse(self, actor: ActorKey, *, sequence: int, generated: int, num_frames: int, reason: str) -> None:
+        """Book a message judged NEXT whose unrolls cannot be used: nobody knows the tasks of its frames."""
         with self._lock:
-            self._in_flight -= num_frames
-            self._consumed += num_frames
+            self._book(actor, sequence, generated, num_frames)
+            self._total.dropped[reason] += num_frames
 
-    def drop(self, reason: str, num_frames: int) -> None:
-        """Queued frames were thrown away."""
+    def consume(self, frames: Mapping[int, int]) -> None:
+        """Queued frames, by task id, went through an update."""
         with self._lock:
-            self._in_flight -= num_frames
-            self._dropped[reason] += num_frames
+            for task_id, num_frames in frames.items():
+                for booked in (self._total, self._tasks[task_id]):
+                    booked.in_flight -= num_frames
+                    booked.consumed += num_frames
+
+    def drop(self, reason: str, frames: Mapping[int, int]) -> None:
+        """Queued frames, by task id, were thrown away."""
+        with self._lock:
+            for task_id, num_frames in frames.items():
+                for booked in (self._total, self._tasks[task_id]):
+                    booked.in_flight -= num_frames
+                    booked.dropped[reason] += num_frames
 
     def snapshot(self) -> LedgerSnapshot:
         """A consistent copy."""
         with self._lock:
             accounts = {key: (account.sequence, account.generated) for key, account in self._accounts.items()}
-            return LedgerSnapshot(self._generated, self._consumed, self._in_flight, dict(self._dropped), accounts)
+            return LedgerSnapshot(self._total.copy(), {task_id: frames.copy() for task_id, frames in self._tasks.items()}, accounts)
 
-    def totals(self) -> LedgerSnapshot:
-        """A snapshot without accounts: cheap, however many there are."""
+    def totals(self) -> Frames:
+        """Of all tasks together: cheap, however many accounts there are."""
         with self._lock:
-            return LedgerSnapshot(self._generated, self._consumed, self._in_flight, dict(self._dropped))
+            return self._total.copy()
 
     def generated_since_start(self) -> int:
         """Without the checkpoint's: for a counter that begins with the process, as rates expect."""
         with self._lock:
-            return self._generated - self._generated_before
+            return self._total.generated - self._before.generated
 
     def dropped_since_start(self, reason: str) -> int:
         """Likewise, for one reason. What was in flight at the checkpoint is among them, since this start lost it."""
         with self._lock:
-            return self._dropped[reason] - self._dropped_before.get(reason, 0)
+            return self._total.dropped[reason] - self._before.dropped[reason]
+
+    def _book(self, actor: ActorKey, sequence: int, generated: int, num_frames: int) -> None:
+        """The message in its account, and what its count says of messages that are gone."""
+        account = self._account(actor)
+        num_missing = generated - account.generated - num_frames
+        account.sequence, account.generated = sequence, generated
+        self._total.generated += num_frames + num_missing
+        if num_missing:
+            self._total.dropped[LEARNER_RESTART] += num_missing
 
     def _account(self, actor: ActorKey) -> Account:
         account = self._accounts.setdefault(actor, Account())
@@ -227,3 +287,20 @@ class Ledger:
             else:
                 del self._accounts[oldest]
         return account
+
+
+def _lost_in_flight(frames: Frames) -> Frames:
+    """What was in flight died with the learner before."""
+    after = frames.copy()
+    if after.in_flight:
+        after.dropped[LEARNER_RESTART] += after.in_flight
+        after.in_flight = 0
+    return after
+
+
+def frames_by_task(unrolls: Iterable[QueuedUnroll]) -> dict[int, int]:
+    """Env frames of unrolls, by task id."""
+    frames: dict[int, int] = {}
+    for unroll in unrolls:
+        frames[unroll.task_id] = frames.get(unroll.task_id, 0) + unroll.num_frames
+    return frames

@@ -11,6 +11,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+from herd.config.foreign_files import read_json
 from herd.service.files import replace_file
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LINEAGE_FILE = "lineage.json"
+MAX_LINEAGE = 2**63 - 1
+"""The next one must fit 63 bits."""
 
 
 class LineageError(Exception):
@@ -70,13 +73,19 @@ def keep_lineage(run_dir: Path, lineage: int) -> None:
 def _read(run_dir: Path) -> int | None:
     path = run_dir / LINEAGE_FILE
     try:
-        return int(json.loads(path.read_text())["lineage"])
+        return _checked(read_json(path)["lineage"])
     except FileNotFoundError:
         return None
     except OSError as error:
         raise LineageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise LineageError(f"{path}: does not hold a lineage; remove it, and the learner goes beyond its checkpoint's") from error
+
+
+def _checked(lineage: object) -> int:
+    if not isinstance(lineage, int) or not 0 <= lineage < MAX_LINEAGE:
+        raise ValueError("no lineage")
+    return lineage
 
 
 def _write(run_dir: Path, lineage: int) -> None:

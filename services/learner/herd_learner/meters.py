@@ -183,6 +183,11 @@ class Meters(ServerMeters):
         (first_at, first), (last_at, last) = self._window[0], self._window[-1]
         return (last - first) / (last_at - first_at) if last_at > first_at else 0.0
 
+    def human_normalised(self, mean_capped: float | None) -> None:
+        """Over the tasks with human scores; None before each has finished a game."""
+        if mean_capped is not None:
+            self._telemetry.gauge(names.HUMAN_NORMALISED).set(mean_capped)
+
     def checkpoint_written(self, learner_updates: int) -> None:
         """A checkpoint is complete on disk."""
         self._checkpoints.inc()

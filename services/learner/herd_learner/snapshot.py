@@ -9,17 +9,21 @@ import torch
 
 from herd.checkpoints import store
 from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
+from herd.learning.auxiliary import AUXILIARY
 from herd.learning.control import CONTROL
 from herd.learning.value_scaling import VALUE_STATISTICS
 from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from herd.config.contract import EnvSpec
     from herd.config.origin import Origin
     from herd.config.tiling import Tiling
+    from herd.envs.scores import ReferenceScores
     from herd.learning.trainer import Trainer
     from herd_learner.replay import UnrollReplay
     from herd_learner.shards.group import ShardGroup
@@ -39,12 +43,16 @@ class Restored(NamedTuple):
 def tensors_of(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
     """What a checkpoint holds of tensors, by file. Every shard asks at once."""
     tensors = {
-        "model": {name: tensor.cpu() for name, tensor in trainer.weights().items()},
+        "model": _on_the_host(trainer.weights()),
         "optimizer": trainer.optimizer_tensors(),
         "random": {"torch": torch.get_rng_state()},
     }
-    optional = {VALUE_STATISTICS: trainer.value_statistics(), CONTROL: trainer.control_tensors()}
-    return {**tensors, **{part: state for part, state in optional.items() if state}}
+    optional = {
+        VALUE_STATISTICS: trainer.value_statistics(),
+        AUXILIARY: _on_the_host(trainer.auxiliary_weights()),
+        CONTROL: trainer.control_tensors(),
+    }
+    return tensors | {file: named for file, named in optional.items() if named}
 
 
 def save(
@@ -111,19 +119,27 @@ def spread(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | Non
     return Checkpoint(Path(path), learner_updates, tensors, state)
 
 
-def restore_counters(checkpoint: Checkpoint | None, spec: EnvSpec, tiling: Tiling | None = None, *, is_first: bool = True) -> Restored:
+def restore_counters(
+    checkpoint: Checkpoint | None,
+    spec: EnvSpec,
+    tiling: Tiling | None = None,
+    *,
+    references: Mapping[str, ReferenceScores] | None = None,
+    is_first: bool = True,
+) -> Restored:
     """Counters and accounts of a checkpoint, or of a run that begins; ``is_first``: this shard's totals go on from the run's.
 
     Raises:
         CheckpointError: its state is not a learner's.
     """
     if checkpoint is None:
-        return Restored(RunStatistics(spec, tiling=tiling, is_first=is_first), Ledger(), 1)
+        return Restored(RunStatistics(spec, tiling=tiling, references=references, is_first=is_first), Ledger(), 1)
     state = checkpoint.state
     try:
         saved = LedgerSnapshot.from_json(state["ledger"])
         ledger = Ledger(saved if is_first else saved.without_totals())
-        return Restored(RunStatistics(spec, state["statistics"], tiling, is_first=is_first), ledger, int(state["lineage"]) + 1)
+        statistics = RunStatistics(spec, state["statistics"], tiling, references=references, is_first=is_first)
+        return Restored(statistics, ledger, int(state["lineage"]) + 1)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _not_a_learners(checkpoint, error) from error
 
@@ -136,6 +152,7 @@ def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | 
     """
     try:
         trainer.load_weights(checkpoint.tensors["model"])
+        trainer.load_auxiliary_weights(checkpoint.tensors.get(AUXILIARY, {}))
         trainer.load_optimizer_tensors(checkpoint.tensors["optimizer"])
         trainer.load_value_statistics(checkpoint.tensors.get(VALUE_STATISTICS, {}))
         trainer.load_control_tensors(checkpoint.tensors.get(CONTROL, {}))
@@ -147,6 +164,10 @@ def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | 
         raise CheckpointError(f"{checkpoint.path}: {error}") from error
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise _not_a_learners(checkpoint, error) from error
+
+
+def _on_the_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.cpu() for name, tensor in tensors.items()}
 
 
 def _not_a_learners(checkpoint: Checkpoint, error: Exception) -> CheckpointError:

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from herd.config.tiling import inverse_temperature_of
+from herd.envs.scores import human_normalised
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from herd.config.contract import EnvSpec
     from herd.config.tiling import Tiling
+    from herd.envs.scores import ReferenceScores
     from herd.learning.trainer import UpdateStatistics
     from herd_learner.ledger import LedgerSnapshot
 
@@ -71,9 +75,20 @@ class RunStatistics:
     """
 
     def __init__(
-        self, spec: EnvSpec, restored: dict[str, Any] | None = None, tiling: Tiling | None = None, *, is_first: bool = True
+        self,
+        spec: EnvSpec,
+        restored: dict[str, Any] | None = None,
+        tiling: Tiling | None = None,
+        *,
+        references: Mapping[str, ReferenceScores] | None = None,
+        is_first: bool = True,
     ) -> None:
-        """``tiling``: of the temperatures, where games draw them. ``is_first``: these are the run's, and nobody asks for their news."""
+        """Start at zero, or at ``restored``.
+
+        ``tiling``: of the temperatures, where games draw them. ``references``: what people reach, by task, as far as that is known.
+        ``is_first``: these are the run's, and nobody asks for their news.
+        """
+        self._references = references or {}
         self._tiling = tiling
         self._action_repeat = spec.action_repeat
         self.tasks = {name: TaskStatistics() for name in spec.task_names}
@@ -164,6 +179,18 @@ class RunStatistics:
         """Over the newest games of all tasks together."""
         return math.fsum(self._recent) / len(self._recent) if self._recent else None
 
+    def human_normalised(self, name: str) -> float | None:
+        """Of a task's mean return; None without a human score, or before its first game ended."""
+        reference, mean_return = self._references.get(name), self.tasks[name].mean_return
+        return None if reference is None or mean_return is None else float(human_normalised(mean_return, reference))
+
+    @property
+    def human_normalised_mean_capped(self) -> float | None:
+        """Over the tasks with human scores, each at most 1; None before each of them has finished a game (or where there are none)."""
+        scores = [self.human_normalised(name) for name in self.tasks if name in self._references]
+        known = [min(score, 1.0) for score in scores if score is not None]
+        return math.fsum(known) / len(known) if known and len(known) == len(scores) else None
+
     @property
     def lag_window(self) -> tuple[float, float]:
         """(mean, max) policy lag since the last point."""
@@ -187,8 +214,14 @@ class RunStatistics:
             "gradient_norm": _finite(update.gradient_norm) if update else None,
             "clipped_share": clipped.mean if clipped.count else None,
             "health": self._health,
+            **self._scores(),
             "tasks": {
-                name: {"env_frames": task.env_frames, "episodes": task.episodes, "episode_return_mean_100": task.mean_return}
+                name: {
+                    "env_frames": task.env_frames,
+                    "episodes": task.episodes,
+                    "episode_return_mean_100": task.mean_return,
+                    **self._score(name),
+                }
                 for name, task in self.tasks.items()
             },
         }
@@ -205,16 +238,19 @@ class RunStatistics:
             "frames_per_second": round(self._session_frames / training_seconds, 1) if training_seconds > 0 else 0.0,
             "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum},
             "sample_reuse": self._session_trained / self._session_unrolls if self._session_unrolls else None,
-            "accounting": ledger.report(),
             "health": self._health,
+            "accounting": {**ledger.report(), **({"unattributed": rest} if (rest := _unattributed(ledger)) else {})},
             "episode_return": {"mean_last_100": self.mean_return, "episodes": self.episodes},
+            **self._scores(),
             "tasks": {
                 name: {
                     "env_frames": task.env_frames,
+                    "accounting": ledger.task(task_id).as_json(),
                     "episode_return": {"mean_last_100": task.mean_return, "episodes": task.episodes},
+                    **self._score(name),
                     **({} if self._tiling is None else {"temperatures": _by_temperature(task, self._tiling)}),
                 }
-                for name, task in self.tasks.items()
+                for task_id, (name, task) in enumerate(self.tasks.items())
             },
         }
 
@@ -236,6 +272,19 @@ class RunStatistics:
             },
         }
 
+    def _scores(self) -> dict[str, float | None]:
+        """Of all tasks together: how even their frames are, and how well they are played."""
+        scores: dict[str, float | None] = {}
+        if len(self.tasks) > 1:
+            frames = [task.env_frames for task in self.tasks.values()]
+            scores["task_frames_spread"] = (max(frames) - min(frames)) * len(frames) / self.env_frames if self.env_frames else None
+        if self._references.keys() & self.tasks.keys():
+            scores["human_normalised_mean_capped"] = self.human_normalised_mean_capped
+        return scores
+
+    def _score(self, name: str) -> dict[str, float | None]:
+        return {"human_normalised": self.human_normalised(name)} if name in self._references else {}
+
     def _counts(self) -> dict[str, int]:
         return {
             "env_frames": self.env_frames,
@@ -253,6 +302,14 @@ class RunStatistics:
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
             task.tiles = {tile: [games, total] for tile, games, total in saved.get("tiles", [])}
+
+
+def _unattributed(ledger: LedgerSnapshot) -> dict[str, Any]:
+    """Frames whose task nobody can tell, all of them dropped; empty where there are none."""
+    rest = ledger.unattributed
+    if not rest.generated:
+        return {}
+    return {"generated": rest.generated, "dropped": rest.as_json()["dropped"]}
 
 
 def _tiles(task: TaskStatistics) -> list[list[float]]:

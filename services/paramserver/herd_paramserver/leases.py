@@ -85,10 +85,17 @@ class PlaceLeases:
     both agents' indices stay dense. Nobody is moved for evenness in the first ``lease_seconds``, while holders that survived a restart of
     this server name their places again. So each holder moves at most once per renewal, and moving ends where no two live agents differ by
     more than one.
+
+    With ``stays_dense`` there is a third exception: a holder whose index is not below its agent's number of holders moves to a lower one,
+    which somebody has left. Indices decide which tasks are played: after every holder has renewed its lease, n of them have the indices
+    0..n-1, whoever came and went before.
     """
 
-    def __init__(self, liveness: Liveness, *, now: float, lease_seconds: float, max_leases: int = MAX_LEASES) -> None:
+    def __init__(
+        self, liveness: Liveness, *, now: float, lease_seconds: float, max_leases: int = MAX_LEASES, stays_dense: bool = False
+    ) -> None:
         self.lease_seconds = lease_seconds
+        self._stays_dense = stays_dense
         self.num_moved = 0
         """Holders that were given another place than the one they had."""
         self._liveness = liveness
@@ -164,8 +171,12 @@ class PlaceLeases:
     def _must_move(self, place: Place, agents: list[int], now: float) -> bool:
         if place.agent not in agents:
             return True
+        if now < self._evens_out_at:
+            return False
+        if self._stays_dense and place.actor_index >= self.num_holders(place.agent):
+            return True
         numbers = [self.num_holders(agent) for agent in agents]
-        if self.num_holders(place.agent) - min(numbers) <= 1 or now < self._evens_out_at:
+        if self.num_holders(place.agent) - min(numbers) <= 1:
             return False
         # Of an agent with more holders than that, some index is not below it.
         return place.actor_index >= sum(numbers) // len(numbers)

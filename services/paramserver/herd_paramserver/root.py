@@ -46,8 +46,13 @@ class RootHandler(RequestHandler):
         return self._answer_publisher(request, outcome, now)
 
     def _answer_publisher(self, request: PublishSlice | PublishHeartbeat, outcome: Outcome, now: float) -> Reply:
+        store = self._stores[request.agent]
+        if outcome is Outcome.AHEAD:
+            held = "nothing" if store.visible is None else f"version ({store.visible.version.lineage}, {store.visible.version.updates})"
+            reason = f"version ({request.lineage}, {request.updates}) is further ahead than any learner comes: {held} is held"
+            return Reply(Refused(request_id=None, reason=reason), refusal="ahead")
         if outcome is Outcome.STALE:
-            newest = self._stores[request.agent].newest
+            newest = store.newest
             assert newest is not None
             return Reply(StalePublish(lineage=newest.lineage, updates=newest.updates))
         self._liveness.heard(request.agent, request.lineage, now)
@@ -58,6 +63,8 @@ class RootHandler(RequestHandler):
         return Reply(published, new_version=version if outcome is Outcome.VISIBLE else None)
 
     def _agent_ended(self, request: AgentEnded, now: float) -> Reply:
+        if self._stores[request.agent].is_ahead(Version(request.lineage, 0)):
+            return Reply(Refused(request_id=request.request_id, reason=f"no learner opened lineage {request.lineage}"), refusal="ahead")
         self._liveness.ended(request.agent, request.lineage, now)
         return Reply(AgentEndNoted(request_id=request.request_id))
 

@@ -6,6 +6,7 @@ import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
+from herd.envs.make import environment_spec
 from herd.service.process import ServiceProcess
 from herd.service.serving import POLL_SECONDS, Inbox, serve, warn_refused
 from herd.service.startup import BadInputError
@@ -191,7 +192,9 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
     meters.watch_clients(router, context.refusals)
     if own.upstream is None:
         liveness = Liveness(settings.agents, now=time.monotonic())
-        leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=own.index_lease_seconds)
+        # Where every actor plays all tasks evenly, moving one would gain nothing.
+        stays_dense = settings.actor.environments % len(environment_spec(settings.env).task_names) != 0
+        leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=own.index_lease_seconds, stays_dense=stays_dense)
         meters.watch_leases(leases, settings.agents)
         root = RootHandler(run_id=settings.name, contract=contract, stores=stores, leases=leases, liveness=liveness)
         return ParameterServer(router, root, stores=stores, telemetry=telemetry, meters=meters)

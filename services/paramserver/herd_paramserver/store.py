@@ -18,6 +18,16 @@ from herd.wire.messages import MAX_SLICES
 # Of one version, all slices together: 268 M float32 parameters, ten times those of the deep net at width 4.
 MAX_VERSION_BYTES = 2**30
 
+MAX_FIRST_LINEAGE = 2**61
+"""That an empty server takes. Half of what a publisher follows (``herd.wire.weights_client.MAX_LINEAGE``)."""
+COUNTED_LINEAGES = 2**53
+"""Those that a learner opens by itself, counted from 1 or milliseconds since 1970 (2**41), are all below."""
+LINEAGE_LEAD = 2**16
+"""Beyond the visible lineage, above those: whoever published one that no learner opened, the learner goes one further, as often as it
+takes. 2**62 is 2**46 such steps away."""
+UPDATES_LEAD = 2**32
+"""Beyond the visible version of the same lineage. At 100 updates/s a publisher can be cut off for a year."""
+
 
 class Version(NamedTuple):
     """Orders weights: a restored checkpoint opens a new lineage, so no version ever means two different weights."""
@@ -45,10 +55,11 @@ class Outcome(Enum):
     """It completed its version, which is what clients get from now on."""
     WANTED = "wanted"
     """It is not here and would be taken (answer to `status` only)."""
-    SUPERSEDED = "superseded"
-    """A newer version of the same lineage is on its way; nothing changed and nothing is to be done."""
     STALE = "stale"
-    """A greater version is held, which its publisher cannot reach in its lineage; nothing changed."""
+    """A greater version is held, or a part of one; nothing changed. Shards publish a version when all have confirmed the one before, so
+    that somebody else published the greater one: in its own lineage the publisher may never be taken again."""
+    AHEAD = "ahead"
+    """No learner comes to such numbers from the version held; nothing changed."""
 
 
 class InvalidSliceError(ValueError):
@@ -133,12 +144,14 @@ class WeightsStore(Generic[P]):
         """
         if not (0 < count <= MAX_SLICES and 0 <= index < count and version.lineage >= 0 and version.updates >= 0):
             raise InvalidSliceError("array", f"slice {index} of {count} of version {tuple(version)} is out of range")
+        if self.is_ahead(version):
+            return Outcome.AHEAD
         if self._visible is not None and version <= self._visible.version:
             return self._repeat(self._visible, version, index=index, count=count, digest=digest)
         assembly = self._assembly
         if assembly is not None and version < assembly.version:
             if count > 1:
-                return _passed_by(version, assembly.version)
+                return Outcome.STALE
             # Whole in one slice: it need not wait for a newer version that may never be completed.
             assembly = _Assembly(version, count)
         elif assembly is None or version > assembly.version:
@@ -174,13 +187,24 @@ class WeightsStore(Generic[P]):
     def status(self, version: Version, *, index: int, count: int) -> Outcome:
         """Tell a publisher what publishing this slice again would bring; reads no contents and changes nothing."""
         visible, assembly = self._visible, self._assembly
+        if self.is_ahead(version):
+            return Outcome.AHEAD
         if visible is not None and version <= visible.version:
-            return Outcome.HELD if version == visible.version else _passed_by(version, visible.version)
+            return Outcome.HELD if version == visible.version else Outcome.STALE
         if assembly is not None and version == assembly.version:
             return Outcome.HELD if index in assembly.slices else Outcome.WANTED
         if assembly is not None and version < assembly.version and count > 1:
-            return _passed_by(version, assembly.version)
+            return Outcome.STALE
         return Outcome.WANTED
+
+    def is_ahead(self, version: Version) -> bool:
+        """Tell whether no learner that published the visible version, or was overtaken by it, would publish this one."""
+        if self._visible is None:
+            return version.lineage > MAX_FIRST_LINEAGE or version.updates > UPDATES_LEAD
+        held = self._visible.version
+        if version.lineage == held.lineage:
+            return version.updates > held.updates + UPDATES_LEAD
+        return version.lineage > max(COUNTED_LINEAGES, held.lineage + LINEAGE_LEAD) or version.updates > UPDATES_LEAD
 
     def _hold(self, assembly: _Assembly[P], *, index: int, digest: str, payload: P) -> Outcome:
         assembly.slices[index] = (digest, payload)
@@ -202,11 +226,6 @@ class WeightsStore(Generic[P]):
             raise InvalidSliceError("unexpected", f"version {tuple(version)} has {len(visible.digests)} slices, not {count}")
         _same_digest(version, index, held=visible.digests[index], offered=digest)
         return Outcome.HELD
-
-
-def _passed_by(version: Version, newer: Version) -> Outcome:
-    """Shards publish at their own pace, so being late within a lineage is no conflict."""
-    return Outcome.SUPERSEDED if version.lineage == newer.lineage else Outcome.STALE
 
 
 def _same_digest(version: Version, index: int, *, held: str, offered: str) -> None:

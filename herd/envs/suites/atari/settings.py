@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from herd.config.section import Fraction, NonNegativeInt, PositiveInt
 from herd.config.suites import SuiteSettings
@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from herd.config.settings import NetworkSettings
 
 
+ALL_GAMES = "atari57"
+
+
 class AtariSettings(SuiteSettings):
     """Atari 2600 games (Table G.1 of IMPALA for the defaults)."""
 
     suite: Literal["atari"] = "atari"
     """Atari 2600 games over ale-py."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("breakout",)
-    """Lower-case ALE names such as ``ms_pacman``. Several make a multi-task run, dealt to environment slots round-robin."""
+    """Lower-case ALE names such as ``ms_pacman``. Several make one agent of many tasks (docs/many-tasks.md); ``atari57`` stands for all 57
+    games."""
     action_set: Literal["minimal", "full"] = "minimal"
     """The game's own actions, or all 18 (required when several games are played)."""
     action_repeat: PositiveInt = 4
@@ -46,6 +50,15 @@ class AtariSettings(SuiteSettings):
     """Press fire after a reset where the game has that action."""
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("action_set", "frame_stack", "frame_height", "frame_width", "grayscale")
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _all_games(cls, tasks: Any) -> Any:
+        if not isinstance(tasks, list | tuple) or ALL_GAMES not in tasks:
+            return tasks
+        from herd.envs.suites.atari import atari_scores  # noqa: PLC0415  numpy loads; settings alone do without
+
+        return tuple(game for task in tasks for game in (atari_scores() if task == ALL_GAMES else [task]))
 
     @model_validator(mode="after")
     def _one_policy_head_serves_all(self) -> Self:

@@ -19,7 +19,7 @@ class CatchSettings(SuiteSettings):
     suite: Literal["catch"] = "catch"
     """A ball falls down a small board; a paddle must be under it."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("catch",)
-    """``catch``, ``catch_instructed`` or ``catch_deceptive``. Several make a multi-task run, dealt to environment slots round-robin."""
+    """``catch``, ``catch_instructed`` or ``catch_deceptive``. Several make one agent of many tasks."""
     reward_scales: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (1.0,)
     """Each task is played once with every one of these as a factor of its rewards: two make two tasks of each, which look alike and differ
     in their returns. One with another factor than 1 is named after it, as ``catch_x1000``."""

@@ -19,8 +19,8 @@ class GymnasiumSettings(SuiteSettings):
     suite: Literal["gymnasium"] = "gymnasium"
     """Whatever ``gymnasium.make`` knows, or a function of yours returns."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("CartPole-v1",)
-    """Registered ids, or ``module:callable`` of your own that returns an environment. Several need equal spaces; they are dealt to
-    environment slots round-robin."""
+    """Registered ids, or ``module:callable`` of your own that returns an environment. Several make one agent of many tasks
+    (docs/many-tasks.md) and need equal spaces."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for ``gymnasium.make``, or for your callable; the same for every task."""
     action_repeat: PositiveInt = 1

@@ -1,0 +1,57 @@
+"""What `herd train` says of many tasks before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from herd.cli.errors import CommandError
+from herd.cli.train import check_dealing, read_settings
+from herd.config.layers import SettingsError
+from herd.config.loading import load_settings
+from herd.config.settings import RunSettings
+
+
+def settings_of(num_tasks: int, *, actors: int, environments: int, agents: int = 1) -> RunSettings:
+    scales = ",".join(str(scale) for scale in range(1, num_tasks + 1))
+    words = ["--env.suite", "catch", "--network.torso", "mlp", "--env.reward_scales", scales, "--agents", str(agents)]
+    words += ["--actor.count", str(actors), "--actor.environments", str(environments), "--learner.queue_batches", "9"]
+    return load_settings([], words, {})
+
+
+@pytest.mark.parametrize(
+    ("num_tasks", "actors", "environments", "agents"), [(1, 1, 5, 1), (1, 1, 5, 2), (3, 1, 6, 1), (3, 3, 4, 1), (5, 5, 1, 1), (2, 4, 3, 2)]
+)
+def test_an_even_run_is_not_talked_about(num_tasks: int, actors: int, environments: int, agents: int) -> None:
+    assert check_dealing(settings_of(num_tasks, actors=actors, environments=environments, agents=agents)) is None
+
+
+def test_an_uneven_run_is_told_what_would_make_it_even() -> None:
+    assert check_dealing(settings_of(3, actors=2, environments=4)) == (
+        "3 tasks are dealt to 8 environments (actor.count 2 x actor.environments 4): 2 of them are played 3 times, the others 2; "
+        "a multiple of 3 in each actor makes them even"
+    )
+
+
+@pytest.mark.parametrize(("actors", "agents"), [(2, 1), (4, 2), (5, 2)])
+def test_a_task_that_nobody_would_play_ends_the_command(actors: int, agents: int) -> None:
+    with pytest.raises(CommandError) as raised:
+        check_dealing(settings_of(7, actors=actors, environments=3, agents=agents))
+    line = str(raised.value)
+    assert line.startswith("env.tasks: 7 tasks are dealt to 6 environments")
+    assert line.endswith("1 would never be played; raise actor.environments to 7")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--env.tasks", "boxing,brekout"], "env.tasks: unknown Atari game 'brekout'; did you mean breakout?"),
+        (["--env.tasks", "atari58"], "env.tasks: unknown Atari game 'atari58'"),
+        (["--env.tasks", "boxing", "--env.tasks", "boxing"], "env.tasks: names boxing more than once"),
+        (["--env.action_set", "minimal"], "action_set must be full when tasks names several games"),
+    ],
+)
+def test_games_that_cannot_be_played_together_are_named_in_one_line(words: list[str], line: str) -> None:
+    with pytest.raises((CommandError, SettingsError)) as raised:
+        read_settings(["atari-3games-quick", *words], {})
+    assert str(raised.value).startswith(line)
+    assert "\n" not in str(raised.value)

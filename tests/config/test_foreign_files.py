@@ -1,0 +1,96 @@
+"""Files of others: pipes, sparse giants and JSON without end are one error, quickly; what is whole is read whole."""
+
+import errno
+import os
+
+import pytest
+
+from herd.checkpoints.errors import CheckpointError, TornCheckpointError
+from herd.checkpoints.store import load_checkpoint, newest_checkpoint
+from herd.config.foreign_files import parse_json, read_file, read_json
+from herd.config.layers import SettingsError
+from herd.config.yaml_files import read_yaml_file
+
+
+def test_a_file_is_read_whole_up_to_its_bound(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"\0\xff" * 500)
+    assert read_file(path, 1000) == b"\0\xff" * 500
+    with pytest.raises(OSError, match="Larger than 999 bytes") as caught:
+        read_file(path, 999)
+    assert caught.value.errno == errno.EFBIG
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="Not a regular file"):
+        read_file(pipe, 1000)
+    with pytest.raises(OSError, match="Not a regular file"):
+        read_file(type(tmp_path)("/dev/zero"), 1000)
+    with pytest.raises(IsADirectoryError):
+        read_file(tmp_path, 1000)
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "none", 1000)
+
+
+def test_a_sparse_terabyte_costs_nothing(tmp_path):
+    path = tmp_path / "manifest.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match="Larger than"):
+        read_json(path)
+    with pytest.raises(TornCheckpointError, match=r"manifest\.json: cannot be read: Larger than"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_checkpoint_of_pipes_is_torn_and_not_waited_for(tmp_path):
+    folder = tmp_path / f"{7:012d}"
+    folder.mkdir()
+    os.mkfifo(folder / "manifest.json")
+    with pytest.raises(CheckpointError, match="Not a regular file"):
+        newest_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000, "{", "\x00", b"\xff", bytearray(b"\xc3("), ""])
+def test_json_that_cannot_be_read_is_a_value_error(text):
+    with pytest.raises(ValueError):  # noqa: PT011  whatever it says
+        parse_json(text)
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{after}: &{after} [{', '.join([f'*{before}'] * 9)}]\n" for before, after in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: " + "[" * 5000, "nested too deeply"),
+        ("name: " + "[" * 600 + "]" * 600, "nested too deeply"),
+        ("name: &a [*a]\n", "a value contains itself"),
+        ("a: &a {b: *a}\n", "a value contains itself"),
+        (BOMB + "name: *i\n", "more than 100000 values"),
+        ("name: " + "9" * 5000, "a value cannot be read"),
+        ("name: 2026-99-99\n", "a value cannot be read"),
+        ("name: !!timestamp x\n", "a value cannot be read"),
+        ("name: !!bool x\n", "a value cannot be read"),
+        ("name: !!int ''\n", "a value cannot be read"),
+        ("name: !!python/object:os.system x\n", "not valid YAML"),
+        ("name: x\n" * 200_000, "larger than"),
+    ],
+)
+def test_yaml_that_nobody_wrote_by_hand_is_one_line(tmp_path, text, says):
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=says) as caught:
+        read_yaml_file(file)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert str(file) in str(caught.value)
+
+
+def test_aliases_as_people_use_them_are_read(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("env: &env {tasks: [pong]}\nname: x\nother: *env\n")
+    assert read_yaml_file(file).origins
