@@ -17,6 +17,7 @@ from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.replay import NoReplay, ReplaySettings
+from herd.config.replay_service import ReplayServiceSettings
 from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
@@ -197,6 +198,9 @@ class LearnerSettings(Section):
     device."""
     threads: PositiveInt | None = None
     """Torch threads; null takes the CPUs this process may use."""
+    health_interval_updates: PositiveInt = 100
+    """Updates between looks at the health of learning (explained variance, effective sample size, KL of an update, dead units); each
+    look costs about two thirds of an update."""
     publish_interval_updates: PositiveInt = 1
     """Updates between published weights."""
     weights_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -213,6 +217,8 @@ class LearnerSettings(Section):
     """Of the unroll socket; ``herd train`` replaces 0 by a free port."""
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
+    replay: Annotated[tuple[str, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7400",)
+    """Addresses of all replicas of the replay service, in order (``replay.kind: shared``)."""
     metrics_host: str = "127.0.0.1"
     """Interface of the metrics and health endpoint."""
     metrics_port: Port = 0
@@ -358,6 +364,7 @@ class RunSettings(Section):
     learner: LearnerSettings = LearnerSettings()
     paramserver: ParamserverSettings = ParamserverSettings()
     bandit: BanditSettings = BanditSettings()
+    replay_service: ReplayServiceSettings = ReplayServiceSettings()
     security: SecuritySettings = SecuritySettings()
     stop: StopSettings = StopSettings()
 
@@ -435,6 +442,8 @@ class RunSettings(Section):
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to bring up to date")
         if self.value_scaling.kind == "popart" and self.loss.kind == "dice":
             raise ValueError("value_scaling.kind popart needs another loss.kind than dice, whose Q = V + A would be normalised in part")
+        if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
+            raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it is of all advantages together")
         if (objection := self.env.objection(self.network)) is not None:
             raise ValueError(objection)
         if self.num_online_unrolls < 1:

@@ -10,6 +10,7 @@ from herd.service.announcement import announce_process
 from herd.service.startup import BadInputError
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import configure_logging, get_logger
+from herd.topology import component_of
 from herd.wire.sockets import new_context
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class ServiceProcess:
             BadInputError: the port cannot be bound.
 
         """
-        own = getattr(self.settings, self.service)
+        own = getattr(self.settings, component_of(self.service, self.settings).service.section)
         try:
             self.telemetry.serve(own.metrics_host, own.metrics_port)
         except OSError as error:

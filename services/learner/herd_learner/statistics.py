@@ -100,6 +100,8 @@ class RunStatistics:
         self._lag = _Mean()
         self._lag_window = _Mean()
         self._last_update: UpdateStatistics | None = None
+        self._health: dict[str, Any] | None = None
+        self._clipped_window = _Mean()
         self._news: _News | None = None if is_first else _News()
         self._session_frames = 0
         self._session_unrolls = 0
@@ -136,6 +138,9 @@ class RunStatistics:
         self.learner_updates += 1
         self._session_trained += num_unrolls
         self._last_update = update
+        self._clipped_window.add(float(update.is_clipped))
+        if update.health is not None:
+            self._health = update.health.as_json()
 
     def news(self) -> dict[str, Any] | None:
         """What happened at this shard since the last call, as JSON; None at the first."""
@@ -194,6 +199,7 @@ class RunStatistics:
     def point(self, *, session_seconds: float, frames_per_second: float, learning_rate: float) -> dict[str, Any]:
         """One line of metrics.jsonl; starts a new window."""
         lag, self._lag_window = self._lag_window, _Mean()
+        clipped, self._clipped_window = self._clipped_window, _Mean()
         update = self._last_update
         return {
             "wall_seconds": round(self._wall_seconds_before + session_seconds, 3),
@@ -206,6 +212,8 @@ class RunStatistics:
             "learning_rate": learning_rate,
             **({} if update is None else {name: _finite(measured.value) for name, measured in update.losses.items()}),
             "gradient_norm": _finite(update.gradient_norm) if update else None,
+            "clipped_share": clipped.mean if clipped.count else None,
+            "health": self._health,
             **self._scores(),
             "tasks": {
                 name: {
@@ -230,6 +238,7 @@ class RunStatistics:
             "frames_per_second": round(self._session_frames / training_seconds, 1) if training_seconds > 0 else 0.0,
             "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum},
             "sample_reuse": self._session_trained / self._session_unrolls if self._session_unrolls else None,
+            "health": self._health,
             "accounting": {**ledger.report(), **({"unattributed": rest} if (rest := _unattributed(ledger)) else {})},
             "episode_return": {"mean_last_100": self.mean_return, "episodes": self.episodes},
             **self._scores(),
