@@ -43,7 +43,7 @@ def test_before_the_first_game_and_update_there_is_nothing_to_average() -> None:
     assert point["episode_return_mean_100"] is None
     assert point["gradient_norm"] is None
     assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (0.0, 0.0, 0)
-    assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None}
+    assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None, "episode_return_sum": 0.0}
 
 
 def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
@@ -70,8 +70,8 @@ def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
     assert point["policy_lag_mean"] == pytest.approx(3.0)
     assert point["episode_return_mean_100"] == pytest.approx(-35 / 3)
     assert point["tasks"] == {
-        "pong": {"env_frames": 160, "episodes": 2, "episode_return_mean_100": -20.0},
-        "breakout": {"env_frames": 40, "episodes": 1, "episode_return_mean_100": 5.0},
+        "pong": {"env_frames": 160, "episodes": 2, "episode_return_mean_100": -20.0, "episode_return_sum": -40.0},
+        "breakout": {"env_frames": 40, "episodes": 1, "episode_return_mean_100": 5.0, "episode_return_sum": 5.0},
     }
     statistics.record_consumed(1, 40, 3)
     point = _point(statistics)

@@ -30,6 +30,8 @@ class TaskStatistics:
     env_frames: int = 0
     episodes: int = 0
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURN_WINDOW))
+    return_sum: float = 0.0
+    """Of all games; the mean over a stretch of training is the difference of two of these over that of ``episodes``."""
     tiles: dict[int, list[float]] = field(default_factory=dict)
     """by tile: games played under its temperatures, and the sum of their returns."""
 
@@ -114,6 +116,7 @@ class RunStatistics:
         task = self.tasks[self._names[task_id]]
         task.episodes += 1
         task.returns.append(episode_return)
+        task.return_sum += episode_return
         self._recent.append(episode_return)
         if self._news is not None:
             self._news.episodes.append((task_id, episode_return, inverse_temperature))
@@ -220,6 +223,7 @@ class RunStatistics:
                     "env_frames": task.env_frames,
                     "episodes": task.episodes,
                     "episode_return_mean_100": task.mean_return,
+                    "episode_return_sum": _finite(task.return_sum),
                     **self._score(name),
                 }
                 for name, task in self.tasks.items()
@@ -266,6 +270,7 @@ class RunStatistics:
                     "env_frames": task.env_frames,
                     "episodes": task.episodes,
                     "returns": list(task.returns),
+                    "return_sum": task.return_sum,
                     "tiles": _tiles(task),
                 }
                 for name, task in self.tasks.items()
@@ -301,6 +306,7 @@ class RunStatistics:
             task = self.tasks[name]
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
+            task.return_sum = saved.get("return_sum", 0.0)  # of an older checkpoint: only differences are of use
             task.tiles = {tile: [games, total] for tile, games, total in saved.get("tiles", [])}
 
 
