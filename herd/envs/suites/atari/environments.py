@@ -204,8 +204,7 @@ class AtariEnvironments:
     def _emulate(self, actions: NDArray[np.int32]) -> _Raw:
         """One step of all emulators; no more than the allowed threads are busy at a time."""
         if len(self._parts) == 1:
-            self._send(self._parts[0], actions)
-            stack, rewards, game_over, _, info = self._parts[0].emulators.recv()
+            stack, rewards, game_over, _, info = self._parts[0].emulators.step(_as_the_emulator_counts(self._parts[0], actions))
             return _Raw(stack, rewards, game_over, info["lives"], info["episode_frame_number"])
         raw = self._empty_raw()
         for part in self._parts[: self._games_at_once]:
@@ -222,8 +221,7 @@ class AtariEnvironments:
 
     @staticmethod
     def _send(part: _Part, actions: NDArray[np.int32]) -> None:
-        own = np.ascontiguousarray(actions[part.environments])
-        part.emulators.send(own if part.start.emulator_actions is None else part.start.emulator_actions[own])
+        part.emulators.send(_as_the_emulator_counts(part, np.ascontiguousarray(actions[part.environments])))
 
     def _empty_raw(self) -> _Raw:
         if len(self._parts) > 1:
@@ -275,3 +273,7 @@ class AtariEnvironments:
         newer[:, -1] = raw.stack[:, -1].transpose(0, 3, 1, 2)
         self._planes = [newer, older]
         return newer.reshape(self.num_environments, -1, *self.spec.frame_shape[:2])
+
+
+def _as_the_emulator_counts(part: _Part, actions: NDArray[np.int32]) -> NDArray[np.int32]:
+    return actions if part.start.emulator_actions is None else part.start.emulator_actions[actions]

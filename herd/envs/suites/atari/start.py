@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-CONSOLE_ACTIONS = tuple(Action(number) for number in range(18))
+CONSOLE_ACTIONS = [Action(number) for number in range(18)]
 """Nine joystick positions, with and without the button: the full action set."""
 
 
@@ -42,7 +42,7 @@ def game_start(game: str, *, full_action_set: bool, fire_on_reset: bool, sticky_
     emulator, frames = _reset(game, 0.0)
     actions = emulator.getLegalActionSet() if full_action_set else emulator.getMinimalActionSet()
     emulator_actions = None
-    if full_action_set and tuple(actions) != CONSOLE_ACTIONS:
+    if full_action_set and list(actions) != CONSOLE_ACTIONS:
         emulator_actions = _without_button(actions)
         actions = CONSOLE_ACTIONS
     fire_frames = int(fire_on_reset and Action.FIRE in actions)
@@ -55,7 +55,7 @@ def _without_button(actions: Sequence[Action]) -> NDArray[np.int32]:
     """Of the 18 actions those of a game to whose emulator the button does not exist (Skiing): positions count, with the button or not."""
     own = list(actions)
     names = [action.name if action in own else action.name.removesuffix("FIRE") or "NOOP" for action in CONSOLE_ACTIONS]
-    return np.array([own.index(Action[name]) for name in names], np.int32)
+    return np.array([own.index(Action.__members__[name]) for name in names], np.int32)
 
 
 def _reset(game: str, sticky_action_probability: float) -> tuple[ALEInterface, int]:
