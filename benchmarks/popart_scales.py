@@ -177,8 +177,8 @@ def main() -> None:
     parser.add_argument("--env_frames", type=int, default=400_000, metavar="N", help="of each run")
     options = parser.parse_args()
     results: dict[str, list[Run]] = {}
-    for variant in options.variants:
-        for seed in range(options.first_seed, options.first_seed + options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        for variant in options.variants:
             file = options.output / "runs" / f"{variant}-{seed}-{options.env_frames}-{options.learning_rate:g}.json"
             run = _made(file, variant, seed, options.env_frames, options.learning_rate)
             print(f"{variant} {seed}: {', '.join(f'{final:.2f}' for final in run.finals)} ({run.seconds:.0f} s)", flush=True)

@@ -437,8 +437,6 @@ class RunSettings(Section):
     def _sections_fit_together(self) -> Self:
         if self.algorithm.burn_in and self.network.core == "none":
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to bring up to date")
-        if self.value_scaling.kind == "popart" and self.loss.kind == "dice":
-            raise ValueError("value_scaling.kind popart needs another loss.kind than dice, whose Q = V + A would be normalised in part")
         if (objection := self.env.objection(self.network)) is not None:
             raise ValueError(objection)
         if self.num_online_unrolls < 1:
