@@ -86,6 +86,9 @@ def _compare_updates() -> None:
         statistics = trainer.value_statistics()
         np.testing.assert_allclose(statistics["shift"].numpy(), slow.shift, rtol=2e-5, err_msg=f"shift after update {number}")
         np.testing.assert_allclose(statistics["second_moment"].numpy(), slow.second_moment, rtol=2e-5)
+        told = trainer.values_by_task()
+        np.testing.assert_allclose(told["value_shift"], slow.shift, rtol=2e-5)
+        np.testing.assert_allclose(told["value_scale"], [slow.scale(task) for task in range(3)], rtol=1e-4)
         for name, parameter in _named(trainer).items():
             np.testing.assert_allclose(parameter, slow.parameters[name], rtol=1e-3, atol=2e-5, err_msg=f"{name} after update {number}")
     assert statistics["shift"][2] == 0.0  # the task that never came
