@@ -200,7 +200,12 @@ class RunStatistics:
         return self._lag_window.mean, self._lag_window.maximum
 
     def point(
-        self, *, session_seconds: float, frames_per_second: float, learning_rate: float, by_task: Mapping[str, Sequence[float]] | None = None
+        self,
+        *,
+        session_seconds: float,
+        frames_per_second: float,
+        learning_rate: float,
+        by_task: Mapping[str, Sequence[float]] | None = None,
     ) -> dict[str, Any]:
         """One line of metrics.jsonl; starts a new window. ``by_task``: numbers to add, one for each task, by name."""
         lag, self._lag_window = self._lag_window, _Mean()
