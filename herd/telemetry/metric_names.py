@@ -654,11 +654,16 @@ EVALUATOR_EVALUATIONS = CounterMetric(
 )
 EVALUATOR_EPISODES = CounterMetric("herd_evaluator_episodes_total", "Whole games that were played and count.", "games", ("evaluator",))
 EVALUATOR_SECONDS = GaugeMetric(
-    "herd_evaluator_last_evaluation_seconds", "That the last evaluation took; above evaluation.interval_seconds it sets the pace.",
-    "seconds", ("evaluator",),
+    "herd_evaluator_last_evaluation_seconds",
+    "That the last evaluation took; above evaluation.interval_seconds it sets the pace.",
+    "seconds",
+    ("evaluator",),
 )
 EVALUATOR_UPDATES = GaugeMetric(
-    "herd_evaluator_evaluated_updates", "Learner updates of the version that was evaluated last.", "updates", ("evaluator",),
+    "herd_evaluator_evaluated_updates",
+    "Learner updates of the version that was evaluated last.",
+    "updates",
+    ("evaluator",),
     labels=("agent",),
 )
 EVALUATOR_SCORE = GaugeMetric(
@@ -667,7 +672,9 @@ EVALUATOR_SCORE = GaugeMetric(
 EVALUATOR_AGGREGATE = GaugeMetric(
     "herd_evaluator_normalised_score",
     "Over the tasks of the last evaluation, where all have reference scores: human-normalised (saber_...: record-normalised).",
-    "1 = human", ("evaluator",), labels=("agent", "statistic"),
+    "1 = human",
+    ("evaluator",),
+    labels=("agent", "statistic"),
 )
 EVALUATOR_FILE_FAILURES = CounterMetric(
     "herd_evaluator_file_failures_total", "Points that could not be written to evaluation.jsonl.", "points", ("evaluator",)

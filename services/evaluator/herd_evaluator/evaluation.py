@@ -113,9 +113,7 @@ class Evaluation:
             return Temperatures()
         process = self._process
         return sockets.enter_context(
-            closing(
-                BestTemperatures(process.context, process.settings, agent=self._agent, contract=process.contract, task_ids=task_ids)
-            )
+            closing(BestTemperatures(process.context, process.settings, agent=self._agent, contract=process.contract, task_ids=task_ids))
         )
 
 

@@ -10,6 +10,7 @@ import torch
 
 from herd.checkpoints.errors import CheckpointError
 from herd.checkpoints.weights import decode_weights
+from herd.config.foreign_files import read_json
 from herd.evaluation.errors import EvaluationError
 from herd.evaluation.play import drawn_from
 from herd.evaluation.protocols import protocol_named
@@ -25,6 +26,8 @@ from herd_evaluator.meters import Meters
 from herd_evaluator.points import PointsFile
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
     from herd.wire.weights_client import Version, WeightsFrame
@@ -67,9 +70,7 @@ class Evaluator:
         self._stop = stop
         self._meters = Meters(process.telemetry)
         self._files = [PointsFile(directory, self._meters.file_failed) for directory in self._settings.agent_directories]
-        self._evaluations = [
-            Evaluation(process, played, agent, meters=self._meters, stop=stop) for agent in range(self._settings.agents)
-        ]
+        self._evaluations = [Evaluation(process, played, agent, meters=self._meters, stop=stop) for agent in range(self._settings.agents)]
 
     def follow(self, interval_seconds: float) -> None:
         """Evaluate the newest version of each agent, again and again, beginnings ``interval_seconds`` apart; returns at the signal."""
@@ -116,12 +117,10 @@ class Evaluator:
                 ranges = best_temperatures(directory, trained)
             except EvaluationError as error:
                 raise BadInputError(str(error)) from error
-            lineage, updates = file.newest_version or (0, -1)
-            if trained.learner_updates != updates:
-                # A checkpoint does not say of which lineage it is; the newest evaluated one is its own, or one before it.
-                weights = trained.agent.state_dict()
+            version = (_lineage(directory), trained.learner_updates)
+            if version != file.newest_version:
                 temperatures = drawn_from(ranges, seed=self._settings.seed)
-                self._evaluate(number, Frozen(trained.agent, weights, lineage, trained.learner_updates, temperatures))
+                self._evaluate(number, Frozen(trained.agent, trained.agent.state_dict(), *version, temperatures))
 
     def _evaluate(self, number: int, frozen: Frozen) -> None:
         point = self._evaluations[number].of(frozen)
@@ -157,6 +156,14 @@ class Evaluator:
         self._process.telemetry.beat()
         if self._stop:
             raise StoppedError
+
+
+def _lineage(directory: Path) -> int:
+    """Of the run whose newest checkpoint lies here, as its learner noted; 0 where nothing is noted."""
+    try:
+        return int(read_json(directory / "lineage.json")["lineage"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def _as_played(settings: RunSettings) -> RunSettings:
