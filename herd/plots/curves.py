@@ -225,8 +225,8 @@ def _draw_panel(axes: Axes, lines: Sequence[_Line], *, unit: float) -> None:
         xs = curve.x / unit
         if line.is_evaluation:
             bars = np.nan_to_num(curve.high - curve.mean)
-            look = {"color": line.colour, "linewidth": 0.9, "linestyle": ":", "marker": "D", "markersize": 3.5, "markeredgecolor": "white"}
-            axes.errorbar(xs, curve.mean, yerr=bars, elinewidth=0.9, zorder=4, **look)
+            axes.plot(xs, curve.mean, color=line.colour, linewidth=0.9, linestyle=":", marker="D", markersize=3.5, zorder=4)
+            axes.errorbar(xs, curve.mean, yerr=bars, fmt="none", ecolor=line.colour, elinewidth=0.9, zorder=4)
             continue
         if line.thin:
             axes.plot(xs, curve.mean, color=line.colour, linewidth=0.7, alpha=0.35, zorder=2)

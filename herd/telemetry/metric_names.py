@@ -1,9 +1,10 @@
 """The catalogue: every metric that any process exports, defined once. ``docs/metrics.md`` is generated from it.
 
 Prometheus adds ``job`` and ``instance`` to what it scrapes, so no metric here is labelled by pod, actor or host: thousands of
-actors stay scrapeable at about 30 series each, and series per task come from the learner and the bandit alone. Every label but ``task``
+actors stay scrapeable at about 30 series each, and series per task come from learner, bandit and evaluator alone. Every label but ``task``
 (bounded by ``env.tasks``), ``layer`` (by the network's), ``term`` and ``name`` (by the 32 numbers that a loss may name), ``agent`` (by
-``agents``), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed set, kept here.
+``agents``), ``statistic`` (six), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed
+set, kept here.
 
 The bandit has three series per agent, task and tile, and 17 more per agent and task: 57 games x (3 x 39 + 17) = 7,638 series, about
 0.5 MB and 35 ms of processor time a scrape of that one process.

@@ -208,5 +208,5 @@ def test_a_torn_evaluation_is_left_out_and_a_broken_one_is_named(tmp_path: Path)
     plot_runs([run], tmp_path / "curve.svg", data=data)
     assert len([row for row in rows_of(data) if row["curve"] == "run: evaluation"]) == 1
     file.write_text("{}\n" + whole)
-    with pytest.raises(PlotError, match="evaluation.jsonl, line 1, is no evaluation"):
+    with pytest.raises(PlotError, match=r"evaluation\.jsonl, line 1, is no evaluation"):
         plot_runs([run], tmp_path / "curve.svg")

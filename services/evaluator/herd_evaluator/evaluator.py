@@ -95,13 +95,12 @@ class Evaluator:
                     frame = self._newest(client, versions[number])
                     if frame is None:
                         continue
-                    versions[number] = frame.version
                     try:
                         # Frozen: what is published from now on is of the next time.
-                        frozen = Frozen(agent, decode_weights(*frame.slices), *frame.version)
-                        self._evaluate(number, frozen)
+                        self._evaluate(number, Frozen(agent, decode_weights(*frame.slices), *frame.version))
+                        versions[number] = frame.version
                     except CheckpointError as error:
-                        warn_limited("weights unusable", "weights do not fit the network", reason=str(error))
+                        warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error))
                 self._rest(began + interval_seconds)
 
     def evaluate_checkpoints(self) -> None:

@@ -1,4 +1,4 @@
-"""RUN/evaluation.jsonl: one evaluated version a line, beside the learner's metrics.jsonl. A disk that fails costs a point, not the process."""
+"""RUN/evaluation.jsonl: one evaluated version a line, beside the learner's metrics.jsonl. A disk that fails costs a point, nothing else."""
 
 from __future__ import annotations
 
