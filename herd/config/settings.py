@@ -241,6 +241,8 @@ class ParamserverSettings(Section):
     """Of the request socket; ``herd train`` replaces 0 by a free port, and gives free ones to replicas."""
     index_lease_seconds: PositiveFloat = 30.0
     """A leased actor index returns to the pool when its holder is silent this long. Read by the root."""
+    max_version_bytes: PositiveInt | None = None
+    """Largest version of weights taken, all slices together; null: what those of the network take, or 256 MiB with a torso of your own."""
     metrics_host: str = "127.0.0.1"
     """Interface of the metrics and health endpoint."""
     metrics_port: Port = 0
