@@ -19,6 +19,7 @@ from herd.learning.losses import make_loss
 from herd.learning.losses.output import LossOutput, Metric
 from herd.learning.metrics import TOTAL, Measured, MetricSums
 from herd.learning.optimizers import Rates, load_state_tensors, new_optimizer, state_tensors
+from herd.learning.replayer import Replayer
 from herd.learning.replicas import Replicas
 from herd.learning.sharding import OneShard, gather, shard_like
 from herd.learning.value_scaling import Statistics, UnrollTargets, make_value_scaling, unroll_targets
@@ -75,6 +76,8 @@ class Trainer:
         self._loss = make_loss(settings.loss)
         self._reduction = settings.loss.reduction
         self._has_replay = settings.replay.kind != "none"
+        replays_episodes = settings.replay.kind == "shared" and settings.network.core != "none"
+        self._replayer = Replayer() if replays_episodes else None
         self._max_gradient_norm = settings.optimizer.max_gradient_norm
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -99,27 +102,34 @@ class Trainer:
         with nullcontext() if self._copies is None else torch.cuda.stream(self._copies):
             return slab.to(self._device)
 
+    def begin(self, batch: TrainBatch, num_replayed: int) -> None:
+        """Before the first update on a batch, and not before its other ones: replayed episodes go on where the batch before left them."""
+        if self._replayer is not None:
+            self._wait_for_copy(batch)
+            self._replayer.begin(batch, num_replayed)
+
     def launch(self, batch: TrainBatch) -> Launched:
         """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""
-        if self._copies is not None:
-            computing = torch.cuda.current_stream(self._device)
-            computing.wait_stream(self._copies)
-            batch.actions.record_stream(computing)  # all fields are of one piece of memory
+        self._wait_for_copy(batch)
         self.optimizer.zero_grad(set_to_none=True)
         num_trained = self._shards.add_up(batch.trained.sum()).clamp(min=1)
         launched = Launched(MetricSums(), [])
+        next_core_states = []
         starts = range(0, batch.num_unrolls, self._micro_batch_size)
         for start in starts:
             part = batch.part(start, start + self._micro_batch_size)
             with self._replicas.reducing(start == starts[-1]):
-                loss, output = (self._compiled_part or self._part)(part, self._statistics, num_trained)
+                loss, output, next_core_state = (self._compiled_part or self._part)(part, self._statistics, num_trained)
                 self._replicas.backward(loss)
+            next_core_states.append(next_core_state)
             launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
             if self._value_scaling.follows_targets:
                 if output.targets is None:
                     raise ValueError("value_scaling.kind popart needs a loss that gives its targets")
                 rows = part.trained if output.accepted is None else output.accepted
                 launched.targets.append(unroll_targets(output.targets, rows, part.task_ids, part.is_replayed))
+        if self._replayer is not None:
+            self._replayer.end(torch.cat(next_core_states))
         return launched
 
     def losses(self, launched: Launched) -> Losses:
@@ -141,7 +151,9 @@ class Trainer:
 
     def __call__(self, slab: Slab, rates: Rates) -> UpdateStatistics:
         """One update on a batch in the host's memory."""
-        launched = self.launch(self.to_device(slab))
+        batch = self.to_device(slab)
+        self.begin(batch, slab.num_replayed)
+        launched = self.launch(batch)
         return self.finish(launched, self.losses(launched), rates)
 
     def weights(self) -> dict[str, Tensor]:
@@ -184,8 +196,14 @@ class Trainer:
             raise CheckpointError("the statistics of the values do not fit: value_scaling.kind was another one")
         self._statistics = {name: tensor.to(self._device, copy=True) for name, tensor in statistics.items()}
 
-    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor) -> tuple[Tensor, LossOutput]:
-        """Of a micro-batch: what is differentiated, and all that the loss says."""
+    def _wait_for_copy(self, batch: TrainBatch) -> None:
+        if self._copies is not None:
+            computing = torch.cuda.current_stream(self._device)
+            computing.wait_stream(self._copies)
+            batch.actions.record_stream(computing)  # all fields are of one piece of memory
+
+    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
+        """Of a micro-batch: what is differentiated, all that the loss says, and the core states that the next unrolls begin with."""
         forward = run_forward(
             part,
             agent=self.agent,
@@ -197,7 +215,8 @@ class Trainer:
             has_replay=self._has_replay,
         )
         output = self._loss(forward)
-        return (output.total / num_trained if self._reduction == "mean" else output.total), output
+        total = output.total / num_trained if self._reduction == "mean" else output.total
+        return total, output, forward.next_core_state
 
     def _follow(self, parts: list[UnrollTargets]) -> None:
         """Move the statistics by the targets of all shards, and the value layer with them."""
