@@ -1,6 +1,7 @@
 """Which services a run is made of: one table that the supervisor, keys, metrics, chart, images and benchmarks read.
 
-A *service* is a program: its package is ``herd_<name>``, its settings are the section ``<name>``, its folder is ``services/<name>``.
+A *service* is a program: its package is ``herd_<name>``, its settings are the section ``<name>`` (replay's are
+``replay_service``), its folder is ``services/<name>``.
 A *component* is a part that a service plays in a run, and what the pods of a release are labelled by: a parameter server is the root or a
 replica. Both stand in the order in which processes start: who is asked comes before those who ask.
 """
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from herd.config.curve_keys import Role
     from herd.config.settings import RunSettings
 
-ServiceName = Literal["paramserver", "bandit", "learner", "actor"]
+ServiceName = Literal["paramserver", "bandit", "replay", "learner", "actor"]
 METRICS_PORT = 9400
 """Where every container serves metrics and probes."""
 
@@ -30,8 +31,12 @@ class Service:
     """Of the socket that it binds, in containers and by default; None: nobody connects to it."""
     group_port: int | None = None
     """Where its own processes meet, in containers."""
-    packages: Literal["", "actor", "learner"] = ""
+    packages: Literal["", "actor", "learner", "replay"] = ""
     """Extra of the distribution that it needs beside what every process needs."""
+    has_torch: bool = False
+    """Its processes import torch, under the allocator that is tuned for it."""
+    section_name: str | None = None
+    """Of its own settings, where they are not called after it."""
     keeps_files: bool = False
     """It writes state to the run directory and reads it when it starts again."""
     moves_weights: bool = False
@@ -45,9 +50,9 @@ class Service:
         return f"herd_{self.name}"
 
     @property
-    def has_torch(self) -> bool:
-        """Its processes import torch, under the allocator that is tuned for it."""
-        return bool(self.packages)
+    def section(self) -> str:
+        """Of the settings: what is its own."""
+        return self.section_name or self.name
 
 
 class Asks(NamedTuple):
@@ -81,9 +86,10 @@ class Component:
 
 PARAMSERVER = Service(name="paramserver", port=7200, moves_weights=True)
 BANDIT = Service(name="bandit", port=7300, keeps_files=True)
-LEARNER = Service(name="learner", port=7100, group_port=29500, packages="learner", keeps_files=True, moves_weights=True)
-ACTOR = Service(name="actor", packages="actor", moves_weights=True, is_background=True)
-SERVICES = (PARAMSERVER, BANDIT, LEARNER, ACTOR)
+REPLAY = Service(name="replay", port=7400, packages="replay", section_name="replay_service", keeps_files=True)
+LEARNER = Service(name="learner", port=7100, group_port=29500, packages="learner", has_torch=True, keeps_files=True, moves_weights=True)
+ACTOR = Service(name="actor", packages="actor", has_torch=True, moves_weights=True, is_background=True)
+SERVICES = (PARAMSERVER, BANDIT, REPLAY, LEARNER, ACTOR)
 
 COMPONENTS = (
     Component(service=PARAMSERVER, name="paramserver", count=lambda _: 1),
@@ -95,10 +101,15 @@ COMPONENTS = (
     ),
     Component(service=BANDIT, name="bandit", count=lambda settings: int(settings.loss.draws_temperatures)),
     Component(
+        service=REPLAY,
+        name="replay",
+        count=lambda settings: settings.replay_service.replicas if settings.replay.kind == "shared" else 0,
+    ),
+    Component(
         service=LEARNER,
         name="learner",
         count=lambda settings: settings.agents * settings.learner.shards,  # all shards of agent 0 first
-        asks=(Asks("paramserver", ("paramserver",)),),
+        asks=(Asks("paramserver", ("paramserver",)), Asks("replay", ("replay",), of_all=True)),
     ),
     Component(
         service=ACTOR,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from herd.config.settings import StopSettings
 from herd.supervisor.readings import Readings
-from herd.supervisor.snapshot import ChildState, RunSnapshot, SnapshotMaker
+from herd.supervisor.snapshot import ChildState, RunSnapshot, SnapshotMaker, TaskRow
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
@@ -88,10 +88,19 @@ class ReleasePicture:
             "actors_weights_wait_share": run.weights_wait_share,
             "who_waits": run.bottleneck,
             "actors_asked": self.actors_asked,
-            "tasks": [asdict(task) for task in run.tasks],
+            "tasks": [_task(task) for task in run.tasks],
             "failed_writes": run.failed_writes,
             "notes": list(self.notes),
         }
+
+
+def _task(task: TaskRow) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "episodes": task.episodes,
+        "episode_return": task.episode_return,
+        "env_frames_since_learner_start": task.env_frames,
+    }
 
 
 def make_picture(release: Release, pods: Sequence[Pod], looks: Sequence[Readings], notes: Sequence[str], taken: datetime) -> ReleasePicture:

@@ -30,6 +30,10 @@ class RunStatus:
     frames_per_second: float | None
     """Over the newest log interval; None where nothing runs."""
     episode_return_mean_100: float | None
+    tasks: int
+    """That the curve counts; 0 before its first point."""
+    human_normalised_mean_capped: float | None
+    """Over the tasks with human scores; None before each has finished a game."""
     checkpoint: str | None
     """Newest, by name: its learner updates. None of a run with several agents, each of which has its own."""
     agents: tuple[RunStatus, ...] = ()
@@ -97,6 +101,8 @@ def read_status(run_dir: Path) -> RunStatus:
             env_frames=point.get("env_frames"),
             frames_per_second=point.get("frames_per_second") if running else None,
             episode_return_mean_100=point.get("episode_return_mean_100"),
+            tasks=len(point.get("tasks") or {}),
+            human_normalised_mean_capped=point.get("human_normalised_mean_capped"),
             checkpoint=checkpoints[-1] if checkpoints else None,
         )
 
@@ -115,6 +121,8 @@ def read_status(run_dir: Path) -> RunStatus:
         env_frames=sum(agent.env_frames or 0 for agent in agents),
         frames_per_second=sum(agent.frames_per_second or 0.0 for agent in agents) if any(agent.is_running for agent in agents) else None,
         episode_return_mean_100=None,
+        tasks=max(agent.tasks for agent in agents),
+        human_normalised_mean_capped=None,
         checkpoint=None,
         agents=agents,
     )
@@ -136,6 +144,14 @@ def _process_state(announcement: Path) -> str:
         return "gone"
 
 
+def _returns(status: RunStatus) -> str:
+    """The returns of several tasks have no mean that says anything, their human-normalised scores do."""
+    if status.tasks > 1 and not status.agents:
+        capped = status.human_normalised_mean_capped
+        return f"{status.tasks} tasks" if capped is None else f"{status.tasks} tasks, {capped:.0%} of human (capped)"
+    return "-" if status.episode_return_mean_100 is None else f"{status.episode_return_mean_100:,.2f}"
+
+
 def _print_table(statuses: Sequence[RunStatus]) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -151,7 +167,7 @@ def _print_table(statuses: Sequence[RunStatus]) -> None:
             processes if status.is_running else "ended",
             "-" if status.env_frames is None else count(status.env_frames),
             "-" if status.frames_per_second is None else f"{status.frames_per_second:,.0f}",
-            "-" if status.episode_return_mean_100 is None else f"{status.episode_return_mean_100:,.2f}",
+            _returns(status),
             status.checkpoint or "-",
         )
     Console().print(table, highlight=False)

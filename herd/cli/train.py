@@ -76,7 +76,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
 
     Raises:
         SettingsError: see ``load_settings`` and ``check_curve_keys``.
-        CommandError: nothing to train, or a task that does not exist.
+        CommandError: nothing to train, a task that does not exist, or an auxiliary loss that its observations do not allow.
 
     """
     files, overrides = split_arguments(argv)
@@ -95,9 +95,11 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
     from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
 
     try:
-        environment_spec(settings.env)
+        spec = environment_spec(settings.env)
     except ValueError as error:  # UnknownTaskError is one
         raise CommandError(f"env.tasks: {error}" if "env." not in str(error) else str(error)) from error
+    if (objection := settings.auxiliary.objection(spec)) is not None:
+        raise CommandError(objection)
     return settings
 
 

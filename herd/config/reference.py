@@ -20,9 +20,9 @@ A setting is taken from the last of these that gives it:
 4. the command line: `--learner.batch_size 64` or `--learner.batch_size=64`; a list is JSON, comma-separated or repeated;
    `null` where the type says so; a boolean alone means true.
 
-A section that comes in variants (`env`, `loss`, `optimizer`, `value_scaling`) has one table for each. The key that chooses the variant
-stands first; a setting of another variant is an error. A source that chooses another variant than those before it starts the section
-anew: what they gave to it does not apply.
+A section that comes in variants (`env`, `loss`, `value_scaling`, `auxiliary`, `optimizer`) has one table for each. The key that chooses
+the variant stands first; a setting of another variant is an error. A source that chooses another variant than those before it starts
+the section anew: what they gave to it does not apply.
 
 A name that is no setting is an error wherever it stands, the environment included; only `{ENVIRONMENT_PREFIX}CURVE_...` hold keys
 (`security`). `2e6` is accepted for integers.

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.replay import NoReplay, ReplaySettings
+from herd.config.replay_service import ReplayServiceSettings
 from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
@@ -213,6 +215,8 @@ class LearnerSettings(Section):
     """Of the unroll socket; ``herd train`` replaces 0 by a free port."""
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
+    replay: Annotated[tuple[str, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7400",)
+    """Addresses of all replicas of the replay service, in order (``replay.kind: shared``)."""
     metrics_host: str = "127.0.0.1"
     """Interface of the metrics and health endpoint."""
     metrics_port: Port = 0
@@ -354,12 +358,14 @@ class RunSettings(Section):
     algorithm: AlgorithmSettings = AlgorithmSettings()
     loss: LossSettings = ImpalaSettings()
     value_scaling: ValueScalingSettings = NoValueScaling()
+    auxiliary: AuxiliarySettings = NoAuxiliarySettings()
     optimizer: OptimizerSettings = RMSPropSettings()
     replay: ReplaySettings = NoReplay()
     actor: ActorSettings = ActorSettings()
     learner: LearnerSettings = LearnerSettings()
     paramserver: ParamserverSettings = ParamserverSettings()
     bandit: BanditSettings = BanditSettings()
+    replay_service: ReplayServiceSettings = ReplayServiceSettings()
     security: SecuritySettings = SecuritySettings()
     stop: StopSettings = StopSettings()
 

@@ -46,6 +46,12 @@ class Forward:
 
     features: Tensor
     """float32 [T+1, B, F], what the heads read; with gradient."""
+    auxiliary: Tensor | None
+    """What the auxiliary head says, with gradient: of pixel control float32 [T+1, B, A, Y, X]. None without one."""
+    frames: Tensor | None
+    """uint8 [T+1, B, H, W, C], the newest plane of each row; None where observations are vectors alone."""
+    game_reset: Tensor
+    """bool [T+1, B]: the row's plane is the first of its game."""
     logits: Tensor
     """float32 [T+1, B, A], of the policy being trained; with the dueling head the advantages A(x, .). With gradient."""
     values: Tensor
@@ -93,7 +99,7 @@ def run_forward(
 ) -> Forward:
     """Restack frames, shape rewards, bring the core's state up to date over the burn-in, then run the network over the rest.
 
-    ``network`` is ``agent``, as the shards call it. ``statistics`` are those of ``value_scaling``.
+    ``network`` is ``agent``, with an auxiliary head where there is one, as the shards call it. ``statistics``: of ``value_scaling``.
     """
     core_reset = batch.core_reset
     rewards = shape_rewards(batch.rewards, algorithm.reward_shaping)
@@ -120,7 +126,7 @@ def run_forward(
 
     if batch.burn_in:
         with torch.no_grad():
-            _, core_state = agent(*inputs(slice(batch.burn_in), core_state))
+            _, core_state = network(*inputs(slice(batch.burn_in), core_state))
     rows = slice(batch.burn_in, None)
     # The next unroll repeats the last row of this one, and its burn-in those before.
     output, next_core_state = network(*inputs(rows, core_state), batch.burn_in + 1)
@@ -128,6 +134,9 @@ def run_forward(
     values, value_scale = value_scaling.values(statistics, output.values, task_ids)
     return Forward(
         features=output.features,
+        auxiliary=output.auxiliary,
+        frames=None if batch.frames is None else batch.frames[rows],
+        game_reset=batch.game_reset[rows],
         logits=output.policy_logits,
         values=values,
         value_scale=value_scale,

@@ -18,33 +18,33 @@ from torch.nn.parallel import DistributedDataParallel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from herd.learning.sharding import Shards
-    from herd.networks.agent import Agent
 
 
 class Replicas:
     """Calls the network: directly, through DistributedDataParallel, or with its parameters dealt over the shards.
 
     Make it before the optimizer: under ``fully_shard`` the network's parameters become others, of which each shard holds a part.
+    The network is the agent, or that with an auxiliary head.
     """
 
-    def __init__(self, agent: Agent, shards: Shards, device: torch.device, sharding: Literal["ddp", "fully_shard"]) -> None:
-        self._agent = agent
+    def __init__(self, network: nn.Module, shards: Shards, device: torch.device, sharding: Literal["ddp", "fully_shard"]) -> None:
+        self._network = network
         self._loss_scale = 1
         self._ddp: DistributedDataParallel | None = None
         self._parted: FSDPModule | None = None
         if shards.size > 1 and sharding == "ddp":
             # Gradients live in the buckets that are reduced: no copies. Parameters begin equal: shard 0's.
             self._ddp = DistributedDataParallel(
-                agent, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True, forward_sync_buffers=False
+                network, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True, forward_sync_buffers=False
             )
             self._loss_scale = shards.size
         elif shards.size > 1:
-            agent.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # it deals out nothing else
+            network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # it deals out nothing else
             # One group of all parameters: these networks are small beside their activations, and one collective beats many.
-            self._parted = fully_shard(agent, mesh=init_device_mesh(device.type, (shards.size,)), reshard_after_forward=False)
+            self._parted = fully_shard(network, mesh=init_device_mesh(device.type, (shards.size,)), reshard_after_forward=False)
             self._parted.set_gradient_divide_factor(1.0)
             self._parted.set_force_sum_reduction_for_comms(True)
             # Nothing here changes an output in place.
@@ -52,7 +52,7 @@ class Replicas:
 
     def __call__(self, *inputs: Any) -> Any:
         """The network's output."""
-        return self._agent(*inputs) if self._ddp is None else self._ddp(*inputs)
+        return self._network(*inputs) if self._ddp is None else self._ddp(*inputs)
 
     @contextmanager
     def reducing(self, is_last: bool) -> Iterator[None]:

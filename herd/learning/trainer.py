@@ -14,8 +14,9 @@ from torch import Tensor
 
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import load_into
+from herd.learning.auxiliary import AUXILIARY, WithAuxiliary, make_auxiliary_head
 from herd.learning.forward import run_forward
-from herd.learning.losses import make_loss
+from herd.learning.losses import make_loss, with_auxiliary
 from herd.learning.losses.output import LossOutput, Metric
 from herd.learning.metrics import TOTAL, Measured, MetricSums
 from herd.learning.optimizers import Rates, load_state_tensors, new_optimizer, state_tensors
@@ -28,6 +29,8 @@ from herd.networks.torsos import recommended_micro_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from torch import nn
 
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
@@ -70,10 +73,11 @@ class Trainer:
 
         Raises:
             UserCodeError: a loss of the user's own cannot be used.
+            ValueError: the auxiliary loss cannot be trained on these observations.
         """
         self._shards = shards or OneShard()
         self._algorithm = settings.algorithm
-        self._loss = make_loss(settings.loss)
+        self._loss = with_auxiliary(make_loss(settings.loss), settings.auxiliary)
         self._reduction = settings.loss.reduction
         self._has_replay = settings.replay.kind != "none"
         replays_episodes = settings.replay.kind == "shared" and settings.network.core != "none"
@@ -85,6 +89,9 @@ class Trainer:
         torch.manual_seed(settings.seed)
         self.agent = agent_of(settings, spec).to(device)
         self.agent.compute_dtype = precision
+        # After the agent: whatever it begins with is the same with and without an auxiliary loss.
+        head = make_auxiliary_head(settings.auxiliary, spec, self.agent.num_features)
+        self._auxiliary_head = None if head is None else head.to(device)
         self._value_scaling = make_value_scaling(settings.value_scaling, len(spec.task_names))
         self._statistics = self._value_scaling.initial(device)
         mode = settings.learner.compile
@@ -92,8 +99,11 @@ class Trainer:
         # A shard's part of a batch: online unrolls and replayed ones are dealt out each for themselves.
         per_shard = (-(-number // self._shards.size) for number in (settings.num_online_unrolls, settings.num_replayed_unrolls))
         self._most_unrolls = sum(per_shard)
-        self._replicas = Replicas(self.agent, self._shards, device, settings.learner.sharding)
+        network = self.agent if self._auxiliary_head is None else WithAuxiliary(self.agent, self._auxiliary_head)
+        self._replicas = Replicas(network, self._shards, device, settings.learner.sharding)
         self._parameters = dict(self.agent.named_parameters())
+        if self._auxiliary_head is not None:
+            self._parameters |= {f"{AUXILIARY}.{name}": own for name, own in self._auxiliary_head.named_parameters()}
         self._optimizer_kind = settings.optimizer.kind
         self.optimizer = new_optimizer(settings.optimizer, self._parameters.values())
 
@@ -157,8 +167,8 @@ class Trainer:
         return self.finish(launched, self.losses(launched), rates)
 
     def weights(self) -> dict[str, Tensor]:
-        """The network's tensors, whole, on its device. Every shard asks at once."""
-        return {name: gather(tensor.detach()) for name, tensor in self.agent.state_dict().items()}
+        """The agent's tensors, whole, on its device. Every shard asks at once."""
+        return _gathered(self.agent)
 
     def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
         """Inverse of `weights`, from any device.
@@ -166,9 +176,22 @@ class Trainer:
         Raises:
             CheckpointError: as `load_into`.
         """
-        own = self.agent.state_dict()
-        fits = {name for name, tensor in tensors.items() if name in own and own[name].shape == tensor.shape}
-        load_into(self.agent, {name: shard_like(tensor, own[name]) if name in fits else tensor for name, tensor in tensors.items()})
+        _load(self.agent, tensors)
+
+    def auxiliary_weights(self) -> dict[str, Tensor]:
+        """The auxiliary head's tensors, likewise; empty where there is none."""
+        return {} if self._auxiliary_head is None else _gathered(self._auxiliary_head)
+
+    def load_auxiliary_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Inverse of `auxiliary_weights`.
+
+        Raises:
+            CheckpointError: they are of another auxiliary loss, or of one where there is none.
+        """
+        if bool(tensors) != (self._auxiliary_head is not None):
+            raise CheckpointError("the auxiliary head does not fit: auxiliary.kind was another one")
+        if self._auxiliary_head is not None:
+            _load(self._auxiliary_head, tensors)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimizer's state as flat named tensors, whole, on the CPU: ``<parameter>/<slot>``. Every shard asks at once."""
@@ -235,3 +258,14 @@ class Trainer:
         padded = (torch.nn.functional.pad(tensor.double(), (0, missing)) for tensor in mine)
         mean, mean_square, num_rows, task_ids, is_replayed = (self._shards.rows(tensor).flatten() for tensor in padded)
         return UnrollTargets(mean, mean_square, num_rows, task_ids.long(), is_replayed.bool())
+
+
+def _gathered(module: nn.Module) -> dict[str, Tensor]:
+    return {name: gather(tensor.detach()) for name, tensor in module.state_dict().items()}
+
+
+def _load(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """`load_into`, where a module's tensors may be dealt over the shards and those given are whole."""
+    own = module.state_dict()
+    fits = {name for name, tensor in tensors.items() if name in own and own[name].shape == tensor.shape}
+    load_into(module, {name: shard_like(tensor, own[name]) if name in fits else tensor for name, tensor in tensors.items()})

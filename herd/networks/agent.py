@@ -47,6 +47,8 @@ class AgentOutput(NamedTuple):
     """float32 [T, B, K], one for each value head. With the dueling head Q(x, .) = V(x) + A(x, .)."""
     features: Tensor
     """float32 [T, B, F], what the heads read."""
+    auxiliary: Tensor | None = None
+    """What a learner's auxiliary head says, where it has one: of pixel control float32 [T, B, A, Y, X]. None from the agent itself."""
 
 
 class Agent(nn.Module):
@@ -87,6 +89,7 @@ class Agent(nn.Module):
             num_features = network.core_size
         elif self.joint is not None:
             num_features = JOINT_SIZE
+        self.num_features = num_features
         # A small head starts near the uniform policy, whatever the features' scale; the paper's initialization does not shrink it.
         action_head = Dense(num_features, spec.num_actions, gain=0.01, initialization=start)
         # By two names, so that weights of one kind are never loaded as the other. DiCE (arXiv:2106.00707) names no layer between core and

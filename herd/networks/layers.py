@@ -92,6 +92,19 @@ class PixelConvolution(Convolution):
         return F.conv2d(pixels_last(frames).to(dtype), weight, bias.to(dtype), self.stride, self.padding)
 
 
+class Deconvolution(nn.ConvTranspose2d):
+    """Square ``nn.ConvTranspose2d`` that computes in the dtype of its input; orthogonal weights, zero bias."""
+
+    def __init__(self, in_channels: int, out_channels: int, kernel: int, *, stride: int = 1, gain: float = 1.0) -> None:
+        super().__init__(in_channels, out_channels, kernel, stride=stride)
+        _initialise(self, gain, "orthogonal")
+
+    def forward(self, images: Tensor) -> Tensor:  # type: ignore[override]  # nn.ConvTranspose2d's output_size has no use here
+        """[N, in_channels, H, W] -> [N, out_channels, (H - 1) * stride + kernel, (W - 1) * stride + kernel], same dtype."""
+        weight, bias = _parameters_as(self, images.dtype)
+        return F.conv_transpose2d(images, weight, bias, self.stride)
+
+
 class Dense(nn.Linear):
     """``nn.Linear`` that computes in the dtype of its input; zero bias."""
 
@@ -172,13 +185,13 @@ def _halve_axis(images: Tensor, axis: int) -> Tensor:
     return maxima.movedim(0, axis)
 
 
-def _parameters_as(layer: nn.Conv2d | nn.Linear, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _parameters_as(layer: nn.Conv2d | nn.ConvTranspose2d | nn.Linear, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Weight and bias in ``dtype``; gradients flow back to the layer's own parameters in theirs."""
     assert layer.bias is not None
     return layer.weight.to(dtype), layer.bias.to(dtype)
 
 
-def _initialise(layer: nn.Conv2d | nn.Linear, gain: float, initialization: Initialization) -> None:
+def _initialise(layer: nn.Conv2d | nn.ConvTranspose2d | nn.Linear, gain: float, initialization: Initialization) -> None:
     """Orthogonal weights times ``gain``; or Sonnet's default: normal, of standard deviation 1 / sqrt(fan-in), cut off at two of them."""
     assert layer.bias is not None
     if initialization == "orthogonal":

@@ -1,11 +1,11 @@
-"""Learning curves: one panel per task and one of throughput, repeats of an experiment as their mean with a 95 % interval."""
+"""Learning curves, a panel each: tasks, their human-normalised score together, throughput. Repeats become a mean with its interval."""
 
 from __future__ import annotations
 
 import csv
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -28,6 +28,9 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _STYLES = ("-", "--", ":", "-.")
 """When the colours are used up, they begin again in the next."""
 _THROUGHPUT = "throughput"
+_ALL_TASKS = "human-normalised, mean capped"
+_DATA_NAMES = {_THROUGHPUT: "frames_per_second", _ALL_TASKS: "human_normalised_mean_capped"}
+"""Of panels in the file of numbers, where they differ from the title."""
 # A reference score that would squeeze the curves into less than a third of the panel is named at its edge instead.
 _LONGEST_STRETCH = 3.0
 _SUFFIXES = (".png", ".pdf", ".svg")
@@ -75,7 +78,7 @@ def plot_runs(
         x: ``env_frames`` (over all tasks) or ``wall_seconds`` (running time, restarts included).
         smooth: trailing mean over this many points of the log (1: none).
         group: see above.
-        reference_scores: suite and task name -> (random, human) score or None. Drawn where all runs play one and the same game.
+        reference_scores: suite and task name -> (random, human) score or None. Drawn where all runs are of one suite.
         data: one row a point of every line drawn.
 
     Raises:
@@ -91,13 +94,15 @@ def plot_runs(
         raise PlotError("no run directories to plot")
     lines = _lines(_groups(histories, group), x, smooth)
     tasks = list(dict.fromkeys(task for history in histories for task in history.episode_returns))
-    references = None
+    references = {}
     suites = {history.suite for history in histories}
-    if reference_scores is not None and len(tasks) == len(suites) == 1:
-        references = reference_scores(suites.pop(), tasks[0])
+    if reference_scores is not None and len(suites) == 1:
+        [suite] = suites
+        references = {task: found for task in tasks if (found := reference_scores(suite, task)) is not None}
+    panels = [*tasks, *([_ALL_TASKS] if len(tasks) > 1 and any(line.panel == _ALL_TASKS for line in lines) else []), _THROUGHPUT]
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        _draw(lines, tasks, output, x=x, references=references)
+        _draw(lines, panels, output, x=x, references=references)
         if data is not None:
             data.parent.mkdir(parents=True, exist_ok=True)
             _write_data(lines, data, x)
@@ -146,10 +151,12 @@ def _lines(groups: Sequence[_Group], x: XAxis, smooth: int) -> list[_Line]:
         colour, style = _COLOURS[index % len(_COLOURS)], _STYLES[index // len(_COLOURS) % len(_STYLES)]
         names = _short_names([run.directory for run in group.runs])
         panels = list(dict.fromkeys(task for run in group.runs for task in run.episode_returns))
-        for panel in (*panels, _THROUGHPUT):
+        for panel in (*panels, _ALL_TASKS, _THROUGHPUT):
             series = [(run.x(x), smoothed(_values(run, panel), smooth)) for run in group.runs]
             singles = [single_curve(xs, values) for xs, values in series]
             mean = mean_curve(series)
+            if panel == _ALL_TASKS and (len(panels) < 2 or mean is None):
+                continue
             if len(group.runs) > 1:
                 lines += [
                     _Line(panel, name, colour, style, curve, thin=True) for name, curve in zip(names, singles, strict=True) if len(curve.x)
@@ -162,10 +169,12 @@ def _lines(groups: Sequence[_Group], x: XAxis, smooth: int) -> list[_Line]:
 def _values(run: RunHistory, panel: str) -> FloatArray:
     if panel == _THROUGHPUT:
         return run.frames_per_second
+    if panel == _ALL_TASKS:
+        return run.human_normalised
     return run.episode_returns.get(panel, np.full(len(run.env_frames), np.nan))
 
 
-def _draw(lines: Sequence[_Line], tasks: Sequence[str], output: Path, *, x: XAxis, references: tuple[float, float] | None) -> None:
+def _draw(lines: Sequence[_Line], panels: Sequence[str], output: Path, *, x: XAxis, references: Mapping[str, tuple[float, float]]) -> None:
     import matplotlib as mpl  # noqa: PLC0415 (half a second; only drawing pays for it)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -174,22 +183,21 @@ def _draw(lines: Sequence[_Line], tasks: Sequence[str], output: Path, *, x: XAxi
     with mpl.rc_context({"font.size": 9, "axes.titlesize": 10, "svg.hashsalt": "herd"}):
         figure = Figure(layout="constrained", dpi=150)
         FigureCanvasAgg(figure)
-        panels = [*tasks, _THROUGHPUT]
         columns = _num_columns(len(panels))
         for index, (panel, axes) in enumerate(zip(panels, _axes(figure, len(panels), columns), strict=True)):
             own = [line for line in lines if line.panel == panel]
             _draw_panel(axes, own, unit=unit)
-            throughput = panel == _THROUGHPUT
             axes.set_title(panel.replace("_", " "), loc="left", fontweight="bold")
             axes.set_xlabel(unit_name if index + columns >= len(panels) else "")
-            if throughput:
+            if panel == _THROUGHPUT:
                 axes.set_ylabel("environment frames per second")
+                axes.set_ylim(bottom=0.0)
+            elif panel == _ALL_TASKS:
+                axes.set_ylabel("random 0, human 1")
             elif index % columns == 0:
                 axes.set_ylabel("episode return\n(mean of last 100 games)")
-            if throughput:
-                axes.set_ylim(bottom=0.0)
-            elif references is not None:
-                _draw_references(axes, references)
+            if panel in references:
+                _draw_references(axes, references[panel])
         _draw_legend(figure, lines)
         figure.savefig(output)
 
@@ -306,6 +314,6 @@ def _write_data(lines: Iterable[_Line], path: Path, x: XAxis) -> None:
         writer.writerow(["panel", "curve", "num_runs", x, "mean", "interval_low", "interval_high"])
         for line in lines:
             curve = line.curve
-            panel = "frames_per_second" if line.panel == _THROUGHPUT else line.panel
+            panel = _DATA_NAMES.get(line.panel, line.panel)
             for row in zip(curve.x, curve.mean, curve.low, curve.high, strict=True):
                 writer.writerow([panel, line.label, curve.num_runs, *("" if math.isnan(value) else f"{value:.8g}" for value in row)])

@@ -56,6 +56,8 @@ class RunHistory:
     """[P], running time, restarts included."""
     frames_per_second: FloatArray
     """[P], NaN where a point has none."""
+    human_normalised: FloatArray
+    """[P] mean over tasks, each at most 1; NaN before each task with a human score has finished a game, or where there are none."""
     episode_returns: dict[str, FloatArray]
     """Per task name: [P] mean raw return of its last 100 games, NaN before the first game ended."""
 
@@ -85,6 +87,7 @@ def read_run(directory: Path) -> RunHistory:
         env_frames=np.array([_number(point, "env_frames") for point in points]),
         wall_seconds=np.array([_number(point, "wall_seconds") for point in points]),
         frames_per_second=np.array([_number(point, "frames_per_second") for point in points]),
+        human_normalised=np.array([_number(point, "human_normalised_mean_capped") for point in points]),
         episode_returns={task: _episode_returns(points, task, only_task=len(tasks) == 1) for task in tasks},
     )
 

@@ -10,6 +10,7 @@ from herd.service.announcement import announce_process
 from herd.service.startup import BadInputError
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import configure_logging, get_logger
+from herd.topology import component_of
 from herd.wire.sockets import new_context
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class ServiceProcess:
         """Configure the log; nothing is bound yet.
 
         Raises:
-            BadInputError: a task that does not exist.
+            BadInputError: a task that does not exist, or observations that the auxiliary loss cannot be trained on.
 
         """
         configure_logging(service, run=settings.name)
@@ -37,6 +38,8 @@ class ServiceProcess:
             self.spec = environment_spec(settings.env)
         except ValueError as error:
             raise BadInputError(str(error)) from error
+        if (objection := settings.auxiliary.objection(self.spec)) is not None:
+            raise BadInputError(objection)
         self.contract = contract_digest(settings, self.spec)
         self.telemetry = Telemetry(service, settings.name)
         self.context = new_context(settings.security)
@@ -55,7 +58,7 @@ class ServiceProcess:
             BadInputError: the port cannot be bound.
 
         """
-        own = getattr(self.settings, self.service)
+        own = getattr(self.settings, component_of(self.service, self.settings).service.section)
         try:
             self.telemetry.serve(own.metrics_host, own.metrics_port)
         except OSError as error:

@@ -24,18 +24,28 @@ if TYPE_CHECKING:
 EXIT_BAD_INPUT = 2
 EXIT_SHARD_LOST = 75
 """Another shard of the learner is gone, and this one can go on only in a new group (EX_TEMPFAIL: try again)."""
+EXIT_LOST = 74
+"""It ended in order, and something that it should have left could not be written (EX_IOERR)."""
 USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [--section.key value ...]
 
 Runs one {service} process. Later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE), then
-options. docs/configuration.md lists every setting. SIGTERM, SIGINT and SIGHUP end it with exit code 0."""
+options. docs/configuration.md lists every setting. SIGTERM, SIGINT and SIGHUP end it with exit code 0, or 74 where the disk did not take
+what it should have left."""
 
 
 class BadInputError(Exception):
     """What the operator gave cannot work, and no restart helps; one line."""
 
 
+class LostAtEndError(Exception):
+    """The process is at its end, and what it should have left behind could not be written; one line."""
+
+
 def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], None], stop: StopRequest) -> int:
-    """Be the process ``python -m herd_<service>``; the exit code is 0, or 2 with one line on stderr where its input cannot work.
+    """Be the process ``python -m herd_<service>``; returns the exit code.
+
+    0, or with one line on stderr 2 where its input cannot work, and 74 where it ended in order and something that it should have left
+    is lost.
 
     ``run`` imports the service itself, so that bad settings are answered before anything heavy is loaded. ``stop`` was made before
     everything else. A service with torch starts again under the environment of ``herd.service.allocator`` first.
@@ -48,16 +58,18 @@ def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], 
         run(settings, stop)
     except (BadInputError, SettingsError) as error:  # a key file may go after it was looked at
         fail(service, str(error))
+    except LostAtEndError as error:
+        fail(service, str(error), EXIT_LOST)
     finally:
         let_go_of_output(sys.stdout, sys.stderr)
     return 0
 
 
-def fail(service: str, message: str) -> NoReturn:
-    """One line on stderr, exit code 2: what the operator gave cannot work."""
+def fail(service: str, message: str, exit_code: int = EXIT_BAD_INPUT) -> NoReturn:
+    """One line on stderr; exit code 2: what the operator gave cannot work."""
     with suppress(OSError):  # a full disk under the log must not change the exit code
         print(f"{service}: {message}", file=sys.stderr, flush=True)
-    raise SystemExit(EXIT_BAD_INPUT)
+    raise SystemExit(exit_code)
 
 
 def parse_settings(service: str, argv: Sequence[str]) -> RunSettings:

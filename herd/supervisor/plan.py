@@ -115,11 +115,12 @@ def choose_run_ports(settings: RunSettings) -> RunPorts:
     wanted = dict.fromkeys(rendezvous, (_RENDEZVOUS_HOST, 0))
     keys = {}
     for place in places_of(settings):
-        own = getattr(settings, place.service)
+        section = place.component.service.section
+        own = getattr(settings, section)
         if place.number == 0:
-            wanted[f"{place.service}.metrics_port"] = (own.metrics_host, own.metrics_port)
+            wanted[f"{section}.metrics_port"] = (own.metrics_host, own.metrics_port)
         if place.component.service.port is not None:
-            keys[place.name] = f"{place.service}.port" if place.number == 0 else f"{place.service}.port of {place.name}"
+            keys[place.name] = f"{section}.port" if place.number == 0 else f"{section}.port of {place.name}"
             wanted[keys[place.name]] = (own.host, own.port if place.number == 0 else 0)
     ports = choose_ports(wanted)
     return RunPorts({name: ports[key] for name, key in keys.items()}, tuple(ports[key] for key in rendezvous))
@@ -152,7 +153,7 @@ class _Planner:
         self._addresses: dict[str, list[str]] = {}
         for place in places_of(settings):
             if place.name in ports.serving:
-                address = local_address(getattr(settings, place.service).host, ports.serving[place.name])
+                address = local_address(getattr(settings, place.component.service.section).host, ports.serving[place.name])
                 self._addresses.setdefault(place.component.name, []).append(address)
 
     def command(self, place: Place, start: Start) -> list[str]:
@@ -168,7 +169,7 @@ class _Planner:
         words = [sys.executable, "-m", place.component.service.module]
         words += ["--config", str(self._run_dir / CONFIG), "--run_dir", str(self._run_dir)]
         for key, value in (options | self._identity(place)).items():
-            words += [f"--{place.service}.{key}", str(value)]
+            words += [f"--{place.component.service.section}.{key}", str(value)]
         return [*words, *(self._of_this_start(start) if place.service == "learner" else ())]
 
     def environment(self, place: Place) -> dict[str, str]:
@@ -203,7 +204,7 @@ class _Planner:
             return {"index": place.number, "links": max(settings.actor.links, settings.learner.shards - num_actors + 1)}
         if place.service == "learner" and settings.agents > 1:
             return {"agent": place.index // settings.learner.shards}
-        return {"index": place.number} if place.service == "paramserver" else {}
+        return {"index": place.number} if place.service in {"paramserver", "replay"} else {}
 
     def _of_this_start(self, start: Start) -> list[str]:
         """Of a learner: it goes on where it was, for the time that is left."""

@@ -12,6 +12,10 @@ EXIT_SHARD_LOST = 75
 """What a learner's shard says when another is gone: no failure of its own."""
 
 
+EXIT_LOST = 74
+"""What a service says that ended in order, and could not write what it should have left."""
+
+
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
     """How patient the supervisor is."""

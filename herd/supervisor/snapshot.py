@@ -56,6 +56,10 @@ class TaskRow:
     episodes: int
     episode_return: float | None
     """Mean of the last 100 games; None before the first ended."""
+    env_frames: float | None = None
+    """Trained on for the first time, as of the newest point; where there is none, since the learner started."""
+    human_normalised: float | None = None
+    """Of the mean return, as of the newest point; None where there is no human score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class RunSnapshot:
     children: tuple[ChildRow, ...]
     failed_writes: float = 0.0
     """Checkpoints and other files that the learner, since it started, could not write."""
+    human_normalised: float | None = None
+    """Mean over the tasks with human scores, each at most 1; None before each has finished a game."""
     agents: tuple[RunSnapshot, ...] = ()
     """Of a run with several agents: each by itself, without the processes that they share."""
 
@@ -161,6 +167,7 @@ class SnapshotMaker:
             eta_seconds=eta,
             tasks=_tasks(readings, learner),
             children=tuple(self._row(readings, child) for child in children),
+            human_normalised=_gauge(readings, learner, names.HUMAN_NORMALISED.name),
             failed_writes=sum(total(readings.samples.get(learner, {}), metric.name) for metric in _FAILED_WRITES),
         )
 
@@ -251,6 +258,7 @@ def _together(agents: Sequence[RunSnapshot], order: Sequence[str]) -> RunSnapsho
         progress=min(known(agent.progress for agent in agents), default=None),
         eta_seconds=max(known(agent.eta_seconds for agent in agents), default=None),
         tasks=(),
+        human_normalised=None,
         children=tuple(rows[name] for name in order),
         failed_writes=sum(agent.failed_writes for agent in agents),
         agents=tuple(agents),
@@ -286,7 +294,10 @@ def _tasks(readings: Readings, learner: str) -> tuple[TaskRow, ...]:
         episode_return = live.get(task, known.get("episode_return_mean_100"))
         episodes = max(int(total(samples, names.EPISODES.name, task=task)), int(known.get("episodes") or 0))
         missing = episode_return is None or math.isnan(episode_return) or episodes == 0
-        rows.append(TaskRow(task, episodes, None if missing else episode_return))
+        env_frames = known.get("env_frames")
+        if env_frames is None and samples:
+            env_frames = total(samples, names.TASK_ENV_FRAMES.name, task=task)
+        rows.append(TaskRow(task, episodes, None if missing else episode_return, env_frames, known.get("human_normalised")))
     return tuple(rows)
 
 

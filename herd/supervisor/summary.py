@@ -63,6 +63,10 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     lag = report.get("policy_lag", {}).get("mean")
     if lag is not None:
         rows.append(("policy lag", f"{lag:.1f} updates"))
+    if (spread := report.get("task_frames_spread")) is not None:
+        rows.append(("tasks", f"{len(report['tasks'])}, the most trained has {spread:.1%} of the mean more frames than the least"))
+    if (capped := report.get("human_normalised_mean_capped")) is not None:
+        rows.append(("human-normalised", f"{capped:.1%} (mean over tasks, each at most 100%)"))
     for name, task in report.get("tasks", {}).items():
         score = task.get("episode_return", {})
         mean = score.get("mean_last_100")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from herd.supervisor.child import Child, describe_exit, last_lines
 from herd.supervisor.plan import ChildPlan, Start
 from herd.supervisor.readings import Watcher
-from herd.supervisor.restarts import EXIT_BAD_INPUT, EXIT_SHARD_LOST, Failures, GiveUp, RestartPolicy, after_exit
+from herd.supervisor.restarts import EXIT_BAD_INPUT, EXIT_LOST, EXIT_SHARD_LOST, Failures, GiveUp, RestartPolicy, after_exit
 from herd.supervisor.run_directory import LOGS
 from herd.supervisor.shutdown import Grace, Phase, Shutdown, Signals
 from herd.supervisor.signals import SignalInbox
 from herd.supervisor.snapshot import AgentsSnapshotMaker, ChildState
+from herd.supervisor.summary import REPORT
 from herd.supervisor.view import SteadyView
 
 if TYPE_CHECKING:
@@ -42,6 +43,15 @@ class Outcome:
     log: Path | None = None
 
 
+def _identity(file: Path | None) -> tuple[int, int] | None:
+    """Which file is there: one that is written anew is another."""
+    try:
+        found = file.stat() if file is not None else None
+    except OSError:
+        return None
+    return None if found is None else (found.st_ino, found.st_mtime_ns)
+
+
 @dataclass(slots=True)
 class _Slot:
     """A child's place: the process that fills it now, or when the next one will."""
@@ -67,6 +77,9 @@ class _Agent:
     """Since shards were last started, one was counted for the end of their group, or the group had made progress."""
     kill_at: float | None = None
     """Its run is over, as a shard said by ending in order: when to kill those that have not ended. None before."""
+    report: Path | None = None
+    report_before: object = None
+    """Which report there was when shards were last started."""
 
 
 class Supervisor:
@@ -107,6 +120,8 @@ class Supervisor:
         agent_of = {plan.name: plan.agent for plan in plans if plan.agent is not None}
         agents = [_Agent(tuple(name for name in agent_of if agent_of[name] == agent)) for agent in sorted(set(agent_of.values()))]
         self._agents = {name: agent for agent in agents for name in agent.shards}
+        for agent, directory in zip(agents, agent_directories or [run_dir], strict=False):
+            agent.report = directory / REPORT
         self._grace = grace or Grace()
         self._shutdown = Shutdown(self._grace, tuple(self._agents))
         self._outcome = Outcome(0, "")
@@ -141,7 +156,15 @@ class Supervisor:
             # Also when the loop itself failed: nothing stays behind.
             self._send(*self._shutdown.hurry(self._alive()))
             watcher.close()
+        self._look_for_reports()
         return self._outcome
+
+    def _look_for_reports(self) -> None:
+        """A learner that was starting again when the run was stopped has left no report, and what it had learned since is lost."""
+        for name, agent in self._agents.items():
+            restarts = max(self._slots[shard].failures.restarts for shard in agent.shards)
+            if self._outcome.exit_code == 0 and restarts and _identity(agent.report) == agent.report_before:
+                self._fail(name, 1, f"{name} was starting again when it was stopped: no report, and its newest checkpoint is an older one")
 
     def _collect_exits(self, watcher: Watcher) -> None:
         ended = []
@@ -154,7 +177,7 @@ class Supervisor:
         for name, slot, code in ended:
             if self._shutdown.phase is not Phase.RUNNING:
                 self._ended_while_stopping(name, code)
-            elif name in self._agents and (code == 0 or self._agents[name].kill_at is not None):
+            elif name in self._agents and (code in {0, EXIT_LOST} or self._agents[name].kill_at is not None):
                 self._agent_ended(name, code)
             else:
                 self._ended_unasked(slot, code, watcher)
@@ -233,7 +256,9 @@ class Supervisor:
 
         SIGTERM itself ends only one that had not yet begun: the first thing that a service does is to listen for it.
         """
-        if name in self._agents and code not in {0, -signal.SIGTERM} and self._outcome.exit_code == 0:
+        if code == EXIT_LOST and self._outcome.exit_code == 0:
+            self._fail(name, 1, f"{name} could not write what it should have left: is the disk full?")
+        elif name in self._agents and code not in {0, -signal.SIGTERM} and self._outcome.exit_code == 0:
             self._fail(name, EXIT_BAD_INPUT if code == EXIT_BAD_INPUT else 1, f"{name} did not stop in order ({describe_exit(code)})")
 
     def _fail(self, name: str, exit_code: int, message: str) -> None:
@@ -263,6 +288,7 @@ class Supervisor:
         agent = self._agents.get(slot.plan.name)
         if agent is not None and all(self._slots[name].child is None for name in agent.shards):
             agent.end_explained = False
+            agent.report_before = _identity(agent.report)
         command = slot.plan.command(Start(slot.failures.restarts, self._elapsed()))
         try:
             slot.child = Child(command, slot.plan.environment, slot.log, niceness=slot.plan.niceness)

@@ -131,7 +131,10 @@ def one_line(snapshot: RunSnapshot) -> str:
     """``00:30  461 k frames (24 %, 01:35 left)  15,432 frames/s  breakout 3.2  ...``."""
     parts = [clock(snapshot.elapsed_seconds), f"{count(snapshot.env_frames)} frames{_progress_text(snapshot)}"]
     parts.append(f"{number(snapshot.frames_per_second)} frames/s")
-    parts += [f"{task.name} return {_return(task)}" for task in snapshot.tasks[:_MOST_ROWS]]
+    if len(snapshot.tasks) > _MOST_ROWS:
+        parts += [_tasks_in_short(snapshot), *_ranking_in_short(snapshot.tasks)]
+    else:
+        parts += [f"{task.name} return {_return(task)}" for task in snapshot.tasks]
     for agent_number, agent in enumerate(snapshot.agents[:_MOST_ROWS]):
         returns = ", ".join(f"{task.name} {_return(task)}" for task in agent.tasks[:_MOST_ROWS])
         parts.append(f"agent {agent_number}: {count(agent.env_frames)} frames, return {returns or '-'}")
@@ -178,6 +181,8 @@ def facts(snapshot: RunSnapshot) -> list[RenderableType]:
     body: list[RenderableType] = [numbers, waits]
     if snapshot.failed_writes:
         body.append(Text(_failed_writes(snapshot), style="bold red"))
+    if len(snapshot.tasks) > _MOST_ROWS:
+        body.append(Text(_tasks_in_short(snapshot)))
     if snapshot.tasks:
         body.append(_task_table(snapshot.tasks))
     if snapshot.agents:
@@ -197,12 +202,52 @@ def _agent_table(agents: Sequence[RunSnapshot]) -> Table:
 
 
 def _task_table(tasks: Sequence[TaskRow]) -> Table:
-    table = make_table("task", "games", "return (last 100)")
-    for task in tasks[:_MOST_ROWS]:
-        table.add_row(task.name, f"{task.episodes:,}", Text(_return(task), style="bold"))
-    if len(tasks) > _MOST_ROWS:
-        table.add_row(f"and {len(tasks) - _MOST_ROWS} more", "", "")
+    shown = worst_to_best(tasks) if len(tasks) > _MOST_ROWS else tasks
+    several, human = len(tasks) > 1, any(task.human_normalised is not None for task in tasks)
+    columns = ["task", "games", *(["frames"] if several else []), "return (last 100)", *(["human-normalised"] if human else [])]
+    table = make_table(*columns)
+    for task in shown:
+        cells = [task.name, f"{task.episodes:,}"]
+        if several:
+            cells.append("-" if task.env_frames is None else count(task.env_frames))
+        scores = [percent_of_human(task.human_normalised)] if human else []
+        table.add_row(*cells, Text(_return(task), style="bold"), *scores)
+    if len(tasks) > len(shown):
+        table.add_row(f"and {len(tasks) - len(shown)} more", *[""] * (len(columns) - 1))
     return table
+
+
+def worst_to_best(tasks: Sequence[TaskRow]) -> list[TaskRow]:
+    """Of many tasks the three worst, the median and the three best, by human-normalised score; the first ones where few are known."""
+    ranked = _ranked(tasks)
+    if len(ranked) < _MOST_ROWS:
+        return list(tasks[:_MOST_ROWS])
+    return [*ranked[:3], ranked[(len(ranked) - 1) // 2], *ranked[-3:]]
+
+
+def _ranked(tasks: Sequence[TaskRow]) -> list[TaskRow]:
+    """Those with a human-normalised score, lowest first."""
+    return sorted((task for task in tasks if task.human_normalised is not None), key=lambda task: task.human_normalised or 0.0)
+
+
+def _tasks_in_short(snapshot: RunSnapshot) -> str:
+    """``57 tasks, 1.20 M to 1.31 M frames each, 2 without a finished game, human-normalised 23% (mean capped)``."""
+    parts = [f"{len(snapshot.tasks)} tasks"]
+    if frames := [task.env_frames for task in snapshot.tasks if task.env_frames is not None]:
+        parts.append(f"{count(min(frames))} to {count(max(frames))} frames each")
+    if unfinished := sum(task.episodes == 0 for task in snapshot.tasks):
+        parts.append(f"{unfinished} without a finished game")
+    if snapshot.human_normalised is not None:
+        parts.append(f"human-normalised {percent_of_human(snapshot.human_normalised)} (mean capped)")
+    return ", ".join(parts)
+
+
+def _ranking_in_short(tasks: Sequence[TaskRow]) -> list[str]:
+    """``worst pitfall 0%, median qbert 9%, best boxing 95%``; nothing where no score is known."""
+    if not (ranked := _ranked(tasks)):
+        return []
+    named = (("worst", ranked[0]), ("median", ranked[(len(ranked) - 1) // 2]), ("best", ranked[-1]))
+    return [", ".join(f"{rank} {task.name} {percent_of_human(task.human_normalised)}" for rank, task in named)]
 
 
 def _process_table(children: Sequence[ChildRow]) -> Table:
@@ -259,6 +304,11 @@ def _return(task: TaskRow) -> str:
 def number(value: float | None, digits: int = 0) -> str:
     """``15,432``; ``-`` where it is not known."""
     return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def percent_of_human(value: float | None) -> str:
+    """``-3%``; ``-`` where it is not known."""
+    return "-" if value is None else f"{value:.0%}"
 
 
 def percent(value: float | None) -> str:

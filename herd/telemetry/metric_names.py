@@ -42,6 +42,17 @@ REQUEST_OUTCOMES = ("new", "repeated", "late", "evaluation", "refused")
 """What the bandit made of a request: answered, answered again, older than one answered since, best temperatures, of no run of ours."""
 REPORT_OUTCOMES = ("accepted", "duplicate", "late", "unknown", "non_finite", "out_of_range")
 """What the bandit made of a finished game."""
+REPLAY_OUTCOMES = ("inserted", "repeated", "early", "sampled", "empty", "refused", "malformed")
+"""What replay made of a request: unrolls taken, taken before, or after some that are missing; drawn, nothing to draw; of no run of ours;
+broken."""
+DISCARDED_EPISODES_BY = ("hole", "open", "size")
+"""Why replay did not keep an episode: an unroll of it is missing, too many were open, it is too large."""
+DROPPED_PIECES_BY = ("duplicate", "late")
+"""Why replay did not take a piece of an episode: it has it, or the episode is over."""
+EVICTED_EPISODES_BY = ("capacity", "memory")
+"""Which bound an episode went for."""
+SAMPLE_KINDS = ("unroll", "episode")
+"""What a learner asks replay for."""
 
 
 AUTHENTICATION_FAILURES_BY = ("unknown_key", "revoked", "wrong_server_key", "mechanism", "incomplete", "protocol")
@@ -531,6 +542,95 @@ BANDIT_BYTES_OUT = CounterMetric(
     "herd_bandit_sent_bytes_total", "Sent, headers included, ZeroMQ's own framing excluded.", "bytes", ("bandit",)
 )
 
+# --- replay ------------------------------------------------------------------------------------------------------------------------
+REPLAY_REQUESTS = CounterMetric(
+    "herd_replay_requests_total",
+    "Messages of learners, by what became of them.",
+    "messages",
+    ("replay",),
+    labels=("outcome",),
+    values=REPLAY_OUTCOMES,
+)
+REPLAY_INSERTED_UNROLLS = CounterMetric(
+    "herd_replay_inserted_unrolls_total",
+    "Unrolls taken in, by the agent that played them; one that straddles two games may be so by two replicas.",
+    "unrolls",
+    ("replay",),
+    labels=("agent",),
+)
+REPLAY_INSERTED_EPISODES = CounterMetric(
+    "herd_replay_inserted_episodes_total", "Episodes that became complete and were kept.", "episodes", ("replay",)
+)
+REPLAY_INSERTED_STEPS = CounterMetric("herd_replay_inserted_agent_steps_total", "Agent steps of them.", "agent_steps", ("replay",))
+REPLAY_DISCARDED = CounterMetric(
+    "herd_replay_discarded_episodes_total",
+    "Episodes that were not kept: an unroll is missing (hole), too many were open, or too large.",
+    "episodes",
+    ("replay",),
+    labels=("reason",),
+    values=DISCARDED_EPISODES_BY,
+)
+REPLAY_DROPPED = CounterMetric(
+    "herd_replay_dropped_pieces_total",
+    "Parts of unrolls that were not taken: replay has them, or their episode is over.",
+    "unrolls",
+    ("replay",),
+    labels=("reason",),
+    values=DROPPED_PIECES_BY,
+)
+REPLAY_EVICTED = CounterMetric(
+    "herd_replay_evicted_episodes_total",
+    "Oldest episodes that made room, by the bound: replay.capacity_agent_steps or replay_service.memory_bytes.",
+    "episodes",
+    ("replay",),
+    labels=("reason",),
+    values=EVICTED_EPISODES_BY,
+)
+REPLAY_SAMPLED = CounterMetric(
+    "herd_replay_samples_total", "Drawn and sent, by kind.", "samples", ("replay",), labels=("kind",), values=SAMPLE_KINDS
+)
+REPLAY_SAMPLED_STEPS = CounterMetric("herd_replay_sampled_agent_steps_total", "Agent steps of what was drawn.", "agent_steps", ("replay",))
+REPLAY_SAMPLE_AGE = HistogramMetric(
+    "herd_replay_sample_age_agent_steps",
+    "Of what was drawn: agent steps inserted since its episode was.",
+    "agent_steps",
+    ("replay",),
+    buckets=(1e3, 1e4, 3e4, 1e5, 3e5, 1e6, 2e6, 3e6, 5e6, 1e7, 1.5e7, 3e7),
+)
+REPLAY_STEPS = GaugeMetric("herd_replay_agent_steps", "Agent steps of complete episodes held.", "agent_steps", ("replay",))
+REPLAY_CAPACITY = GaugeMetric("herd_replay_capacity_agent_steps", "Most of them that this replica holds.", "agent_steps", ("replay",))
+REPLAY_EPISODES = GaugeMetric("herd_replay_episodes", "Complete episodes held.", "episodes", ("replay",))
+REPLAY_OPEN_STEPS = GaugeMetric(
+    "herd_replay_open_agent_steps", "Agent steps of episodes that have not ended yet.", "agent_steps", ("replay",)
+)
+REPLAY_OPEN_EPISODES = GaugeMetric("herd_replay_open_episodes", "Episodes that have not ended yet.", "episodes", ("replay",))
+REPLAY_BYTES = GaugeMetric("herd_replay_bytes", "Memory that episodes take, complete and open ones.", "bytes", ("replay",))
+REPLAY_MAX_BYTES = GaugeMetric(
+    "herd_replay_max_bytes", "Most memory that complete episodes may take; then the oldest go.", "bytes", ("replay",)
+)
+REPLAY_RESTORED = GaugeMetric(
+    "herd_replay_restored_agent_steps",
+    "Agent steps in the snapshot that this process started from; 0 for a fresh one.",
+    "agent_steps",
+    ("replay",),
+)
+REPLAY_SNAPSHOTS = CounterMetric("herd_replay_snapshots_written_total", "Snapshots complete on disk.", "snapshots", ("replay",))
+REPLAY_FILE_FAILURES = CounterMetric(
+    "herd_replay_file_failures_total", "Times that a snapshot could not be written; the one before stays.", "failures", ("replay",)
+)
+REPLAY_SNAPSHOT_AGE = GaugeMetric(
+    "herd_replay_snapshot_age_seconds",
+    "Since the last snapshot was written, or restored: what a kill now would cost. NaN before either.",
+    "seconds",
+    ("replay",),
+)
+REPLAY_BYTES_IN = CounterMetric(
+    "herd_replay_received_bytes_total", "Received, headers included, ZeroMQ's own framing excluded.", "bytes", ("replay",)
+)
+REPLAY_BYTES_OUT = CounterMetric(
+    "herd_replay_sent_bytes_total", "Sent, headers included, ZeroMQ's own framing excluded.", "bytes", ("replay",)
+)
+
 CATALOGUE: tuple[Metric, ...] = tuple(entry for entry in list(globals().values()) if isinstance(entry, Metric))
 """Every metric above, in the order of this file."""
 WORK_DONE: dict[ServiceName, Metric] = {
@@ -538,5 +638,6 @@ WORK_DONE: dict[ServiceName, Metric] = {
     "bandit": BANDIT_REQUESTS,
     "learner": WEIGHTS_UPDATES,  # counts over the whole run: repeating lost updates is no progress
     "paramserver": PARAMSERVER_ANSWERS,
+    "replay": REPLAY_REQUESTS,
 }
 """What grows while a process of the service makes progress."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,20 @@ import numpy as np
 from pydantic import ValidationError
 
 from herd.wire.layout import DTYPES, Array, Arrays, FieldSpec, UnrollLayout
-from herd.wire.messages import MAX_EPISODES, MAX_HEADER_BYTES, MESSAGE, PROTOCOL_VERSION, ArrayHeader, Compression, Message, Unrolls
+from herd.wire.messages import (
+    MAX_EPISODES,
+    MAX_HEADER_BYTES,
+    MESSAGE,
+    PROTOCOL_VERSION,
+    ArrayHeader,
+    Compression,
+    InsertUnrolls,
+    Message,
+    Unrolls,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 Frame = bytes | memoryview
 """One ZeroMQ frame: bytes, or a view of one contiguous buffer that must not change until the message is acknowledged."""
@@ -75,7 +86,8 @@ def payload_digest(payload: Frame) -> str:
 def encode(message: Message, arrays: Arrays | None = None, compression: Compression = "none") -> list[Frame]:
     """Return the frames of ``message``: the header, then one frame per array in the order given.
 
-    Contiguous uncompressed arrays are not copied: their frames are views. ``arrays`` fills ``message.arrays`` of an ``Unrolls``.
+    Contiguous uncompressed arrays are not copied: their frames are views. ``arrays`` fills ``message.arrays`` of a message that carries
+    some.
 
     Raises:
         TypeError: arrays with a message that carries none, or a dtype that may not travel.
@@ -85,7 +97,7 @@ def encode(message: Message, arrays: Arrays | None = None, compression: Compress
     header = message.model_dump()
     frames: list[Frame] = []
     if arrays is not None:
-        if not isinstance(message, Unrolls):
+        if not isinstance(message, Unrolls | InsertUnrolls):
             raise TypeError(f"{message.type} carries no arrays")
         described = []
         for name, array in arrays.items():
@@ -148,7 +160,7 @@ def _recognise_other_protocol(header: Any) -> None:
     raise OtherProtocol(1, answered)
 
 
-def read_arrays(message: Unrolls, frames: Sequence[Frame], layout: UnrollLayout, out: Mapping[str, Array]) -> None:
+def read_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layout: UnrollLayout, out: Mapping[str, Array]) -> None:
     """Copy the payload ``frames`` (without the header) of ``message`` into ``out``, one memcpy per field.
 
     Args:
@@ -182,7 +194,7 @@ def _read_field(field: FieldSpec, header: ArrayHeader, shape: tuple[int, ...], f
     if header.dtype != field.dtype.str or header.shape != shape:
         raise MalformedMessage(f"array {field.name} is {header.dtype} {header.shape}, expected {field.dtype.str} {shape}", "array")
     num_bytes = math.prod(shape) * field.dtype.itemsize
-    raw = frame if header.compression == "none" else _decompress(field.name, header.compression, frame, num_bytes)
+    raw = frame if header.compression == "none" else decompress(field.name, header.compression, frame, num_bytes)
     if len(raw) != num_bytes:
         raise MalformedMessage(f"array {field.name} has {len(raw)} bytes, expected {num_bytes}", "size")
     array = np.frombuffer(raw, field.dtype).reshape(shape)
@@ -214,32 +226,43 @@ def _pack(array: Array, compression: Compression) -> tuple[Compression, Frame]:
     raw = contiguous.reshape(-1).view(np.uint8).data
     if compression == "none" or array.nbytes < MIN_COMPRESSED_BYTES:
         return "none", raw
-    packed = _compressor(compression)(raw)
+    packed = compress(compression, raw)
     return (compression, packed) if len(packed) < len(raw) else ("none", raw)
 
 
-@cache
-def _compressor(compression: Compression) -> Callable[[Frame], bytes]:
+def compress(compression: Compression, raw: Frame) -> bytes:
+    """Return ``raw`` as one ``lz4`` block, or as one ``zstd`` frame that states its size."""
     # Imported here: a process that never sees compressed frames needs neither package.
     if compression == "lz4":
         import lz4.block  # noqa: PLC0415
 
-        block = lz4.block
-        return lambda raw: bytes(block.compress(raw, mode="fast", store_size=False))
-    import zstandard  # noqa: PLC0415
+        return bytes(lz4.block.compress(raw, mode="fast", store_size=False))
+    return bytes(_zstd().compressor.compress(raw))
 
-    return zstandard.ZstdCompressor(level=1, write_content_size=True).compress
+
+class _Zstd(threading.local):
+    """Contexts of zstandard, which belong to one thread at a time."""
+
+    def __init__(self) -> None:
+        import zstandard  # noqa: PLC0415
+
+        self.package = zstandard
+        self.compressor = zstandard.ZstdCompressor(level=1, write_content_size=True)
+        self.decompressor = zstandard.ZstdDecompressor()
 
 
 @cache
-def _zstd() -> tuple[Any, Any]:
-    import zstandard  # noqa: PLC0415
-
-    return zstandard, zstandard.ZstdDecompressor()
+def _zstd() -> _Zstd:
+    return _Zstd()
 
 
-def _decompress(name: str, compression: Compression, frame: Frame, num_bytes: int) -> bytes:
-    """Return ``frame`` decompressed; never more than ``num_bytes`` are allocated."""
+def decompress(name: str, compression: Compression, frame: Frame, num_bytes: int) -> bytes:
+    """Return ``frame`` decompressed; never more than ``num_bytes`` are allocated.
+
+    Raises:
+        MalformedMessage: it is not of ``num_bytes`` or not of this compression; the reason calls it ``name``.
+
+    """
     if compression == "lz4":
         import lz4.block  # noqa: PLC0415
 
@@ -247,11 +270,12 @@ def _decompress(name: str, compression: Compression, frame: Frame, num_bytes: in
             return bytes(lz4.block.decompress(frame, uncompressed_size=num_bytes))
         except (lz4.block.LZ4BlockError, ValueError, OverflowError) as error:
             raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}", "compression") from error
-    zstandard, decompressor = _zstd()
+    zstd = _zstd()
+    zstandard = zstd.package
     try:
         # The library trusts the frame's own content size over max_output_size, so it is compared first.
         if zstandard.frame_content_size(frame) != num_bytes:
             raise MalformedMessage(f"array {name} does not announce {num_bytes} bytes", "compression")
-        return bytes(decompressor.decompress(frame, max_output_size=num_bytes, allow_extra_data=False))
+        return bytes(zstd.decompressor.decompress(frame, max_output_size=num_bytes, allow_extra_data=False))
     except (zstandard.ZstdError, ValueError) as error:
         raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}", "compression") from error

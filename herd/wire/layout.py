@@ -22,6 +22,8 @@ Arrays = Mapping[str, Array]
 
 DTYPES: Mapping[str, np.dtype[Any]] = {code: np.dtype(code) for code in ("|u1", "|b1", "<i2", "<i4", "<i8", "<f4")}
 """The dtypes that may cross the wire, by their codes."""
+LINK_BITS = 8
+"""Lowest bits of an actor's incarnation, which tell its links to several shards apart; the others are of the process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ MAX_ARRAYS = 32
 MAX_DIMENSIONS = 8
 MAX_SLICES = 256
 MAX_UNROLLS_PER_MESSAGE = 65_536
+MAX_UNROLLS_PER_INSERT = 32
+MAX_SAMPLED_UNROLLS = 256
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -158,7 +160,7 @@ class Rejected(_Header):
 
 
 class Refused(_Header):
-    """Learner, parameter server or bandit to anybody: we do not fit together."""
+    """Learner, parameter server, bandit or replay to anybody: we do not fit together."""
 
     type: Literal["refused"] = "refused"
     request_id: Count | None = None
@@ -349,6 +351,71 @@ class Temperatures(_Header):
     handed: Annotated[tuple[HandedTemperature, ...], Field(max_length=MAX_EPISODES), FailFast()]
 
 
+class StoredEpisodes(_Header):
+    """What a replica of the replay service holds: complete episodes."""
+
+    num_episodes: Count
+    num_unrolls: Count
+    num_steps: Count
+    """Agent steps."""
+
+
+class InsertUnrolls(_Header):
+    """Learner to replay: unrolls that it consumed. One payload frame per entry of ``arrays``, and one of who played each unroll."""
+
+    type: Literal["insert_unrolls"] = "insert_unrolls"
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    writer: Count
+    """Random; with ``sequence`` it names this message for ever."""
+    sequence: Number
+    oldest_sequence: Number
+    """Of the oldest message that this writer can still send."""
+    num_unrolls: Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_INSERT)]
+    arrays: Annotated[tuple[ArrayHeader, ...], Field(max_length=MAX_ARRAYS), FailFast()] = ()
+
+
+class Inserted(_Header):
+    """Replay to learner: I have every message of this writer up to ``sequence``."""
+
+    type: Literal["inserted"] = "inserted"
+    writer: Count
+    sequence: Count
+    stored: StoredEpisodes
+
+
+class SampleUnrolls(_Header):
+    """Learner to replay: draw so many, uniformly over the unrolls of all complete episodes."""
+
+    type: Literal["sample_unrolls"] = "sample_unrolls"
+    request_id: Count
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    num_unrolls: Annotated[int, Field(ge=1, le=MAX_SAMPLED_UNROLLS)]
+
+
+class SampleEpisode(_Header):
+    """Learner to replay: draw one, uniformly over all complete episodes."""
+
+    type: Literal["sample_episode"] = "sample_episode"
+    request_id: Count
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+
+
+class Sampled(_Header):
+    """Replay to learner: parts of episodes, in three payload frames; none of either while replay is empty."""
+
+    type: Literal["sampled"] = "sampled"
+    request_id: Count
+    num_parts: Annotated[int, Field(ge=0, le=MAX_SAMPLED_UNROLLS)]
+    num_pieces: Count
+    stored: StoredEpisodes
+
+
 Message = (
     Hello
     | Unrolls
@@ -375,6 +442,11 @@ Message = (
     | ReleaseIndex
     | ExchangeTemperatures
     | Temperatures
+    | InsertUnrolls
+    | Inserted
+    | SampleUnrolls
+    | SampleEpisode
+    | Sampled
 )
 
 MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])

@@ -6,9 +6,11 @@ credit; what is played goes to those that lack it. Each link is an unroll stream
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from herd.wire.layout import LINK_BITS
 from herd.wire.sockets import Poller
 from herd.wire.unroll_client import ASK_AGAIN_SECONDS, UnrollClient
 
@@ -46,6 +48,12 @@ def choose_shards(endpoints: Sequence[str], num_links: int, actor_index: int) ->
     """``num_links`` neighbours on the ring of shards, from a start that moves with the actor: every shard gets as many links."""
     count = min(num_links, len(endpoints))
     return [endpoints[(actor_index + offset) % len(endpoints)] for offset in range(count)]
+
+
+def link_incarnations(num_links: int) -> list[int]:
+    """Draw one for each link of a process; all but the lowest ``LINK_BITS`` are alike, which tells whose unrolls go on in which others."""
+    process = secrets.randbits(63 - LINK_BITS) << LINK_BITS
+    return [process | link for link in range(num_links)]
 
 
 class UnrollLinks:

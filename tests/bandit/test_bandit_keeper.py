@@ -86,9 +86,11 @@ def test_files_that_cannot_be_written_are_counted_and_tried_again(tmp_path: Path
     assert process.value('herd_bandit_file_failures_total{file="history.jsonl"}') == 1
     process.pass_seconds(30.0)
     assert process.value('herd_bandit_file_failures_total{file="state.json"}') == 2
+    assert process.keeper.save() is False
     in_the_way.unlink()
     process.pass_seconds(30.0)
     assert process.saved == 1
+    assert process.keeper.save() is True
 
 
 def test_a_run_resumed_with_one_more_task_keeps_what_it_knew(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_train_help_lists_every_setting_with_its_default() -> None:
         (["train", BREAKOUT, "--env.tasks", "brakout"], ["brakout", "did you mean breakout?"]),
         (["train", BREAKOUT, "--learner.batch_sise", "3"], ["--learner.batch_sise", "did you mean --learner.batch_size?"]),
         (["train", BREAKOUT, "--learner.batch_size", "x"], ["learner.batch_size", "'x'"]),
+        (["train", "catch", "--auxiliary.kind", "pixel_control"], ["needs frames of at least 32 x 32 pixels, not 10 x 5"]),
         (["train", "--resume", "--run_dir", "nowhere"], ["nowhere: no such run"]),
         (["train", BREAKOUT, "--resume", "--run_dir", "nowhere"], ["nowhere: no such run"]),
         (["evaluate"], ["RUN_DIR", "herd evaluate --help"]),
@@ -124,7 +125,8 @@ def test_a_used_run_directory_is_refused(tmp_path: Path) -> None:
     assert (code, errors) == (2, "herd: run: not empty; add --resume to go on with it, or choose another --run_dir")
 
 
-def test_status_of_a_run_that_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # no cell is broken over lines
     run_dir = make_run(tmp_path, checkpoint=True)
     (run_dir / "processes").mkdir()
     (run_dir / "processes" / "learner-0.json").write_text(json.dumps({"pid": 2**22 + 1, "metrics_port": 1}))
@@ -139,6 +141,8 @@ def test_status_of_a_run_that_ended(tmp_path: Path, capsys: pytest.CaptureFixtur
         "env_frames": 61_440,
         "frames_per_second": None,
         "episode_return_mean_100": 1.5,
+        "tasks": 0,
+        "human_normalised_mean_capped": None,
         "checkpoint": "000000000042",
         "agents": [],
         "running": False,
@@ -147,6 +151,11 @@ def test_status_of_a_run_that_ended(tmp_path: Path, capsys: pytest.CaptureFixtur
     table = capsys.readouterr().out
     assert "ended" in table
     assert "61 k" in table
+    point = {"env_frames": 80_000, "tasks": {"pong": {}, "boxing": {}}, "human_normalised_mean_capped": 0.234}
+    with (run_dir / "metrics.jsonl").open("a") as points:
+        points.write(json.dumps(point) + "\n")
+    assert main(["status", str(run_dir)]) == 0
+    assert "2 tasks, 23% of human (capped)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_status_of_a_run_of_several_agents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ def test_json_has_every_number(herd: Herd) -> None:
     assert said["queue_unrolls"] == 7
     assert said["queue_capacity_unrolls"] == 128
     assert said["policy_lag"] == 2.0
-    assert said["tasks"] == [{"name": "catch", "episodes": 80, "episode_return": 0.75}]
+    assert said["tasks"] == [{"name": "catch", "episodes": 80, "episode_return": 0.75, "env_frames_since_learner_start": 0.0}]
     assert said["actors_asked"] == 3
     assert said["notes"] == []
 

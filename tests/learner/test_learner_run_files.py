@@ -49,7 +49,7 @@ def test_a_full_disk_costs_the_point_and_not_the_curve(tmp_path: Path, log: io.S
     with no_space_beyond(5):
         for _ in range(3):
             files.add_point({"env_frames": 2})
-        files.write_report({"env_frames": 2})
+        assert files.write_report({"env_frames": 2}) is False
         files.keep_lineage(3)
     assert failed == [METRICS] * 3 + [REPORT, "lineage.json"]
     lines = log.getvalue().splitlines()
@@ -59,7 +59,7 @@ def test_a_full_disk_costs_the_point_and_not_the_curve(tmp_path: Path, log: io.S
     files.add_point({"env_frames": 3})
     assert (tmp_path / METRICS).read_text() == '{"env_frames": 1}\n{"env_frames": 3}\n'
     assert json.loads((tmp_path / REPORT).read_text()) == {"env_frames": 1}
-    files.write_report({"env_frames": 3})
+    assert files.write_report({"env_frames": 3}) is True
     files.keep_lineage(3)
     assert json.loads((tmp_path / REPORT).read_text()) == {"env_frames": 3}
     assert json.loads((tmp_path / "lineage.json").read_text()) == {"lineage": 3}

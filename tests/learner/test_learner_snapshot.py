@@ -44,6 +44,14 @@ POPART = {
 }
 
 
+PIXEL_CONTROL = {
+    **POPART,
+    "env": {**POPART["env"], "frame_height": 8, "frame_width": 8},
+    "network": {"torso": "mlp", "core": "lstm", "core_size": 8},
+    "auxiliary": {"kind": "pixel_control", "cell_size": 1},
+}
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
     before, random_state = torch.get_num_threads(), torch.get_rng_state()
@@ -91,7 +99,7 @@ def _save(run_dir: Path, trainer: Trainer, settings: RunSettings, **changes: Any
     return snapshot.save(run_dir, snapshot.tensors_of(trainer), **{**fields, **changes})
 
 
-@pytest.mark.parametrize("run", [SHALLOW, MLP, POPART], ids=["shallow", "mlp", "popart"])
+@pytest.mark.parametrize("run", [SHALLOW, MLP, POPART, PIXEL_CONTROL], ids=["shallow", "mlp", "popart", "pixel_control"])
 def test_resuming_gives_the_parameters_of_the_uninterrupted_run_bit_for_bit(tmp_path: Path, run: dict[str, Any]) -> None:
     settings = _settings(run)
     batches = _batches(settings, 6)
@@ -120,6 +128,8 @@ def test_resuming_gives_the_parameters_of_the_uninterrupted_run_bit_for_bit(tmp_
     assert {name: tensor.tolist() for name, tensor in second.value_statistics().items()} == {
         name: tensor.tolist() for name, tensor in straight.value_statistics().items()
     }
+    for name, tensor in straight.auxiliary_weights().items():
+        assert torch.equal(second.auxiliary_weights()[name], tensor), name
     for name, tensor in straight.optimizer_tensors().items():
         assert torch.equal(second.optimizer_tensors()[name], tensor), name
         assert second.optimizer_tensors()[name].stride() == tensor.stride(), name
@@ -189,6 +199,19 @@ def test_a_checkpoint_of_another_network_is_refused_with_the_settings_that_diffe
     assert str(refused.value) == (
         f"{path}: made by another network or environment (env.frame_stack 4, here 2; network.core none, here lstm)"
     )
+
+
+@pytest.mark.parametrize(("made_with", "here"), [(PIXEL_CONTROL, {"kind": "none"}), ({"kind": "none"}, PIXEL_CONTROL)], ids=["off", "on"])
+def test_another_auxiliary_loss_is_refused(tmp_path: Path, made_with: dict[str, Any], here: dict[str, Any]) -> None:
+    made, now = (_settings(PIXEL_CONTROL if run is PIXEL_CONTROL else {**PIXEL_CONTROL, "auxiliary": run}) for run in (made_with, here))
+    trainer = _trainer(made)
+    trainer(_batches(made, 1)[0], Rates(1e-3))
+    path = _save(tmp_path, trainer, made)
+    checkpoint = snapshot.load_newest(tmp_path, _origin(now))
+    assert checkpoint is not None
+    with pytest.raises(CheckpointError) as refused:
+        snapshot.restore(checkpoint, _trainer(now), replay=None)
+    assert str(refused.value) == f"{path}: the auxiliary head does not fit: auxiliary.kind was another one"
 
 
 def test_a_checkpoint_of_another_run_is_refused_with_both_names(tmp_path: Path) -> None:

@@ -187,7 +187,11 @@ def test_from_then_on_every_batch_has_exactly_its_share() -> None:
         replayed, slab = rig.step()
         assert replayed == list(range(turn * NUM_REPLAYED, (turn + 1) * NUM_REPLAYED))
         assert slab.batch.num_unrolls == NUM_ONLINE + NUM_REPLAYED
-        own = [version for version, agent in zip(((1, each) for each in replayed), slab.batch.agent_ids[NUM_ONLINE:], strict=True) if agent == 0]
+        own = [
+            version
+            for version, agent in zip(((1, each) for each in replayed), slab.batch.agent_ids[NUM_ONLINE:], strict=True)
+            if agent == 0
+        ]
         assert rig.batches.replayed_versions == own
         assert slab.batch.agent_ids[:NUM_ONLINE].tolist() == [0] * NUM_ONLINE
     # What is asked ahead of need is bounded: two batches that are ready, and three of single unrolls.
@@ -372,5 +376,3 @@ def test_a_thread_that_dies_says_why_and_keeps_nobody_waiting() -> None:
     assert rig.step()[0] == []
     assert isinstance(rig.shared.failure, RuntimeError)
     rig.shared.close()
-
-

@@ -51,6 +51,7 @@ def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
         statistics = trainer(slab_of(settings, mine), STEP)
         told.append({**values_of(statistics.losses), "gradient_norm": statistics.gradient_norm})
     whole = trainer.weights() | {f"optimizer/{name}": tensor for name, tensor in trainer.optimizer_tensors().items()}
+    whole |= {f"auxiliary/{name}": tensor for name, tensor in trainer.auxiliary_weights().items()}
     whole |= {f"value_statistics/{name}": tensor for name, tensor in trainer.value_statistics().items()}
     if group.is_first:
         tensors = {name: tensor.contiguous() for name, tensor in whole.items()}

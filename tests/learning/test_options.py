@@ -57,6 +57,7 @@ CATCH_OPTIONS = (
     "--seed 2",
 )
 DICE, ADAMW = "--loss.kind dice", "--optimizer.kind adamw"
+PIXELS = "--auxiliary.kind pixel_control --auxiliary.cell_size 1 --env.frame_height 16 --env.frame_width 16"
 OPTIONS = {
     "": CATCH_OPTIONS,
     DICE: (
@@ -67,6 +68,7 @@ OPTIONS = {
         "--loss.baseline_cost 10",
         "--algorithm.burn_in 2 --network.core lstm",
     ),
+    PIXELS: ("--auxiliary.cost 0.1", "--auxiliary.discount 0.5", "--auxiliary.cell_size 2"),
     ADAMW: (
         "--optimizer.weight_decay 10",
         "--optimizer.warmup_updates 2",

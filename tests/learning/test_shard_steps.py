@@ -35,6 +35,12 @@ RUNS: dict[str, dict[str, Any]] = {
         "optimizer": {"momentum": 0.5, "max_gradient_norm": 0.5},
     },
     "popart": {"env": {**RUN["env"], "tasks": ["catch", "catch_instructed"]}, "value_scaling": {"kind": "popart", "rate": 0.1}},
+    "pixel control, burn-in": {
+        "env": {**RUN["env"], "frame_height": 8, "frame_width": 8, "tasks": ["catch", "catch_instructed"]},
+        "algorithm": {"unroll_length": 4, "burn_in": 2},
+        "value_scaling": {"kind": "popart", "rate": 0.1},
+        "auxiliary": {"kind": "pixel_control", "cell_size": 1},
+    },
     "convolutions, adamw": {
         "env": {"suite": "atari", "tasks": ["breakout"]},
         "network": {"torso": "shallow", "core": "none"},

@@ -31,6 +31,17 @@ def convolution(images: Array, layer: Layer, *, stride: int = 1, padding: int = 
     return out
 
 
+def deconvolution(images: Array, layer: Layer, *, stride: int = 1) -> Array:
+    """[N, C, H, W] with weight [C, O, K, K]: each pixel is spread over a square of K."""
+    weight, bias = layer
+    kernel = weight.shape[2]
+    count, channels, height, width = images.shape
+    out = np.zeros((count, weight.shape[1], (height - 1) * stride + kernel, (width - 1) * stride + kernel))
+    for n, c, i, j in np.ndindex(count, channels, height, width):
+        out[n, :, i * stride : i * stride + kernel, j * stride : j * stride + kernel] += images[n, c, i, j] * weight[c]
+    return out + bias[:, None, None]
+
+
 def max_pool(images: Array) -> Array:
     """3x3/2 as TensorFlow's SAME: (ceil(n / 2) - 1) * 2 + 3 - n positions of padding, half of them rounded down before the first."""
 

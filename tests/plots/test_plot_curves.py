@@ -151,3 +151,37 @@ def test_agents_of_a_sweep_are_named_by_their_values_and_repeats_of_one_are_aver
     plot_runs(runs, tmp_path / "curve.png", data=data)
     means = {row["curve"]: float(row["mean"]) for row in rows_of(data) if row["panel"] == "pong" and row["num_runs"] == "2"}
     assert means == {"learning_rate 0.0006, entropy_cost 0.01": 7.5, "learning_rate 0.0006, entropy_cost 2": 57.5}
+
+
+def test_many_tasks_have_a_panel_each_and_one_of_their_scores_together(tmp_path: Path) -> None:
+    tasks = tuple(f"game_{number}" for number in range(57))
+    run = make_run(tmp_path, "many", name="many", seed=1, score=2.0, tasks=tasks)
+    points = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for step, point in enumerate(points):
+        point["human_normalised_mean_capped"] = None if step < 2 else step / 10
+    (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    asked = []
+
+    def reference(suite: str, task: str) -> tuple[float, float] | None:
+        asked.append((suite, task))
+        return (0.0, 20.0) if task != "game_3" else None
+
+    data = tmp_path / "numbers.csv"
+    plot_runs([run], tmp_path / "curve.png", reference_scores=reference, data=data)
+    rows = rows_of(data)
+    assert {row["panel"] for row in rows} == {*tasks, "human_normalised_mean_capped", "frames_per_second"}
+    # The mean is of the points that have one.
+    together = [(float(row["env_frames"]), float(row["mean"])) for row in rows if row["panel"] == "human_normalised_mean_capped"]
+    assert together == [(3e6, 0.2), (4e6, 0.3), (5e6, 0.4)]
+    assert asked == [("atari", task) for task in tasks]
+    height, width, _ = matplotlib.image.imread(tmp_path / "curve.png").shape
+    assert width / 8 > 500  # eight columns of panels that can be read
+    assert height / 8 > 400
+
+
+def test_one_task_has_no_panel_of_all(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "one", name="one", seed=1, score=2.0)
+    text = (run / "metrics.jsonl").read_text().replace('"wall_seconds"', '"human_normalised_mean_capped": 0.5, "wall_seconds"')
+    (run / "metrics.jsonl").write_text(text)
+    plot_runs([run], tmp_path / "curve.png", data=tmp_path / "numbers.csv")
+    assert {row["panel"] for row in rows_of(tmp_path / "numbers.csv")} == {"pong", "frames_per_second"}

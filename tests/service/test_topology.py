@@ -22,7 +22,7 @@ def test_every_service_has_a_package_a_section_and_a_row() -> None:
         set(SERVICE_NAMES) == set(get_args(ServiceName)) == {path.parent.parent.name for path in ROOT.glob("services/*/herd_*/__main__.py")}
     )
     sections = {name for name, value in RunSettings() if hasattr(value, "metrics_port")}
-    assert sections == set(SERVICE_NAMES)
+    assert sections == {service.section for service in SERVICES}
 
 
 def test_every_service_is_in_the_wheel_and_checked() -> None:
@@ -37,7 +37,7 @@ def test_every_service_is_in_the_wheel_and_checked() -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_socket_has_the_port_of_its_settings(service: Service) -> None:
-    section = getattr(RunSettings(), service.name)
+    section = getattr(RunSettings(), service.section)
     assert getattr(section, "port", None) == service.port
     assert hasattr(section, "host") is (service.port is not None)
 
@@ -46,7 +46,7 @@ def test_connections_lead_to_sockets_and_who_is_asked_starts_first() -> None:
     started: dict[str, int | None] = {}
     for component in COMPONENTS:
         for asks in component.asks:
-            assert hasattr(getattr(RunSettings(), component.service.name), asks.setting)
+            assert hasattr(getattr(RunSettings(), component.service.section), asks.setting)
             assert all(started[name] is not None for name in asks.components)
         started[component.name] = component.service.port
 
@@ -56,17 +56,19 @@ def test_what_a_run_has() -> None:
         settings = RunSettings.model_validate(sections)
         return {component.name: component.count(settings) for component in COMPONENTS}
 
-    assert counts() == {"paramserver": 1, "paramserver-replica": 0, "bandit": 0, "learner": 1, "actor": 2}
+    assert counts() == {"paramserver": 1, "paramserver-replica": 0, "bandit": 0, "replay": 0, "learner": 1, "actor": 2}
     dice = {"loss": {"kind": "dice"}}
     assert counts(**dice)["bandit"] == 1
     assert counts(**dice | {"loss": {"kind": "dice", "ablation": "baseline"}})["bandit"] == 0
+    assert counts(replay={"kind": "shared"}, replay_service={"replicas": 2}, actor={"environments": 4})["replay"] == 2
+    assert counts(replay={"kind": "uniform"}, replay_service={"replicas": 2})["replay"] == 0
     assert counts(paramserver={"replicas": 3}, learner={"shards": 2})["paramserver-replica"] == 3
 
 
 def test_roles_of_sockets() -> None:
     replica = RunSettings.model_validate({"paramserver": {"upstream": "tcp://root:7200"}})
     roles = {name: component_of(name, RunSettings()).roles for name in SERVICE_NAMES}
-    assert roles == {"actor": ("client",), "bandit": ("server",), "learner": EVERY_ROLE, "paramserver": ("server",)}
+    assert roles == {"actor": ("client",), "bandit": ("server",), "learner": EVERY_ROLE, "paramserver": ("server",), "replay": ("server",)}
     assert component_of("paramserver", replica).roles == EVERY_ROLE
     assert component_of("learner", replica).roles == EVERY_ROLE
 

@@ -248,6 +248,41 @@ def test_a_learner_that_fails_while_stopping_is_reported(supervised: Supervised)
     assert "learner-0 did not stop in order (exit code 1)" in output
 
 
+@pytest.mark.parametrize("service", ["learner-0", "bandit-0"])
+def test_what_could_not_be_written_at_the_end_is_in_the_exit_code(supervised: Supervised, service: str) -> None:
+    """By itself or asked to, it ended in order: it is not started again, and the code is not 0."""
+    supervised.start("learner-0:until=74" if service == "learner-0" else "learner-0:until=0", "bandit-0:slow=74", "actor-0:serve")
+    children = supervised.accept_all(3)
+    children["learner-0"].close()
+    assert children["bandit-0"].line() == "term"
+    children["bandit-0"].close()
+    code, output = supervised.finish()
+    assert code == 1, output
+    assert f"outcome: 1 {service} could not write what it should have left" in output
+    assert "starts again" not in output
+
+
+def test_a_learner_that_was_starting_again_when_it_was_stopped_has_left_no_report(supervised: Supervised) -> None:
+    supervised.start("learner-0:early-later", "actor-0:serve")
+    children = supervised.accept_all(2)
+    os.kill(children["learner-0"].pid, signal.SIGKILL)
+    supervised.accept()
+    supervised.signal(signal.SIGTERM)
+    code, output = supervised.finish()
+    assert code == 1, output
+    assert "outcome: 1 learner-0 was starting again when it was stopped: no report" in output
+
+
+def test_a_learner_that_was_started_again_and_left_its_report_ends_in_order(supervised: Supervised) -> None:
+    supervised.start("learner-0:serve", "actor-0:serve")
+    children = supervised.accept_all(2)
+    os.kill(children["learner-0"].pid, signal.SIGKILL)
+    supervised.accept()
+    supervised.signal(signal.SIGTERM)
+    code, output = supervised.finish()
+    assert code == 0, output
+
+
 def test_children_do_not_share_the_terminals_group(supervised: Supervised) -> None:
     supervised.start("learner-0:serve", "actor-0:serve")
     for child in supervised.accept_all(2).values():

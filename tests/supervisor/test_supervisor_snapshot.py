@@ -191,3 +191,19 @@ def test_the_shard_that_starves_most_says_how_much_all_of_them_wait() -> None:
         answers = {f"learner-{rank}": samples(herd_learner_starved_seconds_total=share * at) for rank, share in enumerate((0.0, 0.8))}
         picture = maker.make(Readings(at=at, samples=answers, point={}), shards, at)
     assert picture.starved_share == pytest.approx(0.8)
+
+
+def test_tasks_have_the_runs_frames_and_scores_or_the_sessions_frames() -> None:
+    point = {"tasks": {"pong": {"env_frames": 2**53 + 1, "episodes": 2, "human_normalised": 0.25}, "qbert": {"env_frames": 0}}}
+    seen = readings(1.0, 0.0, point, herd_learner_human_normalised_mean_capped=0.0)
+    picture = SnapshotMaker(StopSettings()).make(seen, CHILDREN, 1.0)
+    assert [(task.name, task.env_frames, task.human_normalised) for task in picture.tasks] == [
+        ("pong", 2**53 + 1, 0.25),
+        ("qbert", 0, None),
+    ]
+    assert picture.human_normalised == 0.0
+    seen = readings(1.0, 0.0)
+    seen.samples["learner-0"]["herd_learner_task_env_frames_total", (("task", "pong"),)] = 80.0
+    picture = SnapshotMaker(StopSettings()).make(seen, CHILDREN, 1.0)
+    assert [(task.name, task.env_frames) for task in picture.tasks] == [("pong", 80.0), ("qbert", 0.0)]
+    assert picture.human_normalised is None

@@ -67,13 +67,48 @@ def test_panel_shows_tasks_processes_and_who_waits() -> None:
         assert part in text
 
 
+def drawn(picture: RunSnapshot) -> str:
+    console = Console(file=StringIO(), width=150)
+    console.print(panel(picture, "many"))
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
 def test_long_lists_are_cut() -> None:
-    console = Console(file=StringIO(), width=100)
-    console.print(panel(snapshot(tasks=tuple(TaskRow(f"game{n}", 1, 1.0) for n in range(57))), "many"))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    picture = snapshot(tasks=tuple(TaskRow(f"game{n}", 1, 1.0) for n in range(57)))
+    text = drawn(picture)
     assert "game11" in text
     assert "game12" not in text
     assert "and 45 more" in text
+    assert "57 tasks" in one_line(picture)
+    assert "game1 " not in one_line(picture)
+
+
+def test_many_tasks_are_the_worst_the_median_and_the_best() -> None:
+    # 20 games from -0.1 to 1.8, in disorder; one more has not ended.
+    scores = [((7 * n) % 20 - 1) / 10 for n in range(20)]
+    rows = [TaskRow(f"game{score:g}", 3, score * 40, 1_200_000.0 + 10_000 * n, score) for n, score in enumerate(scores)]
+    picture = snapshot(tasks=(*rows, TaskRow("open", 0, None, 1_000_000.0)), human_normalised=0.612)
+    short = (
+        "21 tasks, 1.00 M to 1.39 M frames each, 1 without a finished game, "
+        "human-normalised 61% (mean capped)  worst game-0.1 -10%, median game0.8 80%, best game1.8 180%"
+    )
+    assert short in one_line(picture)
+    text = drawn(picture)
+    games = [
+        words[1] for words in map(str.split, text.splitlines()) if words[1:] and words[1].startswith("game") and words[-2].endswith("%")
+    ]
+    assert games == ["game-0.1", "game0", "game0.1", "game0.8", "game1.6", "game1.7", "game1.8"]
+    assert "and 14 more" in text
+    assert len(text.splitlines()) <= 24
+
+
+def test_a_few_tasks_have_frames_and_scores_beside_their_returns() -> None:
+    text = drawn(snapshot(tasks=(TaskRow("boxing", 5, 12.0, 461_000.0, 0.99), TaskRow("mine", 2, 7.5, 455_000.0))))
+    rows = [line.split()[1:-1] for line in text.splitlines() if "boxing" in line or "mine" in line]
+    assert rows == [["boxing", "5", "461", "k", "12.00", "99%"], ["mine", "2", "455", "k", "7.50", "-"]]
+    # A run of one task shows what it always showed.
+    assert "human" not in drawn(snapshot(tasks=(TaskRow("mine", 2, 7.5, 455_000.0),)))
+    assert "frames   " in drawn(snapshot())
 
 
 def test_a_file_gets_plain_lines_at_intervals() -> None:

@@ -120,7 +120,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_learner_that_may_write_no_more(tmp_path: Path) -> None:
-    """The same without a file system of its own, and to its end: asked to stop, the run ends in order with the checkpoint that it has."""
+    """The same without a file system of its own, and to its end: asked to stop, it ends in order, and the exit code says what is lost."""
     run_dir = tmp_path / "run"
     with WatchedRun(run_dir) as run:
         run.until(lambda: newest_checkpoint_name(run_dir) is not None, "a checkpoint")
@@ -149,8 +149,10 @@ def test_a_learner_that_may_write_no_more(tmp_path: Path) -> None:
             children = processes_of(run_dir)
             run._process.send_signal(signal.SIGTERM)
             assert_nobody_left(children)
-        assert run.wait() == 0, run.output
+        assert run.wait() == 1, run.output
+        assert "learner-0 could not write what it should have left" in run.output
     assert_whole_and_tidy(run_dir, checkpoint)
+    assert not (run_dir / "report.json").exists()
     assert not list((run_dir / "checkpoints").glob("*.writing"))
 
 

@@ -15,7 +15,8 @@ LEARNER, PARAMSERVER = "actor-0>learner-0", "actor-0>paramserver-0"
 
 
 def test_an_actor_is_struck_in_every_way(tmp_path: Path) -> None:
-    with FaultyRun(tmp_path) as faulty:
+    # Three tasks, so that the report's accounts by task have to add up too; 64 environments play them 21 or 22 times.
+    with FaultyRun(tmp_path, "--env.reward_scales", "1,2,3") as faulty:
         learner = faulty.reading("learner-0")
 
         # Killed: the learner goes on with the other one, and a replacement contributes soon.
@@ -43,6 +44,8 @@ def test_an_actor_is_struck_in_every_way(tmp_path: Path) -> None:
         assert faulty.reading("learner-0").pid == learner.pid
     # No learner was lost, so no frame was: whatever broke in between was sent again, and taken once.
     assert report["accounting"]["dropped"] == {}
+    assert "unattributed" not in report["accounting"]
+    assert min(task["env_frames"] for task in report["tasks"].values()) > 0.5 * report["env_frames"] / 3
     assert faulty.lineage() == 1
 
 

@@ -18,7 +18,7 @@ def lineage(run_dir: Path) -> int:
 
 def test_a_stopped_run_goes_on_as_one_run(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    with Run(run_dir, "--learner.log_interval_seconds", "0.5") as run:
+    with Run(run_dir, "--learner.log_interval_seconds", "0.5", "--env.reward_scales", "1,1000") as run:
         run.until(lambda: len(read_points(run_dir)) >= 4, "a learning curve")
         assert run.stop(signal.SIGINT) == 0, run.output
         assert "ended (" not in run.output  # nothing had to be killed or restarted
@@ -30,6 +30,9 @@ def test_a_stopped_run_goes_on_as_one_run(tmp_path: Path) -> None:
     # The checkpoint, the report and the curve's last point are of one moment.
     assert (state["statistics"]["env_frames"], state["ledger"]["consumed"]) == (before["env_frames"], before["env_frames"])
     assert points_before[-1]["env_frames"] == before["env_frames"]
+    by_task = {name: task["env_frames"] for name, task in before["tasks"].items()}
+    assert {name: task["env_frames"] for name, task in state["statistics"]["tasks"].items()} == by_task
+    assert [frames["consumed"] for _, frames in state["ledger"]["tasks"]] == list(by_task.values())
     old_pid = pid_of(run_dir, "learner-0")
 
     more = before["env_frames"] + 30_000
@@ -53,6 +56,9 @@ def test_a_stopped_run_goes_on_as_one_run(tmp_path: Path) -> None:
     assert before["accounting"]["in_flight"] == state["ledger"]["in_flight"]
     assert after["accounting"]["dropped"].get("learner_restart", 0) == state["ledger"]["in_flight"]
     assert after["accounting"]["generated"] > state["ledger"]["generated"]
+    for (_, saved), task in zip(state["ledger"]["tasks"], after["tasks"].values(), strict=True):
+        assert task["accounting"]["dropped"].get("learner_restart", 0) == saved["in_flight"]
+        assert task["env_frames"] > saved["consumed"]
     assert lineage(run_dir) == lineage_before + 1
     assert load_checkpoint(run_dir / "checkpoints" / f"{after['learner_updates']:012d}").state["lineage"] == lineage_before + 1
     # `resume` was about that start only, and the extended stop condition is part of the run now.

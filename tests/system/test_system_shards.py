@@ -41,7 +41,8 @@ def test_a_checkpoint_goes_on_with_another_number_of_shards(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("victim", LEARNERS)
 def test_a_killed_and_a_stopped_shard_take_the_group_back_to_the_checkpoint(tmp_path: Path, victim: str) -> None:
-    with Run(tmp_path / "run", *SHARDS, "--learner.shard_timeout_seconds", "5") as run:
+    # Two tasks: the accounts of each are those of both shards, before and after.
+    with Run(tmp_path / "run", *SHARDS, "--learner.shard_timeout_seconds", "5", "--env.reward_scales", "1,1000") as run:
         run.until(lambda: run.env_frames() > 10_000, "learning begins")
         for number in (signal.SIGKILL, signal.SIGSTOP):
             before, pid = pids(run.run_dir), pid_of(run.run_dir, victim)

@@ -56,6 +56,15 @@ def read_report(run_dir: Path) -> dict[str, Any]:
     assert min(accounting["consumed"], accounting["in_flight"], *accounting["dropped"].values(), 0) == 0
     assert accounting["consumed"] == report["env_frames"] == sum(task["env_frames"] for task in report["tasks"].values())
     assert report["episode_return"]["episodes"] == sum(task["episode_return"]["episodes"] for task in report["tasks"].values())
+    by_task = [task["accounting"] for task in report["tasks"].values()]
+    assert all(own["generated"] == own["consumed"] + own["in_flight"] + sum(own["dropped"].values()) for own in by_task)
+    assert [own["consumed"] for own in by_task] == [task["env_frames"] for task in report["tasks"].values()]
+    # What nobody can tell the task of is dropped, and listed.
+    rest = accounting.get("unattributed", {"generated": 0, "dropped": {}})
+    assert accounting["generated"] == sum(own["generated"] for own in by_task) + rest["generated"]
+    assert accounting["in_flight"] == sum(own["in_flight"] for own in by_task)
+    for reason, count in accounting["dropped"].items():
+        assert count == sum(own["dropped"].get(reason, 0) for own in by_task) + rest["dropped"].get(reason, 0)
     return report
 
 

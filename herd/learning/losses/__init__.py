@@ -5,12 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.config.auxiliary import PixelControlSettings
 from herd.config.losses import CustomLossSettings, DiceSettings, ImpalaSettings
 from herd.learning.losses.custom import imported_loss
 from herd.learning.losses.dice import dice
 from herd.learning.losses.impala import impala
+from herd.learning.losses.pixel_control import with_pixel_control
 
 if TYPE_CHECKING:
+    from herd.config.auxiliary import AuxiliarySettings
     from herd.config.losses import LossSettings
     from herd.learning.losses.output import Loss
 
@@ -28,3 +31,12 @@ def make_loss(settings: LossSettings) -> Loss:
             return partial(dice, settings=settings)
         case CustomLossSettings():
             return imported_loss(settings)
+
+
+def with_auxiliary(loss: Loss, settings: AuxiliarySettings) -> Loss:
+    """The loss with the auxiliary one that the settings name added."""
+    match settings:
+        case PixelControlSettings():
+            return partial(with_pixel_control, loss=loss, settings=settings)
+        case _:
+            return loss

@@ -20,7 +20,7 @@ from herd.service.startup import BadInputError
 from herd.wire.messages import EpisodeReport
 from herd.wire.run_layout import run_layout
 from herd.wire.unroll_client import UnrollClient
-from herd.wire.unroll_links import UnrollLinks, choose_shards, shards_of_agent
+from herd.wire.unroll_links import UnrollLinks, choose_shards, link_incarnations, shards_of_agent
 from herd.wire.weights_client import WeightsClient
 from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
@@ -93,6 +93,7 @@ class Actor:
             raise BadInputError(str(error)) from error
         if settings.actor.pin_to_cpu:
             pin_to_cpu(self.number)
+        shards = choose_shards(learners, settings.actor.links, index)
         self._client = UnrollLinks(
             [
                 UnrollClient(
@@ -105,8 +106,9 @@ class Actor:
                     actor_index=index,
                     max_unrolls=self._num_environments,
                     compression=settings.actor.compression,
+                    incarnation=incarnation,
                 )
-                for endpoint in choose_shards(learners, settings.actor.links, index)
+                for endpoint, incarnation in zip(shards, link_incarnations(len(shards)), strict=True)
             ]
         )
         meters.watch(self._client, self._num_environments)

@@ -91,8 +91,8 @@ class Keeper:
             # From its end on: a disk slower than the interval must leave time for answers.
             self._snapshot_at = self._clock() + self._interval_seconds
 
-    def save(self) -> None:
-        """Write the state now."""
+    def save(self) -> bool:
+        """Write the state now; False if it could not be written."""
         try:
             snapshot.save(
                 self._directory,
@@ -104,9 +104,10 @@ class Keeper:
         except snapshot.SnapshotError as error:
             self._meters.file_failed(snapshot.STATE)
             warn_limited("snapshot", "the state could not be written", reason=str(error))
-        else:
-            self._kept_at = self._clock()
-            self._meters.snapshot_written()
+            return False
+        self._kept_at = self._clock()
+        self._meters.snapshot_written()
+        return True
 
     def record(self) -> None:
         """Append to the history now."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from herd.service.process import ServiceProcess
 from herd.service.serving import Inbox, serve, warn_refused
-from herd.service.startup import BadInputError
+from herd.service.startup import BadInputError, LostAtEndError
 from herd.wire.codec import decode_header, encode
 from herd.wire.messages import MAX_HEADER_BYTES, Refused
 from herd.wire.sockets import Router
@@ -41,11 +41,17 @@ class BanditServer:
         self._inbox = Inbox(router, self._answer, meters)
 
     def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, and then what had arrived before it; leaves the state on disk."""
+        """Serve until ``stop``, and then what had arrived before it; leaves the state on disk.
+
+        Raises:
+            LostAtEndError: the disk did not take it.
+
+        """
         serve(stop, self._telemetry, [self._router], self._turn)
         self._inbox.serve_waiting()
         self._keeper.record()
-        self._keeper.save()
+        if not self._keeper.save():
+            raise LostAtEndError("the last state of the temperatures could not be written; the newest one is older")
 
     def _turn(self) -> None:
         self._inbox.serve_waiting()
@@ -68,6 +74,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 
     Raises:
         BadInputError: an unknown task, an address that cannot be used, a state of other settings.
+        LostAtEndError: the last state could not be written.
 
     """
     own = settings.bandit

@@ -21,7 +21,7 @@ from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
 from herd.service.process import ServiceProcess
-from herd.service.startup import BadInputError
+from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.wire.replay_client import ReplayClient
 from herd.wire.run_layout import run_layout
@@ -35,7 +35,7 @@ from herd_learner.lineage import LINEAGE_FILE, LineageError, open_lineage
 from herd_learner.meters import Meters
 from herd_learner.queue import QueuedUnroll, UnrollQueue
 from herd_learner.replay_account import ReplayAccount
-from herd_learner.run_files import RunFiles
+from herd_learner.run_files import REPORT, RunFiles
 from herd_learner.shared_replay import SharedReplay
 from herd_learner.shards.group import ShardGroup, Turn, join_group
 from herd_learner.shards.rendezvous import NotGatheredError
@@ -59,6 +59,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 
     Raises:
         BadInputError: unknown task, port in use, a run directory that cannot be used, or no checkpoint that can.
+        LostAtEndError: the last checkpoint or the report could not be written.
     """
     if stop:
         return  # asked while torch was imported: nothing was begun
@@ -86,7 +87,7 @@ def _learn(process: ServiceProcess, stop: StopRequest, device: torch.device, pre
         # The shards' first collectives are in the constructor: a peer may be lost there too.
         with _make(process, group, device, precision) as training:
             training.train(stop)
-    except BadInputError:
+    except (BadInputError, LostAtEndError):
         raise
     except Exception as error:
         group.end_if_broken(error)
@@ -282,7 +283,11 @@ class Learner:
         self._end(stop, started, first_batch_at)
 
     def _end(self, stop: StopRequest, started: float, first_batch_at: float | None) -> None:
-        """Leave everything on disk, then the group."""
+        """Leave everything on disk, then the group.
+
+        Raises:
+            LostAtEndError: the disk did not take it.
+        """
         self._telemetry.set_ready(False, "stopping")
         if self._settings.agents > 1 and self._group.is_first and self._is_finished(time.monotonic() - started):
             self._io.end_agent(self._lineage)
@@ -291,12 +296,17 @@ class Learner:
         self._record_episodes()
         now = time.monotonic()
         self._log_point(now - started)
-        self._checkpoint(now - started)
-        self._write_report(now - started, now - first_batch_at if first_batch_at else 0.0)
+        left = {
+            "the last checkpoint": self._checkpoint(now - started),
+            REPORT: self._write_report(now - started, now - first_batch_at if first_batch_at else 0.0),
+        }
         is_over = any(self._group.gather(self._is_finished(now - started)))
         self._group.leave()
         if is_over and self._settings.stop.wait_for_signal:
             self._wait(stop)
+        if not all(left.values()):
+            lost = " and ".join(what for what, is_written in left.items() if not is_written)
+            raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint there is an older one")
 
     def _wait(self, stop: StopRequest) -> None:
         """There is nothing left to do; ended, this process would only be started again."""
@@ -497,14 +507,15 @@ class Learner:
         self._meters.human_normalised(self._statistics.human_normalised_mean_capped)
         self._files.keep_lineage(self._lineage)
 
-    def _checkpoint(self, session_seconds: float) -> None:
+    def _checkpoint(self, session_seconds: float) -> bool:
+        """Tell whether it is written; of several shards, the first writes."""
         self._absorb_news()
         ledger = self._global_ledger()
         replay = self._batches.replay
         replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)
         tensors = snapshot.tensors_of(self._trainer)
         if not self._group.is_first:
-            return
+            return True
         try:
             path = snapshot.save(
                 self._run_dir,
@@ -521,13 +532,15 @@ class Learner:
             # The run is worth more than one checkpoint: the last good one stays, and the next interval tries again.
             self._meters.checkpoint_failed()
             self._log.error("checkpoint failed", reason=str(error))
-        else:
-            self._meters.checkpoint_written(self._statistics.learner_updates)
-            self._log.info("checkpoint", path=str(path))
+            return False
+        self._meters.checkpoint_written(self._statistics.learner_updates)
+        self._log.info("checkpoint", path=str(path))
+        return True
 
-    def _write_report(self, session_seconds: float, training_seconds: float) -> None:
+    def _write_report(self, session_seconds: float, training_seconds: float) -> bool:
         ledger = self._global_ledger()
-        if self._group.is_first:
-            report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
-            swept = swept_values(self._settings.sweep, self._settings.learner.agent)
-            self._files.write_report({**report, "sweep": swept} if swept else report)
+        if not self._group.is_first:
+            return True
+        report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
+        swept = swept_values(self._settings.sweep, self._settings.learner.agent)
+        return self._files.write_report({**report, "sweep": swept} if swept else report)

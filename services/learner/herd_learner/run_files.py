@@ -32,12 +32,14 @@ class RunFiles:
         except OSError as error:
             self.failed(METRICS, error)
 
-    def write_report(self, report: Mapping[str, Any]) -> None:
-        """Replace the report."""
+    def write_report(self, report: Mapping[str, Any]) -> bool:
+        """Replace the report; False if it could not be written."""
         try:
             replace_file(self._run_dir / REPORT, json.dumps(report, indent=2) + "\n")
         except OSError as error:
             self.failed(REPORT, error)
+            return False
+        return True
 
     def keep_lineage(self, lineage: int) -> None:
         """Put on disk what could not be when the lineage was opened."""

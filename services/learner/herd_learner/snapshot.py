@@ -9,6 +9,7 @@ import torch
 
 from herd.checkpoints import store
 from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
+from herd.learning.auxiliary import AUXILIARY
 from herd.learning.value_scaling import VALUE_STATISTICS
 from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
@@ -41,12 +42,12 @@ class Restored(NamedTuple):
 def tensors_of(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
     """What a checkpoint holds of tensors, by file. Every shard asks at once."""
     tensors = {
-        "model": {name: tensor.cpu() for name, tensor in trainer.weights().items()},
+        "model": _on_the_host(trainer.weights()),
         "optimizer": trainer.optimizer_tensors(),
         "random": {"torch": torch.get_rng_state()},
     }
-    statistics = trainer.value_statistics()
-    return {**tensors, VALUE_STATISTICS: statistics} if statistics else tensors
+    optional = {VALUE_STATISTICS: trainer.value_statistics(), AUXILIARY: _on_the_host(trainer.auxiliary_weights())}
+    return tensors | {file: named for file, named in optional.items() if named}
 
 
 def save(
@@ -146,6 +147,7 @@ def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | 
     """
     try:
         trainer.load_weights(checkpoint.tensors["model"])
+        trainer.load_auxiliary_weights(checkpoint.tensors.get(AUXILIARY, {}))
         trainer.load_optimizer_tensors(checkpoint.tensors["optimizer"])
         trainer.load_value_statistics(checkpoint.tensors.get(VALUE_STATISTICS, {}))
         torch.set_rng_state(checkpoint.tensors["random"]["torch"])
@@ -156,6 +158,10 @@ def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | 
         raise CheckpointError(f"{checkpoint.path}: {error}") from error
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise _not_a_learners(checkpoint, error) from error
+
+
+def _on_the_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.cpu() for name, tensor in tensors.items()}
 
 
 def _not_a_learners(checkpoint: Checkpoint, error: Exception) -> CheckpointError:

@@ -1,25 +1,37 @@
 """A stand-in for a service: reports to the test over TCP, then behaves as told.
 
-child.py PORT NAME BEHAVIOUR [words of the start...]: BEHAVIOUR is one of
+child.py PORT NAME BEHAVIOUR DIRECTORY [words of the start...]: BEHAVIOUR is one of
   serve: SIGTERM ends it with code 0; stubborn: ignores SIGTERM; slow: SIGTERM, then ends when the test closes the connection;
   exit=N: prints a line, ends with code N at once; until=N: ends with code N when the test closes the connection;
-  early: SIGTERM kills it, as a service that does not listen yet.
+  early: SIGTERM kills it, as a service that does not listen yet; early-later: as serve, but early once it was restarted.
+A learner that ends with code 0 leaves DIRECTORY/report.json.
 """
 
 import os
 import signal
 import socket
 import sys
+from pathlib import Path
 
-port, name, behaviour, *words = sys.argv[1:]
+port, name, behaviour, directory, *words = sys.argv[1:]
+if behaviour == "early-later":
+    behaviour = "serve" if words == ["restarts=0"] else "early"
 stopping = []
+
+
+def end(code):
+    if code == 0 and name.startswith("learner"):
+        written = Path(directory) / f"report.{os.getpid()}"
+        written.write_text("{}")
+        written.replace(Path(directory) / "report.json")
+    os._exit(code)
 
 
 def on_term(number, frame):
     stopping.append(number)
     connection.sendall(b"term\n")
     if behaviour in {"serve", "until"}:
-        os._exit(0)
+        end(0)
 
 
 print(f"{name} says hello and {behaviour}", flush=True)  # before the test can know of it and ask for its end
@@ -29,7 +41,7 @@ if behaviour != "early":
 connection.sendall(f"{name} {os.getpid()} {behaviour} {' '.join(words)}\n".encode())
 kind, _, code = behaviour.partition("=")
 if kind == "exit":
-    os._exit(int(code))
+    end(int(code))
 while connection.recv(1):
     pass
-os._exit(int(code or 0))
+end(int(code or 0))

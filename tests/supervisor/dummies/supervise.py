@@ -25,15 +25,27 @@ class PrintingView:
 run_dir, port, wall_seconds, *children = sys.argv[1:]
 (Path(run_dir) / "logs").mkdir(parents=True, exist_ok=True)
 plans = []
+directories = {}
 for child in children:
     name, _, behaviour = child.partition(":")
     name, _, agent = name.partition("@")
     service, _, number = name.partition("-")
+    directory = Path(run_dir) / "agents" / (agent or "0")
+    directory.mkdir(parents=True, exist_ok=True)
+    directories[directory] = None
 
-    def command(start, name=name, behaviour=behaviour):
+    def command(start, name=name, behaviour=behaviour, directory=directory):
         if behaviour == "missing":
             return ["/no/such/program"]
-        return [sys.executable, str(Path(__file__).with_name("child.py")), port, name, behaviour, f"restarts={start.restarts}"]
+        return [
+            sys.executable,
+            str(Path(__file__).with_name("child.py")),
+            port,
+            name,
+            behaviour,
+            str(directory),
+            f"restarts={start.restarts}",
+        ]
 
     plans.append(ChildPlan(service, int(number), command, {}, agent=int(agent or 0) if service == "learner" else None))
 outcome = Supervisor(
@@ -41,6 +53,7 @@ outcome = Supervisor(
     Path(run_dir),
     StopSettings(wall_seconds=float(wall_seconds) or None),
     PrintingView(),
+    agent_directories=sorted(directories),
     policy=RestartPolicy(first_delay_seconds=0.01, max_failures=3),
     grace=Grace(learner_seconds=patient(30.0), others_seconds=patient(1.0)),
 ).run()

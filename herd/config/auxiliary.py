@@ -1,0 +1,62 @@
+"""Auxiliary losses, by kind: what the features are trained on beside the agent's own loss. Learners alone read these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from herd.config.section import Fraction, PositiveFloat, PositiveInt, Section
+
+if TYPE_CHECKING:
+    from herd.config.contract import EnvSpec
+
+
+FEWEST_CELLS = 8
+"""Of each side: what the deconvolutions make of a single one."""
+
+
+class NoAuxiliarySettings(Section):
+    """The agent's own loss alone."""
+
+    kind: Literal["none"] = "none"
+    """The agent's own loss alone."""
+
+    def objection(self, spec: EnvSpec) -> str | None:  # noqa: ARG002  as the other variants
+        """Why these observations cannot be trained on, in one sentence that names the setting; None if they can."""
+        return None
+
+
+class PixelControlSettings(Section):
+    """Pixel control: values of how much the picture changes, cell by cell (arXiv:1611.05397; PopArt's appendix, arXiv:1809.04474)."""
+
+    kind: Literal["pixel_control"] = "pixel_control"
+    """Each cell of the picture is a task of its own: to change its pixels. Its action values are learned from the same features."""
+    cost: PositiveFloat = 0.01
+    """Multiplies the loss, a sum over cells. PopArt's paper gives none. UNREAL draws it from 0.01 to 0.1 for its 3-D levels and from 0.0001
+    to 0.01 for Atari; the default is the value that both ranges have."""
+    discount: Fraction = 0.9
+    """Of the pseudo-rewards, per agent step."""
+    cell_size: PositiveInt = 4
+    """Pixels on each side of a cell."""
+
+    def grid(self, spec: EnvSpec) -> tuple[int, int]:
+        """Rows and columns of cells, both even: the head's last deconvolution makes ``2 n + 2`` of n. Pixels at the edges are left out."""
+        height, width, _ = spec.frame_shape
+        return height // self.cell_size // 2 * 2, width // self.cell_size // 2 * 2
+
+    def objection(self, spec: EnvSpec) -> str | None:
+        """Why these observations cannot be trained on, in one sentence that names the setting; None if they can."""
+        if not spec.has_frames:
+            return "auxiliary.kind pixel_control needs pictures, and these observations are vectors alone: set auxiliary.kind none"
+        if min(self.grid(spec)) < FEWEST_CELLS:
+            height, width, _ = spec.frame_shape
+            pixels = FEWEST_CELLS * self.cell_size
+            return (
+                f"auxiliary.kind pixel_control with auxiliary.cell_size {self.cell_size} needs frames of at least {pixels} x {pixels} "
+                f"pixels, not {height} x {width}"
+            )
+        return None
+
+
+AuxiliarySettings = Annotated[NoAuxiliarySettings | PixelControlSettings, Field(discriminator="kind")]

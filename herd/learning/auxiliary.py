@@ -1,0 +1,49 @@
+"""What a learner trains beside the agent: the head of an auxiliary loss. It is in no weights that actors get, nor in the contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from herd.config.auxiliary import PixelControlSettings
+from herd.networks.pixel_control import PixelControlHead
+
+if TYPE_CHECKING:
+    from herd.config.auxiliary import AuxiliarySettings
+    from herd.config.contract import EnvSpec
+    from herd.networks.agent import Agent, AgentOutput
+
+AUXILIARY = "auxiliary"
+"""The part of a checkpoint that holds the head, and the first word of its parameters' names."""
+
+
+class WithAuxiliary(nn.Module):
+    """The agent and the head, called as the agent is: one module, so that shards sum the gradients of both."""
+
+    def __init__(self, agent: Agent, head: PixelControlHead) -> None:
+        super().__init__()
+        self.agent = agent
+        self.head = head
+
+    def forward(self, *inputs: Tensor | None) -> tuple[AgentOutput, Tensor]:
+        """As ``Agent.forward``, with ``auxiliary`` filled in wherever there is a gradient: a burn-in has none."""
+        output: AgentOutput
+        output, core_state = self.agent(*inputs)
+        if torch.is_grad_enabled():
+            output = output._replace(auxiliary=self.head(output.features))
+        return output, core_state
+
+
+def make_auxiliary_head(settings: AuxiliarySettings, spec: EnvSpec, num_features: int) -> PixelControlHead | None:
+    """The head that the auxiliary loss trains, with fresh parameters from torch's global generator; None where there is no such loss.
+
+    Raises:
+        ValueError: these observations cannot be trained on; one sentence that names the setting.
+    """
+    if (objection := settings.objection(spec)) is not None:
+        raise ValueError(objection)
+    if not isinstance(settings, PixelControlSettings):
+        return None
+    return PixelControlHead(num_features, spec.num_actions, settings.grid(spec))

@@ -1,0 +1,303 @@
+"""Parts of episodes as they travel from replay to a learner, and back into unrolls.
+
+A `sampled` message has three payload frames: the table of its parts (`PART`), the table of their pieces (`PIECE`), and the packed
+pieces, one behind the other. A part is some successive pieces of one episode: all of them, or those that one unroll needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from herd.config.contract import NO_ACTION
+from herd.wire.codec import MalformedMessage
+from herd.wire.episode_pieces import EpisodeKey, PieceLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from herd.wire.codec import Frame
+    from herd.wire.layout import Array, UnrollLayout
+    from herd.wire.messages import Sampled
+
+    Table = NDArray[np.void]
+
+PIECE = np.dtype(
+    [
+        (name, "<i8")
+        for name in ("first_step", "num_steps", "num_rows", "num_bytes", "begin_lineage", "begin_updates", "end_lineage", "end_updates")
+    ]
+)
+"""A piece: its place in the episode, its packed size, and the policies at the first and the last row of the unroll that brought it."""
+PART = np.dtype(
+    [
+        (name, "<i8")
+        for name in (
+            *EpisodeKey._fields,
+            "task_id",
+            "episode_steps",
+            "episode_rows",
+            "first_step",
+            "num_steps",
+            "num_pieces",
+        )
+    ]
+)
+"""A part: the episode, its size, which steps of it are sampled, and how many pieces of the message are this part's."""
+MAX_EPISODE_STEPS = 1 << 24
+"""Of one game: 600 times the 27,000 steps at which Atari's time limit ends one."""
+_KEPT_PIECES = 3
+"""Unpacked ones of an episode: an unroll of it needs the end of the one before, and parts of two."""
+
+
+def rows_of_unroll(layout: UnrollLayout, first_step: int) -> tuple[int, int]:
+    """Rows of the episode, first and last, that an unroll whose first new step is ``first_step`` wants; they may lie outside of it."""
+    return first_step - layout.burn_in - (layout.frame_stack - 1), first_step + layout.new_steps
+
+
+def pieces_with_rows(first_steps: NDArray[np.int64], first_row: int, last_row: int) -> tuple[int, int]:
+    """Which pieces, [begin, end), hold these rows of an episode; ``first_steps`` [P] of all of its pieces, rising."""
+    # Row r comes with step r - 1, but row 0 with step 0.
+    begin, last = np.searchsorted(first_steps, (max(first_row - 1, 0), max(last_row - 1, 0)), "right") - 1
+    return max(int(begin), 0), int(last) + 1
+
+
+class EpisodePart:
+    """Successive pieces of one episode, and the unrolls that can be cut out of them. Belongs to one thread at a time."""
+
+    def __init__(self, layout: UnrollLayout, part: np.void, pieces: Table, packed: Sequence[Frame]) -> None:
+        """``pieces`` [P], and as many frames in ``packed``.
+
+        Raises:
+            MalformedMessage: they do not fit together, or not the layout.
+
+        """
+        self.layout = layout
+        self.key = EpisodeKey(*(int(part[name]) for name in EpisodeKey._fields))
+        self.task_id = int(part["task_id"])
+        self.episode_steps = int(part["episode_steps"])
+        self.episode_rows = int(part["episode_rows"])
+        self.first_step = int(part["first_step"])
+        self.num_steps = int(part["num_steps"])
+        self._pieces = pieces
+        self._packed = packed
+        self._piece_layout = PieceLayout(layout)
+        self._unpacked: dict[int, dict[str, Array]] = {}
+        self._check()
+
+    @property
+    def stop_step(self) -> int:
+        """After the last step that was sampled."""
+        return self.first_step + self.num_steps
+
+    def unroll_at(self, first_step: int) -> StoredUnroll:
+        """Return the unroll that begins with a step of this part; a multiple of the unroll's length, counted from the game's start."""
+        return StoredUnroll(self, first_step, min(self.layout.new_steps, self.stop_step - first_step))
+
+    def write(self, first_step: int, arrays: Mapping[str, Array], row: int) -> None:
+        """Write the unroll that begins with ``first_step`` into entry ``row`` of each array [U, ...], as an actor lays it out.
+
+        What lies before the game or after its end is zero, not valid, and resets the core. The recurrent state is left zero.
+
+        Raises:
+            MalformedMessage: a piece does not unpack.
+
+        """
+        layout = self.layout
+        # Views, of single numbers too.
+        out = {field.name: arrays[field.name][row, ...] for field in layout.fields if field.name in arrays}
+        for array in out.values():
+            array[...] = 0
+        base = first_step - layout.burn_in  # row of the episode that is row 0 of the unroll
+        self._write_reset(out, base)
+        identity: dict[str, Any] = {
+            "last_action": NO_ACTION,
+            "environment_slot": self.key.environment_slot,
+            "task_id": self.task_id,
+            "episode_id": self.key.episode_id,
+            "index_in_episode": first_step,
+        }
+        for name in identity.keys() & out.keys():
+            out[name][...] = identity[name]
+        first_row, last_row = rows_of_unroll(layout, first_step)
+        for index in range(*pieces_with_rows(self._pieces["first_step"], first_row, min(last_row, self.episode_rows - 1))):
+            self._write_piece(index, out, base)
+            self._write_versions(index, out, first_step)
+
+    def _write_piece(self, index: int, out: Mapping[str, Array], base: int) -> None:
+        """Write what a piece has of the rows from ``base`` on, and of what goes before them."""
+        piece, begin = self._unpack(index), int(self._pieces["first_step"][index])
+        first_row = begin + (begin > 0)
+        for fields, start in ((self._piece_layout.rows, first_row), (self._piece_layout.steps, begin)):
+            for field in fields:
+                if field.name in out:
+                    _overlay(out[field.name], base, piece[field.name], start)
+        if "history_frames" in out:
+            _overlay(out["history_frames"], base - self.layout.frame_stack + 1, piece["frames"], first_row)
+        # The step before row 0 comes in the same piece as row 0.
+        before = base - 1 - begin
+        if 0 <= before < int(self._pieces["num_steps"][index]) and not piece["core_reset"][base - first_row]:
+            for name, source in (("last_action", "actions"), ("last_reward", "rewards")):
+                if name in out:
+                    out[name][...] = piece[source][before]
+
+    def _write_versions(self, index: int, out: Mapping[str, Array], first_step: int) -> None:
+        """Write the policies of the first and of the last step, where they are of this piece."""
+        if "policy_version" not in out:
+            return
+        piece = self._pieces[index]
+        begin, stop = int(piece["first_step"]), int(piece["first_step"] + piece["num_steps"])
+        last_step = min(first_step + self.layout.new_steps, self.episode_steps) - 1
+        if begin <= first_step < stop:
+            out["policy_version"][0] = piece["begin_lineage"], piece["begin_updates"]
+        if begin <= last_step < stop:
+            out["policy_version"][1] = piece["end_lineage"], piece["end_updates"]
+
+    def policy_version(self, first_step: int) -> tuple[int, int]:
+        """(lineage, updates) under which the unroll with this step began."""
+        piece = self._pieces[int(np.searchsorted(self._pieces["first_step"], first_step, "right")) - 1]
+        return int(piece["begin_lineage"]), int(piece["begin_updates"])
+
+    def _write_reset(self, out: Mapping[str, Array], base: int) -> None:
+        """Where the core and the stack start anew, and the temperature of what is not valid."""
+        if "inverse_temperature" in out:
+            out["inverse_temperature"][...] = 1
+        if "core_reset" in out:
+            out["core_reset"][...] = True  # rows of the episode are written over it
+        if "game_reset" in out:
+            for start in (-base, self.episode_rows - base):  # the game's first row, and what would be the next game's
+                if 0 <= start < len(out["game_reset"]):
+                    out["game_reset"][start] = True
+
+    def _unpack(self, index: int) -> dict[str, Array]:
+        known = self._unpacked.get(index)
+        if known is None:
+            piece = self._pieces[index]
+            known = self._piece_layout.unpack(self._packed[index], int(piece["num_rows"]), int(piece["num_steps"]))
+            while len(self._unpacked) >= _KEPT_PIECES:
+                del self._unpacked[next(iter(self._unpacked))]
+            self._unpacked[index] = known
+        return known
+
+    def _check(self) -> None:
+        """Raise unless the pieces are successive, of possible sizes, and hold what the part says."""
+        first, steps, rows = (self._pieces[name] for name in ("first_step", "num_steps", "num_rows"))
+        length = self.layout.new_steps
+        if not len(self._pieces) or min(first.min(), steps.min() - 1, self.first_step, self.task_id, *self.key) < 0:
+            raise MalformedMessage("a sampled part without pieces, or with a negative number", "array")
+        if not 1 <= self.episode_steps <= MAX_EPISODE_STEPS or not 1 <= self.num_steps <= self.episode_steps - self.first_step:
+            raise MalformedMessage("a sampled part outside of its episode", "array")
+        if self.episode_rows - self.episode_steps not in {0, 1} or (steps > length).any() or (first > MAX_EPISODE_STEPS).any():
+            raise MalformedMessage("a sampled part of impossible size", "array")
+        lacking = self.episode_rows - (first + steps + 1)
+        expected = steps + (first == 0) + np.minimum(lacking, 0)  # the last row may not exist
+        if (first[1:] != first[:-1] + steps[:-1]).any() or (rows != expected).any():
+            raise MalformedMessage("a sampled part whose pieces do not follow each other", "array")
+        first_row, last_row = rows_of_unroll(self.layout, self.first_step)
+        last_row = min(self.stop_step, self.episode_rows - 1) if self.num_steps > length else min(last_row, self.episode_rows - 1)
+        begin, stop = int(first[0]), int(first[-1] + steps[-1])
+        if (begin and begin + 1 > max(first_row, 0)) or stop < max(self.stop_step, last_row):
+            raise MalformedMessage("a sampled part that lacks pieces", "array")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUnroll:
+    """One unroll out of replay, still packed."""
+
+    part: EpisodePart
+    first_step: int
+    """In the episode."""
+    num_steps: int
+    """Valid ones; fewer than the unroll's length at the end of an episode."""
+
+    @property
+    def agent(self) -> int:
+        """Who played it."""
+        return self.part.key.agent
+
+    @property
+    def policy_version(self) -> tuple[int, int]:
+        """(lineage, updates) of the policy that began it, in the count of the agent that played it."""
+        return self.part.policy_version(self.first_step)
+
+    def write_into(self, arrays: Mapping[str, Array], row: int) -> None:
+        """Write it into entry ``row`` of ``arrays`` [U, ...]; see `EpisodePart.write`."""
+        self.part.write(self.first_step, arrays, row)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledUnrolls:
+    """Unrolls drawn uniformly over all unrolls of complete episodes, with replacement."""
+
+    unrolls: list[StoredUnroll]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledEpisode:
+    """One episode, drawn uniformly over complete episodes."""
+
+    part: EpisodePart
+
+    @property
+    def agent(self) -> int:
+        """Who played it."""
+        return self.part.key.agent
+
+    @property
+    def num_steps(self) -> int:
+        """Agent steps of the whole game."""
+        return self.part.episode_steps
+
+    def slices(self) -> list[StoredUnroll]:
+        """All of it, from its first step on, as unrolls; what the last one lacks is not valid."""
+        return [self.part.unroll_at(step) for step in range(0, self.num_steps, self.part.layout.new_steps)]
+
+
+def read_parts(message: Sampled, frames: Sequence[Frame], layout: UnrollLayout) -> list[EpisodePart]:
+    """Return the parts of a message; ``frames`` without the header. Nothing is unpacked, and nothing copied.
+
+    Raises:
+        MalformedMessage: the frames do not fit the header, or each other.
+
+    """
+    if len(frames) != 3:
+        raise MalformedMessage(f"a sample with {len(frames)} payload frames", "array")
+    parts = _table(frames[0], PART, message.num_parts)
+    pieces = _table(frames[1], PIECE, message.num_pieces)
+    packed = list(_split(memoryview(frames[2]), pieces["num_bytes"]))
+    counts = parts["num_pieces"]
+    if (len(parts) and (counts.min() < 1 or counts.max() > len(pieces))) or int(counts.sum()) != len(pieces):
+        raise MalformedMessage("a sample whose parts do not have its pieces", "array")
+    ends = np.cumsum(counts).tolist()
+    return [
+        EpisodePart(layout, part, pieces[end - count : end], packed[end - count : end])
+        for part, end, count in zip(parts, ends, counts.tolist(), strict=True)
+    ]
+
+
+def _table(frame: Frame, dtype: np.dtype[Any], length: int) -> Table:
+    if len(frame) != length * dtype.itemsize:
+        raise MalformedMessage(f"a table of {len(frame)} bytes, expected {length * dtype.itemsize}", "size")
+    table: Table = np.frombuffer(frame, dtype)
+    return table
+
+
+def _split(packed: memoryview, sizes: NDArray[np.int64]) -> Iterator[memoryview]:
+    if (len(sizes) and (sizes.min() < 1 or sizes.max() > len(packed))) or int(sizes.sum()) != len(packed):
+        raise MalformedMessage("packed pieces of other sizes than the table says", "size")
+    begin = 0
+    for size in sizes.tolist():
+        yield packed[begin : begin + size]
+        begin += size
+
+
+def _overlay(target: Array, target_begin: int, source: Array, source_begin: int) -> None:
+    """Copy what both hold: entry i of ``target`` is the episode's ``target_begin`` + i, and likewise ``source``."""
+    begin = max(target_begin, source_begin)
+    end = min(target_begin + len(target), source_begin + len(source))
+    if begin < end:
+        target[begin - target_begin : end - target_begin] = source[begin - source_begin : end - source_begin]

@@ -1,0 +1,221 @@
+"""Puts episodes together from the pieces that unrolls bring, in whatever order they come. No I/O; bounded.
+
+A piece says where in its game it belongs. A game is complete when its end is known and its pieces reach from its first step to there.
+One that lacks a piece, since an unroll was stale, lost or dropped on its way, never becomes complete: it is discarded when the
+environment that played it has begun the game after the next. Not sooner: shards of a learner hand on neighbouring unrolls in any order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from herd.wire.episode_pieces import EpisodeKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+PATIENCE_GAMES = 2
+"""Games of one environment that may be open at a time: the newest, and the one before, whose last pieces may be late."""
+MAX_SLOTS = 1 << 18
+"""Environments remembered, 100 MB when all are: 4,000 actors have 128,000. The one silent longest is forgotten first."""
+SLOT_BYTES = 700
+"""Of memory for one of them."""
+OPEN_PIECE_BYTES = 480
+"""Of memory for a piece of an open episode, beside what is packed in it."""
+
+Discarded = Literal["hole", "open", "size"]
+"""Why an episode is not kept: a piece of it is missing; too many steps were open; it is larger than replay or than an answer may be."""
+Dropped = Literal["duplicate", "late"]
+"""Why a piece is not: its game has it, or is over."""
+
+
+class Piece(NamedTuple):
+    """What one unroll adds to a game; at least one step."""
+
+    first_step: int
+    num_steps: int
+    num_rows: int
+    versions: tuple[int, int, int, int]
+    """(lineage, updates) at the unroll's first row, and at its last."""
+    packed: bytes
+
+
+class Episode(NamedTuple):
+    """A complete game; pieces in order."""
+
+    key: EpisodeKey
+    task_id: int
+    num_steps: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """One more than steps, unless nothing was shown after the last."""
+        return sum(piece.num_rows for piece in self.pieces)
+
+
+@dataclass(slots=True)
+class OpenEpisode:
+    """A game of which some pieces are here."""
+
+    task_id: int
+    pieces: dict[int, Piece] = field(default_factory=dict)
+    """By first step."""
+    num_steps: int = 0
+    num_bytes: int = 0
+    end: int | None = None
+    """Its number of steps, once that is known."""
+
+    def completed(self) -> tuple[Piece, ...] | None:
+        """All of its pieces in order, if they reach from the first step to the end."""
+        if self.end is None or self.num_steps != self.end:
+            return None
+        pieces = tuple(self.pieces[step] for step in sorted(self.pieces))
+        step = 0
+        for piece in pieces:
+            if piece.first_step != step:
+                return None
+            step += piece.num_steps
+        return pieces
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One environment: its open games, and which of the newest are over."""
+
+    newest: int = 0
+    open: set[int] = field(default_factory=set)
+    over: set[int] = field(default_factory=set)
+
+
+class Assembler:
+    """Open episodes of all environments, of at most ``max_steps`` agent steps together."""
+
+    def __init__(self, max_steps: int, max_slots: int = MAX_SLOTS) -> None:
+        self.num_discarded: Counter[Discarded] = Counter()
+        """Episodes."""
+        self.num_dropped: Counter[Dropped] = Counter()
+        """Pieces."""
+        self.num_steps = 0
+        """In open episodes."""
+        self.num_bytes = 0
+        """Of memory in open episodes, without the environments'."""
+        self._max_steps = max_steps
+        self._max_slots = max_slots
+        self._open: OrderedDict[EpisodeKey, OpenEpisode] = OrderedDict()
+        """The one silent longest first."""
+        self._slots: OrderedDict[tuple[int, int, int, int], _Slot] = OrderedDict()
+
+    @property
+    def num_open(self) -> int:
+        """Episodes of which something is here."""
+        return len(self._open)
+
+    @property
+    def num_slots(self) -> int:
+        """Environments remembered."""
+        return len(self._slots)
+
+    @property
+    def total_bytes(self) -> int:
+        """Of memory, over open episodes and environments."""
+        return self.num_bytes + len(self._slots) * SLOT_BYTES
+
+    def drops(self, key: EpisodeKey, first_step: int) -> bool:
+        """Tell whether a piece of a game is not wanted, and count it if so."""
+        slot = self._slots.get(key[:4])
+        if slot is None:
+            return False
+        if key.episode_id <= slot.newest - PATIENCE_GAMES or key.episode_id in slot.over:
+            self.num_dropped["late"] += 1
+            return True
+        known = self._open.get(key)
+        if known is None or first_step not in known.pieces:
+            return False
+        self.num_dropped["duplicate"] += 1
+        return True
+
+    def insert(self, key: EpisodeKey, task_id: int, piece: Piece | None, end: int | None) -> Episode | None:
+        """Take a piece of a game that ``drops`` is false of, and the game's number of steps where this is known.
+
+        Returns the game if it is complete now.
+        """
+        slot = self._slot(key)
+        if key.episode_id > slot.newest:
+            self._begin(key, slot)
+        known = self._open.pop(key, None)
+        if known is None:
+            known = OpenEpisode(task_id)
+            slot.open.add(key.episode_id)
+        self._open[key] = known  # at the end: heard last
+        if end is not None:
+            known.end = end
+        if piece is not None:
+            self._add(known, piece)
+        pieces = known.completed()
+        if pieces is not None:
+            self._close(key)
+            return Episode(key, known.task_id, known.num_steps, pieces)
+        while self.num_steps > self._max_steps:
+            self._discard(next(iter(self._open)), "open")
+        return None
+
+    def count_discarded(self, reason: Discarded) -> None:
+        """Count a complete episode that could not be kept."""
+        self.num_discarded[reason] += 1
+
+    def finished(self, key: EpisodeKey) -> None:
+        """Note that a game is over and kept: of a state that was restored."""
+        slot = self._slot(key)
+        if key.episode_id > slot.newest:
+            self._begin(key, slot)
+        slot.over.add(key.episode_id)
+
+    def open_episodes(self) -> Iterator[tuple[EpisodeKey, OpenEpisode]]:
+        """Give all that is open, the one silent longest first."""
+        yield from self._open.items()
+
+    def _slot(self, key: EpisodeKey) -> _Slot:
+        name = key[:4]
+        slot = self._slots.get(name)
+        if slot is None:
+            slot = self._slots[name] = _Slot()
+            if len(self._slots) > self._max_slots:
+                forgotten, lost = self._slots.popitem(last=False)
+                self._discard_all((EpisodeKey(*forgotten, episode_id) for episode_id in lost.open), "open")
+        self._slots.move_to_end(name)
+        return slot
+
+    def _begin(self, key: EpisodeKey, slot: _Slot) -> None:
+        """A newer game: those that it leaves behind by ``PATIENCE_GAMES`` are over."""
+        slot.newest = key.episode_id
+        oldest = slot.newest - PATIENCE_GAMES
+        self._discard_all([key._replace(episode_id=episode_id) for episode_id in slot.open if episode_id <= oldest], "hole")
+        slot.over = {episode_id for episode_id in slot.over if episode_id > oldest}
+
+    def _add(self, known: OpenEpisode, piece: Piece) -> None:
+        known.pieces[piece.first_step] = piece
+        known.num_steps += piece.num_steps
+        num_bytes = len(piece.packed) + OPEN_PIECE_BYTES
+        known.num_bytes += num_bytes
+        self.num_steps += piece.num_steps
+        self.num_bytes += num_bytes
+
+    def _discard_all(self, keys: Iterable[EpisodeKey], reason: Discarded) -> None:
+        for key in keys:
+            self._discard(key, reason)
+
+    def _discard(self, key: EpisodeKey, reason: Discarded) -> None:
+        self._close(key)
+        self.num_discarded[reason] += 1
+
+    def _close(self, key: EpisodeKey) -> None:
+        closed = self._open.pop(key)
+        self.num_steps -= closed.num_steps
+        self.num_bytes -= closed.num_bytes
+        slot = self._slots.get(key[:4])
+        if slot is not None:
+            slot.open.discard(key.episode_id)
+            slot.over.add(key.episode_id)

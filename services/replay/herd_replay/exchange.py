@@ -1,0 +1,276 @@
+"""What replay answers. No sockets, no clock: a message in, what to send out and what to count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from herd.wire.codec import MalformedMessage, encode, printable, read_arrays
+from herd.wire.episode_pieces import EpisodeKey, PieceLayout, check_episode_fields, inserted_layout, replica_of, segments_of
+from herd.wire.layout import LINK_BITS
+from herd.wire.messages import (
+    MAX_UNROLLS_PER_INSERT,
+    Inserted,
+    InsertUnrolls,
+    Refused,
+    Sampled,
+    SampleEpisode,
+    SampleUnrolls,
+    StoredEpisodes,
+)
+from herd.wire.replay_samples import MAX_EPISODE_STEPS, pieces_with_rows, rows_of_unroll
+from herd_replay.assembly import Piece
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from herd.wire.codec import Frame
+    from herd.wire.episode_pieces import Segment
+    from herd.wire.layout import Array, UnrollLayout
+    from herd.wire.messages import Message
+    from herd.wire.replay_samples import Table
+    from herd_replay.assembly import Assembler, Episode
+    from herd_replay.store import EpisodeStore, Stored
+    from herd_replay.writers import Writers
+
+Outcome = Literal["inserted", "repeated", "early", "sampled", "empty", "refused", "malformed"]
+MAX_ANSWER_BYTES = 16 << 20
+"""Of packed unrolls in one answer; then it holds fewer than were asked for. 256 of Atari are 1 to 5 MB."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one request brought about."""
+
+    outcome: Outcome
+    frames: list[Frame] = field(default_factory=list)
+    """To the client."""
+    refusal: str | None = None
+    """Why it is refused."""
+    malformed: MalformedMessage | None = None
+    """What was wrong with a message of a writer that is acknowledged all the same: it must not send it for ever."""
+    agent: int = 0
+    """Who asked."""
+    num_unrolls: int = 0
+    """Inserted."""
+    ages: list[int] = field(default_factory=list)
+    """Of each sampled part: agent steps inserted since its episode was."""
+    sampled_steps: int = 0
+    """Agent steps of the sampled parts."""
+    is_episode: bool = False
+    """The part is a whole episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Which one of how many this is."""
+
+    index: int
+    count: int
+
+    def share_of(self, total: int) -> int:
+        """Part of ``total`` that this one has: the parts of all add up to it, and differ by one at most."""
+        return total // self.count + (self.index < total % self.count)
+
+
+class ReplayHandler:
+    """Serves one run; a client of another run or contract is refused with a reason."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        contract: str,
+        num_agents: int,
+        layout: UnrollLayout,
+        replica: Replica,
+        assembler: Assembler,
+        store: EpisodeStore,
+        writers: Writers,
+        random: np.random.Generator,
+        max_episode_bytes: int,
+    ) -> None:
+        """``layout``: of the unrolls that are drawn; ``max_episode_bytes``: packed, of one episode."""
+        self._run_id = run_id
+        self._contract = contract
+        self._num_agents = num_agents
+        self._layout = layout
+        self._replica = replica
+        self._assembler = assembler
+        self._store = store
+        self._writers = writers
+        self._random = random
+        self._max_episode_bytes = max_episode_bytes
+        self._inserted_layout = inserted_layout(layout)
+        self._pieces = PieceLayout(layout)
+        self._block = self._inserted_layout.allocate(MAX_UNROLLS_PER_INSERT)
+
+    def answer(self, message: Message, payload: Sequence[Frame]) -> Answer:
+        """Answer one request.
+
+        Raises:
+            MalformedMessage: not a request to replay; nothing changed.
+
+        """
+        if not isinstance(message, InsertUnrolls | SampleUnrolls | SampleEpisode):
+            raise MalformedMessage(f"{message.type} is not for replay", "unexpected")
+        request_id = None if isinstance(message, InsertUnrolls) else message.request_id
+        if payload and request_id is not None:
+            raise MalformedMessage(f"{message.type} with {len(payload)} payload frames", "array")
+        reason = self._mismatch(message)
+        if reason is not None:
+            refused = Refused(request_id=request_id, reason=reason)
+            return Answer("refused", encode(refused), refusal=reason, agent=message.agent)
+        if isinstance(message, InsertUnrolls):
+            return self._insert(message, payload)
+        if isinstance(message, SampleUnrolls):
+            return self._sample_unrolls(message)
+        return self._sample_episode(message)
+
+    def _insert(self, message: InsertUnrolls, payload: Sequence[Frame]) -> Answer:
+        answer = Answer("inserted", agent=message.agent)
+        novelty = self._writers.judge(message.writer, message.sequence, message.oldest_sequence)
+        if novelty == "new":
+            try:
+                self._take(message, payload)
+                answer.num_unrolls = message.num_unrolls
+            except MalformedMessage as error:
+                answer.outcome, answer.malformed = "malformed", error
+        else:
+            answer.outcome = novelty
+        inserted = Inserted(writer=message.writer, sequence=self._writers.last(message.writer), stored=self._stored())
+        answer.frames = encode(inserted)
+        return answer
+
+    def _take(self, message: InsertUnrolls, payload: Sequence[Frame]) -> None:
+        """Store what a message brings; ``MalformedMessage`` if it is not as it should be, and then nothing of it."""
+        count = message.num_unrolls
+        arrays = {name: array[:count] for name, array in self._block.items()}
+        read_arrays(message, payload[:-1], self._inserted_layout, arrays)
+        check_episode_fields(arrays)
+        actors = _actors(payload[-1], count)
+        if int(arrays["index_in_episode"].max()) > MAX_EPISODE_STEPS - self._layout.new_steps:
+            raise MalformedMessage("a game of more steps than replay takes", "array")
+        for unroll in range(count):
+            self._take_unroll(message.agent, arrays, unroll, actors[unroll].tolist())
+
+    def _take_unroll(self, agent: int, arrays: dict[str, Array], unroll: int, actor: list[int]) -> None:
+        actor_index, incarnation = actor
+        slot, task_id = int(arrays["environment_slot"][unroll]), int(arrays["task_id"][unroll])
+        for segment in segments_of(
+            arrays["game_reset"][unroll],
+            arrays["row_valid"][unroll],
+            episode_id=int(arrays["episode_id"][unroll]),
+            index_in_episode=int(arrays["index_in_episode"][unroll]),
+        ):
+            key = EpisodeKey(agent, actor_index, incarnation >> LINK_BITS, slot, segment.episode_id)
+            if replica_of(key, self._replica.count) != self._replica.index or self._assembler.drops(key, segment.first_step):
+                continue
+            piece = self._piece(arrays, unroll, segment) if segment.num_steps else None
+            episode = self._assembler.insert(key, task_id, piece, segment.stop_step if segment.is_end else None)
+            if episode is not None:
+                self._keep(episode)
+
+    def _piece(self, arrays: dict[str, Array], unroll: int, segment: Segment) -> Piece:
+        begin, end = arrays["policy_version"][unroll].tolist()
+        return Piece(segment.first_step, segment.num_steps, segment.num_rows, (*begin, *end), self._pieces.pack(arrays, unroll, segment))
+
+    def _keep(self, episode: Episode) -> None:
+        num_bytes = sum(len(piece.packed) for piece in episode.pieces)
+        if self._store.fits(episode.num_steps) and num_bytes <= self._max_episode_bytes:
+            self._store.append(episode)
+        else:
+            self._assembler.count_discarded("size")
+
+    def _sample_unrolls(self, message: SampleUnrolls) -> Answer:
+        answer = Answer("sampled", agent=message.agent)
+        parts: list[np.void] = []
+        tables: list[Table] = []
+        packed: list[memoryview] = []
+        num_bytes = 0
+        while self._store.num_episodes and len(parts) < message.num_unrolls and num_bytes < MAX_ANSWER_BYTES:
+            stored, first_step = self._store.draw_unroll(self._random)
+            record = self._store.record(stored)
+            part = record.part[0].copy()
+            first_row, last_row = rows_of_unroll(self._layout, first_step)
+            last_row = min(last_row, int(part["episode_rows"]) - 1)
+            begin, end = pieces_with_rows(record.pieces["first_step"], first_row, last_row)
+            part["first_step"] = first_step
+            part["num_steps"] = min(self._layout.new_steps, stored.num_steps - first_step)
+            part["num_pieces"] = end - begin
+            ends = np.cumsum(record.pieces["num_bytes"][:end])
+            start = int(ends[begin - 1]) if begin else 0
+            parts.append(part)
+            tables.append(record.pieces[begin:end])
+            packed.append(record.packed[start : int(ends[-1])])
+            num_bytes += len(packed[-1])
+            self._count(answer, stored, int(part["num_steps"]))
+        if not parts:
+            return self._empty(message.request_id, answer)
+        table = np.concatenate(tables)
+        answer.frames = [
+            *self._header(message.request_id, len(parts), len(table)),
+            np.stack(parts).tobytes(),
+            table.tobytes(),
+            b"".join(packed),
+        ]
+        return answer
+
+    def _sample_episode(self, message: SampleEpisode) -> Answer:
+        answer = Answer("sampled", agent=message.agent, is_episode=True)
+        if not self._store.num_episodes:
+            return self._empty(message.request_id, answer)
+        stored = self._store.draw_episode(self._random)
+        record = self._store.record(stored)
+        self._count(answer, stored, stored.num_steps)
+        # Views of what is stored: an answer that waits for its reader takes no memory, unless the episode goes meanwhile.
+        answer.frames = [
+            *self._header(message.request_id, 1, len(record.pieces)),
+            record.part.tobytes(),
+            record.pieces.view(np.uint8).data,
+            record.packed,
+        ]
+        return answer
+
+    def _empty(self, request_id: int, answer: Answer) -> Answer:
+        answer.outcome = "empty"
+        answer.frames = [*self._header(request_id, 0, 0), b"", b"", b""]
+        return answer
+
+    def _header(self, request_id: int, num_parts: int, num_pieces: int) -> list[Frame]:
+        return encode(Sampled(request_id=request_id, num_parts=num_parts, num_pieces=num_pieces, stored=self._stored()))
+
+    def _count(self, answer: Answer, stored: Stored, num_steps: int) -> None:
+        answer.ages.append(self._store.inserted_steps - stored.inserted_steps)
+        answer.sampled_steps += num_steps
+
+    def _stored(self) -> StoredEpisodes:
+        store = self._store
+        return StoredEpisodes(num_episodes=store.num_episodes, num_unrolls=store.num_unrolls, num_steps=store.num_steps)
+
+    def _mismatch(self, message: InsertUnrolls | SampleUnrolls | SampleEpisode) -> str | None:
+        if message.run_id != self._run_id:
+            both = f"run {printable(message.run_id, 64)}, this replay service is of run {self._run_id[:64]}"
+            return f"{both}: check learner.replay"
+        if message.agent >= self._num_agents:
+            return f"agent {message.agent}, this run has {self._num_agents}: check agents"
+        if message.contract != self._contract:
+            return (
+                f"contract {printable(message.contract, 12)} differs from this replay service's {self._contract[:12]}: env, network, "
+                "algorithm.unroll_length, algorithm.burn_in and algorithm.reward_shaping must be equal"
+            )
+        return None
+
+
+def _actors(frame: Frame, count: int) -> NDArray[np.int64]:
+    """Who played each unroll: [U, 2], (actor_index, incarnation)."""
+    if len(frame) != count * 16:
+        raise MalformedMessage(f"actors of {len(frame)} bytes, expected {count * 16}", "size")
+    actors = np.frombuffer(frame, np.int64).reshape(count, 2)
+    if actors.min() < 0:
+        raise MalformedMessage("a negative actor", "array")
+    return actors

@@ -1,0 +1,91 @@
+"""Replay's metrics: instruments resolved once; what is held is read at the scrape."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from herd.service.meters import ServerMeters
+from herd.telemetry import metric_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from herd.telemetry import Telemetry
+    from herd.telemetry.metric_names import CounterMetric
+    from herd.wire.refusals import Refusals
+    from herd.wire.sockets import Router
+    from herd_replay.assembly import Assembler
+    from herd_replay.exchange import Answer
+    from herd_replay.store import EpisodeStore
+
+
+class Meters(ServerMeters):
+    """What replay counts and shows."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        super().__init__(telemetry)
+        self._requests = {outcome: telemetry.counter(names.REPLAY_REQUESTS, outcome=outcome) for outcome in names.REPLAY_OUTCOMES}
+        self._samples = {kind: telemetry.counter(names.REPLAY_SAMPLED, kind=kind) for kind in names.SAMPLE_KINDS}
+        self._sampled_steps = telemetry.counter(names.REPLAY_SAMPLED_STEPS)
+        self._age = telemetry.histogram(names.REPLAY_SAMPLE_AGE)
+        self._snapshots = telemetry.counter(names.REPLAY_SNAPSHOTS)
+        self._file_failures = telemetry.counter(names.REPLAY_FILE_FAILURES)
+
+    def watch_wire(self, router: Router, refusals: Refusals) -> None:
+        """Export what the socket has moved, who is connected, and who could not or was cut off."""
+        self.watch_clients(router, refusals)
+        self._telemetry.read(names.REPLAY_BYTES_IN, lambda: float(router.bytes_in))
+        self._telemetry.read(names.REPLAY_BYTES_OUT, lambda: float(router.bytes_out))
+
+    def watch_episodes(self, store: EpisodeStore, assembler: Assembler, snapshot_age_seconds: Callable[[], float]) -> None:
+        """Export what is held, what came and went, and how old the snapshot is."""
+        read = self._telemetry.read
+        read(names.REPLAY_STEPS, lambda: float(store.num_steps))
+        read(names.REPLAY_EPISODES, lambda: float(store.num_episodes))
+        read(names.REPLAY_INSERTED_STEPS, lambda: float(store.inserted_steps))
+        read(names.REPLAY_INSERTED_EPISODES, lambda: float(store.inserted_episodes))
+        read(names.REPLAY_OPEN_STEPS, lambda: float(assembler.num_steps))
+        read(names.REPLAY_OPEN_EPISODES, lambda: float(assembler.num_open))
+        read(names.REPLAY_BYTES, lambda: float(store.num_bytes + assembler.total_bytes))
+        read(names.REPLAY_SNAPSHOT_AGE, snapshot_age_seconds)
+        counted: tuple[tuple[CounterMetric, Mapping[Any, int]], ...] = (
+            (names.REPLAY_DISCARDED, assembler.num_discarded),
+            (names.REPLAY_DROPPED, assembler.num_dropped),
+            (names.REPLAY_EVICTED, store.num_evicted),
+        )
+        for metric, counts in counted:
+            for reason in metric.values:
+                read(metric, partial(_count, counts, reason), reason=reason)
+
+    def bounded(self, *, capacity_steps: int, max_bytes: int) -> None:
+        """Show the bounds of complete episodes."""
+        self._telemetry.gauge(names.REPLAY_CAPACITY).set(capacity_steps)
+        self._telemetry.gauge(names.REPLAY_MAX_BYTES).set(max_bytes)
+
+    def restored(self, num_steps: int) -> None:
+        """Show what the process started from."""
+        self._telemetry.gauge(names.REPLAY_RESTORED).set(num_steps)
+
+    def answered(self, answer: Answer) -> None:
+        """Count a request and what it brought."""
+        self._requests[answer.outcome].inc()
+        if answer.num_unrolls:
+            self._telemetry.counter(names.REPLAY_INSERTED_UNROLLS, agent=str(answer.agent)).inc(answer.num_unrolls)
+        if answer.ages:
+            self._samples["episode" if answer.is_episode else "unroll"].inc(len(answer.ages))
+            self._sampled_steps.inc(answer.sampled_steps)
+            for age in answer.ages:
+                self._age.observe(age)
+
+    def snapshot_written(self) -> None:
+        """Count a snapshot that is on disk."""
+        self._snapshots.inc()
+
+    def file_failed(self) -> None:
+        """Count a snapshot that could not be written."""
+        self._file_failures.inc()
+
+
+def _count(counts: Mapping[str, int], reason: str) -> float:
+    return float(counts.get(reason, 0))

@@ -1,0 +1,118 @@
+"""The process around the handler: one thread, one ROUTER, metrics, files, signals."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from herd.service.process import ServiceProcess
+from herd.service.serving import Inbox, serve, warn_refused
+from herd.service.startup import BadInputError
+from herd.wire.codec import decode_header
+from herd.wire.episode_pieces import inserted_layout
+from herd.wire.messages import MAX_UNROLLS_PER_INSERT
+from herd.wire.replay_client import MAX_EPISODE_BYTES, WINDOW
+from herd.wire.run_layout import run_layout
+from herd.wire.sockets import Router
+from herd_replay.assembly import Assembler
+from herd_replay.exchange import ReplayHandler, Replica
+from herd_replay.meters import Meters
+from herd_replay.store import EpisodeStore
+from herd_replay.writers import Writers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from herd.config.settings import RunSettings
+    from herd.service.signals import StopRequest
+    from herd.telemetry import Telemetry
+
+ANSWERS_PER_PEER = 4
+"""That wait to be read: a client has one request under way, and repeats it after seconds."""
+SPARE_CONNECTIONS = 16
+"""Beside twice those of all learner shards, old and new ones at a restart."""
+
+
+class ReplayServer:
+    """Receives requests, has them answered, counts."""
+
+    def __init__(self, router: Router, handler: ReplayHandler, *, meters: Meters, telemetry: Telemetry) -> None:
+        self._router = router
+        self._handler = handler
+        self._meters = meters
+        self._telemetry = telemetry
+        self._inbox = Inbox(router, self._answer, meters)
+
+    def run(self, stop: StopRequest) -> None:
+        """Serve until ``stop``, and then what had arrived before it."""
+        serve(stop, self._telemetry, [self._router], self._turn)
+        self._inbox.serve_waiting()
+
+    def _turn(self) -> None:
+        self._inbox.serve_waiting()
+
+    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> None:
+        answer = self._handler.answer(decode_header(frames[0]), frames[1:])
+        self._meters.answered(answer)
+        if answer.refusal is not None:
+            # One key: reasons hold what strangers say.
+            warn_refused("client", answer.refusal, peer)
+        # False: the client is gone or does not read; it asks again.
+        self._router.send(peer, answer.frames)
+        if answer.malformed is not None:
+            raise answer.malformed
+
+
+def run(settings: RunSettings, stop: StopRequest) -> None:
+    """Serve the run until ``stop``.
+
+    Raises:
+        BadInputError: an unknown task, an address that cannot be used.
+
+    """
+    own = settings.replay_service
+    if settings.replay.kind != "shared":
+        raise BadInputError(f"replay.kind {settings.replay.kind} needs no replay service: set it to shared")
+    with ServiceProcess("replay", settings) as process:
+        layout = run_layout(settings, process.spec)
+        replica = Replica(own.index, own.replicas)
+        capacity_steps = replica.share_of(settings.replay.capacity_agent_steps)
+        assembler = Assembler(replica.share_of(settings.replay.max_open_agent_steps))
+        store = EpisodeStore(capacity_steps=capacity_steps, max_bytes=own.memory_bytes, unroll_length=layout.new_steps)
+        handler = ReplayHandler(
+            run_id=settings.name,
+            contract=process.contract,
+            num_agents=settings.agents,
+            layout=layout,
+            replica=replica,
+            assembler=assembler,
+            store=store,
+            writers=Writers(),
+            random=np.random.default_rng([settings.seed, own.index]),
+            max_episode_bytes=MAX_EPISODE_BYTES,
+        )
+        meters = Meters(process.telemetry)
+        meters.watch_episodes(store, assembler, lambda: math.nan)
+        meters.bounded(capacity_steps=capacity_steps, max_bytes=own.memory_bytes)
+        inserted = inserted_layout(layout)
+        try:
+            router = Router(
+                process.context,
+                f"tcp://{own.host}:{own.port or '*'}",
+                max_frame_bytes=inserted.max_frame_bytes(MAX_UNROLLS_PER_INSERT),
+                high_water_mark=ANSWERS_PER_PEER,
+                # Of every learner shard, while this process is busy with another's.
+                unread_bytes_each=WINDOW * MAX_UNROLLS_PER_INSERT * inserted.bytes_per_unroll,
+                max_connections=2 * settings.agents * settings.learner.shards + SPARE_CONNECTIONS,
+            )
+        except OSError as error:
+            raise BadInputError(f"replay_service.host, replay_service.port: {error.strerror}") from error
+        with router:
+            meters.watch_wire(router, process.context.refusals)
+            process.serve_metrics()
+            process.telemetry.set_ready(True)
+            process.announce(own.index, "listening", endpoint=router.endpoint, agent_steps=store.num_steps)
+            ReplayServer(router, handler, meters=meters, telemetry=process.telemetry).run(stop)
+            process.log.info("stopped", agent_steps=store.num_steps)

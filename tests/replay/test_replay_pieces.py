@@ -1,0 +1,77 @@
+"""Games cut out of unrolls and put together again, against plain lists of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from herd_replay.assembly import Assembler, Episode, Piece
+from herd_replay.records import Record, record_parts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from herd.wire.episode_pieces import EpisodeKey, PieceLayout, segments_of
+from herd.wire.layout import UnrollLayout
+from herd.wire.replay_samples import EpisodePart, pieces_with_rows, rows_of_unroll
+from tests.replay.played_games import LAYOUT, RECURRENT, Row, game, oracle_slice, play, unrolls_of
+
+
+def assembled(layout: UnrollLayout, rows: list[Row]) -> dict[int, Episode]:
+    """Every complete game, by number, out of the unrolls."""
+    pieces, assembler, episodes = PieceLayout(layout), Assembler(10_000), {}
+    burn_in = layout.burn_in
+    for arrays in unrolls_of(layout, rows):
+        sent = {name: array[:, burn_in:] if array.ndim > 1 and name != "policy_version" else array for name, array in arrays.items()}
+        for segment in segments_of(
+            sent["game_reset"][0],
+            sent["row_valid"][0],
+            episode_id=int(sent["episode_id"][0]),
+            index_in_episode=int(sent["index_in_episode"][0]),
+        ):
+            begin, end = sent["policy_version"][0].tolist()
+            piece = Piece(segment.first_step, segment.num_steps, segment.num_rows, (*begin, *end), pieces.pack(sent, 0, segment))
+            key = EpisodeKey(0, 0, 0, 0, segment.episode_id)
+            done = assembler.insert(key, 0, piece if segment.num_steps else None, segment.stop_step if segment.is_end else None)
+            if done is not None:
+                episodes[segment.episode_id] = done
+    assert not any(assembler.num_discarded.values())
+    return episodes
+
+
+def part_of(layout: UnrollLayout, episode: Episode, *, first_step: int | None = None) -> EpisodePart:
+    """The whole episode, or only what an unroll needs of it."""
+    record = Record(memoryview(b"".join(record_parts(episode))))
+    part, begin, end = record.part[0].copy(), 0, len(record.pieces)
+    if first_step is not None:
+        first_row, last_row = rows_of_unroll(layout, first_step)
+        begin, end = pieces_with_rows(record.pieces["first_step"], first_row, min(last_row, int(part["episode_rows"]) - 1))
+        part["first_step"], part["num_steps"] = first_step, min(layout.new_steps, episode.num_steps - first_step)
+        part["num_pieces"] = end - begin
+    return EpisodePart(layout, part, record.pieces[begin:end], [piece.packed for piece in episode.pieces[begin:end]])
+
+
+@pytest.mark.parametrize("layout", [LAYOUT, RECURRENT], ids=["stack", "core"])
+@settings(max_examples=60, deadline=None)
+@given(lengths=st.lists(st.integers(1, 24), min_size=1, max_size=6), seed=st.integers(0, 1000))
+def test_an_unroll_of_a_game_is_what_was_played(layout: UnrollLayout, lengths: list[int], seed: int) -> None:
+    rows = play(layout, lengths, seed)
+    episodes = assembled(layout, rows)
+    whole = len(unrolls_of(layout, rows)) * layout.new_steps
+    # Complete as soon as an unroll shows that the next game begins, and had steps of it.
+    ends = np.cumsum([length + 1 for length in lengths])
+    assert set(episodes) == {number for number, end in enumerate(ends) if end <= whole}
+    for number, episode in episodes.items():
+        played = game(rows, number)
+        assert (episode.num_steps, episode.num_rows) == (lengths[number], lengths[number] + 1)
+        assert sum(piece.num_rows for piece in episode.pieces) == len(played)  # every plane once
+        entire = part_of(layout, episode)
+        for first_step in range(0, lengths[number], layout.new_steps):
+            expected = oracle_slice(layout, rows, number, first_step)
+            for part in (entire, part_of(layout, episode, first_step=first_step)):
+                got = {name: np.full_like(array, 77) for name, array in layout.allocate(2).items()}
+                unroll = part.unroll_at(first_step)
+                unroll.write_into(got, 1)
+                for name, array in expected.items():
+                    np.testing.assert_array_equal(got[name][1], array[0], err_msg=f"{name} of game {number} from {first_step}")
+                    assert (got[name][0] == np.full_like(got[name][0], 77)).all()
+                assert unroll.num_steps == expected["row_valid"][0, layout.burn_in :].sum()
+                assert unroll.policy_version == tuple(expected["policy_version"][0, 0])
