@@ -126,7 +126,7 @@ def run_forward(
 
     if batch.burn_in:
         with torch.no_grad():
-            _, core_state = network(*inputs(slice(batch.burn_in), core_state))
+            _, core_state = network(*inputs(slice(batch.burn_in), core_state), 0)
     rows = slice(batch.burn_in, None)
     # The next unroll repeats the last row of this one, and its burn-in those before.
     output, next_core_state = network(*inputs(rows, core_state), batch.burn_in + 1)

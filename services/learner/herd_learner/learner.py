@@ -36,10 +36,10 @@ from herd_learner.meters import Meters
 from herd_learner.queue import QueuedUnroll, UnrollQueue
 from herd_learner.replay_account import ReplayAccount
 from herd_learner.run_files import REPORT, RunFiles
-from herd_learner.shared_replay import SharedReplay
 from herd_learner.shards.group import ShardGroup, Turn, join_group
 from herd_learner.shards.rendezvous import NotGatheredError
 from herd_learner.shards.slices import deal_tensors
+from herd_learner.shared_replay import SharedReplay
 
 if TYPE_CHECKING:
     from pathlib import Path
