@@ -6,7 +6,7 @@ values have one row more, ``V(x_T)``, to bootstrap from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,10 @@ from herd.algorithms.trust_region import Gate, gate
 if TYPE_CHECKING:
     from herd.algorithms.trust_region import TrustRegion
     from herd.algorithms.vtrace import QEstimate
+
+
+_SMALLEST_SPREAD = 1e-8
+"""Advantages that are all the same stay 0."""
 
 
 class CorrectedSettings(Protocol):
@@ -69,6 +73,10 @@ class ActorCriticSettings(CorrectedSettings, Protocol):
     @property
     def entropy_cost(self) -> float:
         """Multiplies the entropy."""
+
+    @property
+    def advantage_normalization(self) -> Literal["none", "batch"]:
+        """Of the policy gradient's weights."""
 
 
 class LossTerms(NamedTuple):
@@ -170,6 +178,12 @@ def actor_critic_loss(
     if value_scale is not None:
         errors, pg_advantages = errors / value_scale, pg_advantages / value_scale
 
+    if algorithm.advantage_normalization == "batch":
+        log_rhos = (target_log_probs.detach() - behaviour_log_probs).masked_fill(~accepted, 0.0)
+        is_weighted = algorithm.correction in {"v_trace", "one_step"}
+        weights = log_rhos.exp().clamp(max=algorithm.clip_pg_rho_threshold) if is_weighted else torch.ones_like(log_rhos)
+        pg_advantages = normalised_advantages(pg_advantages, weights, accepted)
+
     # At a row that is not accepted the advantage is 0 and v = V(x), so the first two sums are masked already.
     policy = -(pg_advantages * policy_log_probs).sum()
     value = 0.5 * errors.square().sum()
@@ -179,6 +193,24 @@ def actor_critic_loss(
 
     rhos = (target_log_probs.detach() - behaviour_log_probs).exp().clamp(max=algorithm.clip_rho_threshold)
     return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), rhos.masked_fill(~row_valid, 0.0), vs, gated)
+
+
+def normalised_advantages(weighted: Tensor, weights: Tensor, accepted: Tensor) -> Tensor:
+    """PPO's normalisation (arXiv:1707.06347's code), of advantages that carry importance weights.
+
+    ``w (A - m) / s`` with ``m = sum w A / sum w``, a baseline, which no policy gradient is biased by, and s the root of the mean of
+    ``(w (A - m))^2`` over the accepted rows. With all weights 1 these are the advantages' mean and standard deviation.
+
+    Args:
+        weighted: ``w A``, [T, B], without gradient.
+        weights: w, [T, B].
+        accepted: bool [T, B]; other rows count nowhere and get 0.
+    """
+    kept = weights.masked_fill(~accepted, 0.0)
+    advantages = weighted.masked_fill(~accepted, 0.0)
+    centred = advantages - kept * (advantages.sum() / kept.sum().clamp(min=_SMALLEST_SPREAD))
+    spread = (centred.square().sum() / accepted.sum().clamp(min=1)).sqrt()
+    return centred / (spread + _SMALLEST_SPREAD)
 
 
 def _check_shapes(target_logits: Tensor, values: Tensor, behaviour_logits: Tensor, **rows: Tensor) -> None:

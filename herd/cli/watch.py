@@ -38,8 +38,8 @@ def run(argv: Sequence[str]) -> int:
     if output.suffix.lower() not in {".gif", ".mp4"}:
         raise CommandError(f"{output}: a recording's name ends in .gif or .mp4")
     require("torch", "safetensors", "imageio")
-    from herd.evaluation.trained_run import EvaluationError  # noqa: PLC0415  torch loads
-    from herd.evaluation.watch import record_episode  # noqa: PLC0415
+    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  --help does without
+    from herd.evaluation.watch import record_episode  # noqa: PLC0415  torch loads
 
     try:
         recording = record_episode(

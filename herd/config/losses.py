@@ -19,6 +19,11 @@ class _Common(Section):
     replayed ones, and those too that a trust region rejects."""
 
     @property
+    def needs_whole_batch(self) -> bool:
+        """Whether a micro-batch would be another loss than its share of the batch."""
+        return False
+
+    @property
     def draws_temperatures(self) -> bool:
         """Whether games are played under temperatures that a bandit hands out."""
         return False
@@ -76,8 +81,16 @@ class ImpalaSettings(VTraceSettings):
     """Multiplies the value loss."""
     entropy_cost: NonNegativeFloat = 0.01
     """Multiplies the entropy bonus."""
+    advantage_normalization: Literal["none", "batch"] = "none"
+    """``batch``: the advantages of a batch (of a shard's part of it) are made to have mean 0 and mean square 1, as in PPO's code, so that
+    neither rewards nor the clipping of gradients decide how much the policy moves. The whole part is then one forward pass."""
 
     head: ClassVar[Head] = "policy_value"
+
+    @property
+    def needs_whole_batch(self) -> bool:
+        """Whether a micro-batch would be another loss than its share of the batch."""
+        return self.advantage_normalization == "batch"
 
 
 class DiceSettings(VTraceSettings):

@@ -16,6 +16,16 @@ class _Common(Section):
     """Of the learning rate, and of the weight decay where there is one: linearly to 0, or constant."""
     max_gradient_norm: PositiveFloat | None = 40.0
     """Global norm clip; null for none."""
+    clip_percentile: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
+    """Clips each gradient besides at this percentile of the global norms of the newest updates (AutoClip, arXiv:2007.14469; 10 there), so
+    that no bound need be known beforehand. Null: at ``max_gradient_norm`` alone."""
+    clip_history_updates: PositiveInt = 1000
+    """How many updates the percentile is taken of."""
+    target_kl: PositiveFloat | None = None
+    """Nats. Divides the learning rate by 1.5 after an update that moved the policy by more than twice this, and multiplies it by 1.5 after
+    one that moved it by less than half (arXiv:2109.11978), on top of the schedule. Null: the schedule alone."""
+    kl_interval_updates: PositiveInt = 10
+    """Updates between measurements of that move, on an eighth of the batch; each costs about a twelfth of an update."""
 
 
 class RMSPropSettings(_Common):
@@ -31,6 +41,23 @@ class RMSPropSettings(_Common):
     """Added to the second moment inside the square root."""
     momentum: Fraction = 0.0
     """Of the rescaled gradient."""
+
+
+class AdamSettings(_Common):
+    """Adam; its schedule runs on env frames. Defaults as in PPO's Atari code (arXiv:1707.06347)."""
+
+    kind: Literal["adam"] = "adam"
+    """Adam, without weight decay or warm-up."""
+    learning_rate: NonNegativeFloat = 2.5e-4
+    """At the first update."""
+    schedule_env_frames: PositiveInt = 200_000_000
+    """Length of the linear schedule, in env frames."""
+    epsilon: PositiveFloat = 1e-5
+    """Added to the root of the second moment."""
+    beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    """Of the running mean."""
+    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
+    """Of the running second moment."""
 
 
 class AdamWSettings(_Common):
@@ -60,4 +87,4 @@ class AdamWSettings(_Common):
         return self
 
 
-OptimizerSettings = Annotated[RMSPropSettings | AdamWSettings, Field(discriminator="kind")]
+OptimizerSettings = Annotated[RMSPropSettings | AdamSettings | AdamWSettings, Field(discriminator="kind")]

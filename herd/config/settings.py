@@ -199,6 +199,9 @@ class LearnerSettings(Section):
     device."""
     threads: PositiveInt | None = None
     """Torch threads; null takes the CPUs this process may use."""
+    health_interval_updates: PositiveInt = 100
+    """Updates between looks at the health of learning (explained variance, effective sample size, KL of an update, dead units); each
+    look costs about two thirds of an update."""
     publish_interval_updates: PositiveInt = 1
     """Updates between published weights."""
     weights_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -459,6 +462,8 @@ class RunSettings(Section):
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to bring up to date")
         if self.value_scaling.kind == "popart" and self.loss.kind == "dice":
             raise ValueError("value_scaling.kind popart needs another loss.kind than dice, whose Q = V + A would be normalised in part")
+        if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
+            raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it is of all advantages together")
         if (objection := self.env.objection(self.network)) is not None:
             raise ValueError(objection)
         if self.num_online_unrolls < 1:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from herd.config.optimizers import OptimizerSettings
 
-SLOTS = {"rmsprop": {"second_moment", "velocity"}, "adamw": {"step", "exp_avg", "exp_avg_sq"}}
+_MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
+SLOTS = {"rmsprop": {"second_moment", "velocity"}, "adam": _MOMENTS, "adamw": _MOMENTS}
 """Tensors kept for each parameter; ``step`` is a scalar."""
 
 
@@ -42,12 +43,15 @@ def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) 
             weight_decay=settings.weight_decay,
             foreach=True,
         )
+    if settings.kind == "adam":
+        betas = (settings.beta1, settings.beta2)
+        return torch.optim.Adam(parameters, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, foreach=True)
     return RMSProp(parameters, lr=settings.learning_rate, decay=settings.decay, epsilon=settings.epsilon, momentum=settings.momentum)
 
 
 def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: int) -> Rates:
     """Of the update that follows ``learner_updates`` ones, with ``env_frames`` consumed."""
-    if settings.kind == "rmsprop":
+    if settings.kind == "rmsprop" or settings.kind == "adam":  # noqa: PLR1714  mypy narrows by equality alone
         learning_rate = learning_rate_at(
             env_frames,
             learning_rate=settings.learning_rate,

@@ -15,7 +15,9 @@ from torch import Tensor
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import load_into
 from herd.learning.auxiliary import AUXILIARY, WithAuxiliary, make_auxiliary_head
+from herd.learning.control import UpdateControl
 from herd.learning.forward import run_forward
+from herd.learning.health import Health, Look
 from herd.learning.losses import make_loss, with_auxiliary
 from herd.learning.losses.output import LossOutput, Metric
 from herd.learning.metrics import TOTAL, Measured, MetricSums
@@ -35,7 +37,11 @@ if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
+    from herd.learning.forward import Forward, Network
     from herd.learning.sharding import Shards
+
+KL_SHARE = 1 / 8
+"""Of a batch, that the policy's move is measured on where only the learning rate follows it."""
 
 Losses = dict[str, Measured]
 """What the loss names, of one batch: per trained row where it says so, whichever reduction is optimized."""
@@ -48,6 +54,7 @@ class Launched(NamedTuple):
     """This shard's."""
     targets: list[UnrollTargets]
     """Of each micro-batch; none where no statistics follow them."""
+    batch: TrainBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,10 @@ class UpdateStatistics:
     gradient_norm: float
     is_finite: bool
     """False: the gradient was not finite, and the update was skipped."""
+    is_clipped: bool = False
+    """The gradient was longer than allowed."""
+    health: Health | None = None
+    """Of every so many updates; None of the others."""
 
 
 class Trainer:
@@ -77,15 +88,21 @@ class Trainer:
         """
         self._shards = shards or OneShard()
         self._algorithm = settings.algorithm
-        self._loss = with_auxiliary(make_loss(settings.loss), settings.auxiliary)
+        self._plain_loss = make_loss(settings.loss)
+        self._loss = with_auxiliary(self._plain_loss, settings.auxiliary)
         self._reduction = settings.loss.reduction
+        self._control = UpdateControl(settings.optimizer)
+        self._health_interval = settings.learner.health_interval_updates
+        self._kl_interval = None if settings.optimizer.target_kl is None else settings.optimizer.kl_interval_updates
+        self._num_steps = 0
         self._has_replay = settings.replay.kind != "none"
         replays_episodes = settings.replay.kind == "shared" and settings.network.core != "none"
         self._replayer = Replayer() if replays_episodes else None
-        self._max_gradient_norm = settings.optimizer.max_gradient_norm
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self._micro_batch_size = settings.learner.micro_batch_size or recommended_micro_batch(settings.network.torso, device.type)
+        recommended = recommended_micro_batch(settings.network.torso, device.type)
+        whole = settings.learner.batch_size if settings.loss.needs_whole_batch else None
+        self._micro_batch_size = settings.learner.micro_batch_size or whole or recommended
         torch.manual_seed(settings.seed)
         self.agent = agent_of(settings, spec).to(device)
         self.agent.compute_dtype = precision
@@ -123,7 +140,7 @@ class Trainer:
         self._wait_for_copy(batch)
         self.optimizer.zero_grad(set_to_none=True)
         num_trained = self._shards.add_up(batch.trained.sum()).clamp(min=1)
-        launched = Launched(MetricSums(), [])
+        launched = Launched(MetricSums(), [], batch)
         next_core_states = []
         starts = range(0, batch.num_unrolls, self._micro_batch_size)
         for start in starts:
@@ -147,17 +164,30 @@ class Trainer:
         return launched.metrics.measured(self._shards)
 
     def finish(self, launched: Launched, losses: Losses, rates: Rates) -> UpdateStatistics:
-        """Clip the accumulated gradient by its global norm and take the optimizer's step at ``rates``."""
-        limit = float("inf") if self._max_gradient_norm is None else self._max_gradient_norm
-        gradient_norm = float(gather(torch.nn.utils.clip_grad_norm_(self._parameters.values(), limit, foreach=True)))
+        """Clip the accumulated gradient by its global norm and take the optimizer's step at ``rates``, as far as the control lets it."""
+        gradients = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
+        total_norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
+        gradient_norm = float(gather(total_norm))
         # One poisoned batch must not destroy the weights of a run that took days.
-        is_finite = gradient_norm < float("inf")
-        if is_finite:
-            group = self.optimizer.param_groups[0]
-            group["lr"], group["weight_decay"] = rates
-            self.optimizer.step()
-            self._follow(launched.targets)
-        return UpdateStatistics(losses, gradient_norm, is_finite)
+        if not gradient_norm < float("inf"):
+            return UpdateStatistics(losses, gradient_norm, is_finite=False)
+        limit = self._control.limit(gradient_norm)
+        torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), limit, total_norm, foreach=True)
+        look = self._look(launched.batch)
+        group = self.optimizer.param_groups[0]
+        group["lr"], group["weight_decay"] = rates.learning_rate * self._control.rate_multiplier, rates.weight_decay
+        self.optimizer.step()
+        health = None if look is None else look.after()
+        self._follow(launched.targets)
+        if health is not None:
+            self._control.follow(health.update_kl)
+        whole = health if health is not None and health.is_whole else None
+        return UpdateStatistics(losses, gradient_norm, is_finite=True, is_clipped=gradient_norm > limit, health=whole)
+
+    @property
+    def rate_multiplier(self) -> float:
+        """What the control multiplies the schedule's learning rate by."""
+        return self._control.rate_multiplier
 
     def __call__(self, slab: Slab, rates: Rates) -> UpdateStatistics:
         """One update on a batch in the host's memory."""
@@ -205,6 +235,18 @@ class Trainer:
         """
         load_state_tensors(self.optimizer, self._optimizer_kind, self._parameters, tensors)
 
+    def control_tensors(self) -> dict[str, Tensor]:
+        """What clipping and learning rate follow, on the CPU; the same on every shard, and empty where they follow nothing."""
+        return self._control.tensors()
+
+    def load_control_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Inverse of `control_tensors`.
+
+        Raises:
+            CheckpointError: they are not what that gives.
+        """
+        self._control.load(tensors)
+
     def value_statistics(self) -> Statistics:
         """Those of the value scaling, on the CPU; the same on every shard."""
         return {name: tensor.cpu() for name, tensor in self._statistics.items()}
@@ -227,19 +269,38 @@ class Trainer:
 
     def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
         """Of a micro-batch: what is differentiated, all that the loss says, and the core states that the next unrolls begin with."""
-        forward = run_forward(
+        forward = self._forward(part, self._replicas, statistics, num_trained)
+        output = self._loss(forward)
+        total = output.total / num_trained if self._reduction == "mean" else output.total
+        return total, output, forward.next_core_state
+
+    def _forward(self, part: TrainBatch, network: Network, statistics: Statistics, num_trained: Tensor) -> Forward:
+        return run_forward(
             part,
             agent=self.agent,
-            network=self._replicas,
+            network=network,
             algorithm=self._algorithm,
             value_scaling=self._value_scaling,
             statistics=statistics,
             num_trained=num_trained,
             has_replay=self._has_replay,
         )
-        output = self._loss(forward)
-        total = output.total / num_trained if self._reduction == "mean" else output.total
-        return total, output, forward.next_core_state
+
+    def _look(self, batch: TrainBatch) -> Look | None:
+        """Before a step, where its effect is to be looked at: at the whole batch for the run's health, else at a part of it."""
+        self._num_steps += 1
+        is_whole = self._num_steps % self._health_interval == 0
+        if not is_whole and (self._kl_interval is None or self._num_steps % self._kl_interval):
+            return None
+        stop = batch.num_unrolls if is_whole else max(1, round(batch.num_unrolls * KL_SHARE))
+        step = self._micro_batch_size
+        parts = [batch.part(start, min(start + step, stop)) for start in range(0, stop, step)]
+        num_trained = batch.trained.sum().clamp(min=1)
+
+        def forward(part: TrainBatch) -> Forward:
+            return self._forward(part, self._replicas, self._statistics, num_trained)
+
+        return Look(parts, forward, agent=self.agent, loss=self._plain_loss if is_whole else None, shards=self._shards)
 
     def _follow(self, parts: list[UnrollTargets]) -> None:
         """Move the statistics by the targets of all shards, and the value layer with them."""

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Grouping = Literal["experiment", "none"]
+Style = Literal["-", "--", ":", "-."]
 ReferenceScores = Callable[[str, str], tuple[float, float] | None]
 
 # Okabe and Ito's colours, told apart with every common colour blindness; black and yellow left out.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F5539", "#5E548E")
-_STYLES = ("-", "--", ":", "-.")
+_STYLES: tuple[Style, ...] = ("-", "--", ":", "-.")
 """When the colours are used up, they begin again in the next."""
 _THROUGHPUT = "throughput"
 _ALL_TASKS = "human-normalised, mean capped"
@@ -43,7 +44,7 @@ class _Line:
     panel: str
     label: str
     colour: str
-    style: str
+    style: Style
     curve: Curve
     thin: bool
     """A single run behind its experiment's mean."""

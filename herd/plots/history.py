@@ -71,7 +71,7 @@ def read_run(directory: Path) -> RunHistory:
     if not directory.is_dir():
         raise PlotError(f"no such run directory: {directory}")
     config = _read_config(config_file(directory))
-    points = _without_abandoned_branches(_read_points(directory / "metrics.jsonl"))
+    points = read_points(directory)
     name = config.get("name")
     env = config.get("env")
     env = env if isinstance(env, dict) else {}
@@ -90,6 +90,11 @@ def read_run(directory: Path) -> RunHistory:
         human_normalised=np.array([_number(point, "human_normalised_mean_capped") for point in points]),
         episode_returns={task: _episode_returns(points, task, only_task=len(tasks) == 1) for task in tasks},
     )
+
+
+def read_points(directory: Path) -> list[dict[str, Any]]:
+    """Read the points of a run's learning curve, in order and without those that it went back on; raises ``PlotError``."""
+    return _without_abandoned_branches(_read_points(directory / "metrics.jsonl"))
 
 
 def _experiment(name: str, directory: Path, config: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from herd.supervisor.health import health_warnings
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import Samples, total
 
@@ -87,6 +88,8 @@ class RunSnapshot:
     children: tuple[ChildRow, ...]
     failed_writes: float = 0.0
     """Checkpoints and other files that the learner, since it started, could not write."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong with its learning, in words."""
     human_normalised: float | None = None
     """Mean over the tasks with human scores, each at most 1; None before each has finished a game."""
     agents: tuple[RunSnapshot, ...] = ()
@@ -169,6 +172,7 @@ class SnapshotMaker:
             children=tuple(self._row(readings, child) for child in children),
             human_normalised=_gauge(readings, learner, names.HUMAN_NORMALISED.name),
             failed_writes=sum(total(readings.samples.get(learner, {}), metric.name) for metric in _FAILED_WRITES),
+            warnings=health_warnings(point),
         )
 
     def _env_frames(self, readings: Readings, learner: str) -> float:
@@ -261,6 +265,7 @@ def _together(agents: Sequence[RunSnapshot], order: Sequence[str]) -> RunSnapsho
         human_normalised=None,
         children=tuple(rows[name] for name in order),
         failed_writes=sum(agent.failed_writes for agent in agents),
+        warnings=tuple(f"agent {number}: {warning}" for number, agent in enumerate(agents) for warning in agent.warnings),
         agents=tuple(agents),
     )
 

@@ -27,6 +27,8 @@ PLAIN_INTERVAL_SECONDS = 10.0
 _MOST_ROWS = 12
 """Tasks and processes shown one by one; a terminal has 24 lines or more."""
 
+_MOST_WARNINGS = 4
+
 
 class View(Protocol):
     """What the supervisor tells the user."""
@@ -146,6 +148,7 @@ def one_line(snapshot: RunSnapshot) -> str:
         parts.append(f"restarts {restarts}")
     if snapshot.failed_writes:
         parts.append(_failed_writes(snapshot))
+    parts += snapshot.warnings[:_MOST_WARNINGS]
     return "  ".join(parts)
 
 
@@ -181,6 +184,8 @@ def facts(snapshot: RunSnapshot) -> list[RenderableType]:
     body: list[RenderableType] = [numbers, waits]
     if snapshot.failed_writes:
         body.append(Text(_failed_writes(snapshot), style="bold red"))
+    # The runbook has a section of this name.
+    body += [Text(f"{warning} (docs/runbook.md, Is it learning well?)", style="yellow") for warning in snapshot.warnings[:_MOST_WARNINGS]]
     if len(snapshot.tasks) > _MOST_ROWS:
         body.append(Text(_tasks_in_short(snapshot)))
     if snapshot.tasks:

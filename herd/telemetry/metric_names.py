@@ -2,8 +2,8 @@
 
 Prometheus adds ``job`` and ``instance`` to what it scrapes, so no metric here is labelled by pod, actor or host: thousands of
 actors stay scrapeable at about 30 series each, and series per task come from the learner and the bandit alone. Every label but ``task``
-(bounded by ``env.tasks``), ``term`` and ``name`` (by the 32 numbers that a loss may name), ``agent`` (by ``agents``), ``tile`` (by
-``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed set, kept here.
+(bounded by ``env.tasks``), ``layer`` (by the network's), ``term`` and ``name`` (by the 32 numbers that a loss may name), ``agent`` (by
+``agents``), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed set, kept here.
 
 The bandit has three series per agent, task and tile, and 17 more per agent and task: 57 games x (3 x 39 + 17) = 7,638 series, about
 0.5 MB and 35 ms of processor time a scrape of that one process.
@@ -298,6 +298,44 @@ UPDATES_SKIPPED = CounterMetric(
     "Updates that changed no parameter, since their gradient was not finite; every shard counts each.",
     "updates",
     ("learner",),
+)
+UPDATES_CLIPPED = CounterMetric(
+    "herd_learner_updates_clipped_total",
+    "Updates whose gradient was longer than optimizer.max_gradient_norm or optimizer.clip_percentile allow; every shard counts each.",
+    "updates",
+    ("learner",),
+)
+EXPLAINED_VARIANCE = GaugeMetric(
+    "herd_learner_explained_variance_ratio",
+    "Of the values' targets, by the values, on one batch: 1 for perfect values, 0 for a constant; NaN where all targets are the same.",
+    "1",
+    ("learner",),
+)
+EFFECTIVE_SAMPLE_SIZE = GaugeMetric(
+    "herd_learner_effective_sample_size_ratio",
+    "(sum rho)^2 / (n sum rho^2) of one batch's unclipped importance ratios: the share of its rows that importance sampling leaves.",
+    "1",
+    ("learner",),
+)
+UPDATE_KL = GaugeMetric(
+    "herd_learner_update_kl_nats",
+    "KL(policy before an update || policy after it), mean over the rows of its batch.",
+    "nats",
+    ("learner",),
+)
+LAYER_DEAD = GaugeMetric(
+    "herd_learner_layer_dead_ratio",
+    "Share of a layer's units, or of a convolution's filters, that gave 0 on all of one batch; layers count from 1, the first.",
+    "1",
+    ("learner",),
+    labels=("layer",),
+)
+LAYER_ALWAYS_ON = GaugeMetric(
+    "herd_learner_layer_always_on_ratio",
+    "Share of a layer's units, or of a convolution's filters, that gave more than 0 on all of one batch.",
+    "1",
+    ("learner",),
+    labels=("layer",),
 )
 UPDATE_PHASE = CounterMetric(
     "herd_learner_update_phase_seconds_total",

@@ -221,8 +221,16 @@ class Connections:
             # The overhead was estimated; nobody may save up what it was estimated too high.
             known.delivered = min(known.delivered + heartbeats, known.received)
             self._unread_bytes += known.unread - before
-        while self._unread_bytes > self._max_unread_bytes + self._unread_bytes_each * len(self._connections):
-            self._cut(max(self._connections, key=lambda descriptor: self._connections[descriptor].unread), "unread")
+        if not self._holds_too_much():
+            return
+        # Sorted once: a search for each would take seconds where thousands hold a little.
+        for descriptor in sorted(self._connections, key=lambda descriptor: -self._connections[descriptor].unread):
+            self._cut(descriptor, "unread")
+            if not self._holds_too_much():
+                return
+
+    def _holds_too_much(self) -> bool:
+        return self._unread_bytes > self._max_unread_bytes + self._unread_bytes_each * len(self._connections)
 
     def _cut(self, descriptor: int, cause: Cause) -> None:
         peer = self._connections[descriptor].peer

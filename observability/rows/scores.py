@@ -78,6 +78,37 @@ ROW = Row(
             width=8,
         ),
         Panel(
+            title="Explained variance and effective sample size",
+            description="Of one batch in a hundred. Values: 1 perfect, 0 no better than a constant. Samples: the share that importance "
+            "ratios leave.",
+            queries=(
+                Query("avg(herd_learner_explained_variance_ratio{SCOPE})", "explained variance"),
+                Query("avg(herd_learner_effective_sample_size_ratio{SCOPE})", "effective sample size"),
+            ),
+            low=None,
+        ),
+        Panel(
+            title="Step of an update",
+            description="KL(policy before || after), nats, and the share of updates whose gradient was clipped.",
+            queries=(
+                Query("avg(herd_learner_update_kl_nats{SCOPE})", "KL, nats"),
+                Query(
+                    "max(rate(herd_learner_updates_clipped_total{SCOPE}[5m])) / max(rate(herd_learner_updates_total{SCOPE}[5m]))",
+                    "share clipped",
+                ),
+            ),
+        ),
+        Panel(
+            title="Dead units, by layer",
+            description="Share of a layer's units or filters that gave 0 on all of a batch. The first layer's never come back.",
+            queries=(Query("max by (layer) (herd_learner_layer_dead_ratio{SCOPE})", "layer {{layer}}"),),
+        ),
+        Panel(
+            title="Units always on, by layer",
+            description="Share that gave more than 0 on all of a batch: these are linear.",
+            queries=(Query("max by (layer) (herd_learner_layer_always_on_ratio{SCOPE})", "layer {{layer}}"),),
+        ),
+        Panel(
             title="Importance ratio",
             description="Mean of the last update, clipped at rho-bar. Far below 1: far off-policy.",
             queries=(Query('avg(herd_learner_metric{SCOPE, name="mean_rho"})', "mean rho"),),

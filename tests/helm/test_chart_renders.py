@@ -50,6 +50,7 @@ EVERY_SWITCH = with_values(
     "learner.gpu.enabled=true",
     "learner.podDisruptionBudget.enabled=true",
     "bandit.persistence.enabled=true",
+    "replay.persistence.enabled=true",
     "paramserverReplica.trafficDistribution=PreferSameZone",
 )
 
@@ -119,7 +120,7 @@ def test_pods_are_restricted(name: str) -> None:
 def test_no_stateful_set_waits_for_a_pod_that_cannot_start() -> None:
     """In order, a bad image would have to be taken away by hand before a rollback."""
     sets = [each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "StatefulSet"]
-    assert len(sets) == 4
+    assert len(sets) == 5
     assert {each["spec"].get("podManagementPolicy") for each in sets} == {"Parallel"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
@@ -12,6 +13,7 @@ from herd_learner.run_files import METRICS, REPORT
 from herd_learner.statistics import RunStatistics
 
 from herd.config.contract import EnvSpec
+from herd.learning.health import Health, LayerUnits
 from herd.learning.metrics import Measured
 from herd.learning.trainer import UpdateStatistics
 from herd.telemetry import metric_names as names
@@ -54,6 +56,20 @@ def test_whatever_a_loss_names_is_exported_and_its_terms_with_their_costs(teleme
         '{term="entropy"}': pytest.approx(-0.015),
     }
     assert exported(telemetry, names.LEARNER_METRIC.name) == {f'{{name="{name}"}}': value for name, (value, _) in losses.items()}
+
+
+def test_a_look_at_health_is_exported_with_what_is_not_known_as_nan(telemetry: Telemetry, meters: Meters) -> None:
+    meters.updated(UpdateStatistics({}, gradient_norm=2.0, is_finite=True, is_clipped=True), 1e-3)
+    assert exported(telemetry, names.UPDATES_CLIPPED.name) == {"": 1.0}
+    assert exported(telemetry, names.LAYER_DEAD.name) == {}
+    layers = (LayerUnits("filters", 16, 4, 8), LayerUnits("units", 256, 64, 0))
+    meters.updated(UpdateStatistics({}, 2.0, is_finite=True, health=Health(0.01, 0.75, None, layers)), 1e-3)
+    assert exported(telemetry, names.UPDATES_CLIPPED.name) == {"": 1.0}
+    assert exported(telemetry, names.UPDATE_KL.name) == {"": 0.01}
+    assert exported(telemetry, names.EFFECTIVE_SAMPLE_SIZE.name) == {"": 0.75}
+    assert math.isnan(exported(telemetry, names.EXPLAINED_VARIANCE.name)[""])
+    assert exported(telemetry, names.LAYER_DEAD.name) == {'{layer="1"}': 0.25, '{layer="2"}': 0.25}
+    assert exported(telemetry, names.LAYER_ALWAYS_ON.name) == {'{layer="1"}': 0.5, '{layer="2"}': 0.0}
 
 
 def test_files_that_could_not_be_written_are_counted(telemetry: Telemetry, meters: Meters) -> None:

@@ -11,6 +11,7 @@ from herd_learner.statistics import RunStatistics
 
 from herd.config.contract import EnvSpec
 from herd.envs.scores import ReferenceScores
+from herd.learning.health import Health, LayerUnits
 from herd.learning.metrics import Measured
 from herd.learning.trainer import UpdateStatistics
 
@@ -42,7 +43,7 @@ def test_before_the_first_game_and_update_there_is_nothing_to_average() -> None:
     assert point["episode_return_mean_100"] is None
     assert point["gradient_norm"] is None
     assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (0.0, 0.0, 0)
-    assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None}
+    assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None, "episode_return_sum": 0.0}
 
 
 def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
@@ -63,16 +64,40 @@ def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
         "loss_mine": 2.0,
         "entropy": 4.0,
         "gradient_norm": 7.0,
+        "clipped_share": 0.0,
+        "health": None,
     }
     assert point["policy_lag_mean"] == pytest.approx(3.0)
     assert point["episode_return_mean_100"] == pytest.approx(-35 / 3)
     assert point["tasks"] == {
-        "pong": {"env_frames": 160, "episodes": 2, "episode_return_mean_100": -20.0},
-        "breakout": {"env_frames": 40, "episodes": 1, "episode_return_mean_100": 5.0},
+        "pong": {"env_frames": 160, "episodes": 2, "episode_return_mean_100": -20.0, "episode_return_sum": -40.0},
+        "breakout": {"env_frames": 40, "episodes": 1, "episode_return_mean_100": 5.0, "episode_return_sum": 5.0},
     }
     statistics.record_consumed(1, 40, 3)
     point = _point(statistics)
     assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (3.0, 3.0, 240)
+
+
+def test_points_and_report_keep_the_newest_look_at_health_and_points_the_share_of_clipped_updates() -> None:
+    statistics = RunStatistics(SPEC)
+    health = Health(0.01, 0.8, None, (LayerUnits("filters", 16, 7, 2),))
+    for is_clipped in (True, False, True, True):
+        statistics.record_update(replace(_update(), is_clipped=is_clipped, health=health))
+    statistics.record_update(_update())
+    point = _point(statistics)
+    assert json.loads(json.dumps(point)) == point
+    assert point["clipped_share"] == pytest.approx(3 / 5)
+    assert point["health"] == {
+        "update_kl": 0.01,
+        "effective_sample_size": 0.8,
+        "explained_variance": None,
+        "layers": [{"kind": "filters", "total": 16, "dead": 7, "always_on": 2}],
+    }
+    statistics.record_update(_update())
+    after = _point(statistics)
+    assert (after["clipped_share"], after["health"]) == (0.0, point["health"])
+    report = statistics.report(Ledger().snapshot(), session_seconds=1.0, training_seconds=1.0)
+    assert report["health"] == point["health"]
 
 
 def test_returns_are_of_the_newest_hundred_games() -> None:

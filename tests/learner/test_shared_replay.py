@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class FakeClient:
     def request(self, count: int, *, whole_episodes: bool) -> None:
         self.requests.append((count, whole_episodes))
 
-    def poll(self, timeout_seconds: float) -> Sequence[Any]:
+    def poll(self, timeout_seconds: float) -> Sequence[Any]:  # noqa: ARG002  as the client
         samples = list(self.answers)
         self.answers.clear()
         return samples
@@ -307,7 +308,7 @@ def test_a_slot_works_through_its_episode_an_unroll_a_batch() -> None:
     assert all(whole for _, whole in rig.client.requests)
     for place in range(NUM_REPLAYED):
         numbers = [replayed[place] for replayed in seen]
-        for before, after in zip(numbers, numbers[1:], strict=False):
+        for before, after in pairwise(numbers):
             # The next unroll of the same episode, or the first of another one.
             assert after == before + 1 or after % 100 == 0
     # Every episode is played to its end: it goes on until the slot begins another.

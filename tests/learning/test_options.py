@@ -34,6 +34,7 @@ CATCH_OPTIONS = (
     "--loss.reduction mean",
     "--loss.baseline_cost 0",
     "--loss.entropy_cost 0",
+    "--loss.advantage_normalization batch",
     "--algorithm.discount 0",
     "--algorithm.unroll_length 1",
     "--algorithm.reward_shaping soft_asymmetric",
@@ -45,6 +46,9 @@ CATCH_OPTIONS = (
     "--optimizer.schedule constant",
     "--optimizer.momentum 0.9",
     "--optimizer.max_gradient_norm 0.1",
+    "--optimizer.clip_percentile 1",
+    "--optimizer.target_kl 1e-9 --optimizer.kl_interval_updates 1",
+    "--optimizer.kind adam",
     "--optimizer.decay 0",
     "--optimizer.epsilon 0.1",
     "--network.core lstm --network.core_size 16",
@@ -56,7 +60,7 @@ CATCH_OPTIONS = (
     "--env.frame_stack 3",
     "--seed 2",
 )
-DICE, ADAMW = "--loss.kind dice", "--optimizer.kind adamw"
+DICE, ADAM, ADAMW = "--loss.kind dice", "--optimizer.kind adam", "--optimizer.kind adamw"
 PIXELS = "--auxiliary.kind pixel_control --auxiliary.cell_size 1 --env.frame_height 16 --env.frame_width 16"
 OPTIONS = {
     "": CATCH_OPTIONS,
@@ -67,6 +71,12 @@ OPTIONS = {
         "--loss.policy_cost 1",
         "--loss.baseline_cost 10",
         "--algorithm.burn_in 2 --network.core lstm",
+    ),
+    ADAM: (
+        "--optimizer.beta1 0.5",
+        "--optimizer.beta2 0.9",
+        "--optimizer.epsilon 0.1",
+        "--optimizer.schedule_env_frames 2000",
     ),
     PIXELS: ("--auxiliary.cost 0.1", "--auxiliary.discount 0.5", "--auxiliary.cell_size 2"),
     ADAMW: (

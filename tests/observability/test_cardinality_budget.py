@@ -20,12 +20,14 @@ NUM_SERVERS = 1 + 125
 TASKS = [f"task_{number}" for number in range(57)]
 NUMBERS_OF_A_LOSS = [f"number_{number}" for number in range(32)]
 """As many as one may name."""
+LAYERS = [str(number) for number in range(1, 16)]
+"""The deep network's with a ReLU, and the one that mixes side inputs."""
 TILES = [str(number) for number in range(39)]
 ADDED_BY_PROMETHEUS = 5
 """To every target: up, scrape_duration_seconds, scrape_samples_scraped, scrape_samples_post_metric_relabeling, scrape_series_added."""
 TARGET_LABELS = {"job", "instance", "namespace", "release", "component", "pod"}
 EXPORTED_BY_TELEMETRY = {names.PROCESS_INFO, names.PROCESS_RESIDENT_MEMORY, names.PROCESS_CPU, names.HEARTBEAT_AGE, names.WEIGHTS_AGE}
-OPEN_LABELS = {"task": TASKS, "agent": ["0"], "tile": TILES, "term": NUMBERS_OF_A_LOSS, "name": NUMBERS_OF_A_LOSS}
+OPEN_LABELS = {"task": TASKS, "agent": ["0"], "tile": TILES, "term": NUMBERS_OF_A_LOSS, "name": NUMBERS_OF_A_LOSS, "layer": LAYERS}
 
 
 def exposition(service: ServiceName) -> list[str]:

@@ -49,6 +49,7 @@ class Costs:
     trust_region_threshold: float = 0.1
     baseline_cost: float = 0.5
     entropy_cost: float = 0.01
+    advantage_normalization: Literal["none", "batch"] = "none"
 
 
 def softmax(logits: Array) -> Array:
@@ -98,7 +99,22 @@ def targets_and_advantages(batch: Batch, discount: float, costs: Costs) -> tuple
         pg_rho_bar=pg_rho_bar,
         q_estimate=costs.q_estimate,
     )
+    if costs.advantage_normalization == "batch":
+        advantages = normalised(advantages, np.minimum(policy_ratios, pg_rho_bar), batch)
     return targets, advantages
+
+
+def normalised(weighted: Array, weights: Array, batch: Batch) -> Array:
+    """Advantages less their mean, each counted by its importance weight, then weighted again and brought to mean square 1."""
+    valid = [row for row in batch.rows if batch.row_valid[row]]
+    plain = {row: weighted[row] / weights[row] for row in valid}
+    mean = sum(weights[row] * plain[row] for row in valid) / sum(weights[row] for row in valid)
+    centred = {row: weights[row] * (plain[row] - mean) for row in valid}
+    spread = math.sqrt(sum(value**2 for value in centred.values()) / len(valid))
+    out = np.zeros_like(weighted)
+    for row in valid:
+        out[row] = centred[row] / spread
+    return out
 
 
 def loss_at(logits: Array, values: Array, batch: Batch, targets: Array, advantages: Array, costs: Costs) -> dict[str, float]:

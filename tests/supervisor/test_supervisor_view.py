@@ -47,6 +47,16 @@ def test_one_line_says_everything_that_matters() -> None:
     assert "00:30  461 k frames  - frames/s  lag -  queue -/64" in unknown
 
 
+def test_a_warning_is_shown_on_the_line_and_on_the_panel_with_where_to_read_on() -> None:
+    warned = snapshot(warnings=("7 of 16 filters of the first layer never fire",))
+    assert one_line(warned).endswith("  7 of 16 filters of the first layer never fire")
+    assert "filters" not in one_line(snapshot())
+    console = Console(file=StringIO(), width=140)
+    console.print(panel(warned, "run"))
+    assert isinstance(console.file, StringIO)
+    assert "7 of 16 filters of the first layer never fire (docs/runbook.md, Is it learning well?)" in console.file.getvalue()
+
+
 def test_several_agents_have_a_row_each() -> None:
     agents = (snapshot(env_frames=261_000.0), snapshot(env_frames=200_000.0, tasks=(TaskRow("breakout", 0, None),)))
     picture = snapshot(tasks=(), agents=agents)

@@ -16,6 +16,7 @@ from herd.wire import sockets as sockets_module
 from herd.wire.connections import CAUSES, FRAME_OVERHEAD_BYTES, Connections, Probe, probe, shut
 from herd.wire.messages import MAX_SLICES
 from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+from tests.operations import assert_linear
 
 DEADLINE_SECONDS = 60.0
 MEBIBYTE = 1 << 20
@@ -284,3 +285,22 @@ def test_a_message_of_very_many_frames_comes_out_short_enough_to_refuse(context:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert [bytes(frame) for frame in received[1]] == [b"hi"]
+
+
+def test_many_that_hold_a_little_are_cut_off_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections_module, "LOOKED_AT_ONCE", 1 << 20)
+
+    def prepare(size: int) -> Callable[[], object]:
+        kernel = Kernel()
+        table = kernel.table(max_connections=size, max_unread_bytes=0)
+        for descriptor in range(size):
+            kernel.connect(table, descriptor)
+            kernel.receive(descriptor, 10)
+
+        def look() -> None:
+            table.look()
+            assert len(kernel.shut) == size
+
+        return look
+
+    assert_linear(prepare, 64, 128, 256)

@@ -406,8 +406,8 @@ class Learner:
         ahead_seconds = time.monotonic() - ahead_at
         losses = self._trainer.losses(launched)
         after_backward = time.monotonic()
-        rates = self._rates()
-        update = self._trainer.finish(launched, losses, rates)
+        learning_rate = self._learning_rate()
+        update = self._trainer.finish(launched, losses, self._rates())
         after_optimizer = time.monotonic()
 
         for unroll in consumed:
@@ -430,7 +430,7 @@ class Learner:
         finished = time.monotonic()
         self._meters.updated(
             update,
-            rates.learning_rate,
+            learning_rate,
             forward_backward=after_backward - started - ahead_seconds,
             optimizer=after_optimizer - after_backward,
             publish=finished - after_optimizer,
@@ -465,6 +465,10 @@ class Learner:
 
     def _rates(self) -> Rates:
         return rates_at(self._settings.optimizer, env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
+
+    def _learning_rate(self) -> float:
+        """Of the next update."""
+        return self._rates().learning_rate * self._trainer.rate_multiplier
 
     def _publish(self) -> None:
         """This shard's slice of the parameters: the version is there once all shards' are."""
@@ -501,7 +505,7 @@ class Learner:
         point = self._statistics.point(
             session_seconds=session_seconds,
             frames_per_second=sum(rates),
-            learning_rate=self._rates().learning_rate,
+            learning_rate=self._learning_rate(),
         )
         self._files.add_point(point)
         self._meters.human_normalised(self._statistics.human_normalised_mean_capped)

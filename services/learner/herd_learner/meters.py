@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.config.contract import EnvSpec
+    from herd.learning.health import Health
     from herd.learning.trainer import UpdateStatistics
     from herd.telemetry.telemetry import Telemetry
     from herd.wire.credit import CreditPool
@@ -54,6 +55,7 @@ class Meters(ServerMeters):
         self._lag = telemetry.histogram(names.POLICY_LAG)
         self._updates = counter(names.LEARNER_UPDATES)
         self._skipped = counter(names.UPDATES_SKIPPED)
+        self._clipped = counter(names.UPDATES_CLIPPED)
         self._phases = {phase: counter(names.UPDATE_PHASE, phase=phase) for phase in names.PHASES}
         self._starved = counter(names.LEARNER_STARVED)
         self._terms: dict[str, Callable[[float], None]] = {}
@@ -167,6 +169,7 @@ class Meters(ServerMeters):
         """One update ended."""
         self._updates.inc()
         self._skipped.inc(not update.is_finite)
+        self._clipped.inc(update.is_clipped)
         self._trained.inc(self._online_unrolls)
         for phase, seconds in phase_seconds.items():
             self._phases[phase].inc(seconds)
@@ -176,6 +179,8 @@ class Meters(ServerMeters):
             self._metrics[name](value)
             if cost is not None:
                 self._terms[name](cost * value)
+        if update.health is not None:
+            self._show_health(update.health)
         self._gradient_norm.set(update.gradient_norm)
         self._learning_rate.set(learning_rate)
         now = time.monotonic()
@@ -210,6 +215,18 @@ class Meters(ServerMeters):
     def write_failed(self, file: str) -> None:
         """A file of the run directory could not be written."""
         self._telemetry.counter(names.WRITE_FAILURES, file=file).inc()
+
+    def _show_health(self, health: Health) -> None:
+        gauge = self._telemetry.gauge
+        gauge(names.UPDATE_KL).set(health.update_kl)
+        for metric, value in (
+            (names.EFFECTIVE_SAMPLE_SIZE, health.effective_sample_size),
+            (names.EXPLAINED_VARIANCE, health.explained_variance),
+        ):
+            gauge(metric).set(float("nan") if value is None else value)
+        for number, layer in enumerate(health.layers, start=1):
+            gauge(names.LAYER_DEAD, layer=str(number)).set(layer.dead / layer.total)
+            gauge(names.LAYER_ALWAYS_ON, layer=str(number)).set(layer.always_on / layer.total)
 
     def _name_metric(self, name: str, *, is_term: bool) -> None:
         self._metrics[name] = self._telemetry.gauge(names.LEARNER_METRIC, name=name).set

@@ -10,6 +10,7 @@ import torch
 from herd.checkpoints import store
 from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
 from herd.learning.auxiliary import AUXILIARY
+from herd.learning.control import CONTROL
 from herd.learning.value_scaling import VALUE_STATISTICS
 from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
@@ -46,7 +47,11 @@ def tensors_of(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
         "optimizer": trainer.optimizer_tensors(),
         "random": {"torch": torch.get_rng_state()},
     }
-    optional = {VALUE_STATISTICS: trainer.value_statistics(), AUXILIARY: _on_the_host(trainer.auxiliary_weights())}
+    optional = {
+        VALUE_STATISTICS: trainer.value_statistics(),
+        AUXILIARY: _on_the_host(trainer.auxiliary_weights()),
+        CONTROL: trainer.control_tensors(),
+    }
     return tensors | {file: named for file, named in optional.items() if named}
 
 
@@ -150,6 +155,7 @@ def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | 
         trainer.load_auxiliary_weights(checkpoint.tensors.get(AUXILIARY, {}))
         trainer.load_optimizer_tensors(checkpoint.tensors["optimizer"])
         trainer.load_value_statistics(checkpoint.tensors.get(VALUE_STATISTICS, {}))
+        trainer.load_control_tensors(checkpoint.tensors.get(CONTROL, {}))
         torch.set_rng_state(checkpoint.tensors["random"]["torch"])
         replays = checkpoint.state.get("replay_random") or []
         if replay is not None and rank < len(replays):

@@ -31,6 +31,8 @@ class TaskStatistics:
     env_frames: int = 0
     episodes: int = 0
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURN_WINDOW))
+    return_sum: float = 0.0
+    """Of all games; the mean over a stretch of training is the difference of two of these over that of ``episodes``."""
     tiles: dict[int, list[float]] = field(default_factory=dict)
     """by tile: games played under its temperatures, and the sum of their returns."""
 
@@ -103,6 +105,8 @@ class RunStatistics:
         self._lag = _Mean()
         self._lag_window = _Mean()
         self._last_update: UpdateStatistics | None = None
+        self._health: dict[str, Any] | None = None
+        self._clipped_window = _Mean()
         self._news: _News | None = None if is_first else _News()
         self._session_frames = 0
         self._session_unrolls = 0
@@ -115,6 +119,7 @@ class RunStatistics:
         task = self.tasks[self._names[task_id]]
         task.episodes += 1
         task.returns.append(episode_return)
+        task.return_sum += episode_return
         self._recent.append(episode_return)
         if self._news is not None:
             self._news.episodes.append((task_id, episode_return, inverse_temperature))
@@ -139,6 +144,9 @@ class RunStatistics:
         self.learner_updates += 1
         self._session_trained += num_unrolls
         self._last_update = update
+        self._clipped_window.add(float(update.is_clipped))
+        if update.health is not None:
+            self._health = update.health.as_json()
 
     def news(self) -> dict[str, Any] | None:
         """What happened at this shard since the last call, as JSON; None at the first."""
@@ -200,6 +208,7 @@ class RunStatistics:
     def point(self, *, session_seconds: float, frames_per_second: float, learning_rate: float) -> dict[str, Any]:
         """One line of metrics.jsonl; starts a new window."""
         lag, self._lag_window = self._lag_window, _Mean()
+        clipped, self._clipped_window = self._clipped_window, _Mean()
         update = self._last_update
         return {
             "wall_seconds": round(self._wall_seconds_before + session_seconds, 3),
@@ -212,12 +221,15 @@ class RunStatistics:
             "learning_rate": learning_rate,
             **({} if update is None else {name: _finite(measured.value) for name, measured in update.losses.items()}),
             "gradient_norm": _finite(update.gradient_norm) if update else None,
+            "clipped_share": clipped.mean if clipped.count else None,
+            "health": self._health,
             **self._scores(),
             "tasks": {
                 name: {
                     "env_frames": task.env_frames,
                     "episodes": task.episodes,
                     "episode_return_mean_100": task.mean_return,
+                    "episode_return_sum": _finite(task.return_sum),
                     **self._score(name),
                 }
                 for name, task in self.tasks.items()
@@ -237,6 +249,7 @@ class RunStatistics:
             "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum},
             "sample_reuse": self._session_trained / self._session_unrolls if self._session_unrolls else None,
             **({} if self.replay is None else {"replay": self.replay.report(training_seconds)}),
+            "health": self._health,
             "accounting": {**ledger.report(), **({"unattributed": rest} if (rest := _unattributed(ledger)) else {})},
             "episode_return": {"mean_last_100": self.mean_return, "episodes": self.episodes},
             **self._scores(),
@@ -264,6 +277,7 @@ class RunStatistics:
                     "env_frames": task.env_frames,
                     "episodes": task.episodes,
                     "returns": list(task.returns),
+                    "return_sum": task.return_sum,
                     "tiles": _tiles(task),
                 }
                 for name, task in self.tasks.items()
@@ -299,6 +313,7 @@ class RunStatistics:
             task = self.tasks[name]
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
+            task.return_sum = saved.get("return_sum", 0.0)  # of an older checkpoint: only differences are of use
             task.tiles = {tile: [games, total] for tile, games, total in saved.get("tiles", [])}
 
 

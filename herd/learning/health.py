@@ -1,0 +1,173 @@
+"""Is a run learning well? What an update's batch says of the values, of the importance ratios, of the step, and of every layer's units.
+
+It takes the network over the batch once more before the optimizer's step and once more after it, without gradients: about two thirds of an
+update's time, so it is done once in many updates, and nothing of it is in the others.
+
+Legend: T rows, B unrolls, A actions, F units of a layer.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from herd.algorithms.sampling import log_prob, tempered
+from herd.networks.layers import Rectifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from herd.learning.batch import TrainBatch
+    from herd.learning.forward import Forward
+    from herd.learning.losses.output import Loss, LossOutput
+    from herd.learning.sharding import Shards
+
+_FLAT = 1e-12
+"""Targets whose variance is below this share of their mean square are all the same: nothing is there to explain."""
+
+
+class LayerUnits(NamedTuple):
+    """Of one layer with a ReLU, over this shard's part of the batch."""
+
+    kind: Literal["filters", "units"]
+    """Of a convolution, each seen over all positions of the image; or of a dense layer."""
+    total: int
+    dead: int
+    """Gave 0 everywhere: they have no gradient, and come back only if an earlier layer changes."""
+    always_on: int
+    """Gave more than 0 everywhere: they are linear."""
+
+
+class Health(NamedTuple):
+    """Of one update."""
+
+    update_kl: float
+    """Nats, mean over the rows: KL(policy before the update || policy after it)."""
+    effective_sample_size: float | None = None
+    """(sum rho)^2 / (n sum rho^2) of the importance ratios rho = pi/mu before any clipping, in (0, 1]: the share of the rows that plain
+    importance sampling would have left. None: not looked at, or there was no row."""
+    explained_variance: float | None = None
+    """1 - Var(target - value) / Var(target), before the update: 1 for perfect values, 0 for values no better than a constant. None: not
+    looked at, the loss gives no targets, or they are all the same."""
+    layers: tuple[LayerUnits, ...] = ()
+    """From the first to the last; empty: not looked at, or a torso without layers of Herd's own."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether more than the policy's move was looked at."""
+        return self.effective_sample_size is not None
+
+    def as_json(self) -> dict[str, Any]:
+        """For metrics.jsonl and report.json."""
+        return {**self._asdict(), "layers": [layer._asdict() for layer in self.layers]}
+
+
+class Look:
+    """At one update: made before the optimizer's step, asked after it. Every shard takes part."""
+
+    @torch.no_grad()
+    def __init__(
+        self, parts: Sequence[TrainBatch], forward: Callable[[TrainBatch], Forward], *, agent: nn.Module, loss: Loss | None, shards: Shards
+    ) -> None:
+        """``loss`` gives the targets of the values. None: only the policy's move is looked at."""
+        self._parts = parts
+        self._forward = forward
+        self._agent = agent
+        self._shards = shards
+        self._is_whole = loss is not None
+        self._before: list[Tensor] = []
+        self._sums = torch.zeros(8, dtype=torch.float64, device=parts[0].rewards.device)
+        for part in parts:
+            seen = forward(part)
+            self._before.append(_log_policy(seen))
+            if loss is not None:
+                self._sums += _fit_sums(seen, loss(seen))
+
+    @torch.no_grad()
+    def after(self) -> Health:
+        """What the update did."""
+        moved = torch.zeros(2, dtype=torch.float64, device=self._sums.device)
+        with _watched(self._agent if self._is_whole else None) as watched:
+            for part, before in zip(self._parts, self._before, strict=True):
+                divergence = (before.exp() * (before - _log_policy(self._forward(part)))).sum(dim=-1)
+                moved[0] += part.trained.sum()
+                moved[1] += divergence.masked_fill(~part.trained, 0.0).sum()
+        rows, kl = self._shards.add_up(moved).tolist()
+        update_kl = max(kl, 0.0) / rows if rows else 0.0
+        if not self._is_whole:
+            return Health(update_kl)
+        effective_sample_size, explained_variance = _fit(self._shards.add_up(self._sums).tolist())
+        return Health(update_kl, effective_sample_size, explained_variance, tuple(each.units() for each in watched))
+
+
+def _log_policy(seen: Forward) -> Tensor:
+    """Log-probabilities of the trained policy at the temperature of each row, [T, B, A]."""
+    return tempered(seen.logits[:-1], seen.inverse_temperature).log_softmax(dim=-1)
+
+
+def _fit_sums(seen: Forward, output: LossOutput) -> Tensor:
+    """Sums, float64 [8]: of 1, rho, rho^2 over the trained rows; of 1, target, target^2, error, error^2 over those that entered the loss.
+
+    Values are in units of their task's scale.
+    """
+    target_log_probs = _log_policy(seen).gather(-1, seen.actions.unsqueeze(-1)).squeeze(-1)
+    behaviour_log_probs = log_prob(tempered(seen.behaviour_logits, seen.inverse_temperature), seen.actions)
+    rhos = (target_log_probs - behaviour_log_probs).double().exp().masked_fill(~seen.trained, 0.0)
+    sums = [seen.trained.sum().double(), rhos.sum(), rhos.square().sum()]
+    if output.targets is None:
+        return torch.stack([*sums, *[torch.zeros_like(sums[0])] * 5])
+    fitted = seen.trained if output.accepted is None else output.accepted
+    scale = torch.ones_like(rhos) if seen.value_scale is None else seen.value_scale.double().expand_as(rhos)
+    target = (output.targets.double() / scale).masked_fill(~fitted, 0.0)
+    error = target - (seen.values[:-1].double() / scale).masked_fill(~fitted, 0.0)
+    return torch.stack([*sums, fitted.sum().double(), target.sum(), target.square().sum(), error.sum(), error.square().sum()])
+
+
+def _fit(sums: Sequence[float]) -> tuple[float | None, float | None]:
+    """Effective sample size and explained variance."""
+    rows, rho, rho_square, fitted, target, target_square, error, error_square = sums
+    effective = rho**2 / (rows * rho_square) if rho_square else None
+    if not fitted:
+        return effective, None
+    variance = target_square / fitted - (target / fitted) ** 2
+    if variance <= _FLAT * max(target_square / fitted, _FLAT):
+        return effective, None
+    return effective, 1.0 - (error_square / fitted - (error / fitted) ** 2) / variance
+
+
+class _Watched:
+    """What one layer's units gave, over all parts."""
+
+    def __init__(self, rectifier: Rectifier) -> None:
+        self._kind: Literal["filters", "units"] = "units"
+        self._ever = torch.zeros(rectifier.num_units, dtype=torch.bool)
+        self._always = torch.ones(rectifier.num_units, dtype=torch.bool)
+
+    def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:  # noqa: ARG002  a hook's arguments
+        """Of one forward pass, [N, F] or [N, F, H, W], whatever stands before F."""
+        if output.dim() == 4:
+            self._kind = "filters"
+        others = [axis for axis in range(output.dim()) if axis != (1 if output.dim() == 4 else output.dim() - 1)]
+        fired = output > 0
+        self._ever |= fired.sum(dim=others).cpu() > 0
+        self._always &= fired.logical_not().sum(dim=others).cpu() == 0
+
+    def units(self) -> LayerUnits:
+        """The counts."""
+        return LayerUnits(self._kind, len(self._ever), int((~self._ever).sum()), int(self._always.sum()))
+
+
+@contextmanager
+def _watched(agent: nn.Module | None) -> Iterator[list[_Watched]]:
+    """While it is open, every layer with a ReLU is watched; in the order in which the network was put together."""
+    rectifiers = [] if agent is None else [module for module in agent.modules() if isinstance(module, Rectifier)]
+    watched = [_Watched(rectifier) for rectifier in rectifiers]
+    hooks = [rectifier.register_forward_hook(each) for rectifier, each in zip(rectifiers, watched, strict=True)]
+    try:
+        yield watched
+    finally:
+        for hook in hooks:
+            hook.remove()
