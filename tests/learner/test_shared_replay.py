@@ -159,7 +159,7 @@ class Rig:
 
 
 def test_before_the_minimum_nothing_is_asked_for_and_batches_are_of_online_unrolls() -> None:
-    rig = Rig(timeout_seconds=60.0)
+    rig = Rig(timeout_seconds=10.0)
     for stored in (None, 0, MINIMUM - 1):
         rig.client.num_steps_stored = stored
         rig.shared.turn(0.0)
@@ -250,7 +250,7 @@ def test_a_silent_service_is_waited_for_once_and_then_not_until_it_speaks() -> N
 
 
 def test_who_waits_is_woken_by_what_comes() -> None:
-    rig = Rig(prefetch=1, timeout_seconds=60.0)
+    rig = Rig(prefetch=1, timeout_seconds=10.0)
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)
     rig.give(1, 2, 3)
@@ -262,7 +262,7 @@ def test_who_waits_is_woken_by_what_comes() -> None:
 
 
 def test_a_service_that_lost_what_it_held_is_not_waited_for_until_it_has_its_minimum_again() -> None:
-    rig = Rig(prefetch=1, timeout_seconds=60.0)
+    rig = Rig(prefetch=1, timeout_seconds=10.0)
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)
     rig.give(1, 2, 3)
@@ -335,7 +335,7 @@ def test_an_episode_that_cannot_be_read_ends_there() -> None:
 @pytest.mark.parametrize("prefetch", [1, 3])
 def test_a_batch_stays_whole_while_others_are_filled(num_slots: int, prefetch: int) -> None:
     """With the real thread: a slab is never filled while the training thread has it."""
-    rig = Rig(prefetch=prefetch, timeout_seconds=60.0, num_slots=num_slots)
+    rig = Rig(prefetch=prefetch, timeout_seconds=10.0, num_slots=num_slots)
     rig.client.num_steps_stored = MINIMUM
     numbers = iter(range(1_000_000))
 
@@ -362,7 +362,7 @@ def test_a_batch_stays_whole_while_others_are_filled(num_slots: int, prefetch: i
 
 
 def test_a_thread_that_dies_says_why_and_keeps_nobody_waiting() -> None:
-    rig = Rig(prefetch=1, timeout_seconds=60.0)
+    rig = Rig(prefetch=1, timeout_seconds=10.0)
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)
     rig.give(1, 2, 3)
