@@ -440,8 +440,6 @@ class RunSettings(Section):
     def _sections_fit_together(self) -> Self:
         if self.algorithm.burn_in and self.network.core == "none":
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to bring up to date")
-        if self.value_scaling.kind == "popart" and self.loss.kind == "dice":
-            raise ValueError("value_scaling.kind popart needs another loss.kind than dice, whose Q = V + A would be normalised in part")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
             raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it is of all advantages together")
         if (objection := self.env.objection(self.network)) is not None:

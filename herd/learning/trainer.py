@@ -239,6 +239,10 @@ class Trainer:
         """Those of the value scaling, on the CPU; the same on every shard."""
         return {name: tensor.cpu() for name, tensor in self._statistics.items()}
 
+    def values_by_task(self) -> dict[str, list[float]]:
+        """What a learning curve shows of the value scaling, one number for each task; empty where it keeps nothing."""
+        return self._value_scaling.by_task(self._statistics)
+
     def load_value_statistics(self, statistics: Statistics) -> None:
         """Inverse of `value_statistics`.
 

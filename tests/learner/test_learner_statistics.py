@@ -46,6 +46,13 @@ def test_before_the_first_game_and_update_there_is_nothing_to_average() -> None:
     assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None, "episode_return_sum": 0.0}
 
 
+def test_a_point_holds_what_else_is_known_of_each_task() -> None:
+    by_task = {"value_scale": [2.0, math.inf], "value_shift": [0.5, -3.0]}
+    point = RunStatistics(SPEC).point(session_seconds=1.0, frames_per_second=1.0, learning_rate=0.1, by_task=by_task)
+    assert (point["tasks"]["pong"]["value_scale"], point["tasks"]["pong"]["value_shift"]) == (2.0, 0.5)
+    assert (point["tasks"]["breakout"]["value_scale"], point["tasks"]["breakout"]["value_shift"]) == (None, -3.0)
+
+
 def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
     statistics = _recorded()
     point = _point(statistics)

@@ -438,6 +438,7 @@ class Learner:
             session_seconds=session_seconds,
             frames_per_second=sum(rates),
             learning_rate=self._learning_rate(),
+            by_task=self._trainer.values_by_task(),
         )
         self._files.add_point(point)
         self._meters.human_normalised(self._statistics.human_normalised_mean_capped)

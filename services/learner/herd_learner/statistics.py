@@ -11,7 +11,7 @@ from herd.config.tiling import inverse_temperature_of
 from herd.envs.scores import human_normalised
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from herd.config.contract import EnvSpec
     from herd.config.tiling import Tiling
@@ -199,8 +199,15 @@ class RunStatistics:
         """(mean, max) policy lag since the last point."""
         return self._lag_window.mean, self._lag_window.maximum
 
-    def point(self, *, session_seconds: float, frames_per_second: float, learning_rate: float) -> dict[str, Any]:
-        """One line of metrics.jsonl; starts a new window."""
+    def point(
+        self,
+        *,
+        session_seconds: float,
+        frames_per_second: float,
+        learning_rate: float,
+        by_task: Mapping[str, Sequence[float]] | None = None,
+    ) -> dict[str, Any]:
+        """One line of metrics.jsonl; starts a new window. ``by_task``: numbers to add, one for each task, by name."""
         lag, self._lag_window = self._lag_window, _Mean()
         clipped, self._clipped_window = self._clipped_window, _Mean()
         update = self._last_update
@@ -225,8 +232,9 @@ class RunStatistics:
                     "episode_return_mean_100": task.mean_return,
                     "episode_return_sum": _finite(task.return_sum),
                     **self._score(name),
+                    **{key: _finite(numbers[task_id]) for key, numbers in (by_task or {}).items()},
                 }
-                for name, task in self.tasks.items()
+                for task_id, (name, task) in enumerate(self.tasks.items())
             },
         }
 
