@@ -90,12 +90,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def result_of(directory: Path, ablation: str, seed: int, total: float) -> RunResult:
     """Read one run's curve, and play its last checkpoint twice."""
-    from herd.evaluation.evaluate import evaluate_run  # noqa: PLC0415  torch loads
+    from herd.evaluation.evaluate import evaluate_runs  # noqa: PLC0415  torch loads
 
     history = read_run(directory)
     (returns,) = history.episode_returns.values()
     curve = windowed(history.env_frames, returns, total=total, windows=WINDOWS)
-    sampled, greedy = (evaluate_run(directory, episodes=GAMES, seed=seed, greedy=greedy).tasks[0].mean for greedy in (False, True))
+    sampled, greedy = (evaluate_runs([directory], episodes=GAMES, seed=seed, greedy=greedy).tasks[0].mean for greedy in (False, True))
     return RunResult(
         ablation=ablation,
         seed=seed,

@@ -117,7 +117,7 @@ def normalised(results: Sequence[RunResult], references: Mapping[str, ReferenceS
         return {}
     scores = [(result.game, float(human_normalised(result.last_return, references[result.game]))) for result in known]
     games = {game: statistics.mean(score for other, score in scores if other == game) for game in dict(scores)}
-    return {"median": statistics.median(games.values()), "interquartile_mean": interquartile_mean([score for _, score in scores])}
+    return {"median": statistics.median(games.values()), "interquartile_mean": float(interquartile_mean([score for _, score in scores]))}
 
 
 def others_normalised(games: Sequence[str], env_frames: float, references: Mapping[str, ReferenceScores]) -> dict[str, dict[str, float]]:
@@ -129,7 +129,10 @@ def others_normalised(games: Sequence[str], env_frames: float, references: Mappi
             if value is not None and game in references:
                 found.setdefault(curve.name, []).append(float(human_normalised(value, references[game])))
     whole = {name: scores for name, scores in found.items() if len(scores) == len(games)}
-    return {name: {"median": statistics.median(scores), "interquartile_mean": interquartile_mean(scores)} for name, scores in whole.items()}
+    return {
+        name: {"median": statistics.median(scores), "interquartile_mean": float(interquartile_mean(scores))}
+        for name, scores in whole.items()
+    }
 
 
 def as_json(results: Sequence[RunResult], *, references: Mapping[str, ReferenceScores], **about: Any) -> dict[str, Any]:

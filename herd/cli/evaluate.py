@@ -1,34 +1,52 @@
-"""``herd evaluate``: the score of a checkpoint over whole games."""
+"""``herd evaluate``: the scores of checkpoints over whole games, or of training, as a table, CSV, JSON and a picture."""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
 from herd.cli.requirements import require
-from herd.cli.run_paths import run_with_checkpoint
+from herd.cli.run_paths import existing_run, run_with_checkpoint
 from herd.config.arguments import take_section
 from herd.config.options import OneLineParser
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from rich.console import Console
+
+    from herd.evaluation.report import EvaluationReport
+
+_LINE_SECONDS = 30.0
+"""Between lines of progress where there is no terminal."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd evaluate",
-        description="Plays whole games with a run's checkpoint, prints the scores and writes RUN_DIR/evaluation-<updates>.json. "
-        "Settings of the environments are those of training unless given here, as in --env.noop_max 30.",
+        description="Plays whole games of every task with runs' checkpoints, prints the scores, and writes them as .json, .csv and, of "
+        "several tasks, .png. Several runs make one table: one for each task, or several (seeds) for each. Settings of the environments "
+        "are those of training unless given here, as in --env.noop_max 30, or by a protocol.",
     )
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="of herd train")
-    parser.add_argument("--episodes", type=int, default=200, metavar="N", help="games of every task")
+    parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="of herd train")
+    parser.add_argument(
+        "--protocol", metavar="NAME", help="impala-atari, impala-dmlab, laser-atari, machado, saber or dopamine (docs/evaluation.md)"
+    )
+    parser.add_argument("--episodes", type=int, metavar="N", help="games of every task; default: the protocol's, or 200")
+    parser.add_argument(
+        "--frames", type=int, metavar="N", help="laser-atari and dopamine: env frames of each task at which to look; default: the end"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of games and of the policy's sampling")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest whole one")
     parser.add_argument("--environments", type=int, metavar="N", help="games played at once; default: chosen")
     parser.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
+    parser.add_argument(
+        "--output", type=Path, metavar="STEM", help="files are STEM.json and so on; default: RUN_DIR/evaluation-<updates>, or ./evaluation"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
 
@@ -37,38 +55,105 @@ def run(argv: Sequence[str]) -> int:
     """Evaluate; returns the exit code."""
     overrides, words = take_section(argv, "env")
     options = _parser().parse_args(words)
-    if options.episodes < 1:
+    if options.episodes is not None and options.episodes < 1:
         raise CommandError(f"--episodes must be at least 1, not {options.episodes}")
-    run_with_checkpoint(options.run_dir)
-    require("torch", "safetensors")
     from rich.console import Console  # noqa: PLC0415  after the command line is understood
 
-    from herd.evaluation.evaluate import evaluate_run  # noqa: PLC0415  torch loads
-    from herd.evaluation.report import print_report  # noqa: PLC0415
-    from herd.evaluation.trained_run import EvaluationError  # noqa: PLC0415
+    from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
+    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  numpy loads
+    from herd.evaluation.protocols import protocol_named  # noqa: PLC0415
+    from herd.evaluation.table import print_report  # noqa: PLC0415
 
-    progress = Console(stderr=True)
-    with progress.status("loading") as status:
-
-        def show(finished: int, wanted: int) -> None:
-            status.update(f"{finished} of {wanted} games")
-
-        try:
-            report = evaluate_run(
-                options.run_dir,
-                episodes=options.episodes,
-                overrides=overrides,
-                checkpoint=options.checkpoint,
-                seed=options.seed,
-                environments=options.environments,
-                greedy=options.greedy,
-                on_progress=show,
-            )
-        except EvaluationError as error:
-            raise CommandError(str(error)) from error
+    try:
+        of_training = options.protocol is not None and protocol_named(options.protocol).training is not None
+        _check_options(options, overrides, of_training=of_training)
+        for directory in options.run_dirs:
+            existing_run(directory) if of_training else run_with_checkpoint(directory)
+        require("torch", "safetensors")
+        report = _scored(options, overrides, Console(stderr=True), of_training=of_training)
+    except (BrokenEnvironmentError, EvaluationError, UnknownTaskError) as error:
+        raise CommandError(str(error)) from error
+    stem = options.output if options.output is not None else _default_stem(options.run_dirs, report)
+    written = _write(report, stem)
     if options.json:
-        file = options.run_dir / f"evaluation-{report.learner_updates}.json"
-        sys.stdout.write(file.read_text(encoding="utf-8"))
+        sys.stdout.write(written[0].read_text(encoding="utf-8"))
     else:
         print_report(report)
+        print(*written, sep="\n")
     return 0
+
+
+def _check_options(options: argparse.Namespace, overrides: Sequence[str], *, of_training: bool) -> None:
+    if not of_training and options.frames is not None:
+        raise CommandError("--frames goes with --protocol laser-atari or dopamine, which take the returns of training")
+    if of_training:
+        playing = {"--episodes": options.episodes, "--checkpoint": options.checkpoint, "--environments": options.environments}
+        given = [name for name, value in playing.items() if value is not None] + ["--greedy"] * options.greedy + list(overrides[:1])
+        if given:
+            raise CommandError(f"{given[0]} does not go with {options.protocol}, which plays nothing: it takes the returns of training")
+
+
+def _scored(options: argparse.Namespace, overrides: Sequence[str], console: Console, *, of_training: bool) -> EvaluationReport:
+    from herd.evaluation.evaluate import evaluate_runs, score_training  # noqa: PLC0415  torch loads
+
+    if of_training:
+        return score_training(options.run_dirs, protocol=options.protocol, frames=options.frames)
+    with console.status("loading") as status:
+        shown = status.update if console.is_terminal else _lines(console)
+        return evaluate_runs(
+            options.run_dirs,
+            protocol=options.protocol,
+            episodes=options.episodes,
+            overrides=overrides,
+            checkpoint=options.checkpoint,
+            seed=options.seed,
+            environments=options.environments,
+            greedy=options.greedy,
+            on_progress=lambda label, finished, wanted: shown(f"{label}: {finished} of {wanted} games"),
+        )
+
+
+def _lines(console: Console) -> Callable[[str], None]:
+    """A line from time to time, for logs."""
+    due = time.monotonic() + _LINE_SECONDS
+
+    def show(text: str) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + _LINE_SECONDS
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    return show
+
+
+def _default_stem(run_dirs: Sequence[Path], report: EvaluationReport) -> Path:
+    protocol = "" if report.protocol.name is None else f"-{report.protocol.name}"
+    return run_dirs[0] / f"evaluation-{report.runs[0].learner_updates}{protocol}" if len(run_dirs) == 1 else Path(f"evaluation{protocol}")
+
+
+def _write(report: EvaluationReport, stem: Path) -> list[Path]:
+    """Write STEM.json, STEM.csv and, where there is something to compare, STEM.png."""
+    from herd.plots.history import PlotError  # noqa: PLC0415  --help does without
+    from herd.plots.scores import Bar, draw_scores  # noqa: PLC0415
+
+    paths = [stem.with_name(stem.name + suffix) for suffix in (".json", ".csv")]
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        report.write_json(paths[0])
+        report.write_csv(paths[1])
+    except OSError as error:
+        raise CommandError(f"cannot write {error.filename or paths[0]}: {error.strerror or error}") from error
+    if report.summary is None:
+        return paths
+    picture = stem.with_name(stem.name + ".png")
+    bars = [Bar(task.task_name, task.human_normalised or 0.0, task.human_normalised_interval_95) for task in report.tasks]
+    title = f"{report.runs[0].run if len(report.runs) == 1 else f'{len(report.runs)} runs'}: {len(bars)} tasks" + (
+        "" if report.protocol.name is None else f", {report.protocol.name}"
+    )
+    try:
+        require("matplotlib")
+        draw_scores(bars, picture, title=title, lines={"median": report.summary["median"].score})
+    except (CommandError, PlotError) as error:
+        print(f"herd: no picture: {error}", file=sys.stderr)
+        return paths
+    return [*paths, picture]

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.envs.api import UnknownTaskError
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from importlib.resources.abc import Traversable
 
     from numpy.typing import ArrayLike, NDArray
@@ -36,20 +34,6 @@ class ReferenceScores:
     """None where the table has none (DMLab-30)."""
     minimal_actions: int | None
     """Size of the game's own action set (Atari only)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreSummary:
-    """One agent on several tasks."""
-
-    num_tasks: int
-    mean: float
-    """Of the human-normalised scores."""
-    median: float
-    mean_capped: float
-    """Each task counts at most 1."""
-    saber: float | None
-    """Mean of the record-normalised scores, each at most 2; None where a record is missing."""
 
 
 def read_reference_scores(table: Traversable) -> Mapping[str, ReferenceScores]:
@@ -77,11 +61,6 @@ def human_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[np
     return np.asarray((np.asarray(score, np.float64) - reference.random) / (reference.human - reference.random))
 
 
-def capped_human_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[np.float64]:
-    """min(human-normalised score, 1), elementwise: no task makes up for another."""
-    return np.minimum(human_normalised(score, reference), 1.0)
-
-
 def record_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[np.float64]:
     """SABER: min((s - random) / (record - random), 2), elementwise, without a floor. ValueError if there is no record."""
     if reference.world_record is None:
@@ -89,27 +68,37 @@ def record_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[n
     return np.minimum((np.asarray(score, np.float64) - reference.random) / (reference.world_record - reference.random), SABER_CAP)
 
 
-def summarise(scores: Mapping[str, float], table: Mapping[str, ReferenceScores]) -> ScoreSummary:
-    """Summary of one score per task, by a suite's table. UnknownTaskError if the table lacks a task, ValueError if there is no task."""
-    if not scores:
-        raise ValueError("a summary needs the score of at least one task")
-    if missing := sorted(set(scores) - set(table)):
-        raise UnknownTaskError(f"no reference scores for {', '.join(missing)} in the table")
-    normalised = np.array([human_normalised(score, table[task]) for task, score in scores.items()])
-    has_records = all(table[task].world_record is not None for task in scores)
-    return ScoreSummary(
-        num_tasks=len(scores),
-        mean=float(normalised.mean()),
-        median=float(np.median(normalised)),
-        mean_capped=float(np.minimum(normalised, 1.0).mean()),
-        saber=float(np.mean([record_normalised(score, table[task]) for task, score in scores.items()])) if has_records else None,
-    )
+def aggregates(run_scores: ArrayLike, references: Sequence[ReferenceScores]) -> dict[str, NDArray[np.float64]]:
+    """Return one number for many tasks, by name, each [...]; ``run_scores`` [..., R, K]: R runs (seeds) of each of the K ``references``.
+
+    A task's score is the mean over its runs; caps apply to that.
+
+    - ``mean``, ``median``: of the tasks' human-normalised scores.
+    - ``mean_capped``: each task counts at most 1 (IMPALA, appendix B).
+    - ``interquartile_mean``: of the human-normalised scores of all R x K runs together (Agarwal et al. 2021, arXiv:2108.13264).
+    - ``saber_mean``, ``saber_median``: of the record-normalised scores, each at most 2; left out where a task has no record.
+    """
+    scores = np.asarray(run_scores, np.float64)
+    by_run = np.stack([human_normalised(scores[..., k], task) for k, task in enumerate(references)], axis=-1)
+    by_task = by_run.mean(axis=-2)
+    found = {
+        "mean": by_task.mean(axis=-1),
+        "median": np.median(by_task, axis=-1),
+        "mean_capped": np.minimum(by_task, 1.0).mean(axis=-1),
+        "interquartile_mean": interquartile_mean(by_run.reshape(*by_run.shape[:-2], -1)),
+    }
+    if all(task.world_record is not None for task in references):
+        means = scores.mean(axis=-2)
+        by_record = np.stack([record_normalised(means[..., k], task) for k, task in enumerate(references)], axis=-1)
+        found |= {"saber_mean": by_record.mean(axis=-1), "saber_median": np.median(by_record, axis=-1)}
+    return found
 
 
-def interquartile_mean(values: ArrayLike) -> float:
-    """Mean of what remains when the lowest and the highest quarter (rounded down) are left out (Agarwal et al. 2021)."""
-    ordered = np.sort(np.asarray(values, np.float64), axis=None)
-    if ordered.size == 0:
+def interquartile_mean(values: ArrayLike) -> NDArray[np.float64]:
+    """Mean over the last axis of what remains when the lowest and the highest quarter (rounded down) are left out, [..., N] -> [...]."""
+    ordered = np.sort(np.asarray(values, np.float64), axis=-1)
+    count = ordered.shape[-1]
+    if count == 0:
         raise ValueError("the interquartile mean needs at least one value")
-    cut = ordered.size // 4
-    return float(ordered[cut : ordered.size - cut].mean())
+    cut = count // 4
+    return np.asarray(ordered[..., cut : count - cut].mean(axis=-1))

@@ -1,119 +1,220 @@
-"""Scores a run's checkpoint over whole games."""
+"""Scores runs: plays their checkpoints over whole games, or takes the returns of their training, by a protocol or as they were trained."""
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from herd.acting.policy import inference_precision
-from herd.envs.make import make_environments
-from herd.evaluation.play import play_episodes, start_play
-from herd.evaluation.report import EPISODE_SELECTION, EvaluationReport, Protocol, summarise_tasks, task_result
+from herd.envs.api import UnknownTaskError
+from herd.envs.make import environment_spec
+from herd.evaluation.errors import EvaluationError
+from herd.evaluation.play import drawn_from, num_environments, play_tasks, task_groups
+from herd.evaluation.protocols import protocol_named
+from herd.evaluation.report import EPISODE_SELECTION, EvaluationReport, Procedure, ScoredRun, TaskScore, make_report
 from herd.evaluation.temperatures import best_temperatures
-from herd.evaluation.trained_run import EvaluationError, load_trained_run
-from herd.service.hardware import usable_cpus
+from herd.evaluation.trained_run import load_trained_run, settings_of
+from herd.evaluation.training_scores import training_scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-# Games played at once where the caller does not say: enough for efficient inference, few enough that waiting for the last long
-# games costs little.
-_ENVIRONMENTS = 32
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import RunSettings
+    from herd.evaluation.protocols import Protocol
+    from herd.evaluation.trained_run import TrainedRun
+
+    Progress = Callable[[str, int, int], None]
+    """(what is played, games finished of it, games wanted of it)."""
+
+_EPISODES = 200
+"""Where nobody says; IMPALA's."""
 
 
-def evaluate_run(
-    run_dir: Path,
+def evaluate_runs(
+    run_dirs: Sequence[Path],
     *,
-    episodes: int = 200,
+    protocol: str | None = None,
+    episodes: int | None = None,
     overrides: Sequence[str] = (),
     checkpoint: Path | None = None,
     seed: int = 0,
     environments: int | None = None,
     greedy: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Progress | None = None,
 ) -> EvaluationReport:
-    """Play ``episodes`` whole games of every task, write RUN/evaluation-<updates>.json, and return what it says.
+    """Play one run, or several together: runs of different tasks make one table, runs of the same tasks are seeds.
 
-    By default everything that shapes a game is as in training, and actions are sampled as actors sample them, so that a checkpoint
-    scores what its training showed. A lost life does not end a score; the recurrent core resets there where it did in training.
-    The games of a DiCE run are each played under a temperature drawn from the tile that training valued most.
-    Which games count is fixed in advance (see `play.assigned_episodes`). `report.print_report` prints the result.
+    Without a protocol everything that shapes a game is as in training, and actions are sampled as actors sample them, so that a
+    checkpoint scores what its training showed. A lost life does not end a score; the recurrent core resets there where it did in
+    training. The games of a DiCE run are each played under a temperature drawn from the tile that training valued most.
+    Which games count is fixed in advance (see `play.assigned_episodes`).
 
     Args:
-        run_dir: of ``herd train``: config.yaml and checkpoints/.
-        episodes: per task. IMPALA's Atari protocol: 200.
+        run_dirs: of ``herd train``: config.yaml and checkpoints/.
+        protocol: one that plays (see `herd.evaluation.protocols`); None: the environments as in training.
+        episodes: of every task; None: the protocol's, or 200.
         overrides: settings of ``env``, such as ``["--env.noop_max", "30"]``; see `load_trained_run`.
-        checkpoint: directory of one checkpoint; None: the newest.
+        checkpoint: directory of one checkpoint, of an only run; None: the newest.
         seed: of games and of the policy's sampling.
-        environments: games played at once over all tasks, a multiple of the number of tasks; None chooses.
+        environments: games played at once; None chooses.
         greedy: take the most probable action instead of sampling.
-        on_progress: called with (games finished, games wanted).
+        on_progress: called whenever a game finished.
 
     Raises:
-        EvaluationError: one line: no such run, no checkpoint, one of another network, or an override out of range.
+        EvaluationError: one line: no such run or protocol, no checkpoint, one of another network, or an option that cannot be.
 
     """
-    if episodes < 1:
+    if episodes is not None and episodes < 1:
         raise EvaluationError(f"episodes must be at least 1, not {episodes}")
     if seed < 0:
         raise EvaluationError(f"seed must be at least 0, not {seed}")
-    run = load_trained_run(run_dir, checkpoint, overrides)
-    env = run.settings.env
-    count = _num_environments(environments, episodes=episodes, num_tasks=len(run.spec.task_names))
-    # The most probable action is the same under every temperature.
-    ranges = None if greedy else best_temperatures(run_dir, run)
-    batch = make_environments(env, num_environments=count, first_slot=0, seed=seed, num_threads=min(usable_cpus(), count))
-    try:
-        play = start_play(run, batch, seed=seed, greedy=greedy, ranges=ranges)
-        games = play_episodes(play, episodes, on_progress=on_progress)
-    finally:
-        batch.close()
+    if checkpoint is not None and len(run_dirs) > 1:
+        raise EvaluationError("a checkpoint is of one run: name its run alone")
+    followed = None if protocol is None else protocol_named(protocol)
+    if followed is not None:
+        if followed.training is not None:
+            raise EvaluationError(f"{protocol} plays no games: it takes the returns of training")
+        _check_not_fixed(followed, overrides)
+        overrides = [*overrides, *followed.words]
+    for directory in run_dirs:
+        _check_fits(directory, settings_of(directory)[0], followed)
+    runs = [load_trained_run(directory, checkpoint, overrides) for directory in run_dirs]
+    _check_together(run_dirs, [(run.settings.env.suite, run.spec) for run in runs])
+    count = episodes if episodes is not None else _EPISODES if followed is None else followed.episodes
 
-    tasks = tuple(
-        task_result(
-            name,
-            [game for game in games if game.task_id == task_id],
-            suite=env.suite,
-            action_repeat=run.spec.action_repeat,
-            seed=seed,
-            inverse_temperatures=None if ranges is None else ranges[task_id],
-        )
-        for task_id, name in enumerate(run.spec.task_names)
+    scores: dict[str, list[TaskScore]] = {}
+    for directory, run in zip(run_dirs, runs, strict=True):
+        # The most probable action is the same under every temperature.
+        ranges = None if greedy else best_temperatures(directory, run)
+        where = "" if len(runs) == 1 else f"{directory}: "
+
+        def progress(label: str, finished: int, wanted: int, where: str = where) -> None:
+            if on_progress is not None:
+                on_progress(where + label, finished, wanted)
+
+        try:
+            games = play_tasks(
+                run,
+                count,
+                seed=seed,
+                greedy=greedy,
+                environments=environments,
+                temperatures=drawn_from(ranges, seed=seed),
+                on_progress=progress,
+            )
+        except UnknownTaskError as error:
+            raise EvaluationError(str(error)) from error
+        for task_id, name in enumerate(run.spec.task_names):
+            own = [game for game in games if game.task_id == task_id]
+            score = TaskScore(
+                returns=np.array([game.episode_return for game in own]),
+                episodes=len(own),
+                mean_env_frames=float(np.mean([game.agent_steps for game in own])) * run.spec.action_repeat,
+                truncated_episodes=sum(game.truncated for game in own),
+                inverse_temperatures=None if ranges is None else ranges[task_id],
+            )
+            scores.setdefault(name, []).append(score)
+
+    first = runs[0].settings
+    procedure = Procedure(
+        name=protocol,
+        says=None if followed is None else followed.says,
+        suite=first.env.suite,
+        episodes_per_task=count,
+        episode_selection=EPISODE_SELECTION,
+        environments=num_environments(environments, episodes=count, num_tasks=len(environment_spec(task_groups(first.env)[0]).task_names)),
+        seed=seed,
+        policy="greedy" if greedy else "sampled",
+        inference_precision=str(inference_precision(first)).removeprefix("torch."),
+        env=first.env.model_dump(mode="json"),
+        full_games=True,
+        differs_from_training=tuple(dict.fromkeys(name for run in runs for name in run.differs_from_training)),
+        differs_from_protocol=_differences(followed, [run.settings for run in runs], count),
     )
-    report = EvaluationReport(
-        run=run.settings.name,
-        checkpoint=run.checkpoint.name,
-        learner_updates=run.learner_updates,
-        env_frames=run.env_frames,
-        protocol=Protocol(
-            suite=env.suite,
-            episodes_per_task=episodes,
-            episode_selection=EPISODE_SELECTION,
-            environments=count,
-            seed=seed,
-            policy="greedy" if greedy else "sampled",
-            inference_precision=str(inference_precision(run.settings)).removeprefix("torch."),
-            env=env.model_dump(mode="json"),
-            full_games=True,
-            differs_from_training=run.differs_from_training,
-        ),
-        tasks=tasks,
-        summary=summarise_tasks(tasks, suite=env.suite, seed=seed),
+    return make_report([_scored_run(*each) for each in zip(run_dirs, runs, strict=True)], procedure, scores)
+
+
+def score_training(run_dirs: Sequence[Path], *, protocol: str, frames: int | None = None) -> EvaluationReport:
+    """Score one run, or several together, by the returns of their training; nothing is played.
+
+    Args:
+        run_dirs: of ``herd train``: config.yaml and metrics.jsonl.
+        protocol: one that takes training's returns.
+        frames: env frames of each task at which they are taken; None: at the end.
+
+    Raises:
+        EvaluationError: one line: no such run or protocol, one that plays, or a run that was not trained for so many frames.
+
+    """
+    followed = protocol_named(protocol)
+    if followed.training is None:
+        raise EvaluationError(f"{protocol} plays games: frames, at which training's returns are taken, does not apply")
+    if frames is not None and frames < 1:
+        raise EvaluationError(f"frames must be at least 1, not {frames}")
+    runs = [settings_of(directory) for directory in run_dirs]
+    for directory, (settings, _) in zip(run_dirs, runs, strict=True):
+        _check_fits(directory, settings, followed)
+    _check_together(run_dirs, [(settings.env.suite, spec) for settings, spec in runs])
+    scored = []
+    scores: dict[str, list[TaskScore]] = {}
+    for directory, (settings, spec) in zip(run_dirs, runs, strict=True):
+        found = training_scores(directory, spec.task_names, followed.training, frames)
+        for task, score in found.items():
+            scores.setdefault(task, []).append(TaskScore(returns=np.array([score.mean]), episodes=score.episodes))
+        newest = max(score.learner_updates for score in found.values())
+        env_frames = sum(score.env_frames for score in found.values())
+        scored.append(ScoredRun(settings.name, str(directory), settings.seed, None, newest, env_frames))
+    env = runs[0][0].env
+    procedure = Procedure(
+        name=protocol,
+        says=followed.says,
+        suite=env.suite,
+        episode_selection="games of training",
+        policy="of training",
+        env=env.model_dump(mode="json"),
+        full_games=True,
+        differs_from_training=(),
+        differs_from_protocol=_differences(followed, [settings for settings, _ in runs], followed.episodes),
     )
-    path = run_dir / f"evaluation-{run.learner_updates}.json"
-    try:
-        report.write(path)
-    except OSError as error:
-        raise EvaluationError(f"cannot write {path}: {error.strerror}") from error
-    return report
+    return make_report(scored, procedure, scores)
 
 
-def _num_environments(requested: int | None, *, episodes: int, num_tasks: int) -> int:
-    if requested is not None:
-        if requested < 1 or requested % num_tasks:
-            raise EvaluationError(f"environments must be a positive multiple of the {num_tasks} tasks, not {requested}")
-        return min(requested, episodes * num_tasks)
-    # The fewest with which each plays the same number of games, give or take one: none waits for a neighbour's extra game.
-    per_task = min(episodes, max(1, _ENVIRONMENTS // num_tasks))
-    return num_tasks * math.ceil(episodes / math.ceil(episodes / per_task))
+def _check_fits(directory: Path, settings: RunSettings, protocol: Protocol | None) -> None:
+    if protocol is not None and (objection := protocol.objection(settings.env)) is not None:
+        raise EvaluationError(f"{directory}: {objection}")
+
+
+def _check_not_fixed(protocol: Protocol, overrides: Sequence[str]) -> None:
+    for word in overrides:
+        name = word.removeprefix("--env.").partition("=")[0]
+        if word.startswith("--env.") and name in protocol.played:
+            raise EvaluationError(f"env.{name} is for {protocol.name} to say: leave one of the two out")
+
+
+def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[str, EnvSpec]]) -> None:
+    """One suite; and each task with as many runs as the others, or some would weigh more."""
+    first, _ = runs[0]
+    for directory, (suite, _) in zip(run_dirs, runs, strict=True):
+        if suite != first:
+            raise EvaluationError(f"scores of one table are of one suite: {run_dirs[0]} plays {first}, {directory} plays {suite}")
+    ranked = Counter(task for _, spec in runs for task in spec.task_names).most_common()
+    (most, many), (fewest, few) = ranked[0], ranked[-1]
+    if many != few:
+        raise EvaluationError(f"every task needs as many runs as the others: {most} has {many}, {fewest} has {few}")
+
+
+def _scored_run(directory: Path, run: TrainedRun) -> ScoredRun:
+    settings = run.settings
+    return ScoredRun(settings.name, str(directory), settings.seed, run.checkpoint.name, run.learner_updates, run.env_frames)
+
+
+def _differences(protocol: Protocol | None, runs: Sequence[RunSettings], episodes: int) -> tuple[str, ...]:
+    """What is not as the protocol has it, over all runs."""
+    if protocol is None:
+        return ()
+    games = () if episodes == protocol.episodes else (f"{episodes} games (the paper: {protocol.episodes})",)
+    return (*games, *dict.fromkeys(text for run in runs for text in protocol.differences(run.env)))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
+from herd.envs.make import environment_spec, make_environments
+from herd.evaluation.errors import EvaluationError
+from herd.service.hardware import usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,8 +25,33 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import Policy, PolicyStep
     from herd.acting.temperatures import Bounds
+    from herd.config.settings import RunSettings
+    from herd.config.suites import SuiteSettings
     from herd.envs.api import BatchedEnvironment, Observation, Transition
-    from herd.evaluation.trained_run import TrainedRun
+    from herd.networks.agent import Agent
+
+    TemperaturesOf = Callable[[NDArray[np.int32]], Temperatures]
+    """Task of each environment [E], by the run's numbers -> the temperatures of its games."""
+
+# Games played at once where the caller does not say: enough for efficient inference, few enough that waiting for the last long
+# games costs little.
+_ENVIRONMENTS = 32
+_LONG_LIST = 4
+"""Tasks that progress counts instead of naming them."""
+
+
+class Player(Protocol):
+    """Whose weights play, and how."""
+
+    @property
+    def agent(self) -> Agent:
+        """The network."""
+        ...
+
+    @property
+    def settings(self) -> RunSettings:
+        """Of its run, ``env`` as it is to be played."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +89,18 @@ class Play:
 
 
 def start_play(
-    run: TrainedRun, environments: BatchedEnvironment, *, seed: int, greedy: bool, ranges: Sequence[Bounds] | None = None
+    player: Player, environments: BatchedEnvironment, *, seed: int, greedy: bool, temperatures: Temperatures | None = None
 ) -> Play:
-    """Begin to play with a run's weights; ``ranges`` of 1/tau by task, None: tau is 1. ``seed`` is of the policy's sampling."""
-    policy = LocalPolicy(run.agent, seed=seed, precision=inference_precision(run.settings), greedy=greedy)
-    temperatures = Temperatures() if ranges is None else RangeTemperatures(ranges, environments.task_ids, seed)
-    state = RowState(run.spec, run.settings.network, temperatures, num_environments=environments.num_environments)
+    """Begin to play with a run's weights; ``temperatures`` None: tau is 1. ``seed`` is of the policy's sampling."""
+    settings = player.settings
+    policy = LocalPolicy(player.agent, seed=seed, precision=inference_precision(settings), greedy=greedy)
+    state = RowState(environments.spec, settings.network, temperatures or Temperatures(), num_environments=environments.num_environments)
     return Play(environments, policy, state)
+
+
+def drawn_from(ranges: Sequence[Bounds] | None, *, seed: int) -> TemperaturesOf:
+    """Temperatures drawn from each task's range of 1/tau; None: tau is 1."""
+    return lambda task_ids: Temperatures() if ranges is None else RangeTemperatures(ranges, task_ids, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +108,7 @@ class Game:
     """One whole game, of all its lives."""
 
     task_id: int
+    """By the run's numbers."""
     episode_return: float
     """Sum of raw rewards."""
     agent_steps: int
@@ -94,17 +130,25 @@ def assigned_episodes(task_ids: NDArray[np.int32], episodes: int) -> NDArray[np.
     return quotas
 
 
-def play_episodes(play: Play, episodes: int, *, on_progress: Callable[[int, int], None] | None = None) -> Sequence[Game]:
+def play_episodes(
+    play: Play,
+    episodes: int,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+    while_playing: Callable[[], None] | None = None,
+) -> Sequence[Game]:
     """Play ``episodes`` games of every task: the first games of each environment, up to its assigned number.
 
-    ``on_progress(finished, wanted)`` is called whenever a wanted game finished. An environment that has played its share is stepped
-    on, and what it plays is not counted.
+    ``on_progress(finished, wanted)`` is called whenever a wanted game finished, ``while_playing`` before each step. An environment that
+    has played its share is stepped on, and what it plays is not counted.
     """
     quotas = assigned_episodes(play.task_ids, episodes)
     wanted = int(quotas.sum())
     played: Counter[int] = Counter()
     games: list[Game] = []
     while len(games) < wanted:
+        if while_playing is not None:
+            while_playing()
         transition = play.step().transition
         before = len(games)
         for finished in transition.finished:
@@ -115,3 +159,73 @@ def play_episodes(play: Play, episodes: int, *, on_progress: Callable[[int, int]
         if on_progress is not None and len(games) > before:
             on_progress(len(games), wanted)
     return games
+
+
+def play_tasks(
+    player: Player,
+    episodes: int,
+    *,
+    seed: int,
+    greedy: bool = False,
+    environments: int | None = None,
+    temperatures: TemperaturesOf = lambda _: Temperatures(),
+    on_progress: Callable[[str, int, int], None] | None = None,
+    while_playing: Callable[[], None] | None = None,
+) -> list[Game]:
+    """Play ``episodes`` games of every task, one task after the other, so that long games of one keep none of another waiting.
+
+    Args:
+        player: see there.
+        episodes: of every task.
+        seed: of games and of the policy's sampling.
+        greedy: take the most probable action instead of sampling.
+        environments: games played at once; None chooses.
+        temperatures: of DiCE's games.
+        on_progress: called with (what is played, games finished of it, games wanted).
+        while_playing: called before each step; what it raises ends the play.
+
+    Raises:
+        EvaluationError: a number of environments that does not fit the tasks.
+        UnknownTaskError: a suite whose packages are missing.
+
+    """
+    env = player.settings.env
+    names = environment_spec(env).task_names
+    groups = task_groups(env)
+    games: list[Game] = []
+    for number, group in enumerate(groups, start=1):
+        own_names = environment_spec(group).task_names
+        ids = np.array([names.index(name) for name in own_names], np.int32)
+        label = ", ".join(own_names) if len(own_names) < _LONG_LIST else f"{len(own_names)} tasks"
+        if len(groups) > 1:
+            label += f" ({number} of {len(groups)})"
+        count = num_environments(environments, episodes=episodes, num_tasks=len(own_names))
+        batch = make_environments(group, num_environments=count, first_slot=0, seed=seed, num_threads=min(usable_cpus(), count))
+        try:
+            play = start_play(player, batch, seed=seed, greedy=greedy, temperatures=temperatures(ids[batch.task_ids]))
+            told = None if on_progress is None else partial(on_progress, label)
+            played = play_episodes(play, episodes, on_progress=told, while_playing=while_playing)
+        finally:
+            batch.close()
+        games += [replace(game, task_id=int(ids[game.task_id])) for game in played]
+    return games
+
+
+def task_groups(env: SuiteSettings) -> list[SuiteSettings]:
+    """Return settings of what is played together: each of ``env.tasks`` alone, or all, where one alone would have other spaces."""
+    together = environment_spec(env)
+    alone = [env.model_copy(update={"tasks": (task,)}) for task in env.tasks]
+    specs = [environment_spec(each) for each in alone]
+    covers_all = sorted(name for spec in specs for name in spec.task_names) == sorted(together.task_names)
+    return alone if covers_all and all(replace(spec, task_names=together.task_names) == together for spec in specs) else [env]
+
+
+def num_environments(requested: int | None, *, episodes: int, num_tasks: int) -> int:
+    """Games that are played at once, a multiple of ``num_tasks``; EvaluationError if ``requested`` is none."""
+    if requested is not None:
+        if requested < 1 or requested % num_tasks:
+            raise EvaluationError(f"environments must be a positive multiple of the {num_tasks} tasks, not {requested}")
+        return min(requested, episodes * num_tasks)
+    # The fewest with which each plays the same number of games, give or take one: none waits for a neighbour's extra game.
+    per_task = min(episodes, max(1, _ENVIRONMENTS // num_tasks))
+    return num_tasks * math.ceil(episodes / math.ceil(episodes / per_task))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -10,18 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from herd.envs.make import suite_named
-from herd.envs.scores import capped_human_normalised, human_normalised, interquartile_mean
-from herd.evaluation.intervals import Interval, mean_interval, standard_error, stratified_interval
+from herd.envs.scores import aggregates, human_normalised, record_normalised
+from herd.evaluation.intervals import Interval, percentiles, resampled_run_scores, standard_error
+from herd.service.files import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
-    from rich.console import Console
-    from rich.table import Table
-
-    from herd.evaluation.play import Game
 
     FloatArray = NDArray[np.float64]
 
@@ -29,226 +28,183 @@ EPISODE_SELECTION = "games assigned to environments in advance: the first ones o
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
+class TaskScore:
+    """One task of one run."""
+
+    returns: FloatArray
+    """[N] of its games; [1], their mean, where the games themselves are not known."""
+    episodes: int
+    """Games."""
+    mean_env_frames: float | None = None
+    """Per game."""
+    truncated_episodes: int | None = None
+    """Games that ran into a limit."""
+    inverse_temperatures: tuple[float, float] | None = None
+    """DiCE: lowest and highest 1/tau that a game could draw, of the best-valued tile; None where tau was 1 throughout."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRun:
+    """Whose scores these are."""
+
+    run: str
+    directory: str
+    seed: int
+    """Of training."""
+    checkpoint: str | None
+    """None where the scores are of training itself."""
+    learner_updates: int
+    env_frames: int | None
+    """Of training, over all tasks, at the checkpoint or where the scores were taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Procedure:
     """How the games were played."""
 
+    name: str | None
+    """Of the protocol; None: as in training."""
+    says: str | None
+    """The protocol in one line."""
     suite: str
-    episodes_per_task: int
     episode_selection: str
-    environments: int
-    seed: int
-    policy: Literal["sampled", "greedy"]
-    inference_precision: str
+    policy: Literal["sampled", "greedy", "of training"]
     env: Mapping[str, Any]
-    """The suite's settings as played."""
+    """The suite's settings as played, of the first run."""
     full_games: bool
     """A score covers all lives of a game."""
     differs_from_training: tuple[str, ...]
     """Settings of ``env`` that this evaluation overrode."""
+    differs_from_protocol: tuple[str, ...]
+    """What is not as in the paper."""
+    episodes_per_task: int | None = None
+    """Of each run; None where they are of training."""
+    environments: int | None = None
+    seed: int | None = None
+    inference_precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """One task's games. Returns are raw and undiscounted."""
+    """One task, over all runs that play it. Returns are raw and undiscounted."""
 
     task_name: str
+    runs: int
     episodes: int
+    """Over all runs."""
     mean: float
+    """Over runs, of their means over games: the score."""
     standard_error: float | None
-    """Of the mean; None after one game."""
-    mean_interval_95: Interval
-    """Bootstrap over games."""
+    """Of the mean: over runs where there are several, else over games; None after one."""
+    mean_interval_95: Interval | None
+    """Bootstrap over runs, and games within them; None where neither is known."""
     median: float
     lowest: float
     highest: float
-    mean_env_frames: float
+    mean_env_frames: float | None
     """Per game."""
-    truncated_episodes: int
-    """Games that ran into max_episode_frames."""
+    truncated_episodes: int | None
+    """Games that ran into a limit."""
     human_normalised: float | None
     """Of the mean: 0 random, 1 human; None where no reference scores exist."""
+    human_normalised_interval_95: Interval | None
+    record_normalised: float | None
+    """SABER: 0 random, 1 the human world record, at most 2."""
     inverse_temperatures: tuple[float, float] | None
-    """DiCE: lowest and highest 1/tau that a game could draw, of the best-valued tile; None where tau was 1 throughout."""
-    episode_returns: tuple[float, ...]
+    """As `TaskScore` has it; of the first run."""
+    run_means: tuple[float, ...]
+    episode_returns: tuple[tuple[float, ...], ...]
+    """Of each run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """Human-normalised scores over several tasks, each with its 95 % bootstrap interval, games resampled within tasks."""
+class Estimate:
+    """A number over several tasks, in units of the human (or of the record)."""
 
-    num_tasks: int
-    mean: float
-    mean_interval_95: Interval
-    median: float
-    median_interval_95: Interval
-    interquartile_mean: float
-    interquartile_mean_interval_95: Interval
-    mean_capped: float
-    """Each task counts at most 1."""
-    mean_capped_interval_95: Interval
+    score: float
+    interval_95: Interval | None
+    """Bootstrap: runs resampled within tasks, games within runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """RUN/evaluation-<updates>.json."""
+    """One table of scores."""
 
-    run: str
-    checkpoint: str
-    learner_updates: int
-    env_frames: int | None
-    """Of training at the checkpoint."""
-    protocol: Protocol
+    runs: tuple[ScoredRun, ...]
+    protocol: Procedure
     tasks: tuple[TaskResult, ...]
-    summary: Summary | None
-    """None for a single task, and where a task has no reference scores."""
+    summary: Mapping[str, Estimate] | None
+    """By the names of `herd.envs.scores.aggregates`; None for a single task, and where a task has no reference scores."""
 
-    def write(self, path: Path) -> None:
-        """As JSON; a file of this name is replaced in one step."""
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps(asdict(self), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        temporary.replace(path)
+    def write_json(self, path: Path) -> None:
+        """Everything; a file of this name is replaced in one step. OSError if it cannot be written."""
+        replace_file(path, json.dumps(asdict(self), indent=2, allow_nan=False) + "\n")
+
+    def write_csv(self, path: Path) -> None:
+        """One row a task; as ``write_json``."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        columns = ("runs", "episodes", "mean", "standard_error", "median", "lowest", "highest", "human_normalised", "record_normalised")
+        writer.writerow(["task", *columns, "interval_low", "interval_high"])
+        for task in self.tasks:
+            interval = task.mean_interval_95 or (None, None)
+            values = [*(getattr(task, name) for name in columns), *interval]
+            writer.writerow([task.task_name, *("" if value is None else f"{value:.10g}" for value in values)])
+        replace_file(path, text.getvalue())
 
 
-def task_result(
-    task_name: str,
-    games: Sequence[Game],
-    *,
-    suite: str,
-    action_repeat: int,
-    seed: int,
-    inverse_temperatures: tuple[float, float] | None = None,
-) -> TaskResult:
-    """Sum up the games of one task."""
-    returns = np.array([game.episode_return for game in games])
-    error = standard_error(returns)
-    mean = float(returns.mean())
+def make_report(runs: Sequence[ScoredRun], procedure: Procedure, scores: Mapping[str, Sequence[TaskScore]]) -> EvaluationReport:
+    """Sum up the scores of every run, by task."""
+    seed = procedure.seed or 0
+    tasks = tuple(task_result(name, of_runs, suite=procedure.suite, seed=seed) for name, of_runs in scores.items())
+    return EvaluationReport(tuple(runs), procedure, tasks, summarise_tasks(tasks, suite=procedure.suite, seed=seed))
+
+
+def task_result(task_name: str, runs: Sequence[TaskScore], *, suite: str, seed: int) -> TaskResult:
+    """Sum up one task's runs."""
+    means = np.array([run.returns.mean() for run in runs])
+    returns = np.concatenate([run.returns for run in runs])
+    error = standard_error(means if len(runs) > 1 else returns)
+    mean = float(means.mean())
+    interval = None
+    if len(returns) > 1:
+        interval = percentiles(resampled_run_scores([[run.returns for run in runs]], seed=seed)[..., 0].mean(axis=1))
     reference = suite_named(suite).reference_scores().get(task_name)
+    lengths = [run.mean_env_frames for run in runs if run.mean_env_frames is not None]
+    truncated = [run.truncated_episodes for run in runs if run.truncated_episodes is not None]
     return TaskResult(
         task_name=task_name,
-        episodes=len(games),
+        runs=len(runs),
+        episodes=sum(run.episodes for run in runs),
         mean=mean,
         standard_error=None if math.isnan(error) else error,
-        mean_interval_95=mean_interval(returns, seed=seed),
+        mean_interval_95=interval,
         median=float(np.median(returns)),
         lowest=float(returns.min()),
         highest=float(returns.max()),
-        mean_env_frames=float(np.mean([game.agent_steps for game in games])) * action_repeat,
-        truncated_episodes=sum(game.truncated for game in games),
+        mean_env_frames=float(np.mean(lengths)) if lengths else None,
+        truncated_episodes=sum(truncated) if truncated else None,
         human_normalised=None if reference is None else float(human_normalised(mean, reference)),
-        inverse_temperatures=inverse_temperatures,
-        episode_returns=tuple(returns.tolist()),
+        human_normalised_interval_95=None if reference is None or interval is None else _both(human_normalised(interval, reference)),
+        record_normalised=None if reference is None or reference.world_record is None else float(record_normalised(mean, reference)),
+        inverse_temperatures=runs[0].inverse_temperatures,
+        run_means=tuple(means.tolist()),
+        episode_returns=tuple(tuple(run.returns.tolist()) for run in runs),
     )
 
 
-def summarise_tasks(tasks: Sequence[TaskResult], *, suite: str, seed: int) -> Summary | None:
-    """Several tasks' human-normalised scores as one; see `Summary`."""
+def summarise_tasks(tasks: Sequence[TaskResult], *, suite: str, seed: int) -> Mapping[str, Estimate] | None:
+    """Several tasks with equally many runs as one number, by name; None where there is no common measure."""
     if len(tasks) < 2 or any(task.human_normalised is None for task in tasks):
         return None
     references = [suite_named(suite).reference_scores()[task.task_name] for task in tasks]
-    returns = [np.array(task.episode_returns) for task in tasks]
-
-    def scored(statistic: Callable[[FloatArray], FloatArray], *, capped: bool = False) -> tuple[float, Interval]:
-        normalise = capped_human_normalised if capped else human_normalised
-
-        def of_means(means: FloatArray) -> FloatArray:  # [R, K] -> [R]
-            return statistic(np.stack([normalise(means[:, k], reference) for k, reference in enumerate(references)], axis=1))
-
-        point = of_means(np.array([[games.mean() for games in returns]]))
-        return float(point[0]), stratified_interval(returns, of_means, seed=seed)
-
-    mean, mean_range = scored(lambda scores: scores.mean(axis=1))
-    median, median_range = scored(lambda scores: np.median(scores, axis=1))
-    middle, middle_range = scored(lambda scores: np.apply_along_axis(interquartile_mean, 1, scores))
-    capped, capped_range = scored(lambda scores: scores.mean(axis=1), capped=True)
-    return Summary(
-        num_tasks=len(tasks),
-        mean=mean,
-        mean_interval_95=mean_range,
-        median=median,
-        median_interval_95=median_range,
-        interquartile_mean=middle,
-        interquartile_mean_interval_95=middle_range,
-        mean_capped=capped,
-        mean_capped_interval_95=capped_range,
-    )
+    scores = aggregates(np.array([task.run_means for task in tasks]).T, references)
+    intervals: dict[str, Interval] = {}
+    if any(task.mean_interval_95 is not None for task in tasks):
+        games = [[np.array(of_run) for of_run in task.episode_returns] for task in tasks]
+        intervals = {name: percentiles(values) for name, values in aggregates(resampled_run_scores(games, seed=seed), references).items()}
+    return {name: Estimate(float(score), intervals.get(name)) for name, score in scores.items()}
 
 
-def print_report(report: EvaluationReport, console: Console | None = None) -> None:
-    """Print a table for a terminal, the protocol below it."""
-    from rich.console import Console  # noqa: PLC0415 (a report in a pod is only JSON)
-
-    console = console if console is not None else Console()
-    frames = "" if report.env_frames is None else f", {report.env_frames:,} env frames"
-    with_human = any(task.human_normalised is not None for task in report.tasks)
-    with_temperatures = any(task.inverse_temperatures is not None for task in report.tasks)
-    headings = ("games", "mean", "± s.e.", "95 % interval", "median", *(["of human"] * with_human), *(["1/tau"] * with_temperatures))
-    table = _table(f"{report.run} after {report.learner_updates:,} updates{frames}", "task", headings)
-    for task in report.tasks:
-        scores = (_number(task.mean), _number(task.standard_error), _interval(task.mean_interval_95), _number(task.median))
-        others = [_percent(task.human_normalised)] * with_human + [_temperatures(task)] * with_temperatures
-        table.add_row(task.task_name, str(task.episodes), *scores, *others)
-    console.print(table)
-    if report.summary is not None:
-        console.print(_summary_table(report.summary))
-    console.print(_protocol_line(report), style="dim", highlight=False)
-
-
-def _table(title: str, first: str, headings: Sequence[str]) -> Table:
-    """Without frames, so that seven columns fit into 80 characters."""
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column(first, overflow="fold")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def _summary_table(summary: Summary) -> Table:
-    table = _table(f"human-normalised, {summary.num_tasks} tasks", "statistic", ("score", "95 % interval"))
-    for name, score, (low, high) in (
-        ("mean", summary.mean, summary.mean_interval_95),
-        ("median", summary.median, summary.median_interval_95),
-        ("interquartile mean", summary.interquartile_mean, summary.interquartile_mean_interval_95),
-        ("mean, each task at most 100 %", summary.mean_capped, summary.mean_capped_interval_95),
-    ):
-        table.add_row(name, _percent(score), f"{_percent(low)} to {_percent(high)}")
-    return table
-
-
-def _protocol_line(report: EvaluationReport) -> str:
-    protocol = report.protocol
-    parts = [
-        f"{protocol.policy} policy ({protocol.inference_precision})",
-        f"seed {protocol.seed}",
-        f"{protocol.environments} environments, games assigned in advance",
-    ]
-    parts += suite_named(protocol.suite).protocol(protocol.env)
-    if any(task.inverse_temperatures is not None for task in report.tasks):
-        parts.append("1/tau drawn from the best-valued tile")
-    truncated = sum(task.truncated_episodes for task in report.tasks)
-    if truncated:
-        parts.append(f"{truncated} games ran into the cap")
-    changed = protocol.differs_from_training
-    parts.append(f"differs from training in {', '.join(changed)}" if changed else "environments as in training")
-    return "; ".join(parts)
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.{2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0}f}"
-
-
-def _interval(interval: Interval) -> str:
-    return f"{_number(interval[0])} to {_number(interval[1])}"
-
-
-def _temperatures(task: TaskResult) -> str:
-    """Short, so that it fits beside seven columns."""
-    return "-" if task.inverse_temperatures is None else "-".join(f"{bound:.3g}" for bound in task.inverse_temperatures)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:,.1f} %"
+def _both(values: FloatArray) -> Interval:
+    return float(values[0]), float(values[1])

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from herd.config.foreign_files import read_json
 from herd.config.run_files import agent_number, whole_run
-from herd.evaluation.trained_run import EvaluationError
+from herd.evaluation.errors import EvaluationError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.acting.temperatures import Bounds
-from herd.evaluation.trained_run import TrainedRun
+    from herd.evaluation.trained_run import TrainedRun
 
 STATES = ("bandit/state.json", "bandit/state.previous.json")
 """Newest first."""

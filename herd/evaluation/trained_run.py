@@ -11,6 +11,7 @@ from herd.config.arguments import take_section
 from herd.config.loading import SettingsError, load_settings
 from herd.config.run_files import config_file
 from herd.envs.make import environment_spec
+from herd.evaluation.errors import EvaluationError
 from herd.learning.value_scaling import VALUE_STATISTICS, make_value_scaling
 from herd.networks.agent import Agent, agent_of
 
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.learning.value_scaling import Statistics
-
-
-class EvaluationError(Exception):
-    """One line that says why a run cannot be played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +49,11 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
         EvaluationError: no such run, no checkpoint, or one of another network; an override that is none, or does not fit the policy.
 
     """
-    if not run_dir.is_dir():
-        raise EvaluationError(f"no such run directory: {run_dir}")
+    trained, trained_spec = settings_of(run_dir)
     config = config_file(run_dir)
-    if not config.is_file():
-        raise EvaluationError(f"{run_dir} is not a run: it holds no config.yaml")
     try:
-        trained = load_settings([config], [], {})
-        trained_spec = environment_spec(trained.env)
         agent = agent_of(trained, trained_spec)
-    except (SettingsError, ValueError) as error:
+    except ValueError as error:
         raise EvaluationError(f"{config}: {error}") from error
     settings, spec = _overridden(config, overrides, trained_spec)
     try:
@@ -87,6 +79,20 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
     return TrainedRun(
         settings, differing, spec, agent, loaded.path, loaded.learner_updates, env_frames if isinstance(env_frames, int) else None
     )
+
+
+def settings_of(run_dir: Path) -> tuple[RunSettings, EnvSpec]:
+    """Read what a run was trained with; EvaluationError if ``run_dir`` is no run, or not one of ours."""
+    if not run_dir.is_dir():
+        raise EvaluationError(f"no such run directory: {run_dir}")
+    config = config_file(run_dir)
+    if not config.is_file():
+        raise EvaluationError(f"{run_dir} is not a run: it holds no config.yaml")
+    try:
+        settings = load_settings([config], [], {})
+        return settings, environment_spec(settings.env)
+    except (SettingsError, ValueError) as error:
+        raise EvaluationError(f"{config}: {error}") from error
 
 
 def _overridden(config: Path, overrides: Sequence[str], trained: EnvSpec) -> tuple[RunSettings, EnvSpec]:

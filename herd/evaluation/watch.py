@@ -10,9 +10,10 @@ import numpy as np
 
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import make_environments, suite_of
-from herd.evaluation.play import start_play
+from herd.evaluation.errors import EvaluationError
+from herd.evaluation.play import drawn_from, start_play
 from herd.evaluation.temperatures import best_temperatures
-from herd.evaluation.trained_run import EvaluationError, load_trained_run
+from herd.evaluation.trained_run import load_trained_run
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -80,7 +81,7 @@ def record_episode(
         greedy: take the most probable action instead of sampling.
 
     Raises:
-        EvaluationError: one line: see `evaluate_run`; or a kind of file that is not written.
+        EvaluationError: one line: see `evaluate_runs`; or a kind of file that is not written.
 
     """
     if output.suffix.lower() not in {".gif", ".mp4"}:
@@ -132,7 +133,7 @@ def _played(
     environment = _one_environment(env, task_id, seed)
     mirror = None if on_screen is None else _one_environment(on_screen(env), task_id, seed)
     try:
-        play = start_play(run, environment, seed=seed, greedy=greedy, ranges=ranges)
+        play = start_play(run, environment, seed=seed, greedy=greedy, temperatures=drawn_from(ranges, seed=seed)(environment.task_ids))
         shown = None if mirror is None else mirror.reset()
         return_so_far = 0.0
         while True:

@@ -12,6 +12,7 @@ import numpy as np
 from herd.wire.codec import Frame, encode
 from herd.wire.messages import (
     MAX_EPISODES,
+    MAX_GAMES,
     MAX_HEADER_BYTES,
     ExchangeTemperatures,
     FinishedEpisode,
@@ -34,9 +35,9 @@ FIRST_INVERSE_TEMPERATURE = 1.0
 class BanditClient:
     """One temperature per environment, changed only between games.
 
-    Call ``finish`` for each game that ended, ``poll`` once a step, and ``begin`` when the next games start. One message carries all that
-    has gathered; one is under way at a time. Only ``begin`` waits, at most ``timeout_seconds``, and not again until the service is
-    heard: an outage costs one such wait. E environments, numbered 0..E-1 here and from ``first_slot`` on in the run.
+    Call ``finish`` for each game that ended, ``poll`` once a step, and ``begin`` when the next games start. One message carries what has
+    gathered, ``MAX_GAMES`` at most; one is under way at a time. Only ``begin`` waits, at most ``timeout_seconds``, and not again until
+    the service is heard: an outage costs one such wait. E environments, numbered 0..E-1 here and from ``first_slot`` on in the run.
 
     Loses data: a request or an answer when a connection breaks; it asks again under the same number, with doubling, jittered delays.
     Reports beyond ``MAX_EPISODES`` that wait for the service are dropped, oldest first, and counted.
@@ -234,12 +235,12 @@ class BanditClient:
         self.waited_seconds += self._clock() - began
 
     def _next_request(self) -> ExchangeTemperatures:
-        finished = tuple(self._reports.popleft() for _ in range(min(len(self._reports), MAX_EPISODES)))
+        finished = tuple(self._reports.popleft() for _ in range(min(len(self._reports), MAX_GAMES)))
         starting = tuple(
             StartingEpisode(
                 task_id=self._task_ids[environment], environment_slot=self._first_slot + environment, episode_id=self._unasked[environment]
             )
-            for environment in list(self._unasked)[:MAX_EPISODES]
+            for environment in list(self._unasked)[:MAX_GAMES]
         )
         for episode in starting:
             del self._unasked[episode.environment_slot - self._first_slot]

@@ -13,6 +13,8 @@ PROTOCOL_VERSION: Literal[2] = 2
 # The arithmetic behind these limits is in docs/messaging.md, "Frames".
 MAX_HEADER_BYTES = 1 << 20
 MAX_EPISODES = 4096
+MAX_GAMES = 256
+"""In one bandit exchange, ended or beginning: 35 ms of the bandit's time, so that nobody's request makes the others wait for long."""
 MAX_ARRAYS = 32
 MAX_DIMENSIONS = 8
 MAX_SLICES = 256
@@ -339,8 +341,8 @@ class ExchangeTemperatures(_Header):
     agent: AgentNumber
     incarnation: Count
     purpose: Literal["training", "evaluation"]
-    finished: Annotated[tuple[FinishedEpisode, ...], Field(max_length=MAX_EPISODES), FailFast()]
-    starting: Annotated[tuple[StartingEpisode, ...], Field(max_length=MAX_EPISODES), FailFast()]
+    finished: Annotated[tuple[FinishedEpisode, ...], Field(max_length=MAX_GAMES), FailFast()]
+    starting: Annotated[tuple[StartingEpisode, ...], Field(max_length=MAX_GAMES), FailFast()]
 
 
 class Temperatures(_Header):
@@ -348,7 +350,7 @@ class Temperatures(_Header):
 
     type: Literal["temperatures"] = "temperatures"
     request_id: Number
-    handed: Annotated[tuple[HandedTemperature, ...], Field(max_length=MAX_EPISODES), FailFast()]
+    handed: Annotated[tuple[HandedTemperature, ...], Field(max_length=MAX_GAMES), FailFast()]
 
 
 class StoredEpisodes(_Header):

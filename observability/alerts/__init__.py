@@ -1,6 +1,6 @@
 """Every alert, by what it is about."""
 
-from observability.alerts import bandit, disk, learning, processes, progress, weights, wire
+from observability.alerts import bandit, disk, learning, processes, progress, replay, weights, wire
 from observability.rules import Group
 
 GROUPS = (
@@ -11,4 +11,5 @@ GROUPS = (
     Group("herd-wire-alerts", wire.ALERTS),
     Group("herd-disk-alerts", disk.ALERTS),
     Group("herd-bandit-alerts", bandit.ALERTS),
+    Group("herd-replay-alerts", replay.ALERTS),
 )

@@ -30,7 +30,9 @@ ALERTS = (
         name="HerdRunFilesFailing",
         expression="""
             sum by (RUN, component, file) (
-              increase(herd_learner_write_failures_total{SCOPE}[15m]) or increase(herd_bandit_file_failures_total{SCOPE}[15m])
+              increase(herd_learner_write_failures_total{SCOPE}[15m])
+              or increase(herd_bandit_file_failures_total{SCOPE}[15m])
+              or label_replace(increase(herd_replay_file_failures_total{SCOPE}[15m]), "file", "snapshot", "", "")
             ) > 0
             """,
         lasting="0m",  # every failure is final for what it should have written

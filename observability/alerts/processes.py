@@ -34,7 +34,7 @@ ALERTS = (
     ),
     Alert(
         name="HerdProcessDown",
-        expression='up{SCOPE, component=~"learner|paramserver|paramserver-replica|bandit"} == 0',
+        expression='up{SCOPE, component=~"learner|paramserver|paramserver-replica|bandit|replay"} == 0',
         lasting="5m",  # twice what a pod with torch needs to start
         severity="critical",
         summary="{{ $labels.pod }} of {{ $labels.release }} does not answer.",

@@ -11,6 +11,7 @@ ROW = Row(
             queries=(
                 Query("herd:wire_received_bytes:rate1m{SCOPE}", "{{component}}: {{stream}}"),
                 Query("sum(rate(herd_bandit_received_bytes_total{SCOPE}[$__rate_interval]))", "bandit"),
+                Query("sum(rate(herd_replay_received_bytes_total{SCOPE}[$__rate_interval]))", "replay"),
             ),
             unit="Bps",
             width=8,
@@ -21,6 +22,7 @@ ROW = Row(
             queries=(
                 Query("herd:wire_sent_bytes:rate1m{SCOPE}", "{{component}}: {{stream}}"),
                 Query("sum(rate(herd_bandit_sent_bytes_total{SCOPE}[$__rate_interval]))", "bandit"),
+                Query("sum(rate(herd_replay_sent_bytes_total{SCOPE}[$__rate_interval]))", "replay"),
             ),
             unit="Bps",
             width=8,

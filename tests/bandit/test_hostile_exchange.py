@@ -58,8 +58,8 @@ def framed(message: Message, *payloads: bytes) -> list[bytes]:
 
 def request(request_id: int, *finished: FinishedEpisode, **changes: Any) -> list[bytes]:
     fields: dict[str, Any] = {"run_id": "run", "contract": "contract", "agent": 0, "incarnation": 7, "purpose": "training"}
-    starting = (StartingEpisode(task_id=0, environment_slot=0, episode_id=request_id),)
-    return framed(ExchangeTemperatures(request_id=request_id, finished=finished, starting=starting, **(fields | changes)))
+    fields["starting"] = (StartingEpisode(task_id=0, environment_slot=0, episode_id=request_id),)
+    return framed(ExchangeTemperatures(request_id=request_id, finished=finished, **(fields | changes)))
 
 
 VALID = [

@@ -33,6 +33,11 @@ def test_the_shipped_files_are_found() -> None:
         "popart-atari57-unclipped",
         "atari-3games-quick",
         "atari-fast",
+        "impala-dmlab30",
+        "popart-dmlab30",
+        "popart-dmlab30-pixelcontrol",
+        "doom-multitask",
+        "babyai-goto",
     } <= names
 
 

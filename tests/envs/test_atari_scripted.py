@@ -63,6 +63,26 @@ def test_the_step_played_past_the_limit_leaves_nothing_behind() -> None:
     assert emulators.num_resets == 2
 
 
+def test_a_game_without_a_reward_for_too_long_is_truncated() -> None:
+    # Frames since the start of the game (2) or since the last reward: 6, 10 | 4, 8, 12 (a loss is a reward, too), then 4, 8, 12.
+    steps = [(0, False, 3, 6), (0, False, 3, 10), (-1, False, 3, 14), (0, False, 3, 18), (0, False, 3, 22), (0, False, 3, 26)]
+    after = [(50, False, 3, 30), (0, False, 3, 10), (0, False, 3, 14), (0, False, 3, 18)]
+    emulators = ScriptedEmulators(steps + after, resets=[(3, 2), (3, 6)])
+    with scripted(emulators, AtariSettings(max_frames_without_reward=12)) as environments:
+        transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(10)]
+    assert [bool(t.truncated[0]) for t in transitions] == [False] * 5 + [True] + [False] * 3 + [True]
+    assert [bool(t.valid[0]) for t in transitions] == [True] * 6 + [False] + [True] * 3
+    assert [game.episode_return for t in transitions for game in t.finished] == [-1.0, 0.0]
+
+
+def test_a_reward_in_the_last_step_of_a_quiet_time_saves_the_game() -> None:
+    steps = [(0, False, 3, 6), (0, False, 3, 10), (1, False, 3, 14), (0, False, 3, 18), (0, True, 0, 26)]
+    with scripted(ScriptedEmulators(steps, resets=[(3, 2)]), AtariSettings(max_frames_without_reward=12)) as environments:
+        transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(5)]
+    assert not any(t.truncated[0] for t in transitions)
+    assert transitions[-1].terminated[0]  # the game's own end, in the very step where patience ends
+
+
 def test_the_last_life_ends_with_the_game_and_not_before() -> None:
     # Lives 0 while the game's last animation goes on: a second terminated row would cut the return in two.
     steps = [(0, False, 2, 8), (0, False, 1, 12), (5, False, 0, 16), (7, True, 0, 20)]

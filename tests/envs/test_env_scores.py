@@ -3,16 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from herd.envs.api import UnknownTaskError
-from herd.envs.scores import (
-    ReferenceScores,
-    capped_human_normalised,
-    dmlab_scores,
-    human_normalised,
-    interquartile_mean,
-    record_normalised,
-    summarise,
-)
+from herd.envs.scores import ReferenceScores, aggregates, dmlab_scores, human_normalised, interquartile_mean, record_normalised
 from herd.envs.suites.atari import atari_scores
 
 
@@ -38,37 +29,50 @@ def test_caps_bound_above_and_not_below() -> None:
     task = ReferenceScores("t", 10.0, 20.0, 60.0, None)
     scores = [0.0, 15.0, 20.0, 1_000.0]
     np.testing.assert_allclose(human_normalised(scores, task), [-1.0, 0.5, 1.0, 99.0])
-    np.testing.assert_allclose(capped_human_normalised(scores, task), [-1.0, 0.5, 1.0, 1.0])
     np.testing.assert_allclose(record_normalised(scores, task), [-0.2, 0.1, 0.2, 2.0])
+    for score, capped in zip(scores, (-1.0, 0.5, 1.0, 1.0), strict=True):
+        assert aggregates([[score]], [task])["mean_capped"] == pytest.approx(capped)
 
 
-def test_summary_by_hand() -> None:
-    # Normalised: breakout (30.5 * 2 - 1.7 - 1.7) / 28.8 = 2, enduro 0.5, pong 0 at random play.
-    summary = summarise({"breakout": 59.3, "enduro": 430.25, "pong": -20.7}, atari_scores())
-    assert summary.num_tasks == 3
-    assert summary.mean == pytest.approx(2.5 / 3)
-    assert summary.median == pytest.approx(0.5)
-    assert summary.mean_capped == pytest.approx(1.5 / 3)
-    assert summary.saber == pytest.approx((57.6 / 862.3 + 430.25 / 9500 + 0.0) / 3)
+def test_aggregates_by_hand() -> None:
+    # Normalised: breakout (59.3 - 1.7) / 28.8 = 2, enduro 0.5, pong 0 at random play.
+    games = [atari_scores()[name] for name in ("breakout", "enduro", "pong")]
+    found = aggregates([[59.3, 430.25, -20.7]], games)
+    records = [57.6 / 862.3, 430.25 / 9500, 0.0]
+    by_hand = {"mean": 2.5 / 3, "median": 0.5, "mean_capped": 0.5, "interquartile_mean": 2.5 / 3}
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(
+        by_hand | {"saber_mean": sum(records) / 3, "saber_median": records[1]}
+    )
+
+
+def test_several_runs_of_a_task_make_one_score_and_each_counts_in_the_interquartile_mean() -> None:
+    tasks = [ReferenceScores(name, 0.0, 100.0, 200.0, None) for name in "ab"]
+    # Runs by row, tasks by column. Task scores: (40 + 180) / 2 = 110 and (-20 + 60) / 2 = 20.
+    found = aggregates([[40.0, -20.0], [180.0, 60.0]], tasks)
+    assert found["mean"] == pytest.approx(0.65)
+    assert found["median"] == pytest.approx(0.65)
+    assert found["mean_capped"] == pytest.approx(0.6)  # the task's 1.1 is capped, not the run's 1.8
+    assert found["interquartile_mean"] == pytest.approx(0.5)  # of -0.2, 0.4, 0.6 and 1.8 one goes at each end
+    assert found["saber_mean"] == pytest.approx(0.325)
+    far = aggregates([[-600.0, 1_000.0]], tasks)
+    assert far["saber_mean"] == pytest.approx((-3.0 + 2.0) / 2)  # capped above, no floor
+    # Leading axes are resamples of the same.
+    both = aggregates([[[40.0, -20.0], [180.0, 60.0]], [[-600.0, 1_000.0], [-600.0, 1_000.0]]], tasks)
+    assert both["saber_mean"].tolist() == pytest.approx([0.325, -0.5])
+    assert both["interquartile_mean"].tolist() == pytest.approx([0.5, 2.0])
 
 
 def test_dmlab_has_no_records() -> None:
-    assert summarise({"rooms_watermaze": 54.0}, dmlab_scores()).saber is None
+    assert set(aggregates([[54.0]], [dmlab_scores()["rooms_watermaze"]])) == {"mean", "median", "mean_capped", "interquartile_mean"}
     with pytest.raises(ValueError, match="rooms_watermaze"):
         record_normalised(1.0, dmlab_scores()["rooms_watermaze"])
-
-
-def test_unknown_and_missing_tasks_are_refused() -> None:
-    with pytest.raises(UnknownTaskError, match="tetris"):
-        summarise({"pong": 1.0, "tetris": 1.0}, atari_scores())
-    with pytest.raises(ValueError, match="at least one"):
-        summarise({}, atari_scores())
 
 
 def test_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
     assert interquartile_mean([100.0, 3.0, -50.0, 2.0]) == 2.5
     assert interquartile_mean([7.0]) == 7.0
     # Ten values: two (2.5 rounded down) go at each end.
-    assert interquartile_mean([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 90.0, 100.0]) == np.mean([2, 3, 4, 5, 6, 8])
+    ten = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 90.0, 100.0]
+    assert interquartile_mean([ten, ten[::-1]]).tolist() == pytest.approx([np.mean([2, 3, 4, 5, 6, 8])] * 2)
     with pytest.raises(ValueError, match="at least one"):
         interquartile_mean([])

@@ -1,6 +1,8 @@
+import csv
 import hashlib
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,14 +13,16 @@ from rich.console import Console
 
 from herd.acting.policy import LocalPolicy
 from herd.checkpoints.weights import encode_weights
+from herd.cli.main import main
 from herd.envs.make import make_environments
-from herd.envs.scores import interquartile_mean, summarise
 from herd.envs.suites.atari import atari_scores
-from herd.evaluation import evaluate
-from herd.evaluation.evaluate import evaluate_run
-from herd.evaluation.play import Game, start_play
-from herd.evaluation.report import EvaluationReport, print_report, summarise_tasks, task_result
-from herd.evaluation.trained_run import EvaluationError, load_trained_run
+from herd.evaluation import play
+from herd.evaluation.errors import EvaluationError
+from herd.evaluation.evaluate import evaluate_runs
+from herd.evaluation.play import num_environments, start_play
+from herd.evaluation.report import EvaluationReport, TaskResult, TaskScore, summarise_tasks, task_result
+from herd.evaluation.table import print_report
+from herd.evaluation.trained_run import load_trained_run
 from tests.acting.playing import make_group, play_unroll
 
 CATCH = {
@@ -39,10 +43,10 @@ def test_a_checkpoint_plays_in_evaluation_as_it_played_in_training(make_run: Cal
     trained = [play_unroll(settings, [group], actor) for _ in range(10)]
 
     mirrored = make_environments(settings.env, num_environments=3, first_slot=0, seed=3, num_threads=1)
-    play = start_play(run, mirrored, seed=seed, greedy=False)
+    playing = start_play(run, mirrored, seed=seed, greedy=False)
     for unroll in trained:
         for row in range(settings.algorithm.unroll_length):
-            choice = play.step().choice
+            choice = playing.step().choice
             np.testing.assert_array_equal(choice.behaviour_logits, unroll["behaviour_logits"][:, row], err_msg=f"row {row}")
             np.testing.assert_array_equal(choice.actions, unroll["actions"][:, row])
     # Lives were lost on the way, each of which resets the core.
@@ -51,28 +55,62 @@ def test_a_checkpoint_plays_in_evaluation_as_it_played_in_training(make_run: Cal
     mirrored.close()
 
 
-def test_a_run_is_scored_and_the_file_says_how(make_run: Callable[..., Path]) -> None:
+def test_a_run_is_scored_and_the_file_says_how(make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = make_run(CATCH)
-    told: list[tuple[int, int]] = []
-    report = evaluate_run(run_dir, episodes=45, seed=3, on_progress=lambda *now: told.append(now))
-    written = json.loads((run_dir / "evaluation-250.json").read_text())
-    (task,) = report.tasks
-    assert (task.episodes, len(task.episode_returns), told[-1]) == (45, 45, (45, 45))
-    assert set(task.episode_returns) == {-1.0, 1.0}
-    assert written["tasks"][0]["mean"] == pytest.approx(np.mean(task.episode_returns))
-    assert written["tasks"][0]["mean_interval_95"] == list(task.mean_interval_95)
-    assert task.mean_env_frames == 5.0
-    assert (written["learner_updates"], written["env_frames"], written["checkpoint"]) == (250, 160_000, "000000000250")
+    assert main(["evaluate", str(run_dir), "--episodes", "45", "--seed", "3"]) == 0
+    said = capsys.readouterr().out
+    files = [run_dir / "evaluation-250.json", run_dir / "evaluation-250.csv"]  # one task, no reference: nothing to draw
+    assert said.splitlines()[-2:] == [str(file) for file in files]
+    written = json.loads(files[0].read_text())
+    (task,) = written["tasks"]
+    (returns,) = task["episode_returns"]
+    assert (task["runs"], task["episodes"], len(returns)) == (1, 45, 45)
+    assert set(returns) == {-1.0, 1.0}
+    assert task["mean"] == pytest.approx(np.mean(returns))
+    low, high = task["mean_interval_95"]
+    assert low < task["mean"] < high
+    assert task["mean_env_frames"] == 5.0
+    (run,) = written["runs"]
+    assert (run["run"], run["learner_updates"], run["env_frames"], run["checkpoint"]) == ("run", 250, 160_000, "000000000250")
     protocol = written["protocol"]
-    assert (protocol["episodes_per_task"], protocol["seed"], protocol["policy"]) == (45, 3, "sampled")
-    assert protocol["differs_from_training"] == []
+    assert (protocol["name"], protocol["episodes_per_task"], protocol["seed"], protocol["policy"]) == (None, 45, 3, "sampled")
+    assert protocol["differs_from_training"] == protocol["differs_from_protocol"] == []
     assert "in advance" in protocol["episode_selection"]
     assert written["summary"] is None
+    with files[1].open() as lines:
+        (row,) = csv.DictReader(lines)
+    assert (row["task"], row["episodes"], row["human_normalised"]) == ("catch", "45", "")
+    assert float(row["mean"]) == pytest.approx(task["mean"])
+    assert float(row["interval_high"]) == pytest.approx(high)
+    # The same again is the same file, and --json prints it.
+    assert main(["evaluate", str(run_dir), "--episodes", "45", "--seed", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == written
+
+
+def test_progress_is_told_by_task(make_run: Callable[..., Path]) -> None:
+    told: list[tuple[str, int, int]] = []
+    env = {**CATCH["env"], "tasks": ["catch", "catch_deceptive"]}
+    report = evaluate_runs([make_run({**CATCH, "env": env})], episodes=7, on_progress=lambda *now: told.append(now))
+    assert list(dict.fromkeys(label for label, _, _ in told)) == ["catch (1 of 2)", "catch_deceptive (2 of 2)"]
+    assert [now for now in told if now[1] == now[2]] == [("catch (1 of 2)", 7, 7), ("catch_deceptive (2 of 2)", 7, 7)]
+    assert [(task.task_name, task.episodes) for task in report.tasks] == [("catch", 7), ("catch_deceptive", 7)]
+    assert set(report.tasks[0].episode_returns[0]) <= {-1.0, 1.0}
+    assert report.protocol.environments == 7
+
+
+def test_tasks_that_need_each_others_spaces_are_played_together(make_run: Callable[..., Path]) -> None:
+    # catch alone would have no instructions, and the network reads some.
+    env = {**CATCH["env"], "tasks": ["catch", "catch_instructed"]}
+    run_dir = make_run({"env": env, "network": {"torso": "mlp", "language": True}})
+    told: list[str] = []
+    report = evaluate_runs([run_dir], episodes=5, on_progress=lambda label, *_: told.append(label))
+    assert set(told) == {"catch, catch_instructed"}
+    assert [(task.task_name, task.episodes) for task in report.tasks] == [("catch", 5), ("catch_instructed", 5)]
 
 
 def test_the_seed_decides_everything(make_run: Callable[..., Path]) -> None:
     run_dir = make_run(CATCH)
-    first, again, other = (evaluate_run(run_dir, episodes=40, seed=seed).tasks[0].episode_returns for seed in (1, 1, 2))
+    first, again, other = (evaluate_runs([run_dir], episodes=40, seed=seed).tasks[0].episode_returns for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
@@ -84,10 +122,10 @@ def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path],
         played.append(env)
         return make_environments(env, **arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(evaluate, "make_environments", spy)
+    monkeypatch.setattr(play, "make_environments", spy)
     run_dir = make_run(BREAKOUT)
     overrides = ["--env.noop_max", "5", "--env.sticky_action_probability", "0.25", "--env.max_episode_frames", "200"]
-    report = evaluate_run(run_dir, episodes=2, overrides=overrides, environments=1, greedy=True)
+    report = evaluate_runs([run_dir], episodes=2, overrides=overrides, environments=1, greedy=True)
     (env,) = played
     assert (env.noop_max, env.sticky_action_probability, env.max_episode_frames, env.frame_height) == (5, 0.25, 200, 42)
     assert report.protocol.differs_from_training == ("noop_max", "sticky_action_probability", "max_episode_frames")
@@ -99,12 +137,24 @@ def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path],
     assert task.human_normalised == pytest.approx((task.mean - reference.random) / (reference.human - reference.random))
 
 
+def test_a_setting_that_makes_several_tasks_of_one_keeps_their_scores_apart(make_run: Callable[..., Path]) -> None:
+    env = {**CATCH["env"], "tasks": ["catch", "catch_deceptive"], "reward_scales": [1.0, 1000.0]}
+    report = evaluate_runs([make_run({**CATCH, "env": env})], episodes=6)
+    returns = {task.task_name: {abs(value) for value in task.episode_returns[0]} for task in report.tasks}
+    assert {name: max(values) for name, values in returns.items()} == {
+        "catch": 1.0,
+        "catch_x1000": 1000.0,
+        "catch_deceptive": 1.0,
+        "catch_deceptive_x1000": 1000.0,
+    }
+
+
 @pytest.mark.parametrize(
     ("requested", "episodes", "tasks", "expected"),
     [(None, 200, 1, 29), (None, 3, 1, 3), (None, 200, 57, 57), (None, 10, 2, 20), (8, 200, 2, 8), (64, 10, 1, 10)],
 )
 def test_environments_are_a_multiple_of_the_tasks(requested: int | None, episodes: int, tasks: int, expected: int) -> None:
-    assert evaluate._num_environments(requested, episodes=episodes, num_tasks=tasks) == expected
+    assert num_environments(requested, episodes=episodes, num_tasks=tasks) == expected
 
 
 def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Path], tmp_path: Path) -> None:
@@ -136,7 +186,7 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Pa
         ({"run_dir": good, "environments": 0}, "positive multiple"),
     ):
         with pytest.raises(EvaluationError, match=message) as caught:
-            evaluate_run(**arguments)  # type: ignore[arg-type]
+            evaluate_runs([arguments.pop("run_dir")], **arguments)  # type: ignore[arg-type,list-item]
         assert "\n" not in str(caught.value)
 
 
@@ -169,7 +219,7 @@ def test_a_hostile_checkpoint_is_said_in_one_line(make_run: Callable[..., Path],
     run = make_run(CATCH | {"value_scaling": {"kind": "popart"}})
     damaged(run, **contents)
     with pytest.raises(EvaluationError, match=says) as caught:
-        evaluate_run(run, episodes=1)
+        evaluate_runs([run], episodes=1)
     assert "\n" not in str(caught.value)
 
 
@@ -186,37 +236,54 @@ def test_an_older_checkpoint_can_be_named(make_run: Callable[..., Path]) -> None
     assert load_trained_run(run_dir, run_dir / "checkpoints" / "000000000100").learner_updates == 100
 
 
-def result_of(task: str, returns: list[float]) -> object:
-    return task_result(task, [Game(0, score, 10, False) for score in returns], suite="atari", action_repeat=4, seed=0)
+def result_of(task: str, *runs: list[float], suite: str = "atari") -> TaskResult:
+    return task_result(task, [TaskScore(np.array(returns), len(returns)) for returns in runs], suite=suite, seed=0)
 
 
 def test_a_tasks_numbers_are_those_of_its_games() -> None:
-    task = task_result(
-        "pong", [Game(0, score, 10 * n, n == 2) for n, score in enumerate([-21.0, 0.0, 12.0, 21.0])], suite="atari", action_repeat=4, seed=0
-    )
+    score = TaskScore(np.array([-21.0, 0.0, 12.0, 21.0]), 4, mean_env_frames=60.0, truncated_episodes=1)
+    task = task_result("pong", [score], suite="atari", seed=0)
     assert (task.mean, task.median, task.lowest, task.highest) == (3.0, 6.0, -21.0, 21.0)
     assert task.standard_error == pytest.approx(np.std([-21, 0, 12, 21], ddof=1) / 2)
     assert (task.mean_env_frames, task.truncated_episodes) == (60.0, 1)
-    assert task_result("pong", [Game(0, 1.0, 1, False)], suite="atari", action_repeat=4, seed=0).standard_error is None
-    assert task_result("catch", [Game(0, 1.0, 1, False)], suite="catch", action_repeat=1, seed=0).human_normalised is None
+    assert task.human_normalised == pytest.approx((3 + 20.7) / 35.3)
+    assert task.record_normalised == pytest.approx((3 + 20.7) / 41.7)
+    assert task.human_normalised_interval_95 == pytest.approx([(end + 20.7) / 35.3 for end in task.mean_interval_95 or ()])
+    assert result_of("pong", [1.0]).standard_error is result_of("pong", [1.0]).mean_interval_95 is None
+    assert result_of("catch", [1.0, 2.0], suite="catch").human_normalised is None
 
 
-def test_several_games_are_summed_up_as_the_score_tables_do() -> None:
+def test_several_runs_of_a_task_are_seeds_of_equal_weight() -> None:
+    task = result_of("pong", [10.0] * 6, [20.0, 20.0])
+    assert (task.runs, task.episodes, task.mean, task.run_means) == (2, 8, 15.0, (10.0, 20.0))
+    assert task.standard_error == pytest.approx(5.0)  # of the runs: their games say nothing of another seed
+    assert task.mean_interval_95 == (10.0, 20.0)
+
+
+def test_several_games_are_summed_up_with_intervals() -> None:
     means = {"pong": 10.0, "breakout": 300.0, "seaquest": 900.0, "qbert": 14_000.0, "alien": 500.0}
     tasks = [result_of(name, [mean - 1, mean + 1, mean]) for name, mean in means.items()]
-    summary = summarise_tasks(tasks, suite="atari", seed=0)  # type: ignore[arg-type]
-    expected = summarise(means, atari_scores())
+    summary = summarise_tasks(tasks, suite="atari", seed=0)
     assert summary is not None
-    assert (summary.mean, summary.median, summary.mean_capped) == pytest.approx((expected.mean, expected.median, expected.mean_capped))
-    assert summary.interquartile_mean == pytest.approx(interquartile_mean([task.human_normalised for task in tasks]))  # type: ignore[attr-defined]
-    for low, high, point in (
-        (*summary.mean_interval_95, summary.mean),
-        (*summary.median_interval_95, summary.median),
-        (*summary.mean_capped_interval_95, summary.mean_capped),
-    ):
-        assert low < point < high
-    assert summary.mean_capped_interval_95[1] < summary.mean_interval_95[0]  # breakout's 10x is capped in every resample
-    assert summarise_tasks(tasks[:1], suite="atari", seed=0) is None  # type: ignore[arg-type]
+    normalised = sorted(task.human_normalised or 0.0 for task in tasks)
+    by_hand = {
+        "mean": np.mean(normalised),
+        "median": normalised[2],
+        "mean_capped": np.mean(np.minimum(normalised, 1.0)),
+        "interquartile_mean": np.mean(normalised[1:4]),
+        "saber_mean": np.mean([task.record_normalised or 0.0 for task in tasks]),
+        "saber_median": np.median([task.record_normalised or 0.0 for task in tasks]),
+    }
+    assert {name: estimate.score for name, estimate in summary.items()} == pytest.approx(by_hand)
+    for name, estimate in summary.items():
+        low, high = estimate.interval_95 or (0.0, 0.0)
+        assert low < estimate.score < high, name
+    assert (summary["mean_capped"].interval_95 or (9, 9))[1] < (summary["mean"].interval_95 or (0, 0))[0]  # breakout's 10x is capped
+    assert summarise_tasks(tasks[:1], suite="atari", seed=0) is None
+    # Of means alone nothing is known about their spread.
+    bare = summarise_tasks([result_of(name, [mean]) for name, mean in means.items()], suite="atari", seed=0)
+    assert bare is not None
+    assert {estimate.interval_95 for estimate in bare.values()} == {None}
 
 
 def printed(report: EvaluationReport) -> str:
@@ -226,19 +293,98 @@ def printed(report: EvaluationReport) -> str:
 
 
 def test_the_table_shows_score_and_protocol(make_run: Callable[..., Path]) -> None:
-    report = evaluate_run(make_run(CATCH), episodes=10, overrides=["--env.max_episode_frames", "4"])
+    report = evaluate_runs([make_run(CATCH)], episodes=10, overrides=["--env.max_episode_frames", "4"])
     text = printed(report)
     assert "run after 250 updates, 160,000 env frames" in text
     assert "catch" in text
     assert f"{report.tasks[0].mean:.2f}" in text
-    assert "10 games ran into the cap" in text
+    assert "10 games ran into a limit" in text
     assert "differs from training in max_episode_frames" in text
 
 
 @pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning")
 def test_a_policy_that_sees_numbers_is_scored_and_may_be_given_other_tasks(make_run: Callable[..., Path]) -> None:
     run_dir = make_run({"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp"}})
-    (task,) = evaluate_run(run_dir, episodes=4, overrides=["--env.max_episode_steps", "3"]).tasks
+    (task,) = evaluate_runs([run_dir], episodes=4, overrides=["--env.max_episode_steps", "3"]).tasks
     assert (task.task_name, task.mean, task.truncated_episodes) == ("CartPole-v1", 3.0, 4)
-    report = evaluate_run(run_dir, episodes=2, overrides=["--env.tasks", "CartPole-v0"])
+    report = evaluate_runs([run_dir], episodes=2, overrides=["--env.tasks", "CartPole-v0"])
     assert (report.tasks[0].task_name, report.protocol.differs_from_training) == ("CartPole-v0", ("tasks",))
+
+
+ATARI = {"env": {"tasks": ["pong", "breakout"], "action_set": "full", "frame_height": 42, "frame_width": 42, "max_episode_frames": 400}}
+
+
+def test_several_runs_make_one_table_with_a_picture(
+    make_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    games = ("pong", "boxing")
+    runs = [
+        str(make_run({"env": {**ATARI["env"], "tasks": [game]}, "seed": seed}, name=f"{game}-s{seed}")) for game in games for seed in (1, 2)
+    ]
+    stem = tmp_path / "tables" / "all"
+    assert main(["evaluate", *runs, "--episodes", "2", "--environments", "2", "--output", str(stem)]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[-3:] == [f"{stem}.json", f"{stem}.csv", f"{stem}.png"]
+    assert "4 runs" in said
+    assert "intervals resample runs and their games" in " ".join(said.split())
+    for heading in ("runs", "of human", "of record", "interquartile mean", "SABER, mean", "mean, each task at most 100 %"):
+        assert heading in said
+    written = json.loads((tmp_path / "tables" / "all.json").read_text())
+    assert [(task["task_name"], task["runs"], task["episodes"]) for task in written["tasks"]] == [(game, 2, 4) for game in games]
+    assert [run["seed"] for run in written["runs"]] == [1, 2] * 2
+    assert set(written["summary"]) == {"mean", "median", "mean_capped", "interquartile_mean", "saber_mean", "saber_median"}
+    assert (tmp_path / "tables" / "all.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_protocol_decides_how_games_are_played(make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = make_run({"env": {**ATARI["env"], "tasks": ["breakout"], "sticky_action_probability": 0.1}})
+    report = evaluate_runs([run_dir], protocol="saber", episodes=1, environments=1)
+    env = report.protocol.env
+    assert (env["sticky_action_probability"], env["noop_max"], env["action_set"]) == (0.25, 0, "full")
+    assert (env["max_episode_frames"], env["max_frames_without_reward"]) == (21_600_000, 18_000)
+    assert report.protocol.differs_from_protocol == ("1 games (the paper: 100)", "env.life_loss_ends_episode True (the paper: False)")
+    assert main(["evaluate", str(run_dir), "--protocol", "impala-atari", "--episodes", "1"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "impala-atari: mean of 200 games, 1..30 no-ops" in said
+    assert "not as in the paper: 1 games (the paper: 200)" in said
+    assert "evaluation-250-impala-atari.json" in said
+
+
+def test_what_no_protocol_can_score_is_said_in_one_line(make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    minimal = make_run({"env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42}}, name="minimal")
+    full = make_run({"env": {**ATARI["env"], "tasks": ["pong"]}}, name="full")
+    catch = make_run(CATCH, name="catch")
+    torn = make_run(CATCH, name="torn")
+    weights = torn / "checkpoints" / "000000000250" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    one, other = str(full), str(minimal)
+    for words, message in (
+        ([one, "--protocol", "human-starts"], "human-starts: .* never released"),
+        ([one, "--protocol", "impala-atar"], "impala-atar: no such protocol; did you mean impala-atari"),
+        (
+            [other, "--protocol", "machado"],
+            "minimal: machado needs env.action_set full, which cannot be changed after training: it is minimal",
+        ),
+        ([other, "--protocol", "dopamine"], "dopamine needs env.sticky_action_probability 0.25, .* it is 0.0"),
+        ([str(catch), "--protocol", "saber"], "saber is a protocol of suite atari, not of catch"),
+        ([one, "--protocol", "saber", "--env.noop_max", "3"], "env.noop_max is for saber to say"),
+        ([one, "--protocol", "laser-atari", "--episodes", "3"], "--episodes does not go with laser-atari"),
+        ([one, "--protocol", "laser-atari", "--env.noop_max", "3"], "--env.noop_max does not go with laser-atari"),
+        ([one, "--protocol", "laser-atari"], "cannot read .*metrics.jsonl"),
+        ([one, "--frames", "100"], "--frames goes with --protocol"),
+        ([one, str(catch)], "of one suite: .*full plays atari, .*catch plays catch"),
+        ([one, other, one], "every task needs as many runs as the others: pong has 2, breakout has 1"),
+        ([one, other, "--checkpoint", "x"], "a checkpoint is of one run"),
+        ([str(torn)], "torn.*model.safetensors"),
+        ([one, str(full.parent / "absent")], "absent: no such run"),
+    ):
+        assert main(["evaluate", *words]) == 2, words
+        said = capsys.readouterr().err
+        assert re.search(message, said), (words, said)
+        assert len(said.splitlines()) == 1, said
+
+
+def test_a_game_whose_own_actions_are_all_there_are_needs_no_others(make_run: Callable[..., Path]) -> None:
+    env = {**ATARI["env"], "tasks": ["alien"], "action_set": "minimal"}
+    report = evaluate_runs([make_run({"env": env})], protocol="machado", episodes=1, environments=1)
+    assert "env.action_repeat 4 (the paper: 5)" in report.protocol.differs_from_protocol

@@ -1,7 +1,10 @@
+import random
+
 import numpy as np
 import pytest
 
-from herd.evaluation.intervals import mean_interval, standard_error, stratified_interval
+from herd.envs.scores import ReferenceScores, aggregates
+from herd.evaluation.intervals import mean_interval, percentiles, resampled_run_scores, standard_error, stratified_interval
 
 
 def test_the_interval_of_a_mean_is_the_normal_one_for_many_games() -> None:
@@ -36,3 +39,66 @@ def test_resampling_stays_within_tasks() -> None:
 def test_a_statistic_gets_every_tasks_mean() -> None:
     strata = [np.array([1.0, 1.0]), np.array([4.0]), np.array([7.0, 7.0, 7.0])]
     assert stratified_interval(strata, lambda means: means @ np.array([100.0, 10.0, 1.0])) == (147.0, 147.0)
+
+
+def slow_resample(tasks: list[list[list[float]]], draw: random.Random) -> list[list[float]]:
+    """One bootstrap sample, game by game: run scores by task."""
+    scores = []
+    for runs in tasks:
+        drawn = [runs[draw.randrange(len(runs))] for _ in runs]
+        scores.append([sum(games[draw.randrange(len(games))] for _ in games) / len(games) for games in drawn])
+    return scores
+
+
+def slow_statistic(name: str, scores: list[list[float]], tasks: list[ReferenceScores]) -> float:
+    normalised = [[(s - t.random) / (t.human - t.random) for s in runs] for runs, t in zip(scores, tasks, strict=True)]
+    means = sorted(sum(runs) / len(runs) for runs in normalised)
+    if name == "median":
+        return means[len(means) // 2]
+    if name == "mean_capped":
+        return sum(min(mean, 1.0) for mean in means) / len(means)
+    pooled = sorted(value for runs in normalised for value in runs)
+    cut = len(pooled) // 4
+    return sum(pooled[cut : len(pooled) - cut]) / (len(pooled) - 2 * cut)
+
+
+def test_intervals_of_many_runs_are_those_of_a_slow_bootstrap() -> None:
+    # 5 tasks of 3 runs, of unlike means and with games of their own spread; some tasks straddle the cap of 1.
+    generator = np.random.default_rng(3)
+    references = [ReferenceScores(str(k), 10.0 * k, 10.0 * k + 50.0, None, None) for k in range(5)]
+    tasks = [
+        [generator.normal(10.0 * k + 50.0 * level, 8.0 + 4.0 * k, size=5 + r) for r, level in enumerate((0.4 + 0.2 * k, 0.9, 1.3))]
+        for k in range(5)
+    ]
+    fast = aggregates(resampled_run_scores(tasks, seed=1), references)
+    draw = random.Random(4)
+    slow = [slow_resample([[games.tolist() for games in runs] for runs in tasks], draw) for _ in range(10_000)]
+    for name in ("median", "mean_capped", "interquartile_mean"):
+        by_hand = [slow_statistic(name, scores, references) for scores in slow]
+        low, high = percentiles(np.array(by_hand))
+        assert percentiles(fast[name]) == pytest.approx((low, high), abs=0.05 * (high - low)), name
+        assert fast[name].mean() == pytest.approx(np.mean(by_hand), abs=0.08 * np.std(by_hand)), name
+
+
+def test_runs_stay_within_their_task_and_games_within_their_run() -> None:
+    # Games of one run are equal, so a resampled run is one of the runs; tasks are far apart.
+    tasks = [[np.full(4, 1.0), np.full(9, 2.0), np.full(2, 3.0)], [np.full(3, 101.0), np.full(5, 102.0), np.full(1, 103.0)]]
+    scores = resampled_run_scores(tasks)
+    assert set(np.unique(scores[..., 0])) == {1.0, 2.0, 3.0}
+    assert set(np.unique(scores[..., 1])) == {101.0, 102.0, 103.0}
+    # Drawn with replacement, each as often as the others: a third of the places is each run's, and (1/3)^2 of resamples have three alike.
+    assert np.mean(scores[..., 0] == 2.0) == pytest.approx(1 / 3, abs=0.02)
+    assert np.mean(np.ptp(scores[..., 0], axis=1) == 0.0) == pytest.approx(1 / 9, abs=0.02)
+
+
+def test_with_many_runs_nearly_all_intervals_hold_the_true_score() -> None:
+    # Runs differ (spread 0.3 of human), and games within a run (spread 1): the true mean over four tasks is 0.55.
+    generator = np.random.default_rng(5)
+    references = [ReferenceScores(str(k), 0.0, 1.0, None, None) for k in range(4)]
+    covered = 0
+    for trial in range(60):
+        levels = 0.1 + 0.3 * np.arange(4) + generator.normal(0.0, 0.3, size=(10, 4))
+        tasks = [[generator.normal(levels[r, k], 1.0, size=20) for r in range(10)] for k in range(4)]
+        low, high = percentiles(aggregates(resampled_run_scores(tasks, seed=trial), references)["mean"])
+        covered += low <= 0.55 <= high
+    assert covered >= 54

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from herd.evaluation.evaluate import evaluate_run
-from herd.evaluation.report import EvaluationReport, print_report
+from herd.evaluation.evaluate import evaluate_runs
+from herd.evaluation.report import EvaluationReport
+from herd.evaluation.table import print_report
 
 DICE = {
     "env": {
@@ -36,13 +37,12 @@ def printed(report: EvaluationReport) -> str:
     return file.getvalue()
 
 
-def test_table_and_file_name_the_temperatures_that_games_were_played_under(make_run: Callable[..., Path]) -> None:
+def test_the_table_names_the_temperatures_that_games_were_played_under(make_run: Callable[..., Path]) -> None:
     run_dir = make_run(DICE)
     leave_state(run_dir, {"catch_deceptive": [11.18249, 12.46374], "catch": None})
-    report = evaluate_run(run_dir, episodes=4)
-    written = json.loads((run_dir / "evaluation-250.json").read_text())
+    report = evaluate_runs([run_dir], episodes=4)
     # No return has come for catch: its games are played with tau = 1.
-    assert [task["inverse_temperatures"] for task in written["tasks"]] == [[1.0, 1.0], [11.18249, 12.46374]]
+    assert [task.inverse_temperatures for task in report.tasks] == [(1.0, 1.0), (11.18249, 12.46374)]
     text = printed(report)
     heading = next(line for line in text.splitlines() if line.lstrip().startswith("task "))
     assert heading.split()[-1] == "1/tau"
@@ -54,6 +54,6 @@ def test_where_no_temperature_was_drawn_none_is_named(make_run: Callable[..., Pa
     dice = make_run(DICE)
     leave_state(dice, {"catch": [8.0, 9.0], "catch_deceptive": [8.0, 9.0]})
     baseline = make_run({**DICE, "loss": {"kind": "dice", "ablation": "baseline"}}, name="baseline")
-    for report in (evaluate_run(dice, episodes=4, greedy=True), evaluate_run(baseline, episodes=4)):
+    for report in (evaluate_runs([dice], episodes=4, greedy=True), evaluate_runs([baseline], episodes=4)):
         assert [task.inverse_temperatures for task in report.tasks] == [None, None]
         assert "tau" not in printed(report)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageSequence
 
 from herd.evaluation import watch
-from herd.evaluation.trained_run import EvaluationError
+from herd.evaluation.errors import EvaluationError
 from herd.evaluation.watch import record_episode
 
 CATCH = {

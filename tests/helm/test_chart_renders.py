@@ -50,6 +50,7 @@ EVERY_SWITCH = with_values(
     "learner.gpu.enabled=true",
     "learner.podDisruptionBudget.enabled=true",
     "bandit.persistence.enabled=true",
+    "replay.persistence.enabled=true",
     "paramserverReplica.trafficDistribution=PreferSameZone",
 )
 
@@ -119,7 +120,7 @@ def test_pods_are_restricted(name: str) -> None:
 def test_no_stateful_set_waits_for_a_pod_that_cannot_start() -> None:
     """In order, a bad image would have to be taken away by hand before a rollback."""
     sets = [each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "StatefulSet"]
-    assert len(sets) == 4
+    assert len(sets) == 5
     assert {each["spec"].get("podManagementPolicy") for each in sets} == {"Parallel"}
 
 
@@ -182,6 +183,10 @@ def test_every_process_takes_its_settings(name: str, tmp_path: Path) -> None:
 def test_an_experiment_is_the_same_as_text_as_map_and_on_a_laptop(file: str, tmp_path: Path) -> None:
     path = ROOT / "experiments" / file
     laptop = load_settings([path], [], {})
+    if laptop.agents > 1:
+        with pytest.raises(RenderError, match="the chart runs one agent"):
+            render("--set-file", f"experiment={path}")
+        return
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"experiment": yaml.safe_load(path.read_text())}, sort_keys=False))
     for engine in ENGINES:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from herd_learner.game_temperatures import inverse_temperature_of
+from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ledger import LedgerSnapshot
 from herd_learner.queue import Block
 from herd_learner.statistics import RunStatistics
@@ -11,13 +11,8 @@ from herd.config.contract import EnvSpec
 from herd.config.settings import BanditSettings
 from herd.config.tiling import tiling_of
 from herd.wire.layout import UnrollLayout
-from herd.wire.messages import EpisodeReport
 
 SPEC = EnvSpec(task_names=("pong",), frame_shape=(2, 2, 1), frame_stack=1, num_actions=3, action_repeat=4, instruction_length=0)
-
-
-def _episode(slot: int, number: int) -> EpisodeReport:
-    return EpisodeReport(task_id=0, environment_slot=slot, episode_id=number, episode_return=1.0, agent_steps=3)
 
 
 @pytest.mark.parametrize("burn_in", [0, 2])
@@ -32,10 +27,7 @@ def test_a_finished_games_temperature_is_that_of_its_rows(burn_in: int) -> None:
     arrays["inverse_temperature"][1, burn_in:] = 3.0
     arrays["inverse_temperature"][:, :burn_in] = 9.0
     block = Block(arrays, 2)
-    found = [inverse_temperature_of(block, _episode(40, number), burn_in) for number in (6, 7, 8, 9, 10)]
-    assert found == [None, 0.5, 20.0, 0.0, None]
-    assert inverse_temperature_of(block, _episode(41, 3), burn_in) == 3.0
-    assert inverse_temperature_of(block, _episode(42, 3), burn_in) is None
+    assert inverse_temperatures_of(block, burn_in) == {(40, 7): 0.5, (40, 8): 20.0, (40, 9): 0.0, (41, 3): 3.0}
 
 
 def test_the_report_holds_returns_by_temperature_and_a_restart_keeps_them() -> None:

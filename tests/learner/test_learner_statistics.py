@@ -43,7 +43,14 @@ def test_before_the_first_game_and_update_there_is_nothing_to_average() -> None:
     assert point["episode_return_mean_100"] is None
     assert point["gradient_norm"] is None
     assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (0.0, 0.0, 0)
-    assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None}
+    assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None, "episode_return_sum": 0.0}
+
+
+def test_a_point_holds_what_else_is_known_of_each_task() -> None:
+    by_task = {"value_scale": [2.0, math.inf], "value_shift": [0.5, -3.0]}
+    point = RunStatistics(SPEC).point(session_seconds=1.0, frames_per_second=1.0, learning_rate=0.1, by_task=by_task)
+    assert (point["tasks"]["pong"]["value_scale"], point["tasks"]["pong"]["value_shift"]) == (2.0, 0.5)
+    assert (point["tasks"]["breakout"]["value_scale"], point["tasks"]["breakout"]["value_shift"]) == (None, -3.0)
 
 
 def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
@@ -70,8 +77,8 @@ def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
     assert point["policy_lag_mean"] == pytest.approx(3.0)
     assert point["episode_return_mean_100"] == pytest.approx(-35 / 3)
     assert point["tasks"] == {
-        "pong": {"env_frames": 160, "episodes": 2, "episode_return_mean_100": -20.0},
-        "breakout": {"env_frames": 40, "episodes": 1, "episode_return_mean_100": 5.0},
+        "pong": {"env_frames": 160, "episodes": 2, "episode_return_mean_100": -20.0, "episode_return_sum": -40.0},
+        "breakout": {"env_frames": 40, "episodes": 1, "episode_return_mean_100": 5.0, "episode_return_sum": 5.0},
     }
     statistics.record_consumed(1, 40, 3)
     point = _point(statistics)

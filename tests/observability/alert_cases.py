@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.observability.healthy_run import ACTORS, BANDIT, PODS, REPLICA, ROOT, RUN, SHARDS, everywhere, gone, grows, key, stays
+from tests.observability.healthy_run import ACTORS, BANDIT, PODS, REPLAY, REPLICA, ROOT, RUN, SHARDS, everywhere, gone, grows, key, stays
 
 LONG = 60.0
 """Minutes of most cases: longer than any alert must hold, but for a few."""
@@ -415,6 +415,12 @@ DISK = (
     ),
     Case(
         "HerdRunFilesFailing",
+        "replay's snapshot cannot be written",
+        {key("herd_replay_file_failures_total", REPLAY): f"{stays(0, 50)} {stays(1, 15)}"},
+        fires=(of("replay", file="snapshot"),),
+    ),
+    Case(
+        "HerdRunFilesFailing",
         "it was before the last quarter of an hour",
         {key("herd_learner_write_failures_total", SHARDS[0], file="metrics.jsonl"): f"{stays(0, 20)} {stays(4, 45)}"},
     ),
@@ -441,4 +447,42 @@ TEMPERATURES = (
     Case("HerdTemperaturesReused", "by one game in ten", {key("herd_bandit_reused_temperatures_total", BANDIT): grows(0.1, LONG)}),
 )
 
-CASES = PROCESSES + PROGRESS + WEIGHTS + LEARNING + WIRE + DISK + TEMPERATURES
+SHARED_REPLAY = (
+    Case("HerdReplaySilent", "nobody asks", {key("herd_replay_requests_total", REPLAY, outcome="inserted"): stays(9, LONG)}, fires=(RUN,)),
+    Case("HerdReplaySilent", "it exports nothing", {}, without=("herd_replay_requests_total",), fires=(RUN,)),
+    Case(
+        "HerdReplaySilent",
+        "nobody trains",
+        {
+            key("herd_replay_requests_total", REPLAY, outcome="inserted"): stays(9, LONG),
+            **everywhere("herd_learner_env_frames_total", "learner", stays(5, LONG)),
+        },
+    ),
+    Case("HerdReplaySilent", "the run has none", no_pods("replay"), without=("herd_replay_requests_total",)),
+    Case(
+        "HerdReplayDiscarding",
+        "three episodes in ten",
+        {key("herd_replay_discarded_episodes_total", REPLAY, reason="hole"): grows(0.43, LONG)},
+        fires=(RUN,),
+    ),
+    Case(
+        "HerdReplayDiscarding",
+        "one episode in seven",
+        {key("herd_replay_discarded_episodes_total", REPLAY, reason="hole"): grows(0.16, LONG)},
+    ),
+    Case(
+        "HerdReplayShortOfMemory",
+        "half full, and episodes go for memory",
+        {
+            key("herd_replay_agent_steps", REPLAY): stays(500_000, 120),
+            key("herd_replay_evicted_episodes_total", REPLAY, reason="memory"): grows(1, 120),
+        },
+        fires=(RUN,),
+        minutes=120,
+    ),
+    Case(
+        "HerdReplayShortOfMemory", "half full, and nothing goes", {key("herd_replay_agent_steps", REPLAY): stays(500_000, 120)}, minutes=120
+    ),
+)
+
+CASES = PROCESSES + PROGRESS + WEIGHTS + LEARNING + WIRE + DISK + TEMPERATURES + SHARED_REPLAY

@@ -7,13 +7,14 @@ STEP_SECONDS = 30
 RUN = {"namespace": "lab", "release": "pong"}
 SHARDS = ("pong-learner-0", "pong-learner-1")
 ACTORS = tuple(f"pong-actor-{number}" for number in range(10))
-ROOT, REPLICA, BANDIT = "pong-paramserver-0", "pong-paramserver-replica-0", "pong-bandit-0"
+ROOT, REPLICA, BANDIT, REPLAY = "pong-paramserver-0", "pong-paramserver-replica-0", "pong-bandit-0", "pong-replay-0"
 PODS = {
     **dict.fromkeys(SHARDS, "learner"),
     **dict.fromkeys(ACTORS, "actor"),
     ROOT: "paramserver",
     REPLICA: "paramserver-replica",
     BANDIT: "bandit",
+    REPLAY: "replay",
 }
 Series = dict[str, str]
 
@@ -50,7 +51,7 @@ def gone(name: str, component: str) -> dict[str, None]:
 
 
 def healthy_run(minutes: float) -> Series:
-    """Two shards at 1,000 env frames per second each; ten actors; root, replica and bandit."""
+    """Two shards at 1,000 env frames per second each; ten actors; root, replica, bandit and replay."""
     series: Series = {}
 
     def counts(name: str, component: str, per_second: float, **labels: str) -> None:
@@ -68,7 +69,7 @@ def healthy_run(minutes: float) -> Series:
     for component in ("learner", "paramserver", "paramserver-replica", "actor"):
         shows("herd_weights_age_seconds", component, 3)
         shows("herd_weights_updates", component, 1000)
-    for component in ("learner", "paramserver", "paramserver-replica", "bandit"):
+    for component in ("learner", "paramserver", "paramserver-replica", "bandit", "replay"):
         counts("herd_wire_connections_cut_total", component, 0, cause="crowd")
         counts("herd_wire_authentication_failures_total", component, 0, reason="unknown_key")
         counts("herd_wire_authentication_failures_total", component, 0.1, reason="incomplete")  # a TCP probe
@@ -99,4 +100,12 @@ def healthy_run(minutes: float) -> Series:
     counts("herd_bandit_reports_total", "bandit", 1, outcome="accepted")
     counts("herd_bandit_reused_temperatures_total", "bandit", 0.01)
     counts("herd_bandit_file_failures_total", "bandit", 0, file="state.json")
+    counts("herd_replay_requests_total", "replay", 10, outcome="inserted")
+    counts("herd_replay_inserted_episodes_total", "replay", 1)
+    counts("herd_replay_discarded_episodes_total", "replay", 0.1, reason="hole")
+    counts("herd_replay_evicted_episodes_total", "replay", 1, reason="capacity")
+    counts("herd_replay_evicted_episodes_total", "replay", 0, reason="memory")
+    counts("herd_replay_file_failures_total", "replay", 0)
+    shows("herd_replay_agent_steps", "replay", 990_000)
+    shows("herd_replay_capacity_agent_steps", "replay", 1_000_000)
     return series

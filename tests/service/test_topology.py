@@ -61,7 +61,7 @@ def test_what_a_run_has() -> None:
     assert counts(**dice)["bandit"] == 1
     assert counts(**dice | {"loss": {"kind": "dice", "ablation": "baseline"}})["bandit"] == 0
     assert counts(replay={"kind": "shared"}, replay_service={"replicas": 2}, actor={"environments": 4})["replay"] == 2
-    assert counts(replay={"kind": "uniform"}, replay_service={"replicas": 2})["replay"] == 0
+    assert counts(replay={"kind": "uniform"}, replay_service={"replicas": 2}, actor={"environments": 4})["replay"] == 0
     assert counts(paramserver={"replicas": 3}, learner={"shards": 2})["paramserver-replica"] == 3
 
 

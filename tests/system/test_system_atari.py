@@ -25,10 +25,13 @@ def test_breakout_from_training_to_video(tmp_path: Path) -> None:
     scores = json.loads(evaluated.stdout)
     assert scores == json.loads((run_dir / f"evaluation-{report['learner_updates']}.json").read_text())
     (task,) = scores["tasks"]
-    assert (task["task_name"], task["episodes"], len(task["episode_returns"])) == ("breakout", 2, 2)
+    assert (task["task_name"], task["episodes"], len(task["episode_returns"][0])) == ("breakout", 2, 2)
     assert task["mean_env_frames"] <= 1200
-    assert scores["env_frames"] == report["env_frames"]
+    assert scores["runs"][0]["env_frames"] == report["env_frames"]
     assert scores["protocol"]["differs_from_training"] == ["max_episode_frames"]
+    # Where there is no terminal the table is on stdout alone, and the files are named last.
+    spoken = herd("evaluate", run_dir, "--episodes", "1", "--env.max_episode_frames", "400", "--output", tmp_path / "short")
+    assert spoken.stdout.split()[-2:] == [str(tmp_path / "short.json"), str(tmp_path / "short.csv")]
 
     curve, data = tmp_path / "curve.svg", tmp_path / "curve.csv"
     plotted = herd("plot", run_dir, "--output", curve, "--data", data)

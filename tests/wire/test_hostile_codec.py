@@ -15,10 +15,12 @@ from herd.wire.layout import UnrollLayout
 from herd.wire.messages import (
     MAX_ARRAYS,
     MAX_EPISODES,
+    MAX_GAMES,
     MAX_HEADER_BYTES,
     MAX_SLICES,
     PROTOCOL_VERSION,
     ArrayHeader,
+    EpisodeReport,
     ExchangeTemperatures,
     StartingEpisode,
     Unrolls,
@@ -169,13 +171,15 @@ def test_elements_that_a_list_announces_and_lacks_cost_no_memory(announced: int,
 
 
 def test_the_longest_lists_of_the_shortest_elements_are_decoded() -> None:
-    starting = tuple(StartingEpisode(task_id=0, environment_slot=0, episode_id=0) for _ in range(MAX_EPISODES))
+    starting = tuple(StartingEpisode(task_id=0, environment_slot=0, episode_id=0) for _ in range(MAX_GAMES))
     fields = {"request_id": 1, "run_id": "r", "contract": "c", "agent": 0, "incarnation": 0, "purpose": "training"}
     exchange = ExchangeTemperatures(**fields, finished=(), starting=starting)
     shortest = ArrayHeader(name="x", dtype="|u1", shape=())
     unrolls = Unrolls(sequence=1, generated_frames=0, num_frames=0, num_unrolls=1, arrays=(shortest,) * MAX_ARRAYS)
     weights = Weights(request_id=0, lineage=0, updates=0, digests=("0" * 64,) * MAX_SLICES)
-    for message in (exchange, unrolls, weights):
+    report = EpisodeReport(task_id=0, environment_slot=0, episode_id=0, episode_return=0.0, agent_steps=0)
+    reports = Unrolls(sequence=1, generated_frames=0, num_frames=0, num_unrolls=1, episodes=(report,) * MAX_EPISODES)
+    for message in (exchange, unrolls, reports, weights):
         assert decode_header(msgpack.packb(message.model_dump(exclude_defaults=True) | {"type": message.type})) == message
 
 

@@ -14,6 +14,7 @@ from herd.wire.bandit_client import BanditClient
 from herd.wire.codec import decode_header, encode
 from herd.wire.messages import (
     MAX_EPISODES,
+    MAX_GAMES,
     MAX_HEADER_BYTES,
     ExchangeTemperatures,
     FinishedEpisode,
@@ -289,8 +290,18 @@ def test_reports_that_wait_are_bounded(service: Service, make: Make) -> None:
     assert (client.num_dropped, client.num_waiting, client.num_unconfirmed) == (10, MAX_EPISODES + 1, MAX_EPISODES)
     service.answers.set()
     until(client, lambda: client.is_idle)
-    reports = service.seen[-1].finished
-    assert (reports[0].episode_id, reports[-1].episode_id, len(reports)) == (10, MAX_EPISODES + 9, MAX_EPISODES)
+    requests = list({request.request_id: request.finished for request in service.seen if request.finished}.values())
+    assert [len(finished) for finished in requests] == [MAX_GAMES] * (MAX_EPISODES // MAX_GAMES)
+    assert [report.episode_id for finished in requests for report in finished] == list(range(10, MAX_EPISODES + 10))
+
+
+def test_more_games_than_a_request_holds_begin_under_temperatures_of_their_own(service: Service, make: Make) -> None:
+    client = make(MAX_GAMES + 7)
+    for environment in range(MAX_GAMES + 7):
+        client.ask(environment, 0)
+    client.begin(range(MAX_GAMES + 7))
+    assert (client.num_handed, client.num_reused) == (MAX_GAMES + 7, 0)
+    assert [len(starting) for starting in {request.request_id: request.starting for request in service.seen}.values()] == [MAX_GAMES, 7]
 
 
 def test_reports_under_way_are_unconfirmed(service: Service, make: Make) -> None:

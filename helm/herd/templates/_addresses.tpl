@@ -17,6 +17,21 @@ tcp://{{ include "herd.fullname" . }}-paramserver-replica:7200
 tcp://{{ include "herd.fullname" . }}-bandit:7300
 {{- end -}}
 
+{{/* (list $ index): the host name of a replica's pod. */}}
+{{- define "herd.host.replay" -}}
+{{- $fullname := include "herd.fullname" (index . 0) -}}
+{{- printf "%s-replay-%d.%s-replay" $fullname (index . 1 | int) $fullname -}}
+{{- end -}}
+
+{{/* Every replica's, in order, as JSON. */}}
+{{- define "herd.addresses.replay" -}}
+{{- $addresses := list -}}
+{{- range $index := until (include "herd.replayReplicas" . | int) -}}
+{{- $addresses = append $addresses (printf "tcp://%s:7400" (include "herd.host.replay" (list $ $index))) -}}
+{{- end -}}
+{{- $addresses | toJson -}}
+{{- end -}}
+
 {{/* (list $ rank): the host name of a shard's pod. */}}
 {{- define "herd.host.learner" -}}
 {{- $fullname := include "herd.fullname" (index . 0) -}}

@@ -69,6 +69,19 @@
 {{- if and (eq $loss "dice") (ne $ablation "baseline") -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" where learners replay what a service keeps for all of them; else empty. */}}
+{{- define "herd.hasReplay" -}}
+{{- if eq (include "herd.setting" (list . "replay" "kind" "none")) "shared" -}}true{{- end -}}
+{{- end -}}
+
+{{- define "herd.replayReplicas" -}}
+{{- if kindIs "invalid" .Values.replay.replicas -}}
+{{- include "herd.setting" (list . "replay_service" "replicas" 1) -}}
+{{- else -}}
+{{- .Values.replay.replicas | int -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Fewest actors there may be: links to shards are enough for so many. */}}
 {{- define "herd.fewestActors" -}}
 {{- if .Values.actor.autoscaling.enabled -}}
@@ -86,7 +99,10 @@ others alone: a new learning rate is no reason to replace thousands of actors.
 {{- $experiment := include "herd.experiment.map" (index . 0) | fromJson -}}
 {{- if ne (index . 1) "learner" -}}
 {{- $loss := pick (default dict $experiment.loss) "kind" "ablation" "head" -}}
-{{- $experiment = set (omit $experiment "learner" "optimizer" "replay" "stop") "loss" $loss -}}
+{{- $experiment = set (omit $experiment "learner" "optimizer" "stop") "loss" $loss -}}
+{{- if ne (index . 1) "replay" -}}
+{{- $experiment = omit $experiment "replay" "replay_service" -}}
+{{- end -}}
 {{- end -}}
 {{- $experiment | toJson | sha256sum -}}
 {{- end -}}

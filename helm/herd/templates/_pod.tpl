@@ -175,11 +175,11 @@ spec:
 
 {{/* (list own given), as JSON: given ones take the place of own ones of the same name, for a name given twice is an error of the API. */}}
 {{- define "herd.env" -}}
-{{- $fixed := list "RANK" "WORLD_SIZE" "MASTER_ADDR" "MASTER_PORT" "TORCHELASTIC_RUN_ID" -}}
+{{- $fixed := list "RANK" "WORLD_SIZE" "MASTER_ADDR" "MASTER_PORT" "TORCHELASTIC_RUN_ID" "HERD_REPLAY_SERVICE__INDEX" -}}
 {{- $names := list -}}
 {{- range index . 1 -}}
 {{- if has .name $fixed -}}
-{{- fail (printf "env: %s is the chart's own: it says which shard a pod is" .name) -}}
+{{- fail (printf "env: %s is the chart's own: it says which of its kind a pod is" .name) -}}
 {{- end -}}
 {{- if has .name $names -}}
 {{- fail (printf "env: %s is given twice" .name) -}}

@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from herd.wire.messages import EpisodeReport
     from herd_learner.queue import Block
 
 
-def inverse_temperature_of(block: Block, episode: EpisodeReport, burn_in: int) -> float | None:
-    """1/tau of the newest row of ``episode`` in the message; None where no row is of that game."""
+def inverse_temperatures_of(block: Block, burn_in: int) -> dict[tuple[int, int], float]:
+    """1/tau of the newest row of every game in the message, by (environment_slot, episode_id).
+
+    Of U unrolls, T steps each; one pass over the rows, however many games are asked for.
+    """
     arrays = block.arrays
-    for unroll in np.flatnonzero(arrays["environment_slot"] == episode.environment_slot):
-        # ``episode_id`` numbers the game of the first row after the burn-in; each reset from there on begins the next.
-        resets = arrays["game_reset"][unroll, burn_in + 1 : -1]
-        games = int(arrays["episode_id"][unroll]) + np.concatenate([[0], np.cumsum(resets)])
-        rows = np.flatnonzero(games == episode.episode_id)
-        if len(rows):
-            return float(arrays["inverse_temperature"][unroll, burn_in + rows[-1]])
-    return None
+    # ``episode_id`` numbers the game of the first row after the burn-in; each reset from there on begins the next. [U, T]
+    resets = arrays["game_reset"][:, burn_in + 1 : -1]
+    is_last = np.ones((resets.shape[0], resets.shape[1] + 1), np.bool_)
+    is_last[:, :-1] = resets
+    unrolls, rows = np.nonzero(is_last)
+    # The nth last row of an unroll is of the nth game in it.
+    numbers = np.cumsum(is_last, axis=1)[unrolls, rows] - 1
+    slots = arrays["environment_slot"][unrolls].tolist()
+    games = (arrays["episode_id"][unrolls] + numbers).tolist()
+    values = arrays["inverse_temperature"][unrolls, burn_in + rows].tolist()
+    return dict(zip(zip(slots, games, strict=True), values, strict=True))

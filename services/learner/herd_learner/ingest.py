@@ -23,7 +23,7 @@ from herd.wire.messages import (
     Welcome,
     actor_identity,
 )
-from herd_learner.game_temperatures import inverse_temperature_of
+from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ledger import MALFORMED, ActorKey, Ledger, Verdict, frames_by_task
 from herd_learner.queue import Block, QueuedUnroll, UnrollQueue
 
@@ -134,6 +134,10 @@ class Ingest:
             return self._end(peer)
         return self._on_unrolls_message(peer, session, message, frames[1:], now)
 
+    def has_session(self, peer: bytes) -> bool:
+        """Tell whether ``peer`` has said hello, and was welcome."""
+        return peer in self._sessions
+
     def on_consumed(self, num_unrolls: int) -> list[Reply]:
         """Unrolls left the queue: their places are granted again."""
         return self._announce(self._credit.on_consumed(num_unrolls))
@@ -228,12 +232,12 @@ class Ingest:
             rejection = Rejected(sequence=message.sequence, reason=error.reason, granted_unrolls=self._credit.granted(peer))
             return [Reply(peer, rejection), *self._announce(grants)]
         # Looked up and booked before it is queued: the training thread may consume it at once.
-        episodes = [(episode, inverse_temperature_of(block, episode, self._layout.burn_in)) for episode in message.episodes]
+        temperatures = inverse_temperatures_of(block, self._layout.burn_in) if message.episodes else {}
         self._ledger.receive(actor, sequence=sequence, generated=generated, frames=frames_by_task(unrolls))
         self._queue.put(unrolls)
         self._on_unrolls(message.num_unrolls, None)
-        for episode, inverse_temperature in episodes:
-            self._on_episode(episode, inverse_temperature)
+        for episode in message.episodes:
+            self._on_episode(episode, temperatures.get((episode.environment_slot, episode.episode_id)))
         return [self._ack(peer, message.sequence)]
 
     def _unrolls(self, block: Block, actor: ActorKey, message: Unrolls) -> list[QueuedUnroll]:

@@ -11,13 +11,14 @@ from herd.config.tiling import inverse_temperature_of
 from herd.envs.scores import human_normalised
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from herd.config.contract import EnvSpec
     from herd.config.tiling import Tiling
     from herd.envs.scores import ReferenceScores
     from herd.learning.trainer import UpdateStatistics
     from herd_learner.ledger import LedgerSnapshot
+    from herd_learner.replay_account import ReplayAccount
 
 RETURN_WINDOW = 100
 """Games behind a reported mean return, the field's custom."""
@@ -32,6 +33,8 @@ class TaskStatistics:
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURN_WINDOW))
     first_returns: list[float] = field(default_factory=list)
     """Of the first games, at most as many as ``returns`` holds of the last."""
+    return_sum: float = 0.0
+    """Of all games; the mean over a stretch of training is the difference of two of these over that of ``episodes``."""
     tiles: dict[int, list[float]] = field(default_factory=dict)
     """by tile: games played under its temperatures, and the sum of their returns."""
 
@@ -44,6 +47,7 @@ class TaskStatistics:
         """A game ended."""
         self.episodes += 1
         self.returns.append(episode_return)
+        self.return_sum += episode_return
         if len(self.first_returns) < RETURN_WINDOW:
             self.first_returns.append(episode_return)
 
@@ -107,6 +111,8 @@ class RunStatistics:
         ``is_first``: these are the run's, and nobody asks for their news.
         """
         self._references = references or {}
+        self.replay: ReplayAccount | None = None
+        """Where unrolls are replayed."""
         self._tiling = tiling
         self._action_repeat = spec.action_repeat
         self.tasks = {name: TaskStatistics() for name in spec.task_names}
@@ -169,6 +175,7 @@ class RunStatistics:
             "episodes": news.episodes,
             "consumed": [[task_id, *counts] for task_id, counts in news.consumed.items()],
             "lag": [lag.total, lag.maximum, lag.count],
+            "replay": None if self.replay is None else self.replay.news(),
         }
 
     def absorb(self, news: dict[str, Any]) -> None:
@@ -179,6 +186,8 @@ class RunStatistics:
             self._count_consumed(task_id, num_frames, num_unrolls)
         self._lag.merge(*news["lag"])
         self._lag_window.merge(*news["lag"])
+        if self.replay is not None:
+            self.replay.absorb(news["replay"])
 
     def _count_consumed(self, task_id: int, num_frames: int, num_unrolls: int) -> None:
         self.env_frames += num_frames
@@ -213,8 +222,15 @@ class RunStatistics:
         """(mean, max) policy lag since the last point."""
         return self._lag_window.mean, self._lag_window.maximum
 
-    def point(self, *, session_seconds: float, frames_per_second: float, learning_rate: float) -> dict[str, Any]:
-        """One line of metrics.jsonl; starts a new window."""
+    def point(
+        self,
+        *,
+        session_seconds: float,
+        frames_per_second: float,
+        learning_rate: float,
+        by_task: Mapping[str, Sequence[float]] | None = None,
+    ) -> dict[str, Any]:
+        """One line of metrics.jsonl; starts a new window. ``by_task``: numbers to add, one for each task, by name."""
         lag, self._lag_window = self._lag_window, _Mean()
         clipped, self._clipped_window = self._clipped_window, _Mean()
         update = self._last_update
@@ -237,9 +253,11 @@ class RunStatistics:
                     "env_frames": task.env_frames,
                     "episodes": task.episodes,
                     "episode_return_mean_100": task.mean_return,
+                    "episode_return_sum": _finite(task.return_sum),
                     **self._score(name),
+                    **{key: _finite(numbers[task_id]) for key, numbers in (by_task or {}).items()},
                 }
-                for name, task in self.tasks.items()
+                for task_id, (name, task) in enumerate(self.tasks.items())
             },
         }
 
@@ -255,6 +273,7 @@ class RunStatistics:
             "frames_per_second": round(self._session_frames / training_seconds, 1) if training_seconds > 0 else 0.0,
             "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum},
             "sample_reuse": self._session_trained / self._session_unrolls if self._session_unrolls else None,
+            **({} if self.replay is None else {"replay": self.replay.report(training_seconds)}),
             "health": self._health,
             "accounting": {**ledger.report(), **({"unattributed": rest} if (rest := _unattributed(ledger)) else {})},
             "episode_return": {"mean_last_100": self.mean_return, "episodes": self.episodes},
@@ -285,6 +304,7 @@ class RunStatistics:
                     "episodes": task.episodes,
                     "returns": list(task.returns),
                     "first_returns": task.first_returns,
+                    "return_sum": task.return_sum,
                     "tiles": _tiles(task),
                 }
                 for name, task in self.tasks.items()
@@ -324,6 +344,7 @@ class RunStatistics:
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
             task.first_returns = saved.get("first_returns", [])
+            task.return_sum = saved.get("return_sum", 0.0)  # of an older checkpoint: only differences are of use
             task.tiles = {tile: [games, total] for tile, games, total in saved.get("tiles", [])}
 
 

@@ -7,6 +7,9 @@
 - --learner.host=0.0.0.0
 - --learner.port=7100
 - --learner.paramserver={{ include "herd.address.paramserver" . }}
+{{- if include "herd.hasReplay" . }}
+- --learner.replay={{ include "herd.addresses.replay" . }}
+{{- end }}
 # Those that the pod may use, not a laptop's.
 - --learner.threads=null
 {{- if .Values.learner.gpu.enabled }}

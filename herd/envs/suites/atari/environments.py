@@ -7,7 +7,8 @@ next game one step after the last one ended. What it does otherwise than the pap
 - No-ops are 1..noop_max, uniformly; its own draw is 0..noop_max-1. It is asked for 0..noop_max, and a game that drew 0 is started
   again: what remains is uniform. The frames of a new game tell what it drew; only where they cannot (``atari_start``: Double Dunk
   under sticky actions) are no-ops 0..noop_max.
-- The time limit counts all emulator frames of a game, no-ops included, once per agent step. Its own limit breaks off in the middle
+- The time limit counts all emulator frames of a game, no-ops included, once per agent step; so does the limit on those without a reward,
+  from the game's first row. Its own limit breaks off in the middle
   of a step before the screen is read, which would leave the last observation, from which a truncated game bootstraps, stale.
 
 Where its own game-over breaks off a step, the newest plane of that last observation lacks the final frames: nothing learns from it.
@@ -101,6 +102,7 @@ class AtariEnvironments:
         self._lives = np.zeros(num_environments, np.int32)
         self._over = np.zeros(num_environments, np.bool_)
         self._cut_off = np.zeros(num_environments, np.bool_)
+        self._rewarded_at = np.zeros(num_environments, np.int32)
         self._return = np.zeros(num_environments, np.float64)
         self._steps = np.zeros(num_environments, np.int64)
 
@@ -119,6 +121,7 @@ class AtariEnvironments:
         self._begin_games(everywhere)
         self._over[:] = False
         self._lives = raw.lives
+        self._rewarded_at = raw.frames
         return Observation(self._stack_of(raw, everywhere), everywhere, None)
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
@@ -142,7 +145,8 @@ class AtariEnvironments:
             # No life left is the end of the game, which some games delay until their last animation is over.
             terminated = terminated | (valid & (raw.lives < self._lives) & (raw.lives > 0))
         self._lives = raw.lives
-        self._cut_off = valid & (raw.frames >= self._settings.max_episode_frames) & ~raw.game_over
+        self._rewarded_at = np.where(starting | (raw.rewards != 0), raw.frames, self._rewarded_at)
+        self._cut_off = valid & self._at_a_limit(raw.frames) & ~raw.game_over
         self._over = raw.game_over | self._cut_off
         truncated = self._cut_off & ~terminated
         finished = tuple(
@@ -156,6 +160,12 @@ class AtariEnvironments:
             part.emulators.close()
         # The C++ side joins its threads when the last reference to it goes.
         self._parts = []
+
+    def _at_a_limit(self, frames: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Where a game of so many ``frames`` [E] has lasted as long as it may, or has gone without a reward for as long."""
+        late: NDArray[np.bool_] = frames >= self._settings.max_episode_frames
+        patience = self._settings.max_frames_without_reward
+        return late if patience is None else late | (frames - self._rewarded_at >= patience)
 
     def _start(self, game: str, environments: slice, num_threads: int) -> _Part:
         settings = self._settings
@@ -194,19 +204,24 @@ class AtariEnvironments:
     def _emulate(self, actions: NDArray[np.int32]) -> _Raw:
         """One step of all emulators; no more than the allowed threads are busy at a time."""
         if len(self._parts) == 1:
-            stack, rewards, game_over, _, info = self._parts[0].emulators.step(actions)
+            stack, rewards, game_over, _, info = self._parts[0].emulators.step(_as_the_emulator_counts(self._parts[0], actions))
             return _Raw(stack, rewards, game_over, info["lives"], info["episode_frame_number"])
         raw = self._empty_raw()
-        for first in range(0, len(self._parts), self._games_at_once):
-            together = self._parts[first : first + self._games_at_once]
-            for part in together:
-                part.emulators.send(np.ascontiguousarray(actions[part.environments]))
-            for part in together:
-                stack, rewards, game_over, _, info = part.emulators.recv()
-                self._store(raw, part, stack, info)
-                raw.rewards[part.environments] = rewards
-                raw.game_over[part.environments] = game_over
+        for part in self._parts[: self._games_at_once]:
+            self._send(part, actions)
+        for index, part in enumerate(self._parts, start=self._games_at_once):
+            stack, rewards, game_over, _, info = part.emulators.recv()
+            # The next game is under way before this one is stored: its thread does not wait for us.
+            for following in self._parts[index : index + 1]:
+                self._send(following, actions)
+            self._store(raw, part, stack, info)
+            raw.rewards[part.environments] = rewards
+            raw.game_over[part.environments] = game_over
         return raw
+
+    @staticmethod
+    def _send(part: _Part, actions: NDArray[np.int32]) -> None:
+        part.emulators.send(_as_the_emulator_counts(part, np.ascontiguousarray(actions[part.environments])))
 
     def _empty_raw(self) -> _Raw:
         if len(self._parts) > 1:
@@ -258,3 +273,7 @@ class AtariEnvironments:
         newer[:, -1] = raw.stack[:, -1].transpose(0, 3, 1, 2)
         self._planes = [newer, older]
         return newer.reshape(self.num_environments, -1, *self.spec.frame_shape[:2])
+
+
+def _as_the_emulator_counts(part: _Part, actions: NDArray[np.int32]) -> NDArray[np.int32]:
+    return actions if part.start.emulator_actions is None else part.start.emulator_actions[actions]

@@ -44,6 +44,8 @@ class AtariSettings(SuiteSettings):
     """Probability that the emulator repeats the previous action at each frame (Machado et al. 2018 use 0.25)."""
     max_episode_frames: PositiveInt = 108_000
     """A game is truncated after this many emulator frames (30 minutes at 60 Hz)."""
+    max_frames_without_reward: PositiveInt | None = None
+    """A game is truncated after this many emulator frames in which no reward came (SABER: 18,000, five minutes). Null: never."""
     life_loss_ends_episode: bool = True
     """A lost life counts as ``terminated`` for learning; the game and its return go on."""
     fire_on_reset: bool = False

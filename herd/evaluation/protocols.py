@@ -1,0 +1,172 @@
+"""How papers measure: protocols by name, each with what it plays under, and what it asks of training.
+
+A protocol *plays* a frozen policy, or takes *training returns* at a number of frames. What it asks of training cannot be changed later: a
+run that cannot fit is refused (``needed``), any other difference (``trained``) is said beside the scores.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from herd.config.layers import close_match
+from herd.envs.make import environment_spec
+from herd.evaluation.errors import EvaluationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from herd.config.suites import SuiteSettings
+
+FRAMES_PER_HOUR = 216_000
+"""Of a console at 60 Hz."""
+HUMAN_STARTS = "human-starts"
+
+
+@dataclass(frozen=True, slots=True)
+class LastEpisodes:
+    """The newest games of training at a number of frames."""
+
+    episodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastFrames:
+    """The games of training that ended within so many frames before a number of frames."""
+
+    frames: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """One way to measure."""
+
+    name: str
+    suite: str
+    says: str
+    """In one line: what is averaged, as whose paper does it."""
+    episodes: int = 0
+    """Games of every task that are played."""
+    training: LastEpisodes | LastFrames | None = None
+    """Which games of training count; None: games are played."""
+    played: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of ``env`` under which games are played."""
+    trained: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of ``env`` that the paper trained under, and that stay as the run has them."""
+    needed: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of ``env`` without which the numbers would not be this protocol's."""
+
+    @property
+    def words(self) -> list[str]:
+        """``played`` as a command line has it."""
+        return [word for name, value in self.played.items() for word in (f"--env.{name}", json.dumps(value))]
+
+    def objection(self, env: SuiteSettings) -> str | None:
+        """Why no evaluation of a run that was trained in ``env`` can be this protocol's; None if it can."""
+        if env.suite != self.suite:
+            return f"{self.name} is a protocol of suite {self.suite}, not of {env.suite}"
+        for name, value in self.needed.items():
+            if getattr(env, name) != value and not self._is_the_same(env, name, value):
+                return f"{self.name} needs env.{name} {value}, which cannot be changed after training: it is {getattr(env, name)}"
+        return None
+
+    @staticmethod
+    def _is_the_same(env: SuiteSettings, name: str, value: object) -> bool:
+        """Whether another value makes the same spaces: some games' own actions are all there are."""
+        return name in env.makes_spaces and environment_spec(env.model_copy(update={name: value})) == environment_spec(env)
+
+    def differences(self, env: SuiteSettings) -> tuple[str, ...]:
+        """Settings of ``trained`` that this run does not have, as ``env.name value (the paper: value)``."""
+        return tuple(
+            f"env.{name} {_said(getattr(env, name))} (the paper: {_said(value)})"
+            for name, value in self.trained.items()
+            if getattr(env, name) != value
+        )
+
+
+_THIRTY_MINUTES, _FIVE_MINUTES = FRAMES_PER_HOUR // 2, FRAMES_PER_HOUR // 12
+_STICKY = {"sticky_action_probability": 0.25, "noop_max": 0, "fire_on_reset": False}
+_WHOLE_GAMES = {"life_loss_ends_episode": False}
+
+PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
+    {
+        protocol.name: protocol
+        for protocol in (
+            Protocol(
+                name="impala-atari",
+                suite="atari",
+                says="mean of 200 games, 1..30 no-ops, at most 108,000 frames (IMPALA, arXiv:1802.01561, section 5.3.2)",
+                episodes=200,
+                played={
+                    "noop_max": 30,
+                    "sticky_action_probability": 0.0,
+                    "fire_on_reset": False,
+                    "max_episode_frames": _THIRTY_MINUTES,
+                    "max_frames_without_reward": None,
+                },
+                trained={"action_repeat": 4},
+            ),
+            Protocol(
+                name="impala-dmlab",
+                suite="dmlab",
+                says="mean of 500 games (IMPALA, arXiv:1802.01561, table 3)",
+                episodes=500,
+                trained={"action_repeat": 4},
+            ),
+            Protocol(
+                name="laser-atari",
+                suite="atari",
+                says="mean of the last 100 games of training at 50M or 200M frames (LASER, arXiv:1909.11583, appendix D)",
+                training=LastEpisodes(100),
+                trained={"noop_max": 37, "sticky_action_probability": 0.0, "action_repeat": 4, "max_episode_frames": _THIRTY_MINUTES},
+            ),
+            Protocol(
+                name="machado",
+                suite="atari",
+                says="mean of 100 games, sticky actions 0.25, all 18 actions, at most 18,000 frames (Machado et al., arXiv:1709.06009)",
+                episodes=100,
+                played={**_STICKY, "max_episode_frames": _FIVE_MINUTES, "max_frames_without_reward": None},
+                trained={"action_repeat": 5, **_WHOLE_GAMES},
+                needed={"action_set": "full"},
+            ),
+            Protocol(
+                name="saber",
+                suite="atari",
+                says="mean of 100 games, sticky actions 0.25, all 18 actions, at most 100 hours, ended after five minutes without a reward "
+                "(Toromanoff et al. 2019, arXiv:1908.04683)",
+                episodes=100,
+                played={**_STICKY, "max_episode_frames": 100 * FRAMES_PER_HOUR, "max_frames_without_reward": _FIVE_MINUTES},
+                trained={"action_repeat": 4, **_WHOLE_GAMES},
+                needed={"action_set": "full"},
+            ),
+            Protocol(
+                name="dopamine",
+                suite="atari",
+                says="mean of the games of training that ended within a million frames, sticky actions 0.25 (Dopamine, arXiv:1812.06110)",
+                training=LastFrames(1_000_000),
+                trained={"noop_max": 0, "action_repeat": 4, "max_episode_frames": _THIRTY_MINUTES, **_WHOLE_GAMES},
+                needed={"sticky_action_probability": 0.25},
+            ),
+        )
+    }
+)
+
+
+def protocol_named(name: str) -> Protocol:
+    """Look a protocol up.
+
+    Raises:
+        EvaluationError: there is none of this name, or nobody can follow it.
+
+    """
+    if name == HUMAN_STARTS:
+        raise EvaluationError(f"{HUMAN_STARTS}: the states of people's games from which it starts were never released")
+    if name not in PROTOCOLS:
+        raise EvaluationError(f"{name}: no such protocol{close_match(name, list(PROTOCOLS))}; there are {', '.join(PROTOCOLS)}")
+    return PROTOCOLS[name]
+
+
+def _said(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from herd.config.loading import load_settings
+from herd.config.suites import installed_suites
+from herd.evaluation.protocols import PROTOCOLS, Protocol
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+def test_every_setting_of_a_protocol_is_one_of_its_suite(protocol: Protocol) -> None:
+    suite = installed_suites().usable.get(protocol.suite)
+    if suite is None:
+        pytest.skip(f"suite {protocol.suite} is not installed")
+    assert {*protocol.played, *protocol.trained, *protocol.needed} <= set(suite.settings.model_fields)
+    assert not set(protocol.played) & {*protocol.trained, *protocol.needed}
+    assert (protocol.episodes > 0) is (protocol.training is None)
+    assert not (protocol.training is not None and protocol.played)
+    env = load_settings([], ["--env.suite", protocol.suite, *protocol.words], {}).env
+    assert {name: getattr(env, name) for name in protocol.played} == dict(protocol.played)
+
+
+def test_limits_in_hours() -> None:
+    assert PROTOCOLS["impala-atari"].played["max_episode_frames"] == 108_000
+    assert PROTOCOLS["machado"].played["max_episode_frames"] == 18_000
+    assert PROTOCOLS["saber"].played["max_episode_frames"] == 100 * 60 * 60 * 60
+    assert PROTOCOLS["saber"].played["max_frames_without_reward"] == 5 * 60 * 60

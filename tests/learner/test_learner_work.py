@@ -1,0 +1,99 @@
+"""The learner's I/O thread does work in proportion to the bytes it is given: shown over sizes that double, in operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from herd_learner.game_temperatures import inverse_temperatures_of
+from herd_learner.ingest import Ingest
+from herd_learner.ledger import Ledger
+from herd_learner.queue import Block, UnrollQueue
+
+from herd.wire.codec import encode
+from herd.wire.credit import CreditPool
+from herd.wire.messages import CreditRequest, EpisodeReport, Hello, Unrolls, actor_identity
+from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays
+from tests.operations import assert_linear, counted
+
+PEER = actor_identity(0, 1).encode()
+
+
+class CountedQueue(UnrollQueue):
+    """Its blocks count what is read of them."""
+
+    def new_block(self, num_unrolls: int) -> Block:
+        block = super().new_block(num_unrolls)
+        block.arrays = {name: counted(array) for name, array in block.arrays.items()}
+        return block
+
+
+@pytest.mark.parametrize("same_slot", [False, True])
+def test_unrolls_and_their_episodes(same_slot: bool) -> None:
+    """Every step ends a game, as many as there may be: of many environments, or all of one."""
+
+    def prepare(size: int) -> Callable[[], object]:
+        ingest = Ingest(
+            run_id="run",
+            contract="c",
+            layout=LAYOUT,
+            action_repeat=ACTION_REPEAT,
+            ledger=Ledger(),
+            queue=CountedQueue(LAYOUT),
+            credit=CreditPool(size, expires_seconds=60.0),
+            on_episode=lambda *_: None,
+            on_unrolls=lambda *_: None,
+        )
+        hello = Hello(request_id=1, run_id="run", agent=0, contract="c", actor_index=0, incarnation=1, max_unrolls=size, oldest_sequence=1)
+        ingest.on_message(PEER, encode(hello), 0.0)
+        ingest.on_message(PEER, encode(CreditRequest(wanted_unrolls=size)), 0.0)
+        arrays = small_arrays(size)
+        arrays["game_reset"][...] = True
+        arrays["environment_slot"][...] = 0 if same_slot else np.arange(size)
+        episodes = tuple(
+            EpisodeReport(task_id=0, environment_slot=0 if same_slot else unroll, episode_id=step, episode_return=0.0, agent_steps=1)
+            for unroll in range(size)
+            for step in range(LAYOUT.new_steps)
+        )
+        num_frames = size * FRAMES_PER_UNROLL
+        header = Unrolls(sequence=1, generated_frames=num_frames, num_frames=num_frames, num_unrolls=size, episodes=episodes)
+        frames = encode(header, arrays)
+        return lambda: ingest.on_message(PEER, frames, 0.0)
+
+    assert_linear(prepare, 64, 128, 256, 512)
+
+
+def test_temperatures_of_games() -> None:
+    def prepare(size: int) -> Callable[[], object]:
+        arrays = small_arrays(size)
+        arrays["game_reset"][...] = True
+        arrays["environment_slot"][...] = np.arange(size)
+        block = Block({name: counted(array) for name, array in arrays.items()}, size)
+        return lambda: inverse_temperatures_of(block, 0)
+
+    assert_linear(prepare, 256, 512, 1024)
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_credit_among_many_actors(waiting: bool) -> None:
+    """All ask; then what they used comes back at once."""
+
+    def prepare(size: int) -> Callable[[], object]:
+        pool = CreditPool(size, expires_seconds=60.0)
+        peers = [f"actor/{index}".encode() for index in range(size)]
+
+        def use() -> None:
+            for peer in peers:
+                pool.on_hello(peer, 1, 0.0)
+            for peer in peers:
+                pool.on_credit_request(peer, 2 if waiting else 1, 0.0)
+            for peer in peers:
+                pool.on_message_received(peer, 1, 0.0)
+            pool.on_consumed(size)
+            for peer in peers:
+                pool.on_goodbye(peer)
+
+        return use
+
+    assert_linear(prepare, 64, 128, 256, 512)

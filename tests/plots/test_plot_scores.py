@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from herd.plots.history import PlotError
+from herd.plots.scores import Bar, draw_scores
+
+
+def texts(picture: Path) -> list[str]:
+    """What an .svg says, in drawing order; matplotlib leaves each text as a comment beside its outlines."""
+    return re.findall(r"<!-- (.*?) -->", picture.read_text())
+
+
+def test_every_task_has_a_bar_the_best_at_the_top(tmp_path: Path) -> None:
+    bars = [Bar(f"game_{k}", 10.0 ** (k / 12 - 1.5), None) for k in range(56)] + [Bar("skiing", -1.2, (-1.5, -1.0))]
+    picture = tmp_path / "pictures" / "scores.svg"
+    draw_scores(bars, picture, title="57 games", lines={"median": 0.85})
+    said = texts(picture)
+    names = [text for text in said if text.startswith(("game ", "skiing"))]
+    assert names == ["skiing", *(f"game {k}" for k in range(56))]  # from the bottom
+    assert "\N{MINUS SIGN}120 %" in said
+    assert "100,000 %" in said  # a logarithmic axis
+    assert "median 85 %" in said
+    assert "57 games" in said
+
+
+def test_scores_near_each_other_need_no_logarithm(tmp_path: Path) -> None:
+    picture = tmp_path / "scores.svg"
+    draw_scores([Bar("pong", 1.1, (1.0, 1.2)), Bar("boxing", 0.004, (-0.1, 0.1))], picture, title="two", lines={})
+    said = texts(picture)
+    assert {"110 %", "0.4 %"} <= set(said)
+    assert not {"1,000 %", "10 %"} & set(said)
+
+
+def test_a_picture_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlotError, match="cannot write"):
+        draw_scores([Bar("pong", 1.0, None)], tmp_path / "file" / "scores.png", title="", lines={})
