@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from herd.envs.scores import ReferenceScores
     from herd.learning.trainer import UpdateStatistics
     from herd_learner.ledger import LedgerSnapshot
+    from herd_learner.replay_account import ReplayAccount
 
 RETURN_WINDOW = 100
 """Games behind a reported mean return, the field's custom."""
@@ -91,6 +92,8 @@ class RunStatistics:
         ``is_first``: these are the run's, and nobody asks for their news.
         """
         self._references = references or {}
+        self.replay: ReplayAccount | None = None
+        """Where unrolls are replayed."""
         self._tiling = tiling
         self._action_repeat = spec.action_repeat
         self.tasks = {name: TaskStatistics() for name in spec.task_names}
@@ -155,6 +158,7 @@ class RunStatistics:
             "episodes": news.episodes,
             "consumed": [[task_id, *counts] for task_id, counts in news.consumed.items()],
             "lag": [lag.total, lag.maximum, lag.count],
+            "replay": None if self.replay is None else self.replay.news(),
         }
 
     def absorb(self, news: dict[str, Any]) -> None:
@@ -165,6 +169,8 @@ class RunStatistics:
             self._count_consumed(task_id, num_frames, num_unrolls)
         self._lag.merge(*news["lag"])
         self._lag_window.merge(*news["lag"])
+        if self.replay is not None:
+            self.replay.absorb(news["replay"])
 
     def _count_consumed(self, task_id: int, num_frames: int, num_unrolls: int) -> None:
         self.env_frames += num_frames
@@ -250,6 +256,7 @@ class RunStatistics:
             "frames_per_second": round(self._session_frames / training_seconds, 1) if training_seconds > 0 else 0.0,
             "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum},
             "sample_reuse": self._session_trained / self._session_unrolls if self._session_unrolls else None,
+            **({} if self.replay is None else {"replay": self.replay.report(training_seconds)}),
             "health": self._health,
             "accounting": {**ledger.report(), **({"unattributed": rest} if (rest := _unattributed(ledger)) else {})},
             "episode_return": {"mean_last_100": self.mean_return, "episodes": self.episodes},
