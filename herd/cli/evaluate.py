@@ -59,6 +59,7 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError(f"--episodes must be at least 1, not {options.episodes}")
     from rich.console import Console  # noqa: PLC0415  after the command line is understood
 
+    from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
     from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  numpy loads
     from herd.evaluation.protocols import protocol_named  # noqa: PLC0415
     from herd.evaluation.table import print_report  # noqa: PLC0415
@@ -70,7 +71,7 @@ def run(argv: Sequence[str]) -> int:
             existing_run(directory) if of_training else run_with_checkpoint(directory)
         require("torch", "safetensors")
         report = _scored(options, overrides, Console(stderr=True), of_training=of_training)
-    except EvaluationError as error:
+    except (BrokenEnvironmentError, EvaluationError, UnknownTaskError) as error:
         raise CommandError(str(error)) from error
     stem = options.output if options.output is not None else _default_stem(options.run_dirs, report)
     written = _write(report, stem)

@@ -104,17 +104,17 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
 
 
 def check_installed(settings: RunSettings) -> None:
-    """Check that the processes will find their packages.
+    """Check that the processes will find their packages and data.
 
     Raises:
         CommandError: names the missing ones.
 
     """
     compression = {"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression]
-    from herd.envs.make import missing_packages, suite_of  # noqa: PLC0415  numpy loads; --help does without
+    from herd.envs.make import what_is_missing  # noqa: PLC0415  numpy loads; --help does without
 
     require("torch", "safetensors", *compression)
-    if (missing := missing_packages(suite_of(settings.env))) is not None:
+    if (missing := what_is_missing(settings.env)) is not None:
         raise CommandError(missing)
 
 

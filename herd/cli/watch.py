@@ -38,6 +38,7 @@ def run(argv: Sequence[str]) -> int:
     if output.suffix.lower() not in {".gif", ".mp4"}:
         raise CommandError(f"{output}: a recording's name ends in .gif or .mp4")
     require("torch", "safetensors", "imageio")
+    from herd.envs.api import BrokenEnvironmentError  # noqa: PLC0415
     from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  --help does without
     from herd.evaluation.watch import record_episode  # noqa: PLC0415  torch loads
 
@@ -54,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
             caption=not options.no_caption,
             greedy=options.greedy,
         )
-    except EvaluationError as error:
+    except (BrokenEnvironmentError, EvaluationError) as error:
         raise CommandError(str(error)) from error
     returns = ", ".join(f"{value:g}" for value in recording.episode_returns) or "no game ended"
     print(f"{recording.output}: {recording.task_name}, {recording.seconds:.1f} s, return {returns}")

@@ -95,6 +95,10 @@ class UnknownTaskError(ValueError):
     """
 
 
+class BrokenEnvironmentError(RuntimeError):
+    """An environment broke down and cannot go on; one line that names its task and its slot."""
+
+
 def checked_actions(actions: NDArray[np.int32], *, num_environments: int, num_actions: int) -> NDArray[np.int32]:
     """``actions`` as contiguous int32 [E]; ValueError unless all are in 0..num_actions-1.
 

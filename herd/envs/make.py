@@ -35,6 +35,12 @@ def missing_packages(suite: Suite) -> str | None:
     return f"env.suite {name} needs {', '.join(missing)}: {suite.install or 'pip install ' + ' '.join(missing)}"
 
 
+def what_is_missing(settings: SuiteSettings) -> str | None:
+    """What playing needs and this machine lacks, packages or data, in one line; None where nothing is missing."""
+    suite = suite_of(settings)
+    return missing_packages(suite) or suite.lacks(settings)
+
+
 def environment_spec(settings: SuiteSettings) -> EnvSpec:
     """Spaces of what ``settings`` describe. UnknownTaskError if a task does not exist or cannot be played."""
     return suite_of(settings).spec(settings)
@@ -46,14 +52,13 @@ def make_environments(
     """``num_environments`` environments for the global slots ``first_slot``..: slot g plays task g modulo the number of tasks.
 
     What a slot plays and draws depends on ``seed`` and the slot alone, not on how slots are spread over processes.
-    ``num_threads`` bounds the threads that step emulators at one time. UnknownTaskError also where the suite's packages are missing.
+    ``num_threads`` bounds the threads that step emulators at one time. UnknownTaskError also where packages or data are missing.
     """
     if num_environments < 1 or num_threads < 1 or first_slot < 0 or seed < 0:
         raise ValueError("num_environments and num_threads must be at least 1, first_slot and seed at least 0")
-    suite = suite_of(settings)
-    if (missing := missing_packages(suite)) is not None:
+    if (missing := what_is_missing(settings)) is not None:
         raise UnknownTaskError(missing)
-    return suite.make(
+    return suite_of(settings).make(
         settings,
         environment_spec(settings),
         num_environments=num_environments,

@@ -25,6 +25,10 @@ def _says_nothing(env: Mapping[str, Any]) -> Sequence[str]:  # noqa: ARG001
     return ()
 
 
+def _lacks_nothing(settings: Any) -> None:  # noqa: ARG001
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
     """A family of environments. What nothing is said of, the suite does not have."""
@@ -40,6 +44,8 @@ class Suite:
     """Modules that playing needs beside Herd's own, by their import names."""
     install: str = ""
     """The command that brings ``packages``."""
+    lacks: Callable[[Any], str | None] = _lacks_nothing
+    """What these settings need beside packages and this machine does not have, such as a data set, in one line that names the setting."""
     inspect: Callable[[], tuple[bool, str]] | None = None
     """For ``herd doctor``: whether what ``packages`` should bring is complete, and what was found; a phrase."""
     presets: Path | None = None

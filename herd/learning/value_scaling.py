@@ -60,6 +60,9 @@ class ValueScaling(Protocol):
     def rescale(self, value_head: nn.Linear, before: Statistics, after: Statistics) -> None:
         """Rewrite the value layer so that the un-normalised values stay what they were."""
 
+    def by_task(self, statistics: Statistics) -> dict[str, list[float]]:
+        """Numbers worth a curve, one for each task, by name; waits for the device."""
+
 
 class Unscaled:
     """The value of the acting task's head as it is; with one head, of that."""
@@ -80,6 +83,10 @@ class Unscaled:
 
     def rescale(self, value_head: nn.Linear, before: Statistics, after: Statistics) -> None:
         """See `ValueScaling`."""
+
+    def by_task(self, statistics: Statistics) -> dict[str, list[float]]:  # noqa: ARG002
+        """See `ValueScaling`."""
+        return {}
 
 
 class PopArt:
@@ -125,6 +132,10 @@ class PopArt:
         weight, bias = value_head.weight, value_head.bias
         weight.mul_(shard_like(factor.to(weight.dtype).unsqueeze(1), weight))
         bias.mul_(shard_like(factor.to(bias.dtype), bias)).add_(shard_like(offset.to(bias.dtype), bias))
+
+    def by_task(self, statistics: Statistics) -> dict[str, list[float]]:
+        """See `ValueScaling`."""
+        return {"value_shift": statistics["shift"].tolist(), "value_scale": self._scale(statistics).tolist()}
 
     def _scale(self, statistics: Statistics) -> Tensor:
         bounds = self._settings

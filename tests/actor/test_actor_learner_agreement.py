@@ -31,6 +31,7 @@ CATCH = {"suite": "catch", "frame_stack": 4, "tasks": ("catch",), "frame_height"
 # Time limits of a few steps: every kind of end occurs within some dozens of steps.
 BREAKOUT = {"suite": "atari", "tasks": ("breakout",), "fire_on_reset": True, "noop_max": 4, "max_episode_frames": 200}
 MINIGRID = {"suite": "gymnasium", "tasks": ("minigrid:MiniGrid-Empty-5x5-v0",), "max_episode_steps": 10}
+BABYAI = {"suite": "gymnasium", "tasks": ("minigrid:BabyAI-GoToLocalS5N2-v0",), "max_episode_steps": 10, "instruction_key": "mission"}
 CASES = {
     "catch": {"env": CATCH, "network": {"torso": "mlp"}},
     "catch one frame": {"env": {**CATCH, "frame_stack": 1}, "network": {"torso": "mlp"}},
@@ -48,6 +49,10 @@ CASES = {
     "vectors and pictures": {
         "env": {**MINIGRID, "vector_keys": ("direction",), "image_key": "image", "instruction_key": "mission", "frame_stack": 2},
         "network": {"torso": "mlp", "language": True},
+    },
+    "missions": {
+        "env": {**BABYAI, "vector_keys": ("image", "direction")},
+        "network": {"torso": "mlp", "language": True, **RECURRENT},
     },
     "breakout in colour": {"env": {**BREAKOUT, "grayscale": False, "frame_stack": 2}, "network": {"torso": "shallow"}},
 }
@@ -150,7 +155,7 @@ def test_importance_ratios_are_one(played: dict[str, Played], case: str) -> None
         assert losses["mean_rho"].value == pytest.approx(1.0, abs=1e-4)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "vectors"])
+@pytest.mark.parametrize("case", [case for case in CASES if case not in {"vectors", "missions"}])
 def test_restacked_frames_are_the_actors_bit_for_bit(played: dict[str, Played], case: str) -> None:
     for unroll, stacks in zip(played[case].unrolls, played[case].stacks, strict=True):
         batch = _slab(played[case].settings, unroll).batch
@@ -181,15 +186,16 @@ def test_the_cases_hold_every_kind_of_end(played: dict[str, Played]) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", ["core_reset", "last_action", "last_reward", "initial_core_state", "game_reset", "actions", "rewards", "observations"]
+    "field",
+    ["core_reset", "last_action", "last_reward", "initial_core_state", "game_reset", "actions", "rewards", "observations", "instructions"],
 )
 def test_the_ratios_tell_when_a_field_is_wrong(played: dict[str, Played], field: str) -> None:
     """The network reads all of these; each one, spoiled, must show."""
-    run = played["vectors" if field == "observations" else "catch truncated, recurrent"]
+    run = played[{"observations": "vectors", "instructions": "missions"}.get(field, "catch truncated, recurrent")]
     rhos = []
     for unroll in run.unrolls[1:]:
         wrong = unroll[field]
-        spoiled = ~wrong if wrong.dtype == bool else (wrong + 1) % 3 if wrong.dtype == np.int32 else wrong + 1.0
+        spoiled = ~wrong if wrong.dtype == bool else (wrong + 1) % 3 if wrong.dtype == np.int32 else wrong + np.ones((), wrong.dtype)
         slab = _slab(run.settings, {**unroll, field: spoiled})
         rhos.append(run.trainer.losses(run.trainer.launch(slab.batch))["mean_rho"].value)
     assert min(rhos) < 0.999

@@ -46,6 +46,13 @@ def test_before_the_first_game_and_update_there_is_nothing_to_average() -> None:
     assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None, "episode_return_sum": 0.0}
 
 
+def test_a_point_holds_what_else_is_known_of_each_task() -> None:
+    by_task = {"value_scale": [2.0, math.inf], "value_shift": [0.5, -3.0]}
+    point = RunStatistics(SPEC).point(session_seconds=1.0, frames_per_second=1.0, learning_rate=0.1, by_task=by_task)
+    assert (point["tasks"]["pong"]["value_scale"], point["tasks"]["pong"]["value_shift"]) == (2.0, 0.5)
+    assert (point["tasks"]["breakout"]["value_scale"], point["tasks"]["breakout"]["value_shift"]) == (None, -3.0)
+
+
 def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
     statistics = _recorded()
     point = _point(statistics)
@@ -76,6 +83,24 @@ def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
     statistics.record_consumed(1, 40, 3)
     point = _point(statistics)
     assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (3.0, 3.0, 240)
+
+
+def test_the_report_says_how_the_return_moved_from_the_first_games_to_the_last() -> None:
+    references = {"pong": ReferenceScores("pong", -20.7, 14.6, 21.0, 6)}
+    statistics = RunStatistics(SPEC, references=references)
+
+    def progress(of: RunStatistics) -> Any:
+        return of.report(Ledger().snapshot(), session_seconds=1.0, training_seconds=1.0)["tasks"]["pong"].get("progress")
+
+    statistics.record_episode(0, 1.0)
+    assert progress(statistics) is None  # one game is no two
+    for episode_return in range(2, 6):
+        statistics.record_episode(0, float(episode_return))
+    assert progress(statistics) == {"games": 2, "mean_first": 1.5, "mean_last": 4.5, "random": -20.7}
+    resumed = RunStatistics(SPEC, json.loads(json.dumps(statistics.as_json(1.0))), references=references)
+    for episode_return in range(6, 301):
+        resumed.record_episode(0, float(episode_return))
+    assert progress(resumed) == {"games": 100, "mean_first": 50.5, "mean_last": 250.5, "random": -20.7}
 
 
 def test_points_and_report_keep_the_newest_look_at_health_and_points_the_share_of_clipped_updates() -> None:

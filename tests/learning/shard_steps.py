@@ -53,6 +53,9 @@ def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
     whole = trainer.weights() | {f"optimizer/{name}": tensor for name, tensor in trainer.optimizer_tensors().items()}
     whole |= {f"auxiliary/{name}": tensor for name, tensor in trainer.auxiliary_weights().items()}
     whole |= {f"value_statistics/{name}": tensor for name, tensor in trainer.value_statistics().items()}
+    # Every rank's own: equal on all of them, or the values of one task mean something else on each.
+    own = {name: tensor.tolist() for name, tensor in trainer.value_statistics().items()}
+    assert group.gather(own) == [own] * size
     if group.is_first:
         tensors = {name: tensor.contiguous() for name, tensor in whole.items()}
         save_file(tensors, folder / f"after-{size}-{sharding}.safetensors")

@@ -69,6 +69,7 @@ OPTIONS = {
         "--loss.ablation entropy",
         "--loss.q_cost 1",
         "--loss.policy_cost 1",
+        "--value_scaling.kind popart",
         "--loss.baseline_cost 10",
         "--algorithm.burn_in 2 --network.core lstm",
     ),

@@ -118,6 +118,8 @@ def test_one_two_and_three_shards_take_the_same_step(folders: dict[str, Path], r
             after, told_by_shards = left_by(folders[run], size, sharding)
             assert after.keys() == expected.keys()
             for name, tensor in expected.items():
-                torch.testing.assert_close(after[name], tensor, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+                # Statistics are float64 and gathered: only the targets' own rounding is left.
+                tolerance = 1e-6 if name.startswith("value_statistics/") else 1e-4
+                torch.testing.assert_close(after[name], tensor, rtol=tolerance, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
             for mine, theirs in zip(told, told_by_shards, strict=True):
                 assert theirs == pytest.approx(mine, rel=1e-4, abs=1e-6)

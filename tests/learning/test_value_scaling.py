@@ -7,12 +7,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from herd.algorithms.popart import PopArtStatistics, scale_of, updated
 from herd.config.value_scaling import PopArtSettings
 from herd.learning.batch import Slab
-from herd.learning.value_scaling import PopArt, UnrollTargets, unroll_targets
+from herd.learning.value_scaling import PopArt, Statistics, UnrollTargets, of_task, unroll_targets
 from tests.learning.small_runs import RUN, STEP, batch_of, run_of, slab_of, trainer_of, unrolls_of
 
 TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"]}
@@ -50,23 +52,76 @@ def test_statistics_are_moved_unroll_by_unroll_as_eq_6_says(replayed: bool, seco
     assert (found["shift"][2], found["second_moment"][2]) == (0.0, 1.0)
 
 
-def test_the_rewrite_leaves_un_normalised_values_what_they_were() -> None:
+STATISTICS = st.tuples(st.floats(-1e4, 1e4), st.floats(0.0, 1e6))
+"""A shift and a standard deviation, 0 included: beyond both bounds of the scale."""
+
+
+def _statistics(drawn: list[tuple[float, float]]) -> Statistics:
+    shift, deviation = torch.tensor(drawn, dtype=torch.float64).T
+    return {"shift": shift, "second_moment": shift.square() + deviation.square()}
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(STATISTICS, min_size=3, max_size=3), st.lists(STATISTICS, min_size=3, max_size=3))
+def test_whatever_the_statistics_were_and_become_un_normalised_values_stay_to_a_millionth(
+    before: list[tuple[float, float]], after: list[tuple[float, float]]
+) -> None:
+    popart = _popart(min_scale=1e-2, max_scale=1e5)
+    head = nn.Linear(8, 3, dtype=torch.float64)
+    features = torch.randn(5, 4, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    task_ids = torch.tensor([0, 1, 1, 2])
+    expected, scale = popart.values(_statistics(before), head(features), task_ids)
+    popart.rescale(head, _statistics(before), _statistics(after))
+    found, new_scale = popart.values(_statistics(after), head(features), task_ids)
+    assert scale is not None
+    assert new_scale is not None
+    for values_scale in (scale, new_scale):
+        assert 1e-2 <= float(values_scale.min()) <= float(values_scale.max()) <= 1e5
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_an_evaluation_un_normalises_the_head_itself() -> None:
     popart = _popart()
     head, features = nn.Linear(8, 3), torch.randn(5, 4, 8, generator=torch.Generator().manual_seed(1))
     task_ids = torch.tensor([0, 1, 1, 2])
-    before = popart.initial("cpu")
-    after = popart.updated(before, _targets())
-    expected, scale = popart.values(before, head(features), task_ids)
-    assert scale is not None
-    assert scale.tolist() == [1.0] * 4
-    popart.rescale(head, before, after)
-    found, scale = popart.values(after, head(features), task_ids)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    statistics = popart.updated(popart.initial("cpu"), _targets())
+    expected, scale = popart.values(statistics, head(features), task_ids)
     assert scale is not None
     assert (scale[:3] != 1.0).all()
-    # Back to a run's begin: the head says un-normalised values itself.
-    popart.rescale(head, after, before)
-    torch.testing.assert_close(popart.values(before, head(features), task_ids)[0], expected, rtol=1e-5, atol=1e-5)
+    popart.rescale(head, statistics, popart.initial("cpu"))
+    torch.testing.assert_close(of_task(head(features), task_ids), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [[12], [1] * 12, [5, 0, 7]])
+def test_unrolls_of_several_tasks_may_come_together_or_one_at_a_time(parts: list[int]) -> None:
+    popart, targets = _popart(), _targets()
+    together = popart.updated(popart.initial("cpu"), targets)
+    found, start = popart.initial("cpu"), 0
+    for part in parts:
+        found = popart.updated(found, UnrollTargets(*(tensor[start : start + part] for tensor in targets)))
+        start += part
+    by_task = popart.initial("cpu")
+    for task in (1, 2, 0):
+        by_task = popart.updated(by_task, UnrollTargets(*(tensor[targets.task_ids == task] for tensor in targets)))
+    for name, tensor in together.items():
+        np.testing.assert_allclose(found[name].numpy(), tensor.numpy(), rtol=1e-14)
+        np.testing.assert_allclose(by_task[name].numpy(), tensor.numpy(), rtol=1e-14)
+
+
+def test_nothing_in_the_statistics_counts_so_nothing_freezes() -> None:
+    """A float32 number of updates stops at 2^24, and 1 - rate is 1 in float32 where the rate is below 2^-25."""
+    popart = _popart(rate=2.0**-26)
+    one = UnrollTargets(
+        torch.tensor([8.0]).double(), torch.tensor([64.0]).double(), torch.ones(1), torch.tensor([1]), torch.tensor([False])
+    )
+    statistics: Statistics = {"shift": torch.full((3,), 4.0).double(), "second_moment": torch.full((3,), 17.0).double()}
+    for _ in range(100):
+        statistics = popart.updated(statistics, one)
+    assert {tensor.dtype for tensor in statistics.values()} == {torch.float64}
+    assert set(statistics) == {"shift", "second_moment"}
+    assert statistics["shift"][1].item() - 4.0 == pytest.approx(100 * 2.0**-26 * 4.0, rel=1e-4)
+    assert statistics["second_moment"][1].item() - 17.0 == pytest.approx(100 * 2.0**-26 * (64.0 - 17.0), rel=1e-4)
+    assert (statistics["shift"][0], statistics["second_moment"][2]) == (4.0, 17.0)
 
 
 def test_the_scale_is_bounded_and_a_variance_below_0_is_0() -> None:
@@ -115,14 +170,14 @@ def test_an_unroll_trains_the_head_of_its_task_alone(kind: str) -> None:
 
 
 def test_a_run_follows_its_targets_and_a_skipped_update_does_not() -> None:
-    settings = run_of(env=TASKS, value_scaling={"kind": "popart", "rate": RATE})
-    trainer = trainer_of(settings)
-    trainer(batch_of(settings), STEP)
+    run = run_of(env=TASKS, value_scaling={"kind": "popart", "rate": RATE})
+    trainer = trainer_of(run)
+    trainer(batch_of(run), STEP)
     before = trainer.value_statistics()
     assert before["shift"].abs().min() > 0.0
-    poisoned = unrolls_of(settings, 1)
+    poisoned = unrolls_of(run, 1)
     poisoned["initial_core_state"][0], poisoned["core_reset"][0, 0] = math.nan, False
-    assert not trainer(slab_of(settings, poisoned), STEP).is_finite
+    assert not trainer(slab_of(run, poisoned), STEP).is_finite
     assert {name: tensor.tolist() for name, tensor in trainer.value_statistics().items()} == {
         name: tensor.tolist() for name, tensor in before.items()
     }

@@ -56,6 +56,8 @@ class Costs:
     policy_cost: float = 10.0
     entropy_cost: float = 123.0
     """Of another loss: this one must not read it."""
+    advantage_normalization: Literal["none", "batch"] = "none"
+    """Likewise."""
     retrace_bootstrap: Bootstrap = "expected"
     ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
 

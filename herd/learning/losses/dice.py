@@ -14,14 +14,22 @@ if TYPE_CHECKING:
 
 
 def dice(forward: Forward, settings: DiceSettings) -> LossOutput:
-    """V by V-trace, Q by Retrace and the policy gradient times tau."""
+    """V by V-trace, Q by Retrace and the policy gradient times tau.
+
+    Under PopArt the head's advantages are in units of the task's scale: ``Q = scale (v + A) + shift``, with V as its rewrite preserves it.
+    All targets are linear in values and rewards, so both are divided by the scale, and the targets multiplied. The policy softmax(A / tau)
+    needs no scale, so actors need none and the task stays unknown to them; where the scale moves, the part of Q that is A moves with it.
+    """
+    values, rewards = forward.values, forward.rewards
+    if forward.value_scale is not None:
+        values, rewards = values / forward.value_scale, rewards / forward.value_scale
     terms = dice_loss(
         advantages=forward.logits,
-        values=forward.values,
+        values=values,
         behaviour_logits=forward.behaviour_logits,
         inverse_temperature=forward.inverse_temperature,
         actions=forward.actions,
-        rewards=forward.rewards,
+        rewards=rewards,
         terminated=forward.terminated,
         row_valid=forward.trained,
         discount=forward.discount,
@@ -39,4 +47,5 @@ def dice(forward: Forward, settings: DiceSettings) -> LossOutput:
         "entropy": Metric(terms.entropy, online_rows, cost=-entropy_cost),
         **off_policy_metrics(forward, terms.rhos, terms.gate),
     }
-    return LossOutput(terms.total, metrics, terms.targets, accepted)
+    targets = terms.targets if forward.value_scale is None else terms.targets * forward.value_scale
+    return LossOutput(terms.total, metrics, targets, accepted)

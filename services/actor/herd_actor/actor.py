@@ -12,6 +12,8 @@ import torch
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.config.network_size import max_weights_bytes
+from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
 from herd.envs.make import make_environments
 from herd.networks.agent import agent_of
 from herd.service.hardware import pin_to_cpu
@@ -49,7 +51,8 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """Act in one place after the other until the signal.
 
     Raises:
-        BadInputError: unknown task, learners that are not the agents', or the metrics port in use.
+        BadInputError: unknown task, or what it needs missing; learners that are not the agents'; the metrics port in use.
+        SystemExit: an environment broke down.
     """
     if stop:
         return  # asked while torch was imported: nothing was begun
@@ -68,6 +71,8 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
                     process.announce(actor.number if named is None else named, "serving metrics")
                 if actor.wait_for_weights():
                     actor.play()
+            except BrokenEnvironmentError as error:
+                raise SystemExit(f"actor: {error}") from error  # one line and exit code 1: whoever started this process starts another
             finally:
                 actor.close()
 
@@ -117,7 +122,14 @@ class Actor:
         seeds = np.random.SeedSequence(entropy).generate_state(2)
         self._policy = LocalPolicy(agent_of(settings, self._spec), seed=int(seeds[1]), precision=inference_precision(settings))
         self._weights = FreshWeights(
-            WeightsClient(context, settings.actor.paramserver, run_id=settings.name, agent=agent, contract=contract),
+            WeightsClient(
+                context,
+                settings.actor.paramserver,
+                run_id=settings.name,
+                agent=agent,
+                contract=contract,
+                max_slice_bytes=max_weights_bytes(settings, self._spec),
+            ),
             self._policy,
             settings.actor,
             telemetry=self._telemetry,
@@ -134,13 +146,16 @@ class Actor:
             beat=self._telemetry.beat,
         )
         first_slot = index * self._num_environments
-        self._environments = make_environments(
-            settings.env,
-            num_environments=self._num_environments,
-            first_slot=first_slot,
-            seed=int(seeds[0]) % 2**30,
-            num_threads=settings.actor.environment_threads,
-        )
+        try:
+            self._environments = make_environments(
+                settings.env,
+                num_environments=self._num_environments,
+                first_slot=first_slot,
+                seed=int(seeds[0]) % 2**30,
+                num_threads=settings.actor.environment_threads,
+            )
+        except UnknownTaskError as error:
+            raise BadInputError(str(error)) from error
         task_ids = self._environments.task_ids
         self._temperatures: ServedTemperatures | None = None
         if settings.loss.draws_temperatures:

@@ -63,7 +63,7 @@ class ReplayServer:
         self._inbox.serve_waiting()
         self._keeper.tick()
 
-    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> None:
+    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
         answer = self._handler.answer(decode_header(frames[0]), frames[1:])
         self._meters.answered(answer)
         if answer.refusal is not None:
@@ -73,6 +73,7 @@ class ReplayServer:
         self._router.send(peer, answer.frames)
         if answer.malformed is not None:
             raise answer.malformed
+        return answer.refusal is None
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:

@@ -1,0 +1,65 @@
+"""Compiled maps on a local disk, as DeepMind Lab asks for them and hands them over."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+
+class LevelCache:
+    """What `deepmind_lab.Lab` takes as ``level_cache``. An exception of it would end the game, so that a bad disk is no cache instead.
+
+    Processes share the folder without a lock: a map gets its name once it is whole, and whoever compiles the same one writes the same.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.expanduser()
+        self._complained = False
+
+    def fetch(self, key: str, pk3_path: str) -> bool:
+        """Copy the map of ``key`` to ``pk3_path``, if there is one."""
+        try:
+            shutil.copyfile(self._file(key), pk3_path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._complain(error)
+            return False
+        return True
+
+    def write(self, key: str, pk3_path: str) -> None:
+        """Keep the map at ``pk3_path``."""
+        file = self._file(key)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            handle, unfinished = tempfile.mkstemp(dir=file.parent, suffix=".part")
+            try:
+                os.close(handle)
+                shutil.copyfile(pk3_path, unfinished)
+                os.replace(unfinished, file)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(unfinished)
+                raise
+        except OSError as error:
+            self._complain(error)
+
+    def _file(self, key: str) -> Path:
+        # A key is the Lab's business, and may hold what no file name does. 256 folders keep each small.
+        name = hashlib.sha256(key.encode()).hexdigest()
+        return self._folder / name[:2] / f"{name}.pk3"
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained:
+            self._complained = True
+            _log.warning("env.level_cache %s cannot be used: %s", self._folder, error)

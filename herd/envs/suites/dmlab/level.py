@@ -1,0 +1,70 @@
+"""One level of DeepMind Lab, played in a process of its own: the Lab never lets go of the interpreter's lock."""
+
+from __future__ import annotations
+
+from tempfile import gettempdir
+from typing import TYPE_CHECKING
+
+import deepmind_lab
+import numpy as np
+
+from herd.envs.processes.solo import Played, Seen
+from herd.envs.suites.dmlab.cache import LevelCache
+from herd.envs.suites.dmlab.levels import ACTIONS, level_path
+from herd.envs.suites.dmlab.settings import DMLabSettings
+
+if TYPE_CHECKING:
+    from herd.envs.processes.solo import SoloEnvironment
+
+_FRAME, _INSTRUCTION = "RGB_INTERLEAVED", "INSTR"
+_HELD_OUT_MIXER_SEED = 0x600D5EED
+"""Keeps the seeds of an evaluation apart from those of training, which are mixed with 0."""
+
+
+def make_level(settings: str, task: str) -> SoloEnvironment:
+    """The level ``task`` under settings as JSON."""
+    return LabLevel(DMLabSettings.model_validate_json(settings), task)
+
+
+class LabLevel:
+    """A `SoloEnvironment` of `deepmind_lab.Lab`."""
+
+    def __init__(self, settings: DMLabSettings, task: str) -> None:
+        self._action_repeat = settings.action_repeat
+        self._level_seeds = settings.level_seeds
+        # The Lab reads an action's memory as it lies, and does not look whether it is contiguous: a row of this table is.
+        self._actions = np.array(ACTIONS[settings.action_set], np.intc)
+        # It takes nothing but strings.
+        config = {"width": str(settings.frame_width), "height": str(settings.frame_height), "logLevel": "WARN"}
+        if settings.hold_out:
+            config |= {"allowHoldOutLevels": "true", "mixerSeed": str(_HELD_OUT_MIXER_SEED)}
+        if settings.dataset_path is not None:
+            config["datasetPath"] = settings.dataset_path
+        self._lab = deepmind_lab.Lab(
+            level_path(task),
+            [_FRAME, _INSTRUCTION],
+            config=config,
+            renderer=settings.renderer,
+            level_cache=None if settings.level_cache is None else LevelCache(settings.level_cache),
+            temp_folder=gettempdir(),
+        )
+
+    def reset(self, seed: int) -> Seen:
+        """Start a new game."""
+        self._lab.reset(seed=seed if self._level_seeds is None else seed % self._level_seeds)
+        return self._seen()
+
+    def step(self, action: int) -> Played:
+        """One agent step. The Lab says only that a game is over, be it for its time or otherwise, and shows nothing any more."""
+        reward = self._lab.step(self._actions[action], num_steps=self._action_repeat)
+        if not self._lab.is_running():
+            return Played(None, reward, terminated=True)
+        return Played(self._seen(), reward)
+
+    def close(self) -> None:
+        """Remove the Lab's temporary folder."""
+        self._lab.close()
+
+    def _seen(self) -> Seen:
+        observations = self._lab.observations()
+        return Seen(observations[_FRAME], observations[_INSTRUCTION])

@@ -1,0 +1,112 @@
+"""Which levels of DeepMind Lab there are, and the actions that papers make of its seven axes."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from herd.envs.scores import ReferenceScores, dmlab_scores
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ACTIONS: Mapping[str, tuple[tuple[int, ...], ...]] = MappingProxyType(
+    {
+        # IMPALA (arXiv:1802.01561), Table D.2.
+        "impala": (
+            (0, 0, 0, 1, 0, 0, 0),  # forward
+            (0, 0, 0, -1, 0, 0, 0),  # backward
+            (0, 0, -1, 0, 0, 0, 0),  # strafe left
+            (0, 0, 1, 0, 0, 0, 0),  # strafe right
+            (-20, 0, 0, 0, 0, 0, 0),  # look left
+            (20, 0, 0, 0, 0, 0, 0),  # look right
+            (-20, 0, 0, 1, 0, 0, 0),  # forward and look left
+            (20, 0, 0, 1, 0, 0, 0),  # forward and look right
+            (0, 0, 0, 0, 1, 0, 0),  # fire
+        ),
+        # PopArt (arXiv:1809.04474), Table 2 of its appendix.
+        "popart": (
+            (0, 0, 0, 1, 0, 0, 0),  # forward
+            (0, 0, 0, -1, 0, 0, 0),  # backward
+            (0, 0, -1, 0, 0, 0, 0),  # strafe left
+            (0, 0, 1, 0, 0, 0, 0),  # strafe right
+            (-10, 0, 0, 0, 0, 0, 0),  # look a little to the left
+            (10, 0, 0, 0, 0, 0, 0),  # look a little to the right
+            (-60, 0, 0, 0, 0, 0, 0),  # look far to the left
+            (60, 0, 0, 0, 0, 0, 0),  # look far to the right
+            (0, 10, 0, 0, 0, 0, 0),  # look down
+            (0, -10, 0, 0, 0, 0, 0),  # look up
+            (-10, 0, 0, 1, 0, 0, 0),  # forward and look a little to the left
+            (10, 0, 0, 1, 0, 0, 0),  # forward and look a little to the right
+            (-60, 0, 0, 1, 0, 0, 0),  # forward and look far to the left
+            (60, 0, 0, 1, 0, 0, 0),  # forward and look far to the right
+            (0, 0, 0, 0, 1, 0, 0),  # fire
+        ),
+    }
+)
+"""Look right and down (pixels a frame), strafe right, forward, fire, jump, crouch."""
+OTHERS = (
+    "lt_chasm",
+    "lt_hallway_slope",
+    "lt_horseshoe_color",
+    "lt_space_bounce_hard",
+    "nav_maze_random_goal_01",
+    "nav_maze_random_goal_02",
+    "nav_maze_random_goal_03",
+    "nav_maze_static_01",
+    "nav_maze_static_02",
+    "nav_maze_static_03",
+    "seekavoid_arena_01",
+    "stairway_to_melon",
+)
+"""Levels in the first folder of the Lab's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of DMLab-30."""
+
+    is_held_out: bool
+    """A test variant that the Lab keeps from training."""
+    needs_dataset: bool
+    """Shows photographs that the Lab does not come with."""
+    reference: ReferenceScores
+
+
+@cache
+def dmlab30() -> Mapping[str, Level]:
+    """The 32 files of DMLab-30's 30 levels, by name, two of them in a variant for training and one for testing."""
+    levels = {}
+    references = dmlab_scores()
+    with (resources.files("herd.envs") / "data" / "dmlab30_scores.csv").open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            for name in dict.fromkeys((row["train_level"], row["test_level"])):
+                levels[name] = Level(
+                    is_held_out=row["has_separate_test"] == "1" and name == row["test_level"],
+                    needs_dataset=row["needs_brady_dataset"] == "1",
+                    reference=replace(references[row["task"]], task=name),
+                )
+    return MappingProxyType(levels)
+
+
+def reference_scores() -> Mapping[str, ReferenceScores]:
+    """By level: a variant for training has the scores of the one for testing."""
+    return {name: level.reference for name, level in dmlab30().items()}
+
+
+def level_path(task: str) -> str:
+    """What the Lab calls a level."""
+    return f"contributed/dmlab30/{task}" if task in dmlab30() else task
+
+
+def _set_of_levels(*, held_out: bool) -> tuple[str, ...]:
+    other = {name for name in dmlab30() if name.endswith("_train" if held_out else "_test")}
+    return tuple(name for name in dmlab30() if name not in other)
+
+
+SETS_OF_LEVELS = MappingProxyType({"dmlab30": _set_of_levels(held_out=False), "dmlab30_test": _set_of_levels(held_out=True)})
+"""In the order of the table of scores."""

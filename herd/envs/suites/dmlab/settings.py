@@ -1,0 +1,61 @@
+"""Settings of the DeepMind Lab suite; the defaults are those of IMPALA's Table D.3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from herd.config.section import PositiveInt
+from herd.config.suites import SuiteSettings
+from herd.envs.suites.dmlab.levels import SETS_OF_LEVELS, dmlab30
+
+
+class DMLabSettings(SuiteSettings):
+    """DeepMind Lab: levels seen in first person, each environment in a process of its own."""
+
+    suite: Literal["dmlab"] = "dmlab"
+    """DeepMind Lab, which has no wheel (docs/suites.md)."""
+    tasks: Annotated[tuple[str, ...], Field(min_length=1, validate_default=True)] = ("dmlab30",)
+    """Levels by name; several make one agent of many tasks (docs/many-tasks.md). ``dmlab30`` stands for the 30 levels of DMLab-30,
+    ``dmlab30_test`` for those that it is evaluated on. A name with a slash is a path of a Lab level, such as
+    ``contributed/psychlab/harlow``."""
+    action_set: Literal["impala", "popart"] = "impala"
+    """``impala``: the 9 actions of its Table D.2; ``popart``: the 15 of PopArt's Table 2."""
+    action_repeat: PositiveInt = 4
+    """Frames of the Lab, 60 a second, per agent step."""
+    frame_height: PositiveInt = 72
+    """Pixels."""
+    frame_width: PositiveInt = 96
+    """Pixels."""
+    hold_out: bool = False
+    """Play what nobody trained on: levels named ``_test``, and other mazes and objects in the rest (the Lab's ``mixerSeed``)."""
+    dataset_path: str | None = None
+    """Folder of the photographs (Brady et al. 2008) that two psychlab levels show. ``dummy``: plain pictures instead, whose scores
+    compare with nobody's."""
+    level_cache: Path | None = None
+    """Folder on a local disk for compiled maps, shared by all processes of a machine: a map takes seconds to compile. Never emptied."""
+    level_seeds: PositiveInt | None = None
+    """Each level's games are drawn from this many, so that their maps are found in ``level_cache`` again. Null: from all."""
+    prepare_games: bool = True
+    """A second process for each environment starts its next game while one is played, so that nobody waits for a map. It takes another
+    200 MB of memory each."""
+    renderer: Literal["software", "hardware"] = "software"
+    """``hardware`` needs a GPU with EGL."""
+
+    makes_spaces: ClassVar[tuple[str, ...]] = ("action_set", "frame_height", "frame_width")
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _spell_out_sets(cls, tasks: Any) -> Any:
+        if not isinstance(tasks, list | tuple):
+            return tasks
+        return tuple(level for task in tasks for level in (SETS_OF_LEVELS[task] if task in tuple(SETS_OF_LEVELS) else (task,)))
+
+    @model_validator(mode="after")
+    def _test_levels_are_held_out(self) -> Self:
+        held_out = [task for task in self.tasks if task in dmlab30() and dmlab30()[task].is_held_out]
+        if held_out and not self.hold_out:
+            raise ValueError(f"hold_out must be true to play {held_out[0]}: the Lab keeps this level from training")
+        return self

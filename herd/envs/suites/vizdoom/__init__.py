@@ -1,0 +1,51 @@
+"""ViZDoom: scenarios of Doom, in first person. The wheel brings engine and scenarios."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.config.contract import EnvSpec
+from herd.envs.suite import Suite, require_known
+from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
+from herd.envs.suites.vizdoom.settings import ViZDoomSettings
+
+if TYPE_CHECKING:
+    from herd.envs.api import BatchedEnvironment
+
+
+def _spec(settings: ViZDoomSettings) -> EnvSpec:
+    require_known(settings.tasks, SCENARIOS, "ViZDoom scenario")
+    return EnvSpec(
+        task_names=settings.tasks,
+        frame_shape=(settings.frame_height, settings.frame_width, 3),
+        frame_stack=settings.frame_stack,
+        num_actions=len(actions_of(settings.tasks)),
+        action_repeat=settings.action_repeat,
+        instruction_length=0,
+    )
+
+
+def _make(
+    settings: ViZDoomSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
+) -> BatchedEnvironment:
+    from herd.envs.processes.environments import ProcessEnvironments  # noqa: PLC0415  only processes that play need it
+
+    maker = f"{__name__}.game:make_game"
+    return ProcessEnvironments(
+        settings, spec, maker, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads
+    )
+
+
+def _on_screen(settings: ViZDoomSettings) -> ViZDoomSettings:
+    return settings.model_copy(update={"frame_stack": 1, "frame_height": 240, "frame_width": 320})
+
+
+SUITE = Suite(
+    settings=ViZDoomSettings,
+    spec=_spec,
+    make=_make,
+    packages=("vizdoom", "cv2"),
+    install="pip install 'herd-rl[vizdoom]'",
+    frames_per_second=35.0,
+    on_screen=_on_screen,
+)

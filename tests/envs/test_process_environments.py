@@ -1,0 +1,389 @@
+"""Environments in processes of their own, played by a script that does what the file beside it says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+
+from herd.config.contract import EnvSpec
+from herd.config.suites import SuiteSettings
+from herd.envs.api import BrokenEnvironmentError
+from herd.envs.instructions import hash_instruction
+from herd.envs.processes.environments import ProcessEnvironments
+from tests.patience import patient
+
+pytestmark = pytest.mark.processes
+SCRIPT = '''
+"""Frames are [seed % 251, steps, task], H W C = 2 3 3. The action says what happens; tasks are folders of notes."""
+import os
+import signal
+import subprocess
+import time
+
+import numpy as np
+
+from herd.envs.processes.solo import Played, Seen
+
+WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE = range(1, 7)
+
+
+def make(settings, task):
+    if task.endswith("unmakeable"):
+        raise ValueError("two\\nlines")
+    return Scripted(task)
+
+
+class Scripted:
+    def __init__(self, task):
+        self.task = task
+
+    def reset(self, seed):
+        if os.path.exists(os.path.join(self.task, "no-more-games")):
+            raise RuntimeError("no more games")
+        self.seed, self.steps = seed, 0
+        open(os.path.join(self.task, f"seed-{seed}"), "w").close()
+        return self.seen()
+
+    def seen(self):
+        frame = np.zeros((2, 3, 3), np.uint8)
+        frame[:] = (self.seed % 251, self.steps, len(self.task) % 251)
+        frame[0, 0, 0] = 7
+        return Seen(frame, f"game {self.seed}")
+
+    def step(self, action):
+        self.steps += 1
+        if action == WIN:
+            return Played(None, 2.5, terminated=True)
+        if action == TIME_OUT:
+            return Played(self.seen(), -1.0, truncated=True)
+        if action == RAISE:
+            raise RuntimeError("the floor\\n  opened")
+        if action == KILL:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action == MEET:
+            # A pipe with a name opens when both of its ends do: only if two are here at one time.
+            mode = os.O_RDONLY if os.path.exists(os.path.join(self.task, "reads")) else os.O_WRONLY
+            os.close(os.open(os.path.join(os.path.dirname(self.task), "pipe"), mode))
+        if action == ENGINE:
+            engine = subprocess.Popen(["sleep", "1000"])
+            with open(os.path.join(self.task, "engine"), "w") as file:
+                file.write(str(engine.pid))
+        return Played(self.seen(), 0.5)
+
+    def close(self):
+        with open(os.path.join(self.task, "closed"), "a") as file:
+            file.write("x")
+'''
+WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE = range(1, 7)
+
+
+@pytest.fixture(autouse=True)
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "process_script.py").write_text(SCRIPT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def folders(root: Path, *names: str) -> list[str]:
+    for name in names:
+        (root / name).mkdir()
+    return [str(root / name) for name in names]
+
+
+@contextmanager
+def environments(
+    tasks: list[str], num_environments: int, *, stack: int = 1, words: int = 16, busy: int = 8, standby: bool = False
+) -> Iterator[ProcessEnvironments]:
+    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, 7, 1, words)
+    settings = SuiteSettings(suite="scripted", tasks=tuple(tasks))
+    made = ProcessEnvironments(
+        settings,
+        spec,
+        "process_script:make",
+        num_environments=num_environments,
+        first_slot=2,
+        seed=9,
+        num_threads=busy,
+        standby=standby,
+    )
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def act(*actions: int) -> NDArray[np.int32]:
+    return np.array(actions, np.int32)
+
+
+def seed_of(slot: int, start: int, game: int) -> int:
+    """Of the game with this number, from 0, of the process that was started for the ``start``-th time."""
+    return int(np.random.default_rng((9, slot, start)).integers(2**31, size=game + 1)[-1])
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + patient(30)
+    while not happened():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    wait_until(lambda: all(is_gone(pid) for pid in pids))
+
+
+def test_each_slot_plays_its_task_with_games_of_its_own(tmp_path: Path) -> None:
+    tasks = folders(tmp_path, "a", "bb")
+    with environments(tasks, 3) as made:
+        assert made.task_ids.tolist() == [0, 1, 0]
+        observation = made.reset()
+        for e in range(3):
+            seed = seed_of(2 + e, 1, 0)
+            assert observation.stack[e, :, 1, 2].tolist() == [seed % 251, 0, len(tasks[e % 2]) % 251]
+            assert observation.stack[e, 0, 0, 0] == 7  # height and width are where they were
+            assert observation.instructions is not None
+            assert observation.instructions[e].tolist() == hash_instruction(f"game {seed}")
+        assert observation.game_reset.all()
+
+
+def test_a_game_ends_and_the_next_step_starts_another(tmp_path: Path) -> None:
+    with environments(folders(tmp_path, "a"), 2) as made:
+        made.reset()
+        made.step(act(0, 0))
+        ended = made.step(act(WIN, TIME_OUT))
+        assert ended.rewards.tolist() == [2.5, -1.0]
+        assert ended.terminated.tolist() == [True, False]
+        assert ended.truncated.tolist() == [False, True]
+        assert ended.valid.all()
+        assert [(game.environment, game.episode_return, game.agent_steps) for game in ended.finished] == [(0, 3.0, 2), (1, -0.5, 2)]
+        # Where nothing is left to see, what was seen before stands.
+        assert ended.observation.stack[:, 1, 1, 1].tolist() == [1, 2]
+        started = made.step(act(RAISE, KILL))  # whatever the action
+        assert not started.valid.any()
+        assert started.observation.game_reset.all()
+        assert started.rewards.tolist() == [0.0, 0.0]
+        assert not (started.terminated | started.truncated).any()
+        assert started.finished == ()
+        assert started.observation.stack[:, 0, 1, 1].tolist() == [seed_of(2 + e, 1, 1) % 251 for e in range(2)]
+        assert made.step(act(WIN, 0)).finished[0].episode_return == 2.5
+
+
+def test_arrays_stay_until_the_next_but_one_call(tmp_path: Path) -> None:
+    for stack in (1, 3):
+        root = tmp_path / str(stack)
+        root.mkdir()
+        with environments(folders(root, "a"), 2, stack=stack) as made:
+            observation = made.reset()
+            for _ in range(4):
+                kept = observation.stack.copy()
+                following = made.step(act(0, 0)).observation
+                assert_array_equal(observation.stack, kept)
+                assert not np.shares_memory(observation.stack, following.stack)
+                observation = following
+
+
+def test_frames_stack_and_a_new_game_starts_an_empty_stack(tmp_path: Path) -> None:
+    with environments(folders(tmp_path, "a"), 1, stack=3, words=0) as made:
+        stacks = [made.reset().stack[0].copy()]
+        stacks += [made.step(act(action)).observation.stack[0].copy() for action in (0, 0, TIME_OUT, 0, 0)]
+        assert stacks[0].shape == (9, 2, 3)
+        steps = [stack[1::3, 1, 1].tolist() for stack in stacks]
+        assert steps == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 0], [0, 0, 1]]
+        task = [stack[2::3, 1, 1].astype(bool).tolist() for stack in stacks]
+        assert task[:4] == [[False, False, True], [False, True, True], [True, True, True], [True, True, True]]
+        assert task[4] == [False, False, True]
+
+
+@pytest.mark.parametrize(("action", "reason"), [(RAISE, "RuntimeError: the floor opened"), (KILL, "ended by SIGKILL")])
+def test_a_process_that_fails_in_a_game_goes_on_with_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, action: int, reason: str
+) -> None:
+    [task] = folders(tmp_path, "a")
+    with environments([task], 3) as made:
+        made.reset()
+        made.step(act(0, 0, 0))
+        failed = made.step(act(0, action, WIN))
+        assert failed.valid.tolist() == [True, False, True]
+        assert failed.rewards.tolist() == [0.5, 0.0, 2.5]
+        assert failed.observation.game_reset.tolist() == [False, True, False]
+        assert failed.terminated.tolist() == [False, False, True]
+        assert [game.environment for game in failed.finished] == [2]  # a broken game has no score
+        assert failed.observation.stack[:, 1, 1, 1].tolist() == [2, 0, 1]
+        assert failed.observation.stack[1, 0, 1, 1] == seed_of(3, 2, 0) % 251
+        assert f"{task}, environment 3: its process failed: {reason}; started again with a new game" in caplog.text
+        made.step(act(0, 0, 0))
+        [over] = made.step(act(0, WIN, 0)).finished
+        assert (over.episode_return, over.agent_steps) == (3.0, 2)
+        # A finished game makes up for the failure.
+        made.step(act(0, 0, 0))
+        assert not made.step(act(0, action, 0)).valid[1]
+        # Another failure in the game after one is the end.
+        with pytest.raises(BrokenEnvironmentError, match=f"^{task}, environment 3: its process failed: {reason}$"):
+            made.step(act(0, action, 0))
+
+
+def test_no_game_to_start_is_the_end(tmp_path: Path) -> None:
+    [task] = folders(tmp_path, "a")
+    with environments([task], 2) as made:
+        made.reset()
+        made.step(act(0, WIN))
+        (tmp_path / "a" / "no-more-games").touch()
+        with pytest.raises(BrokenEnvironmentError, match="environment 3: its process failed: RuntimeError: no more games"):
+            made.step(act(0, 0))
+
+
+def test_an_environment_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    tasks = folders(tmp_path, "a", "unmakeable")
+    with (
+        environments(tasks, 2) as made,
+        pytest.raises(BrokenEnvironmentError, match=f"^{tasks[1]}, environment 3: its process failed: ValueError: two lines$"),
+    ):
+        made.reset()
+
+
+def test_all_are_stepped_at_once(tmp_path: Path) -> None:
+    """Two meet in every step, which ends only if both are in it."""
+    tasks = folders(tmp_path, "a", "b")
+    (tmp_path / "a" / "reads").touch()
+    os.mkfifo(tmp_path / "pipe")
+    with environments(tasks, 2) as made:
+        made.reset()
+        for _ in range(3):
+            assert made.step(act(MEET, MEET)).valid.all()
+
+
+def test_few_busy_at_a_time_play_the_same_games(tmp_path: Path) -> None:
+    tasks = folders(tmp_path, "a", "b")
+    seen = []
+    for busy in (1, 2, 5):
+        with environments(tasks, 5, busy=busy) as made:
+            rows = [made.reset().stack.copy()]
+            rows += [made.step(act(0, WIN, 0, TIME_OUT, 0)).observation.stack.copy() for _ in range(3)]
+            seen.append(rows)
+    assert_array_equal(seen[0], seen[1])
+    assert_array_equal(seen[0], seen[2])
+
+
+def test_two_processes_play_in_turn_and_start_games_ahead(tmp_path: Path) -> None:
+    """The second process that was started plays first; each has a stream of seeds of its own."""
+    [task] = folders(tmp_path, "a")
+    with environments([task], 2, standby=True) as made:
+        row = made.reset().stack.copy()
+        for game in range(5):
+            seeds = [seed_of(2 + e, 2 - game % 2, game // 2) for e in range(2)]
+            assert row[:, 0, 1, 1].tolist() == [seed % 251 for seed in seeds]
+            ahead = [tmp_path / "a" / f"seed-{seed_of(2 + e, 1 + game % 2, (game + 1) // 2)}" for e in range(2)]
+            wait_until(lambda ahead=ahead: all(note.exists() for note in ahead))  # while nobody takes a step
+            assert made.step(act(0, 0)).observation.stack[:, 1, 1, 1].tolist() == [1, 1]
+            assert made.step(act(WIN, TIME_OUT)).valid.all()
+            started = made.step(act(0, 0))
+            assert not started.valid.any()
+            row = started.observation.stack.copy()
+        pids = [worker.process.pid for worker in made._workers + made._standbys]
+        assert len(set(pids)) == 4
+    wait_until_gone(pids)
+
+
+def test_a_game_that_could_not_be_started_ahead_is_the_end_when_its_turn_comes(tmp_path: Path) -> None:
+    [task] = folders(tmp_path, "a")
+    with environments([task], 1, standby=True) as made:
+        made.reset()
+        wait_until((tmp_path / "a" / f"seed-{seed_of(2, 1, 0)}").exists)
+        (tmp_path / "a" / "no-more-games").touch()
+        made.step(act(WIN))
+        assert not made.step(act(0)).valid[0]  # this one had been started, the next cannot be
+        made.step(act(WIN))
+        with pytest.raises(BrokenEnvironmentError, match="environment 2: its process failed: RuntimeError: no more games"):
+            made.step(act(0))
+
+
+def test_a_process_that_fails_is_replaced_beside_the_one_that_stands_by(tmp_path: Path) -> None:
+    [task] = folders(tmp_path, "a")
+    with environments([task], 1, standby=True) as made:
+        made.reset()
+        failed = made.step(act(KILL))
+        assert not failed.valid[0]
+        assert failed.observation.stack[0, 0, 1, 1] == seed_of(2, 3, 0) % 251
+        assert [made.step(act(action)).valid[0] for action in (0, WIN, 0, WIN, 0)] == [True, True, False, True, False]
+
+
+@pytest.mark.parametrize("wrong", [(0, 7), (0, -1), (0,)])
+def test_actions_are_checked(tmp_path: Path, wrong: tuple[int, ...]) -> None:
+    with environments(folders(tmp_path, "a"), 2) as made:
+        made.reset()
+        with pytest.raises(ValueError, match="actions must"):
+            made.step(act(*wrong))
+
+
+def test_closing_ends_every_process_in_order_and_leaves_nothing(tmp_path: Path) -> None:
+    before = set(os.listdir("/dev/shm"))
+    with environments(folders(tmp_path, "a"), 3) as made:
+        made.reset()
+        pids = [worker.process.pid for worker in made._workers]
+        folder = made._folder.name
+        assert os.path.isdir(folder)
+    wait_until_gone(pids)
+    assert (tmp_path / "a" / "closed").read_text() == "xxx"
+    assert not os.path.exists(folder)
+    assert set(os.listdir("/dev/shm")) <= before
+    made.close()  # a second time does nothing
+
+
+def test_an_engine_goes_with_its_process(tmp_path: Path) -> None:
+    with environments(folders(tmp_path, "a"), 1) as made:
+        made.reset()
+        made.step(act(ENGINE))
+        engine = int((tmp_path / "a" / "engine").read_text())
+        assert psutil.pid_exists(engine)
+        made.step(act(KILL))
+        wait_until_gone([engine])
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    folders(tmp_path, "a")
+    code = f"""
+        import time
+        from pathlib import Path
+        from tests.envs.test_process_environments import environments
+        with environments([{str(tmp_path / "a")!r}], 3) as made:
+            made.reset()
+            print(*(worker.process.pid for worker in made._workers), flush=True)
+            time.sleep(1000)
+    """
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 3
+        parent.send_signal(signal.SIGKILL)
+    wait_until_gone(pids)
+    assert (tmp_path / "a" / "closed").read_text() == "xxx"  # each closed its environment
+
+
+def test_a_process_needs_no_torch_and_ignores_the_terminal(tmp_path: Path) -> None:
+    with environments(folders(tmp_path, "a"), 1) as made:
+        made.reset()
+        [worker] = made._workers
+        maps = Path(f"/proc/{worker.process.pid}/maps").read_text()
+        assert "libtorch" not in maps
+        worker.process.send_signal(signal.SIGINT)
+        assert made.step(act(0)).valid.all()

@@ -1,0 +1,199 @@
+"""The ViZDoom suite against ViZDoom's own scenarios, and against games played by hand."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import vizdoom
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+
+from herd.config.contract import EnvSpec
+from herd.config.loading import SettingsError, load_settings
+from herd.envs.api import BatchedEnvironment, UnknownTaskError
+from herd.envs.make import environment_spec, make_environments, suite_named
+from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
+from herd.envs.suites.vizdoom.settings import ViZDoomSettings
+
+NOTHING = 0
+
+
+@contextmanager
+def environments(settings: ViZDoomSettings, num_environments: int, first_slot: int = 0, seed: int = 5) -> Iterator[BatchedEnvironment]:
+    made = make_environments(settings, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_environments)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def by_hand(task: str) -> Iterator[Any]:
+    game = vizdoom.DoomGame()
+    game.load_config(os.path.join(vizdoom.scenarios_path, f"{task}.cfg"))
+    game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
+    game.set_screen_format(vizdoom.ScreenFormat.RGB24)
+    game.set_window_visible(False)
+    game.set_sound_enabled(False)
+    game.set_doom_config_path("doom.ini")
+    game.init()
+    try:
+        yield game
+    finally:
+        game.close()
+
+
+@pytest.mark.parametrize("task", SCENARIOS)
+def test_buttons_are_those_of_the_scenario(task: str) -> None:
+    game = vizdoom.DoomGame()
+    game.load_config(os.path.join(vizdoom.scenarios_path, f"{task}.cfg"))
+    assert tuple(button.name for button in game.get_available_buttons()) == SCENARIOS[task]
+
+
+def test_actions_are_made_of_the_buttons_of_all_tasks() -> None:
+    assert actions_of(["basic"]) == ((), ("MOVE_LEFT",), ("MOVE_RIGHT",), ("ATTACK",))
+    assert actions_of(["take_cover"]) == ((), ("MOVE_LEFT",), ("MOVE_RIGHT",))
+    turning = ("TURN_LEFT",), ("TURN_RIGHT",), ("MOVE_FORWARD", "TURN_LEFT"), ("MOVE_FORWARD", "TURN_RIGHT")
+    assert actions_of(["health_gathering"]) == ((), ("MOVE_FORWARD",), *turning)
+    sides = ("MOVE_LEFT",), ("MOVE_RIGHT",)
+    assert actions_of(["health_gathering", "basic"]) == ((), ("MOVE_FORWARD",), *sides, *turning, ("ATTACK",))
+    assert len(actions_of(["deadly_corridor"])) == len(actions_of(SCENARIOS)) == 10
+
+
+def test_spaces() -> None:
+    settings = ViZDoomSettings(tasks=("basic", "health_gathering"), frame_height=60, frame_width=80, frame_stack=2)
+    assert environment_spec(settings) == EnvSpec(settings.tasks, (60, 80, 3), 2, 9, 4, 0)
+
+
+def test_what_does_not_exist_is_one_line() -> None:
+    with pytest.raises(UnknownTaskError, match=r"unknown ViZDoom scenario 'helth_gathering'; did you mean health_gathering"):
+        environment_spec(ViZDoomSettings(tasks=("helth_gathering",)))
+    with pytest.raises(SettingsError, match=r"network\.language needs a suite with instructions; vizdoom has none"):
+        load_settings([], ["--env.suite", "vizdoom", "--network.language", "true"], {})
+
+
+def test_without_vizdoom_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("herd.envs.make.find_spec", lambda name: None if name == "vizdoom" else object())
+    with pytest.raises(UnknownTaskError, match=r"env\.suite vizdoom needs vizdoom: pip install 'herd-rl\[vizdoom\]'"):
+        make_environments(ViZDoomSettings(), num_environments=1, first_slot=0, seed=1, num_threads=1)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("task", "size", "repeat"), [("basic", (96, 72), 4), ("health_gathering", (160, 120), 3)])
+def test_rows_are_those_of_games_played_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, size: tuple[int, int], repeat: int
+) -> None:
+    """Games over their ends; among several tasks, so that actions are those of all and the slot decides the seed."""
+    monkeypatch.chdir(tmp_path)  # where the engine leaves files
+    settings = ViZDoomSettings(tasks=("my_way_home", task), frame_width=size[0], frame_height=size[1], action_repeat=repeat)
+    actions = np.random.default_rng(2).integers(len(actions_of(settings.tasks)), size=450, dtype=np.int32)
+    held = actions_of(settings.tasks)
+    seeds = np.random.default_rng((5, 7, 1))
+    with environments(settings, 1, first_slot=7) as made, by_hand(task) as game:
+        assert made.task_ids.tolist() == [1]
+
+        def begin() -> None:
+            game.set_seed(int(seeds.integers(2**31)))
+            game.new_episode()
+
+        def screen() -> NDArray[np.uint8]:
+            buffer = game.get_state().screen_buffer
+            return buffer if size == (160, 120) else cv2.resize(buffer, size, interpolation=cv2.INTER_AREA)
+
+        begin()
+        over, last, games = False, screen(), 0
+        assert_array_equal(made.reset().stack[0], last.transpose(2, 0, 1))
+        for action in actions:
+            transition = made.step(np.array([action], np.int32))
+            if over:
+                begin()
+                over, last = False, screen()
+                assert not transition.valid[0]
+                assert transition.observation.game_reset[0]
+            else:
+                reward = game.make_action([float(button in held[action]) for button in SCENARIOS[task]], repeat)
+                assert transition.rewards[0] == np.float32(reward)
+                over = game.is_episode_finished()
+                assert transition.terminated[0] | transition.truncated[0] == over
+                if over:
+                    games += 1
+                    assert transition.finished[0].episode_return == pytest.approx(game.get_total_reward())
+                else:
+                    last = screen()
+            assert_array_equal(transition.observation.stack[0], last.transpose(2, 0, 1))
+        assert games >= 2
+
+
+@pytest.mark.processes
+def test_the_clock_truncates_and_death_terminates() -> None:
+    settings = ViZDoomSettings(tasks=("basic", "defend_the_center"))
+    ends: dict[int, list[tuple[bool, bool, int]]] = {0: [], 1: []}
+    with environments(settings, 2) as made:
+        made.reset()
+        for _ in range(200):
+            transition = made.step(np.array([NOTHING, NOTHING], np.int32))
+            for game in transition.finished:
+                e = game.environment
+                ends[e].append((bool(transition.terminated[e]), bool(transition.truncated[e]), game.agent_steps))
+    # Nobody shoots: 300 tics of living, of which the first ones are spent with the weapon, at four a step.
+    assert ends[0] == list(itertools.repeat((False, True, 75), len(ends[0])))
+    assert len(ends[0]) == 2
+    assert ends[1]
+    assert all(terminated and not truncated for terminated, truncated, _ in ends[1])
+
+
+@pytest.mark.processes
+def test_a_slot_plays_its_games_wherever_it_is() -> None:
+    settings = ViZDoomSettings(tasks=("defend_the_center",))
+    actions = np.random.default_rng(3).integers(4, size=30, dtype=np.int32)
+
+    def frames(first_slot: int, num_environments: int, seed: int = 5) -> list[NDArray[np.uint8]]:
+        with environments(settings, num_environments, first_slot, seed) as made:
+            made.reset()
+            return [made.step(np.full(num_environments, action, np.int32)).observation.stack[-1].copy() for action in actions]
+
+    alone = frames(4, 1)
+    assert_array_equal(alone, frames(3, 2))
+    assert not np.array_equal(alone, frames(5, 1))
+    assert not np.array_equal(alone, frames(4, 1, seed=6))
+
+
+@pytest.mark.processes
+def test_nothing_is_left_where_the_engine_and_its_process_are_killed() -> None:
+    before = set(os.listdir("/dev/shm"))
+    with environments(ViZDoomSettings(), 2) as made:
+        made.reset()
+        assert set(os.listdir("/dev/shm")) <= before
+        made._workers[0].process.kill()  # type: ignore[attr-defined]
+        folder = Path(made._folder.name)  # type: ignore[attr-defined]
+        assert made.step(np.zeros(2, np.int32)).valid.tolist() == [False, True]
+    assert not folder.exists()
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+@pytest.mark.processes
+def test_the_screen_shows_the_game_that_is_played() -> None:
+    suite = suite_named("vizdoom")
+    assert suite.on_screen is not None
+    settings = ViZDoomSettings(tasks=("deadly_corridor",), frame_stack=2)
+    shown = suite.on_screen(settings)
+    with environments(settings, 1) as played, environments(shown, 1) as screen:
+        assert screen.spec.frame_shape == (240, 320, 3)
+        played.reset()
+        screen.reset()
+        actions = np.random.default_rng(1).integers(played.spec.num_actions, size=80, dtype=np.int32)
+        for action in actions:
+            one, other = played.step(np.array([action], np.int32)), screen.step(np.array([action], np.int32))
+            assert one.rewards[0] == other.rewards[0]
+            assert one.finished == other.finished
+        small = cv2.resize(other.observation.stack[0].transpose(1, 2, 0), (96, 72), interpolation=cv2.INTER_AREA)
+        difference = np.abs(one.observation.stack[0, 3:].transpose(1, 2, 0).astype(int) - small)
+        assert difference.mean() < 12  # drawn at another size
