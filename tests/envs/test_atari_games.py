@@ -81,10 +81,14 @@ def test_double_dunks_menu_takes_a_random_time_under_sticky_actions(sticky: floa
 
 
 def test_every_game_of_the_table_starts_and_has_its_actions() -> None:
-    starts = {}
+    starts, told = {}, {}
     for game, reference in atari_scores().items():
         starts[game] = game_start(game, full_action_set=False, fire_on_reset=False, sticky_action_probability=0.0)
         assert starts[game].num_actions == reference.minimal_actions, game
+        full = game_start(game, full_action_set=True, fire_on_reset=False, sticky_action_probability=0.0)
+        assert full.num_actions == 18, game
+        told[game] = full.emulator_actions
+    assert {game for game, actions in told.items() if actions is not None} == {"skiing"}
     late = {game: start.frames_before_noops for game, start in starts.items() if start.frames_before_noops}
     assert late == {"berzerk": 20, "double_dunk": 13, "name_this_game": 134, "surround": 1, "yars_revenge": 7}
 
@@ -204,6 +208,39 @@ def test_finished_games_name_their_task() -> None:
     games = [game for after in play(environments, 12) for game in after.finished]
     environments.close()
     assert [(game.environment, game.task_id) for game in games] == [(0, 1), (1, 0), (2, 1)]
+
+
+@pytest.mark.processes  # twenty seconds of one core
+def test_all_57_games_play_side_by_side() -> None:
+    settings = AtariSettings(tasks=("atari57",), action_set="full", noop_max=0, max_episode_frames=12)
+    environments = make(settings, 57, num_threads=3)
+    assert environments.task_ids.tolist() == list(range(57))
+    environments.reset()
+    num_valid = np.zeros(57, np.int64)
+    for action in range(18):
+        num_valid += environments.step(np.full(57, action, np.int32)).valid
+    environments.close()
+    # A game starts after some frames of its own: the longer its menu, the fewer steps to the limit; then a step plays nothing.
+    assert num_valid.min() >= 18 // 2
+    assert num_valid.max() == 18 - 18 // 4
+
+
+def test_skiing_has_no_button_and_all_18_actions() -> None:
+    """Its emulator refuses the button: what is pressed beside a position goes unheard."""
+    minimal = {"NOOP": 0, "RIGHT": 1, "LEFT": 2}
+    full = {"NOOP": 0, "RIGHT": 3, "LEFT": 4, "FIRE": 1, "RIGHTFIRE": 11, "LEFTFIRE": 12}
+    played = ["RIGHT", "RIGHT", "NOOP", "LEFT", "LEFT", "LEFT", "NOOP", "RIGHT"] * 5
+    with_button = ["FIRE" if name == "NOOP" else f"{name}FIRE" for name in played]
+    seen = [
+        stacks_of(
+            make(AtariSettings(tasks=("skiing",), action_set=action_set, noop_max=0)),
+            np.array([[numbers[name]] * 2 for name in names], np.int32),
+        )
+        for action_set, numbers, names in (("minimal", minimal, played), ("full", full, played), ("full", full, with_button))
+    ]
+    assert (seen[0] == seen[1]).all()
+    assert (seen[0] == seen[2]).all()
+    assert (seen[0][-1] != stacks_of(make(AtariSettings(tasks=("skiing",), noop_max=0)), np.zeros((40, 2), np.int32))[-1]).any()
 
 
 def test_fewer_environments_than_games() -> None:

@@ -204,19 +204,24 @@ class AtariEnvironments:
     def _emulate(self, actions: NDArray[np.int32]) -> _Raw:
         """One step of all emulators; no more than the allowed threads are busy at a time."""
         if len(self._parts) == 1:
-            stack, rewards, game_over, _, info = self._parts[0].emulators.step(actions)
+            stack, rewards, game_over, _, info = self._parts[0].emulators.step(_as_the_emulator_counts(self._parts[0], actions))
             return _Raw(stack, rewards, game_over, info["lives"], info["episode_frame_number"])
         raw = self._empty_raw()
-        for first in range(0, len(self._parts), self._games_at_once):
-            together = self._parts[first : first + self._games_at_once]
-            for part in together:
-                part.emulators.send(np.ascontiguousarray(actions[part.environments]))
-            for part in together:
-                stack, rewards, game_over, _, info = part.emulators.recv()
-                self._store(raw, part, stack, info)
-                raw.rewards[part.environments] = rewards
-                raw.game_over[part.environments] = game_over
+        for part in self._parts[: self._games_at_once]:
+            self._send(part, actions)
+        for index, part in enumerate(self._parts, start=self._games_at_once):
+            stack, rewards, game_over, _, info = part.emulators.recv()
+            # The next game is under way before this one is stored: its thread does not wait for us.
+            for following in self._parts[index : index + 1]:
+                self._send(following, actions)
+            self._store(raw, part, stack, info)
+            raw.rewards[part.environments] = rewards
+            raw.game_over[part.environments] = game_over
         return raw
+
+    @staticmethod
+    def _send(part: _Part, actions: NDArray[np.int32]) -> None:
+        part.emulators.send(_as_the_emulator_counts(part, np.ascontiguousarray(actions[part.environments])))
 
     def _empty_raw(self) -> _Raw:
         if len(self._parts) > 1:
@@ -268,3 +273,7 @@ class AtariEnvironments:
         newer[:, -1] = raw.stack[:, -1].transpose(0, 3, 1, 2)
         self._planes = [newer, older]
         return newer.reshape(self.num_environments, -1, *self.spec.frame_shape[:2])
+
+
+def _as_the_emulator_counts(part: _Part, actions: NDArray[np.int32]) -> NDArray[np.int32]:
+    return actions if part.start.emulator_actions is None else part.start.emulator_actions[actions]

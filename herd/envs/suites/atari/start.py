@@ -7,8 +7,18 @@ Their number is fixed, except in Double Dunk under sticky actions, whose menu th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode, roms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+CONSOLE_ACTIONS = [Action(number) for number in range(18)]
+"""Nine joystick positions, with and without the button: the full action set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +27,8 @@ class GameStart:
 
     num_actions: int
     """Of the chosen action set."""
+    emulator_actions: NDArray[np.int32] | None
+    """[num_actions]: the emulator's number for each; None where it is the same."""
     fire_frames: int
     """Frames for which fire is pressed after a reset: 1, or 0 where that is not asked for or the game has no such action."""
     frames_before_noops: int | None
@@ -29,10 +41,21 @@ def game_start(game: str, *, full_action_set: bool, fire_on_reset: bool, sticky_
     ALEInterface.setLoggerMode(LoggerMode.Error)
     emulator, frames = _reset(game, 0.0)
     actions = emulator.getLegalActionSet() if full_action_set else emulator.getMinimalActionSet()
+    emulator_actions = None
+    if full_action_set and list(actions) != CONSOLE_ACTIONS:
+        emulator_actions = _without_button(actions)
+        actions = CONSOLE_ACTIONS
     fire_frames = int(fire_on_reset and Action.FIRE in actions)
     # Repeating always is the extreme case, and deterministic: a start that it does not lengthen is never lengthened.
     is_fixed = sticky_action_probability == 0.0 or _reset(game, 1.0)[1] == frames
-    return GameStart(len(actions), fire_frames, frames + fire_frames if is_fixed else None)
+    return GameStart(len(actions), emulator_actions, fire_frames, frames + fire_frames if is_fixed else None)
+
+
+def _without_button(actions: Sequence[Action]) -> NDArray[np.int32]:
+    """Of the 18 actions those of a game to whose emulator the button does not exist (Skiing): positions count, with the button or not."""
+    own = list(actions)
+    names = [action.name if action in own else action.name.removesuffix("FIRE") or "NOOP" for action in CONSOLE_ACTIONS]
+    return np.array([own.index(Action.__members__[name]) for name in names], np.int32)
 
 
 def _reset(game: str, sticky_action_probability: float) -> tuple[ALEInterface, int]:
