@@ -57,16 +57,17 @@ class BanditServer:
         self._inbox.serve_waiting()
         self._keeper.tick()
 
-    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> None:
+    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
         answer = self._handler.answer(decode_header(frames[0]), num_payloads=len(frames) - 1)
         self._meters.answered(answer)
         if answer.message is None:
-            return
+            return True
         if isinstance(answer.message, Refused):
             # One key: reasons hold what strangers say.
             warn_refused("client", answer.message.reason, peer)
         # False: the client is gone or does not read; it asks again.
         self._router.send(peer, encode(answer.message))
+        return not isinstance(answer.message, Refused)
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
