@@ -1,8 +1,9 @@
 """Whether DiCE's bandit helps where a safe corner deceives: ``python -m benchmarks.dice_comparison --output DIR``.
 
-Trains ``experiments/dice-deceptive.yaml`` (or ``--experiment``) in real processes with every ablation and seed, one run after the other, into
-``DIR/runs``; a run that is there is not trained again. Seeds are fixed in advance, and were used for no tuning. Then plays every last checkpoint, reads every learning curve, prints a table, and writes
-``DIR/comparison.json`` and ``DIR/comparison.png``. Every interval is a 95 % bootstrap interval over seeds.
+Trains ``experiments/dice-deceptive.yaml`` (or ``--experiment``) in real processes with every ablation and seed, one run after the other,
+into ``DIR/runs``; a run that is there is not trained again. Then plays every last checkpoint, reads every learning curve, prints a table,
+and writes ``DIR/comparison.json`` and ``DIR/comparison.png``. Every interval is a 95 % bootstrap interval over seeds, which are fixed in
+advance, and were used for no tuning.
 
 Words after the options, such as ``--stop.env_frames 50000``, go to ``herd train`` as they are.
 """
