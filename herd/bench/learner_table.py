@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MEANINGS = {
     "wait": "for a batch in this shard's queue",
     "agree": "for the other shards",
+    "replay": "for unrolls of the replay service",
     "assemble": "from the queue's blocks and replay",
     "host_to_device": "copy, or the start of one",
     "forward_backward": "losses, gradients, sum over shards",

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from herd.config.section import NonNegativeInt, PositiveFloat, PositiveInt, Section
+from herd.config.section import NonNegativeInt, PositiveInt, Section
 
 ReplayedShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
@@ -56,7 +56,7 @@ class SharedReplay(Section):
     """Agent steps of episodes that have not ended yet, over all replicas; beyond it the one that was silent longest is discarded."""
     prefetch_batches: PositiveInt = 2
     """Batches whose replayed unrolls a learner asks for ahead, so that it does not wait for them."""
-    timeout_seconds: PositiveFloat = 2.0
+    timeout_seconds: Annotated[float, Field(gt=0.0, le=10.0)] = 2.0
     """Longest wait of a batch for replayed unrolls; then it is of online unrolls alone, and the next batches do not wait until replay
     answers again."""
 

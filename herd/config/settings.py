@@ -22,6 +22,7 @@ from herd.config.replay_service import ReplayServiceSettings
 from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
+from herd.config.sweep import SECTIONS, Sweep, check_keys, num_combinations, swept_section, swept_values
 from herd.config.user_code import USER_CODE
 from herd.config.value_scaling import NoValueScaling, ValueScalingSettings
 from herd.config.variants import with_default_variants
@@ -242,6 +243,8 @@ class ParamserverSettings(Section):
     """Of the request socket; ``herd train`` replaces 0 by a free port, and gives free ones to replicas."""
     index_lease_seconds: PositiveFloat = 30.0
     """A leased actor index returns to the pool when its holder is silent this long. Read by the root."""
+    max_version_bytes: PositiveInt | None = None
+    """Largest version of weights taken, all slices together; null: what those of the network take, or 256 MiB with a torso of your own."""
     metrics_host: str = "127.0.0.1"
     """Interface of the metrics and health endpoint."""
     metrics_port: Port = 0
@@ -272,7 +275,13 @@ class BanditSettings(Section):
     candidates: PositiveInt = 7
     """Proposed by each bandit at each draw (d); at most the number of tiles."""
     ucb_scale: NonNegativeFloat = 1.0
-    """c: multiplies the bonus of tiles seldom tried."""
+    """c: multiplies the bonus of tiles seldom tried. 1.0 is the paper's, whose ensembles see a few hundred games each; one that sees 24,000
+    needs about 6 for the same bonus."""
+    ensembles: Literal["task", "actor", "environment"] = "task"
+    """Whose games an ensemble of bandits sees. ``task``: all of an agent's on that task; ``actor``: those of one actor;
+    ``environment``: those of one environment, as in the paper, whose actors play one game at a time (algorithms 1 and 3)."""
+    max_ensembles: Annotated[int, Field(ge=1, le=16_384)] = 1024
+    """Over all agents and tasks, about 6 kB each in memory and on disk; beyond them environments share, by their numbers."""
     min_inverse_temperature: NonNegativeFloat = 0.0
     """Left boundary of 1/tau; 0 is the uniform policy."""
     max_inverse_temperature: PositiveFloat = 50.0
@@ -353,6 +362,9 @@ class RunSettings(Section):
     """Go on from the newest checkpoint in ``run_dir``."""
     agents: Annotated[int, Field(ge=1, le=MAX_AGENTS)] = 1
     """Agents that learn in this run, numbered from 0, each with a learner of its own. They share parameter servers, bandit and actors."""
+    sweep: Sweep = Field(default={})
+    """Lists of values by setting, such as ``optimizer.learning_rate: [3.0e-4, 6.0e-4]``: each agent has another combination, the last key
+    varying fastest, and there are as many agents. Settings of ``loss`` and ``optimizer`` only, and none that actors read."""
     env: EnvSettings = default_suite()
     network: NetworkSettings = NetworkSettings()
     algorithm: AlgorithmSettings = AlgorithmSettings()
@@ -388,6 +400,12 @@ class RunSettings(Section):
     def agent_directory(self, agent: int) -> Path:
         """Where an agent's learner leaves its files: the run directory itself where it is the only agent."""
         return self.directory if self.agents == 1 else self.directory / AGENTS / str(agent)
+
+    def of_agent(self, agent: int) -> Self:
+        """What an agent's learner reads: its own seed, and its own values of what is swept."""
+        values = swept_values(self.sweep, agent)
+        changed = {name: swept_section(name, getattr(self, name), values) for name in SECTIONS}
+        return self.model_copy(update={"seed": self.seed + agent, **changed})
 
     @property
     def bounds_policy_lag(self) -> bool:
@@ -436,6 +454,16 @@ class RunSettings(Section):
                 raise ValueError(f"{key} {agent} must be below agents, which is {self.agents}")
         if self.actor.agent is not None and self.actor.index is None:
             raise ValueError("actor.agent is leased together with actor.index: fix both, or neither")
+        return self
+
+    @model_validator(mode="after")
+    def _a_sweep_is_of_its_agents(self) -> Self:
+        if self.sweep:
+            check_keys(self.sweep)
+            if (number := num_combinations(self.sweep)) != self.agents:
+                raise ValueError(f"sweep has {number} combinations of values, and agents is {self.agents}: make them equal")
+            for agent in range(self.agents):
+                self.of_agent(agent)
         return self
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ class WithAuxiliary(nn.Module):
         self.agent = agent
         self.head = head
 
-    def forward(self, *inputs: Tensor | None) -> tuple[AgentOutput, Tensor]:
+    def forward(self, *inputs: Tensor | int | None) -> tuple[AgentOutput, Tensor]:
         """As ``Agent.forward``, with ``auxiliary`` filled in wherever there is a gradient: a burn-in has none."""
         output: AgentOutput
         output, core_state = self.agent(*inputs)

@@ -152,6 +152,8 @@ class Slab:
         self._burn_in = layout.burn_in
         self._num_unrolls = num_unrolls
         self._num_held = num_unrolls
+        self.num_replayed = 0
+        """Of the unrolls that it holds: the last ones."""
         # From numpy's allocator: its zeroed pages are touched, and so taken, only as they are written.
         memory = torch.from_numpy(np.zeros(end, np.uint8))
         self._memory = memory.pin_memory() if pinned else memory
@@ -162,9 +164,11 @@ class Slab:
         """What it holds, on the host."""
         return self._held(self._whole)
 
-    def hold(self, num_unrolls: int) -> None:
-        """Only the first ``num_unrolls`` are of the batch, until this is called again; at the start all are."""
-        self._num_held = num_unrolls
+    def hold(self, num_online: int, num_replayed: int) -> None:
+        """The first unrolls are online ones, then come replayed ones; what lies behind is not of the batch. At the start all are online."""
+        self._num_held = num_online + num_replayed
+        self.num_replayed = num_replayed
+        self.arrays["is_replayed"][...] = np.arange(self._num_unrolls) >= num_online
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:

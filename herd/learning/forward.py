@@ -34,6 +34,7 @@ class Network(Protocol):
         last_rewards: Tensor,
         instructions: Tensor | None,
         vectors: Tensor | None,
+        rows_left: int,
         /,
     ) -> tuple[AgentOutput, Tensor]:
         """Run all rows."""
@@ -79,6 +80,8 @@ class Forward:
     """int64 [B]."""
     discount: float
     """gamma, per agent step."""
+    next_core_state: Tensor
+    """float32 [B, 2, core_size], without gradient: before the first row of the unroll that follows, its burn-in included."""
     num_trained: Tensor
     """Trained rows of the whole batch, of which this may be a part, over all shards; at least 1."""
 
@@ -123,9 +126,10 @@ def run_forward(
 
     if batch.burn_in:
         with torch.no_grad():
-            _, core_state = network(*inputs(slice(batch.burn_in), core_state))
+            _, core_state = network(*inputs(slice(batch.burn_in), core_state), 0)
     rows = slice(batch.burn_in, None)
-    output, _ = network(*inputs(rows, core_state))
+    # The next unroll repeats the last row of this one, and its burn-in those before.
+    output, next_core_state = network(*inputs(rows, core_state), batch.burn_in + 1)
     task_ids = batch.task_ids.long()
     values, value_scale = value_scaling.values(statistics, output.values, task_ids)
     return Forward(
@@ -147,5 +151,6 @@ def run_forward(
         has_replay=has_replay,
         task_ids=task_ids,
         discount=algorithm.discount,
+        next_core_state=next_core_state.detach(),
         num_trained=num_trained,
     )

@@ -22,6 +22,7 @@ from herd.learning.losses import make_loss, with_auxiliary
 from herd.learning.losses.output import LossOutput, Metric
 from herd.learning.metrics import TOTAL, Measured, MetricSums
 from herd.learning.optimizers import Rates, load_state_tensors, new_optimizer, state_tensors
+from herd.learning.replayer import Replayer
 from herd.learning.replicas import Replicas
 from herd.learning.sharding import OneShard, gather, shard_like
 from herd.learning.value_scaling import Statistics, UnrollTargets, make_value_scaling, unroll_targets
@@ -95,6 +96,8 @@ class Trainer:
         self._kl_interval = None if settings.optimizer.target_kl is None else settings.optimizer.kl_interval_updates
         self._num_steps = 0
         self._has_replay = settings.replay.kind != "none"
+        replays_episodes = settings.replay.kind == "shared" and settings.network.core != "none"
+        self._replayer = Replayer() if replays_episodes else None
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         recommended = recommended_micro_batch(settings.network.torso, device.type)
@@ -126,27 +129,34 @@ class Trainer:
         with nullcontext() if self._copies is None else torch.cuda.stream(self._copies):
             return slab.to(self._device)
 
+    def begin(self, batch: TrainBatch, num_replayed: int) -> None:
+        """Before the first update on a batch, and not before its other ones: replayed episodes go on where the batch before left them."""
+        if self._replayer is not None:
+            self._wait_for_copy(batch)
+            self._replayer.begin(batch, num_replayed)
+
     def launch(self, batch: TrainBatch) -> Launched:
         """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""
-        if self._copies is not None:
-            computing = torch.cuda.current_stream(self._device)
-            computing.wait_stream(self._copies)
-            batch.actions.record_stream(computing)  # all fields are of one piece of memory
+        self._wait_for_copy(batch)
         self.optimizer.zero_grad(set_to_none=True)
         num_trained = self._shards.add_up(batch.trained.sum()).clamp(min=1)
         launched = Launched(MetricSums(), [], batch)
+        next_core_states = []
         starts = range(0, batch.num_unrolls, self._micro_batch_size)
         for start in starts:
             part = batch.part(start, start + self._micro_batch_size)
             with self._replicas.reducing(start == starts[-1]):
-                loss, output = (self._compiled_part or self._part)(part, self._statistics, num_trained)
+                loss, output, next_core_state = (self._compiled_part or self._part)(part, self._statistics, num_trained)
                 self._replicas.backward(loss)
+            next_core_states.append(next_core_state)
             launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
             if self._value_scaling.follows_targets:
                 if output.targets is None:
                     raise ValueError("value_scaling.kind popart needs a loss that gives its targets")
                 rows = part.trained if output.accepted is None else output.accepted
                 launched.targets.append(unroll_targets(output.targets, rows, part.task_ids, part.is_replayed))
+        if self._replayer is not None:
+            self._replayer.end(torch.cat(next_core_states))
         return launched
 
     def losses(self, launched: Launched) -> Losses:
@@ -181,7 +191,9 @@ class Trainer:
 
     def __call__(self, slab: Slab, rates: Rates) -> UpdateStatistics:
         """One update on a batch in the host's memory."""
-        launched = self.launch(self.to_device(slab))
+        batch = self.to_device(slab)
+        self.begin(batch, slab.num_replayed)
+        launched = self.launch(batch)
         return self.finish(launched, self.losses(launched), rates)
 
     def weights(self) -> dict[str, Tensor]:
@@ -253,10 +265,18 @@ class Trainer:
             raise CheckpointError("the statistics of the values do not fit: value_scaling.kind was another one")
         self._statistics = {name: tensor.to(self._device, copy=True) for name, tensor in statistics.items()}
 
-    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor) -> tuple[Tensor, LossOutput]:
-        """Of a micro-batch: what is differentiated, and all that the loss says."""
-        output = self._loss(self._forward(part, self._replicas, statistics, num_trained))
-        return (output.total / num_trained if self._reduction == "mean" else output.total), output
+    def _wait_for_copy(self, batch: TrainBatch) -> None:
+        if self._copies is not None:
+            computing = torch.cuda.current_stream(self._device)
+            computing.wait_stream(self._copies)
+            batch.actions.record_stream(computing)  # all fields are of one piece of memory
+
+    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
+        """Of a micro-batch: what is differentiated, all that the loss says, and the core states that the next unrolls begin with."""
+        forward = self._forward(part, self._replicas, statistics, num_trained)
+        output = self._loss(forward)
+        total = output.total / num_trained if self._reduction == "mean" else output.total
+        return total, output, forward.next_core_state
 
     def _forward(self, part: TrainBatch, network: Network, statistics: Statistics, num_trained: Tensor) -> Forward:
         return run_forward(

@@ -118,6 +118,7 @@ class Agent(nn.Module):
         last_rewards: Tensor,
         instructions: Tensor | None = None,
         vectors: Tensor | None = None,
+        rows_left: int = 0,
     ) -> tuple[AgentOutput, Tensor]:
         """Run T rows of B unrolls.
 
@@ -129,16 +130,17 @@ class Agent(nn.Module):
             last_rewards: float32 [T, B], the reward before each row, clipped to [-1, 1].
             instructions: int64 [T, B, L] hashed words, 0 padding; needed with ``network.language`` only.
             vectors: float32 [T, B, D]; None where observations are frames alone.
+            rows_left: rows at the end, at most T, that come after the core state that is returned.
 
         Returns:
-            The heads' output, and the core state after the last row.
+            The heads' output, and the core state after the last row but ``rows_left``.
         """
         images = None if frames is None else _fold_time(frames)
         numbers = None if vectors is None else vectors.flatten(0, 1)
         features = self.torso(images, numbers, self.compute_dtype).float().unflatten(0, core_reset.shape)
         features = self._with_side_inputs(features, last_actions, last_rewards, instructions)
         if self.core is not None:
-            features, core_state = self.core(features, core_reset, core_state)
+            features, core_state = self.core(features, core_reset, core_state, rows_left)
         action_head = self.policy_head if self.policy_head is not None else self.advantage_head
         assert action_head is not None
         return AgentOutput(action_head(features), self.value_head(features), features), core_state

@@ -40,26 +40,30 @@ class LSTMCore(nn.Module):
             nn.init.uniform_(self.hidden_weight.data, -bound, bound)
         nn.init.ones_(self.bias.data[size : 2 * size])
 
-    def forward(self, inputs: Tensor, reset: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, reset: Tensor, state: Tensor, rows_left: int = 0) -> tuple[Tensor, Tensor]:
         """Run T rows.
 
         Args:
             inputs: float32 [T, B, I].
             reset: bool [T, B]; the state is zeroed before such a row.
             state: float32 [B, 2, H] before row 0.
+            rows_left: rows at the end, at most T, that come after the state that is returned.
 
         Returns:
-            outputs float32 [T, B, H] and the state [B, 2, H] after the last row.
+            outputs float32 [T, B, H] and the state [B, 2, H] before the last ``rows_left`` rows.
         """
         hidden, cell = state.unbind(1)
         # The input's share of the gates needs no recurrence: one product over all rows.
         input_gates = nn.functional.linear(inputs, self.input_weight, self.bias)
         transposed = self.hidden_weight.t()
-        outputs = []
+        outputs: list[Tensor] = []
+        cells = [cell]
         for gates, starts in zip(input_gates.unbind(0), reset.unsqueeze(-1).unbind(0), strict=True):
             hidden, cell = hidden.masked_fill(starts, 0.0), cell.masked_fill(starts, 0.0)
             write, forget, candidate, read = torch.addmm(gates, hidden, transposed).chunk(4, dim=1)
             cell = torch.sigmoid(forget) * cell + torch.sigmoid(write) * torch.tanh(candidate)
             hidden = torch.sigmoid(read) * torch.tanh(cell)
             outputs.append(hidden)
-        return torch.stack(outputs), torch.stack([hidden, cell], dim=1)
+            cells.append(cell)
+        done = len(outputs) - rows_left
+        return torch.stack(outputs), state if done == 0 else torch.stack([outputs[done - 1], cells[done]], dim=1)

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Grouping = Literal["experiment", "none"]
+Style = Literal["-", "--", ":", "-."]
 ReferenceScores = Callable[[str, str], tuple[float, float] | None]
 
 # Okabe and Ito's colours, told apart with every common colour blindness; black and yellow left out.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F5539", "#5E548E")
+_STYLES: tuple[Style, ...] = ("-", "--", ":", "-.")
+"""When the colours are used up, they begin again in the next."""
 _THROUGHPUT = "throughput"
 _ALL_TASKS = "human-normalised, mean capped"
 _DATA_NAMES = {_THROUGHPUT: "frames_per_second", _ALL_TASKS: "human_normalised_mean_capped"}
@@ -42,6 +45,7 @@ class _Line:
     panel: str
     label: str
     colour: str
+    style: Style
     curve: Curve
     thin: bool
     """A single run behind its experiment's mean."""
@@ -118,10 +122,13 @@ def _groups(histories: Sequence[RunHistory], grouping: Grouping) -> list[_Group]
     for index, history in enumerate(histories):
         members.setdefault((history.experiment, history.fingerprint), []).append(index)
     same_name = Counter(experiment for experiment, _ in members)
+    num_names = len(same_name)
     groups = []
     for (experiment, _), indices in members.items():
-        first = directories[indices[0]]
-        if len(indices) == 1:
+        first, swept = directories[indices[0]], histories[indices[0]].sweep
+        if swept:
+            label = swept if num_names == 1 else f"{experiment}: {swept}"
+        elif len(indices) == 1:
             label = first
         elif same_name[experiment] > 1:
             label = f"{experiment} ({first}, ...)"  # one name, other settings: tell them apart by a directory
@@ -145,7 +152,7 @@ def _short_names(directories: Sequence[Path]) -> list[str]:
 def _lines(groups: Sequence[_Group], x: XAxis, smooth: int) -> list[_Line]:
     lines = []
     for index, group in enumerate(groups):
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour, style = _COLOURS[index % len(_COLOURS)], _STYLES[index // len(_COLOURS) % len(_STYLES)]
         names = _short_names([run.directory for run in group.runs])
         panels = list(dict.fromkeys(task for run in group.runs for task in run.episode_returns))
         for panel in (*panels, _ALL_TASKS, _THROUGHPUT):
@@ -155,13 +162,15 @@ def _lines(groups: Sequence[_Group], x: XAxis, smooth: int) -> list[_Line]:
             if panel == _ALL_TASKS and (len(panels) < 2 or mean is None):
                 continue
             if len(group.runs) > 1:
-                lines += [_Line(panel, name, colour, curve, thin=True) for name, curve in zip(names, singles, strict=True) if len(curve.x)]
+                lines += [
+                    _Line(panel, name, colour, style, curve, thin=True) for name, curve in zip(names, singles, strict=True) if len(curve.x)
+                ]
             if mean is not None:
-                lines.append(_Line(panel, group.label, colour, mean, thin=False))
+                lines.append(_Line(panel, group.label, colour, style, mean, thin=False))
         for run, name in zip(group.runs, names, strict=True):
             evaluated = evaluation_curves(run, x)
             shown = [task for task in panels if task in evaluated]
-            lines += [_Line(task, f"{name}: evaluation", colour, evaluated[task], thin=False, is_evaluation=True) for task in shown]
+            lines += [_Line(task, f"{name}: evaluation", colour, style, evaluated[task], thin=False, is_evaluation=True) for task in shown]
     return lines
 
 
@@ -232,7 +241,8 @@ def _draw_panel(axes: Axes, lines: Sequence[_Line], *, unit: float) -> None:
             axes.plot(xs, curve.mean, color=line.colour, linewidth=0.7, alpha=0.35, zorder=2)
             continue
         # A lone point has no line to show it.
-        axes.plot(xs, curve.mean, color=line.colour, linewidth=1.6, zorder=3, marker="o" if len(xs) == 1 else None, markersize=4)
+        marker = "o" if len(xs) == 1 else None
+        axes.plot(xs, curve.mean, color=line.colour, linestyle=line.style, linewidth=1.6, zorder=3, marker=marker, markersize=4)
         if curve.has_interval and line.panel != _THROUGHPUT:
             axes.fill_between(xs, curve.low, curve.high, color=line.colour, alpha=0.18, linewidth=0, zorder=1)
     # The limits follow the lines: a wide interval must not flatten what was measured.
@@ -288,7 +298,7 @@ def _draw_legend(figure: Figure, lines: Sequence[_Line]) -> None:
         count = line.curve.num_runs
         text = f"{label}: mean of {count} runs" if count > 1 else label
         text += ", 95 % t interval" if line.curve.has_interval else ""
-        handles.append(Line2D([], [], color=line.colour, linewidth=1.8, label=text))
+        handles.append(Line2D([], [], color=line.colour, linestyle=line.style, linewidth=1.8, label=text))
     if any(line.is_evaluation for line in lines):
         text = "evaluation of frozen weights, 95 %"
         handles.append(Line2D([], [], color="0.35", linewidth=0.9, linestyle=":", marker="D", markersize=3.5, label=text))

@@ -16,10 +16,12 @@ import yaml
 from numpy.typing import NDArray
 
 from herd.config.foreign_files import parse_json
-from herd.config.run_files import AGENTS, config_file
+from herd.config.run_files import AGENTS, agent_number, config_file
+from herd.config.sweep import swept_values
 from herd.config.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 FloatArray = NDArray[np.float64]
@@ -44,6 +46,8 @@ class RunHistory:
     """The run's name without a seed suffix."""
     seed: int | None
     suite: str
+    sweep: str
+    """The values that tell it from the other agents of its run: ``learning_rate 0.0003, entropy_cost 0.01``; empty without a sweep."""
     fingerprint: str
     """Equal for two runs whose settings differ only in seed, name and machinery."""
     env_frames: FloatArray
@@ -74,12 +78,14 @@ def read_run(directory: Path) -> RunHistory:
     env = config.get("env")
     env = env if isinstance(env, dict) else {}
     tasks = _task_names(points, env)
+    swept = _swept(config, directory)
     return RunHistory(
         directory=directory,
-        experiment=_experiment(name if isinstance(name, str) else directory.name, directory),
+        experiment=_experiment(name if isinstance(name, str) else directory.name, directory, config),
         seed=config["seed"] if isinstance(config.get("seed"), int) else None,
         suite=str(env.get("suite", "")),
-        fingerprint=json.dumps({section: config.get(section) for section in _EXPERIMENT_SECTIONS}, sort_keys=True, default=str),
+        fingerprint=json.dumps([{key: config.get(key) for key in _EXPERIMENT_SECTIONS}, swept], sort_keys=True, default=str),
+        sweep=_sweep_label(swept),
         env_frames=np.array([_number(point, "env_frames") for point in points]),
         wall_seconds=np.array([_number(point, "wall_seconds") for point in points]),
         learner_updates=np.array([_number(point, "learner_updates") for point in points]),
@@ -94,11 +100,26 @@ def read_points(directory: Path) -> list[dict[str, Any]]:
     return _without_abandoned_branches(_read_points(directory / "metrics.jsonl"))
 
 
-def _experiment(name: str, directory: Path) -> str:
-    """The agents of one run share its settings, and are no repeats of each other."""
+def _experiment(name: str, directory: Path, config: Mapping[str, Any]) -> str:
+    """The agents of one run share its settings, and are no repeats of each other; of a sweep they are told apart by its values."""
     path = directory.resolve()
-    agent = f" agent {path.name}" if path.parent.name == AGENTS else ""
+    agent = f" agent {path.name}" if path.parent.name == AGENTS and not config.get("sweep") else ""
     return _SEED_SUFFIX.sub("", name) + agent
+
+
+def _swept(config: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """What this agent has of its run's sweep, by dotted key; nothing where the record is of no sweep, or of none that can be read."""
+    sweep = config.get("sweep")
+    if not isinstance(sweep, dict) or not all(isinstance(values, list) for values in sweep.values()):
+        return {}
+    return swept_values(sweep, agent_number(directory))
+
+
+def _sweep_label(swept: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key.rpartition('.')[2]} {value:g}" if isinstance(value, float) else f"{key.rpartition('.')[2]} {value}"
+        for key, value in swept.items()
+    )
 
 
 def _read_config(path: Path) -> dict[str, Any]:

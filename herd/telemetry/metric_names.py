@@ -29,7 +29,7 @@ REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "sess
 """Why a message that could be read was not taken."""
 CONNECTIONS_CUT_BY = ("crowd", "unread")
 """Why a server ended a connection."""
-PHASES = ("wait", "agree", "assemble", "host_to_device", "forward_backward", "optimizer", "publish")
+PHASES = ("wait", "agree", "replay", "assemble", "host_to_device", "forward_backward", "optimizer", "publish")
 """Where the learner's time goes; the phases of one update do not overlap."""
 STREAMS = ("unrolls", "weights")
 """The two conversations on the wire."""
@@ -262,7 +262,28 @@ CREDIT_OUTSTANDING = GaugeMetric(
     "herd_learner_credit_outstanding_unrolls", "Unrolls that actors may send and have not sent.", "unrolls", ("learner",)
 )
 CONNECTED_ACTORS = GaugeMetric("herd_learner_connected_actors", "Actors heard from within the credit's expiry.", "actors", ("learner",))
-REPLAY_UNROLLS = GaugeMetric("herd_learner_replay_unrolls", "Unrolls held in replay.", "unrolls", ("learner",))
+REPLAY_UNROLLS = GaugeMetric("herd_learner_replay_unrolls", "Unrolls held in the learner's own replay.", "unrolls", ("learner",))
+REPLAY_STALENESS = HistogramMetric(
+    "herd_learner_replay_staleness_updates",
+    "Learner updates between the policy that began a replayed unroll of this agent and the update that trains on it.",
+    "updates",
+    ("learner",),
+    buckets=(1, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000),
+)
+REPLAY_TIMEOUTS = CounterMetric(
+    "herd_learner_replay_timeouts_total",
+    "Batches that waited replay.timeout_seconds for the replay service in vain; those that follow are of online unrolls alone.",
+    "batches",
+    ("learner",),
+)
+REPLAY_LOST = CounterMetric(
+    "herd_learner_replay_lost_unrolls_total",
+    "Unrolls that never reached the replay service (backlog), or came back unreadable (damaged).",
+    "unrolls",
+    ("learner",),
+    labels=("reason",),
+    values=("backlog", "damaged"),
+)
 POLICY_LAG = HistogramMetric(
     "herd_learner_policy_lag_updates",
     "Learner updates between the policy that began a fresh unroll and the one that trained on it.",

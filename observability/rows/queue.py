@@ -54,7 +54,7 @@ ROW = Row(
         ),
         Panel(
             title="Replay",
-            description="Unrolls held, by shard, and trained on again per second. 0 where replay.kind is none.",
+            description="Unrolls held by each shard itself (replay.kind uniform), and trained on again per second.",
             queries=(
                 Query("herd_learner_replay_unrolls{SCOPE}", "{{pod}} held"),
                 Query("sum(rate(herd_learner_unrolls_replayed_total{SCOPE}[$__rate_interval]))", "trained on again, per second"),

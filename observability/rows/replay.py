@@ -51,6 +51,27 @@ ROW = Row(
             ),
         ),
         Panel(
+            title="Staleness in learners",
+            description="Learner updates since the policy that began a replayed unroll; of the agent's own, over five minutes.",
+            queries=(
+                Query("histogram_quantile(0.9, sum by (le) (rate(herd_learner_replay_staleness_updates_bucket{SCOPE}[5m])))", "90 %"),
+                Query("histogram_quantile(0.5, sum by (le) (rate(herd_learner_replay_staleness_updates_bucket{SCOPE}[5m])))", "middle"),
+                Query(
+                    "sum(rate(herd_learner_replay_staleness_updates_sum{SCOPE}[5m]))"
+                    " / sum(rate(herd_learner_replay_staleness_updates_count{SCOPE}[5m]))",
+                    "mean",
+                ),
+            ),
+        ),
+        Panel(
+            title="Learners without replay",
+            description="Per second: batches that waited in vain, and unrolls that never reached replay (backlog) or came back damaged.",
+            queries=(
+                Query("sum(rate(herd_learner_replay_timeouts_total{SCOPE}[$__rate_interval]))", "batches"),
+                Query("sum by (reason) (rate(herd_learner_replay_lost_unrolls_total{SCOPE}[$__rate_interval]))", "unrolls: {{reason}}"),
+            ),
+        ),
+        Panel(
             title="Messages of learners",
             description="Per second, by what became of them. `repeated`, `early`: after a lost connection; `empty`: nothing to draw yet.",
             queries=(

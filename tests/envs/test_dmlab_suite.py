@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import sys
+from collections.abc import Iterator
 from importlib import import_module, resources
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +21,6 @@ from herd.config.loading import SettingsError, load_settings
 from herd.envs.api import BatchedEnvironment, BrokenEnvironmentError, UnknownTaskError
 from herd.envs.instructions import hash_instruction
 from herd.envs.make import environment_spec, make_environments, suite_named, what_is_missing
-from herd.envs.processes.worker import NUM_SEEDS
 from herd.envs.suites.dmlab.cache import LevelCache
 from herd.envs.suites.dmlab.levels import ACTIONS
 from herd.envs.suites.dmlab.settings import DMLabSettings
@@ -206,9 +207,8 @@ def test_a_map_that_is_being_written_is_not_found(tmp_path: Path, monkeypatch: p
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
-def expected_games(first_slot: int, seed: int, language: bool, actions: NDArray[np.int32]) -> list[dict[str, Any]]:
+def expected_games(seeds: Iterator[int], language: bool, actions: NDArray[np.int32]) -> list[dict[str, Any]]:
     """The stand-in's games of one slot, from its description, row by row: 4 frames a step, 22 a game, the 9 actions of IMPALA."""
-    random = np.random.default_rng((seed, first_slot, 1))
     row: dict[str, Any] = {"start": True}
     rows = []
     frames = looked = game = 0
@@ -216,7 +216,7 @@ def expected_games(first_slot: int, seed: int, language: bool, actions: NDArray[
     total, steps = 0.0, 0
     for action in [None, *actions]:
         if over:
-            game = int(random.integers(NUM_SEEDS))
+            game = next(seeds)
             frames = looked = 0
             total, steps = 0.0, 0
             row = {"valid": action is None, "reward": 0.0, "end": False, "start": True}
@@ -240,14 +240,21 @@ def expected_games(first_slot: int, seed: int, language: bool, actions: NDArray[
     return rows
 
 
+def seeds_of_slot(slot: int, prepare_games: bool) -> Iterator[int]:
+    """One process draws them all, or two, started one after the other, in turn, the second first."""
+    streams = [np.random.default_rng((11, slot, start)) for start in ((2, 1) if prepare_games else (1,))]
+    return (int(stream.integers(2**31)) for stream in itertools.cycle(streams))
+
+
 @pytest.mark.processes
-def test_rows_of_a_batch_are_the_labs(lab: ModuleType) -> None:
-    settings = DMLabSettings(tasks=(LANGUAGE, "rooms_watermaze"))
+@pytest.mark.parametrize("prepare_games", [True, False])
+def test_rows_of_a_batch_are_the_labs(lab: ModuleType, prepare_games: bool) -> None:
+    settings = DMLabSettings(tasks=(LANGUAGE, "rooms_watermaze"), prepare_games=prepare_games)
     environments = make(settings, num_environments=3, first_slot=5, seed=11)
     try:
         assert environments.task_ids.tolist() == [1, 0, 1]
         actions = np.random.default_rng(0).integers(9, size=(3, 40), dtype=np.int32)
-        expected = [expected_games(5 + e, 11, settings.tasks[environments.task_ids[e]] == LANGUAGE, actions[e]) for e in range(3)]
+        expected = [expected_games(seeds_of_slot(5 + e, prepare_games), bool(environments.task_ids[e] == 0), actions[e]) for e in range(3)]
         observation = environments.reset()
         for t in range(40):
             for e in range(3):

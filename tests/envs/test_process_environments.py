@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -54,6 +54,7 @@ class Scripted:
         if os.path.exists(os.path.join(self.task, "no-more-games")):
             raise RuntimeError("no more games")
         self.seed, self.steps = seed, 0
+        open(os.path.join(self.task, f"seed-{seed}"), "w").close()
         return self.seen()
 
     def seen(self):
@@ -103,12 +104,19 @@ def folders(root: Path, *names: str) -> list[str]:
 
 @contextmanager
 def environments(
-    tasks: list[str], num_environments: int, *, stack: int = 1, words: int = 16, busy: int = 8
+    tasks: list[str], num_environments: int, *, stack: int = 1, words: int = 16, busy: int = 8, standby: bool = False
 ) -> Iterator[ProcessEnvironments]:
     spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, 7, 1, words)
     settings = SuiteSettings(suite="scripted", tasks=tuple(tasks))
     made = ProcessEnvironments(
-        settings, spec, "process_script:make", num_environments=num_environments, first_slot=2, seed=9, num_threads=busy
+        settings,
+        spec,
+        "process_script:make",
+        num_environments=num_environments,
+        first_slot=2,
+        seed=9,
+        num_threads=busy,
+        standby=standby,
     )
     try:
         yield made
@@ -125,11 +133,22 @@ def seed_of(slot: int, start: int, game: int) -> int:
     return int(np.random.default_rng((9, slot, start)).integers(2**31, size=game + 1)[-1])
 
 
-def wait_until_gone(pids: list[int]) -> None:
+def wait_until(happened: Callable[[], bool]) -> None:
     deadline = time.monotonic() + patient(30)
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
-        assert time.monotonic() < deadline, "processes are still there"
+    while not happened():
+        assert time.monotonic() < deadline, "it has not happened"
         time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    wait_until(lambda: all(is_gone(pid) for pid in pids))
 
 
 def test_each_slot_plays_its_task_with_games_of_its_own(tmp_path: Path) -> None:
@@ -264,6 +283,49 @@ def test_few_busy_at_a_time_play_the_same_games(tmp_path: Path) -> None:
     assert_array_equal(seen[0], seen[2])
 
 
+def test_two_processes_play_in_turn_and_start_games_ahead(tmp_path: Path) -> None:
+    """The second process that was started plays first; each has a stream of seeds of its own."""
+    [task] = folders(tmp_path, "a")
+    with environments([task], 2, standby=True) as made:
+        row = made.reset().stack.copy()
+        for game in range(5):
+            seeds = [seed_of(2 + e, 2 - game % 2, game // 2) for e in range(2)]
+            assert row[:, 0, 1, 1].tolist() == [seed % 251 for seed in seeds]
+            ahead = [tmp_path / "a" / f"seed-{seed_of(2 + e, 1 + game % 2, (game + 1) // 2)}" for e in range(2)]
+            wait_until(lambda ahead=ahead: all(note.exists() for note in ahead))  # while nobody takes a step
+            assert made.step(act(0, 0)).observation.stack[:, 1, 1, 1].tolist() == [1, 1]
+            assert made.step(act(WIN, TIME_OUT)).valid.all()
+            started = made.step(act(0, 0))
+            assert not started.valid.any()
+            row = started.observation.stack.copy()
+        pids = [worker.process.pid for worker in made._workers + made._standbys]
+        assert len(set(pids)) == 4
+    wait_until_gone(pids)
+
+
+def test_a_game_that_could_not_be_started_ahead_is_the_end_when_its_turn_comes(tmp_path: Path) -> None:
+    [task] = folders(tmp_path, "a")
+    with environments([task], 1, standby=True) as made:
+        made.reset()
+        wait_until((tmp_path / "a" / f"seed-{seed_of(2, 1, 0)}").exists)
+        (tmp_path / "a" / "no-more-games").touch()
+        made.step(act(WIN))
+        assert not made.step(act(0)).valid[0]  # this one had been started, the next cannot be
+        made.step(act(WIN))
+        with pytest.raises(BrokenEnvironmentError, match="environment 2: its process failed: RuntimeError: no more games"):
+            made.step(act(0))
+
+
+def test_a_process_that_fails_is_replaced_beside_the_one_that_stands_by(tmp_path: Path) -> None:
+    [task] = folders(tmp_path, "a")
+    with environments([task], 1, standby=True) as made:
+        made.reset()
+        failed = made.step(act(KILL))
+        assert not failed.valid[0]
+        assert failed.observation.stack[0, 0, 1, 1] == seed_of(2, 3, 0) % 251
+        assert [made.step(act(action)).valid[0] for action in (0, WIN, 0, WIN, 0)] == [True, True, False, True, False]
+
+
 @pytest.mark.parametrize("wrong", [(0, 7), (0, -1), (0,)])
 def test_actions_are_checked(tmp_path: Path, wrong: tuple[int, ...]) -> None:
     with environments(folders(tmp_path, "a"), 2) as made:
@@ -307,7 +369,9 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
             print(*(worker.process.pid for worker in made._workers), flush=True)
             time.sleep(1000)
     """
-    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    # The folder of whoever is killed stays, empty.
+    environ = os.environ | {"TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, env=environ)
     with parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]

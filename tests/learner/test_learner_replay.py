@@ -14,13 +14,14 @@ from tests.learner.small_unrolls import LAYOUT, small_arrays
 def _insert(replay: UnrollReplay, marks: list[int]) -> None:
     arrays = small_arrays(len(marks), marks=marks)
     arrays["frames"][...] = np.array(marks, np.uint8)[:, None, None, None, None]
-    replay.insert(arrays, len(marks))
+    replay.insert(arrays, [(1, mark) for mark in marks])
 
 
 def _draw(replay: UnrollReplay, num_unrolls: int) -> list[int]:
     batch = small_arrays(num_unrolls + 1)
-    replay.sample_into(batch, 1, num_unrolls)
+    versions = replay.sample_into(batch, 1, num_unrolls)
     marks = batch["episode_id"][1:].tolist()
+    assert versions == [(1, mark) for mark in marks]
     # An unroll stays whole: all its fields come from one row.
     assert (batch["frames"][1:, 0, 0, 0, 0] == np.array(marks) % 256).all()
     return marks
@@ -57,7 +58,7 @@ def test_draws_are_uniform(num_inserted: int) -> None:
 def test_what_was_inserted_is_a_copy() -> None:
     replay = UnrollReplay(LAYOUT.fields, 2, seed=1)
     arrays = small_arrays(1, marks=[5])
-    replay.insert(arrays, 1)
+    replay.insert(arrays, [(1, 0)])
     arrays["episode_id"][...] = 6
     batch = small_arrays(3)
     replay.sample_into(batch, 0, 3)

@@ -164,7 +164,7 @@ def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
     ledger.receive((3, 2**62 + 1), sequence=5, generated=80, frames={0: 80})
     ledger.consume({0: 30})
     replay = UnrollReplay(LAYOUT.fields, 4, seed=2)
-    replay.insert(small_arrays(4), 4)
+    replay.insert(small_arrays(4), [(1, 0)] * 4)
     randoms = [replay.random.bit_generator.state, UnrollReplay(LAYOUT.fields, 4, seed=3).random.bit_generator.state]
     path = _save(tmp_path, _trainer(settings), settings, lineage=7, ledger=ledger.snapshot().as_json(), replay_random=randoms)
     expected = replay.random.integers(0, 2**60, 3)

@@ -132,6 +132,27 @@ def test_neither_torch_nor_matplotlib_is_needed_to_import(tmp_path: Path) -> Non
     assert result.stdout.strip() == "set()"
 
 
+def test_agents_of_a_sweep_are_named_by_their_values_and_repeats_of_one_are_averaged(tmp_path: Path) -> None:
+    runs = []
+    for seed in (1, 2):
+        run = tmp_path / f"laser-s{seed}"
+        for agent in (0, 1):
+            agent_run = make_run(tmp_path, f"laser-s{seed}/agents/{agent}", name="unused", seed=seed, score=float(seed + 10 * agent))
+            (agent_run / "config.yaml").unlink()
+            runs.append(agent_run)
+        config = {
+            "name": run.name,
+            "seed": seed,
+            "env": {"tasks": ["pong"]},
+            "sweep": {"optimizer.learning_rate": [6e-4], "loss.entropy_cost": [0.01, 2]},
+        }
+        (run / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    data = tmp_path / "curve.csv"
+    plot_runs(runs, tmp_path / "curve.png", data=data)
+    means = {row["curve"]: float(row["mean"]) for row in rows_of(data) if row["panel"] == "pong" and row["num_runs"] == "2"}
+    assert means == {"learning_rate 0.0006, entropy_cost 0.01": 7.5, "learning_rate 0.0006, entropy_cost 2": 57.5}
+
+
 def test_many_tasks_have_a_panel_each_and_one_of_their_scores_together(tmp_path: Path) -> None:
     tasks = tuple(f"game_{number}" for number in range(57))
     run = make_run(tmp_path, "many", name="many", seed=1, score=2.0, tasks=tasks)

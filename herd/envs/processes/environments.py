@@ -4,6 +4,8 @@ For what cannot be stepped in a thread: DeepMind Lab keeps the interpreter's loc
 one byte to every process and one byte back; observations, rewards and ends lie in memory that all of them share, which has no name and
 goes with the last of them. Nothing but numbers is read from it.
 
+Where games take long to start, each environment has a second process, which starts the next game while the first plays (``standby``).
+
 A process that fails in the middle of a game is started again: its step becomes one that only starts the next game (``valid`` False), so
 the rows before it bootstrap from the last observation as those of a truncated game do, and the broken game is reported as no game. One
 that fails where a game starts, or fails again before it finished a game, is an `BrokenEnvironmentError`.
@@ -28,7 +30,7 @@ import numpy as np
 
 from herd.envs.api import BrokenEnvironmentError, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
 from herd.envs.processes.rows import SharedRows, Sizes
-from herd.envs.processes.worker import RESET, Order
+from herd.envs.processes.worker import PREPARE, RESET, Order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.suites import SuiteSettings
 
-ANSWER_SECONDS = 300
-"""Longest wait for a step or a new game: Lab compiles the map of a new game for up to a minute on a busy CPU."""
+ANSWER_SECONDS = 600
+"""Longest wait for a step or a new game: the Lab compiles the largest maps for two minutes on a CPU that it shares with three others."""
 CLOSE_SECONDS = 10.0
 _ONE_THREAD = ("LP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Mesa's software renderer, OpenMP and numpy would start a thread per CPU in every process."""
@@ -48,16 +50,28 @@ _log = logging.getLogger(__name__)
 class _Worker:
     process: subprocess.Popen[bytes]
     control: socket.socket
+    num_asked: int = 0
+    """Commands without an answer yet."""
 
 
 class ProcessEnvironments:
-    """A ``BatchedEnvironment`` of processes; at most ``num_threads`` of them are busy at a time.
+    """A ``BatchedEnvironment`` of processes; at most ``num_threads`` of them step at a time.
 
-    ``maker``: ``module:function`` of what makes a `SoloEnvironment` of the JSON of ``settings`` and the name of a task.
+    ``maker``: ``module:function`` of what makes a `SoloEnvironment` of the JSON of ``settings`` and the name of a task. ``standby``: two
+    processes play the games of an environment in turn, and each starts its next game while the other plays.
     """
 
     def __init__(
-        self, settings: SuiteSettings, spec: EnvSpec, maker: str, *, num_environments: int, first_slot: int, seed: int, num_threads: int
+        self,
+        settings: SuiteSettings,
+        spec: EnvSpec,
+        maker: str,
+        *,
+        num_environments: int,
+        first_slot: int,
+        seed: int,
+        num_threads: int,
+        standby: bool = False,
     ) -> None:
         self.spec = spec
         self.num_environments = num_environments
@@ -81,11 +95,14 @@ class ProcessEnvironments:
         self._num_starts = np.zeros(num_environments, np.int64)
         self._has_failed = np.zeros(num_environments, np.bool_)
         self._workers: list[_Worker] = []
+        self._standbys: list[_Worker] = []
         # What engines leave when they are killed goes with it.
         self._folder = TemporaryDirectory(prefix="herd-environments-", ignore_cleanup_errors=True)
         try:
             for environment in range(num_environments):
                 self._workers.append(self._start(environment))
+                if standby:
+                    self._standbys.append(self._start(environment))
         except BaseException:
             self.close()
             raise
@@ -126,11 +143,12 @@ class ProcessEnvironments:
 
     def close(self) -> None:
         """End every process and wait for it."""
-        for worker in self._workers:
+        workers = self._workers + self._standbys
+        for worker in workers:
             worker.control.close()
-        for worker in self._workers:
+        for worker in workers:
             _end(worker.process)
-        self._workers = []
+        self._workers, self._standbys = [], []
         self._folder.cleanup()
         if self._memory >= 0:
             os.close(self._memory)
@@ -139,30 +157,36 @@ class ProcessEnvironments:
     def _run(self, resets: NDArray[np.bool_]) -> list[int]:
         """One command everywhere, a reset or a step, into the other buffer; the environments whose processes failed."""
         self._buffer = 1 - self._buffer
-        commands = [bytes([self._buffer | (RESET if reset else 0)]) for reset in resets]
+        commands = [self._buffer | (RESET if reset else 0) for reset in resets]
+        new_games = [int(environment) for environment in np.flatnonzero(resets)] if self._standbys else []
+        for environment in new_games:
+            self._workers[environment], self._standbys[environment] = self._standbys[environment], self._workers[environment]
         failed = []
         for environment in range(self._num_busy):
-            self._ask(environment, commands[environment])
+            _ask(self._workers[environment], commands[environment])
         for environment in range(self.num_environments):
             if not self._answers(environment):
                 failed.append(environment)
             if environment + self._num_busy < self.num_environments:
-                self._ask(environment + self._num_busy, commands[environment + self._num_busy])
+                _ask(self._workers[environment + self._num_busy], commands[environment + self._num_busy])
+        for environment in new_games:
+            _ask(self._standbys[environment], PREPARE)
         return failed
-
-    def _ask(self, environment: int, command: bytes) -> None:
-        with suppress(ConnectionError):  # it ended, which the wait for its answer finds out
-            self._workers[environment].control.send(command)
 
     def _answers(self, environment: int) -> bool:
         """Wait for an environment; False if its process ended or keeps silent."""
+        worker = self._workers[environment]
         try:
-            return self._workers[environment].control.recv(1) != b""
+            while worker.num_asked:
+                if not worker.control.recv(1):
+                    return False
+                worker.num_asked -= 1
         except ConnectionError:
             return False
         except BlockingIOError:
             self._rows.complain(environment, f"no answer for {ANSWER_SECONDS} s")
             return False
+        return True
 
     def _start(self, environment: int) -> _Worker:
         self._rows.complaints[environment] = 0
@@ -201,7 +225,7 @@ class ProcessEnvironments:
         self._has_failed[environment] = True
         self._workers[environment].control.close()
         self._workers[environment] = self._start(environment)
-        self._ask(environment, bytes([self._buffer | RESET]))
+        _ask(self._workers[environment], self._buffer | RESET)
         if not self._answers(environment):
             raise self._failure(environment)
 
@@ -222,6 +246,12 @@ class ProcessEnvironments:
             self._stacks = [newer, older]
             frames = newer.reshape(self.num_environments, -1, *self.spec.frame_shape[:2])
         return Observation(frames, game_reset, words if words.size else None)
+
+
+def _ask(worker: _Worker, command: int) -> None:
+    worker.num_asked += 1
+    with suppress(ConnectionError):  # it ended, which the wait for its answer finds out
+        worker.control.send(bytes([command]))
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from herd.envs.processes.solo import Seen, SoloEnvironment
 
-BUFFER, RESET = 1, 2
-"""Bits of a command: which of the two buffers to write, and whether to start a new game instead of a step."""
+BUFFER, RESET, PREPARE = 1, 2, 4
+"""Bits of a command: which of the two buffers to write; to show the first row of a new game instead of taking a step; only to start that
+game, and show nothing yet."""
 NUM_SEEDS = 2**31
 _hashed = lru_cache(maxsize=1024)(hash_instruction)
 
@@ -90,11 +91,16 @@ def main(order: Order) -> int:
 
 def serve(environment: SoloEnvironment, rows: SharedRows, index: int, random: np.random.Generator, control: socket.socket) -> None:
     """Carry out commands until nobody can give any."""
+    prepared: Seen | None = None
     with suppress(ConnectionError):  # whoever asked did not wait for the answer
         while command := control.recv(1):
             buffer = command[0] & BUFFER
-            if command[0] & RESET:
-                _show(environment.reset(int(random.integers(NUM_SEEDS))), rows, index, buffer)
+            if command[0] & (RESET | PREPARE):
+                if prepared is None:
+                    prepared = environment.reset(int(random.integers(NUM_SEEDS)))
+                if command[0] & RESET:
+                    _show(prepared, rows, index, buffer)
+                    prepared = None
             else:
                 played = environment.step(int(rows.actions[index]))
                 _show(played.seen, rows, index, buffer)

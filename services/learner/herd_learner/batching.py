@@ -2,65 +2,110 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 from herd.config.replay import UniformReplay
 from herd.learning.batch import Slab, trained_fields
+from herd_learner.queue import neighbours
 from herd_learner.replay import UnrollReplay
 from herd_learner.shards.slices import share
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from herd.config.settings import RunSettings
     from herd.wire.layout import UnrollLayout
     from herd_learner.queue import QueuedUnroll
+    from herd_learner.shared_replay import SharedReplay
 
 
 class BatchAssembler:
     """Owns the memory of batches, or of a shard's part of each; page-locked when the device is a GPU."""
 
-    def __init__(self, layout: UnrollLayout, settings: RunSettings, device: torch.device, *, rank: int = 0, num_slots: int = 1) -> None:
-        """``rank``: of the shard whose part of each batch this is. ``num_slots``: batches that are in memory at once."""
+    def __init__(
+        self,
+        layout: UnrollLayout,
+        settings: RunSettings,
+        device: torch.device,
+        *,
+        rank: int = 0,
+        num_slots: int = 1,
+        join_shared: Callable[[list[Slab]], SharedReplay] | None = None,
+    ) -> None:
+        """``rank``: of the shard whose part of each batch this is. ``num_slots``: batches that are in memory at once.
+
+        ``join_shared``: where replay is shared, what gives the thread that fills these slabs' replayed part.
+        """
         num_shards = settings.learner.shards
+        self._agent = settings.learner.agent
         self._fields = trained_fields(layout)
+        self._num_online = share(settings.num_online_unrolls, rank, num_shards)
         self._num_replayed = share(settings.num_replayed_unrolls, rank, num_shards)
-        num_unrolls = share(settings.num_online_unrolls, rank, num_shards) + self._num_replayed
-        self._slots = deque(Slab(layout, num_unrolls, pinned=device.type == "cuda") for _ in range(num_slots))
-        for slab in self._slots:
-            slab.arrays["agent_ids"][...] = settings.learner.agent
-            slab.arrays["is_replayed"][num_unrolls - self._num_replayed :] = True
+        num_ahead = settings.replay.prefetch_batches if settings.replay.kind == "shared" else 0
+        num_unrolls = self._num_online + self._num_replayed
+        slabs = [Slab(layout, num_unrolls, pinned=device.type == "cuda") for _ in range(num_slots + num_ahead)]
+        self._held: deque[Slab] = deque()
+        """Of the training thread where replay is shared, oldest first."""
+        self._num_slots = num_slots
+        self._slots = deque(slabs)
+        for slab in slabs:
+            slab.arrays["agent_ids"][...] = self._agent
         self.replay: UnrollReplay | None = None
+        self.shared = join_shared(slabs) if join_shared is not None else None
         self._minimum_fill = 0
         if isinstance(settings.replay, UniformReplay):
             capacity = share(settings.replay.capacity_unrolls, rank, num_shards)
             self.replay = UnrollReplay(self._fields, capacity, settings.seed + rank)
             self._minimum_fill = max(1, share(settings.replay.minimum_fill_unrolls, rank, num_shards))
+        self.replayed_versions: list[tuple[int, int]] = []
+        """(lineage, learner_updates) of the policies that began the replayed unrolls of the last batch; those of this agent alone."""
+        self.waited_seconds = 0.0
+        """For the replayed unrolls of the last batch."""
 
     def assemble(self, online: list[QueuedUnroll]) -> Slab:
         """Online unrolls first, then replayed ones; the result is overwritten by the next call but ``num_slots`` - 1.
 
-        Until replay holds its minimum, the batch is of the online unrolls alone. They enter replay last: no batch draws its own.
+        Where replay has nothing to give, because it does not hold its minimum yet or does not answer, the batch is of the online unrolls
+        alone. In the ring they come last: no batch draws its own.
         """
+        if self.shared is not None:
+            return self._assemble_shared(online, self.shared)
         self._slots.rotate(-1)
         slab = self._slots[0]
         arrays = slab.arrays
-        start = 0
-        while start < len(online):
-            # Neighbours in a block are copied at once.
-            block, first = online[start].block, online[start].row
-            stop = start + 1
-            while stop < len(online) and online[stop].block is block and online[stop].row == first + stop - start:
-                stop += 1
-            for field in self._fields:
-                arrays[field.name][start:stop] = block.arrays[field.name][first : first + stop - start]
-            start = stop
-        num_held = len(online)
+        self._write(online, slab)
+        num_replayed = 0
         if self.replay is not None:
+            self.replayed_versions = []
             if len(self.replay) >= self._minimum_fill:
-                self.replay.sample_into(arrays, len(online), self._num_replayed)
-                num_held += self._num_replayed
-            self.replay.insert(arrays, len(online))
-        slab.hold(num_held)
+                num_replayed = self._num_replayed
+                self.replayed_versions = self.replay.sample_into(arrays, len(online), num_replayed)
+            self.replay.insert(arrays, [unroll.policy_version for unroll in online])
+        slab.hold(len(online), num_replayed)
         return slab
+
+    def _assemble_shared(self, online: list[QueuedUnroll], shared: SharedReplay) -> Slab:
+        if len(self._held) == self._num_slots:
+            shared.give_back(self._held.popleft())
+        started = time.monotonic()
+        slab, origins = shared.take()
+        self.waited_seconds = time.monotonic() - started
+        self._held.append(slab)
+        self._write(online, slab)
+        slab.arrays["agent_ids"][: len(online)] = self._agent
+        slab.hold(len(online), len(origins))
+        self.replayed_versions = [origin.policy_version for origin in origins if origin.agent == self._agent]
+        return slab
+
+    def _write(self, online: list[QueuedUnroll], slab: Slab) -> None:
+        arrays = slab.arrays
+        start = 0
+        for block, first, run in neighbours(online):
+            stop = start + len(run)
+            for field in self._fields:
+                arrays[field.name][start:stop] = block.arrays[field.name][first : first + len(run)]
+            start = stop

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
+from herd.config.replay import SharedReplay as SharedReplaySettings
+from herd.config.sweep import swept_values
 from herd.config.tiling import tiling_of_run
 from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
@@ -21,6 +23,7 @@ from herd.service.hardware import choose_precision, cpu_has_bfloat16, usable_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
+from herd.wire.replay_client import ReplayClient
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import EndpointInUse
 from herd_learner import snapshot
@@ -31,20 +34,24 @@ from herd_learner.ledger import STALE, LedgerSnapshot, frames_by_task
 from herd_learner.lineage import LINEAGE_FILE, LineageError, open_lineage
 from herd_learner.meters import Meters
 from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.replay_account import ReplayAccount
 from herd_learner.run_files import REPORT, RunFiles
 from herd_learner.shards.group import ShardGroup, Turn, join_group
 from herd_learner.shards.rendezvous import NotGatheredError
 from herd_learner.shards.slices import deal_tensors
+from herd_learner.shared_replay import SharedReplay
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.config.settings import RunSettings
-    from herd.learning.batch import TrainBatch
+    from herd.learning.batch import Slab, TrainBatch
     from herd.service.signals import StopRequest
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it looks at signals and clocks again."""
+REPLAY_PENDING_BYTES = 256 << 20
+"""Of unrolls that the replay service has not acknowledged: at a gigabit, what it misses in two seconds."""
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -56,8 +63,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """
     if stop:
         return  # asked while torch was imported: nothing was begun
-    # Agents differ in their seeds alone.
-    settings = settings.model_copy(update={"seed": settings.seed + settings.learner.agent})
+    settings = settings.of_agent(settings.learner.agent)
     device, precision = choose_device(settings)
     with ServiceProcess("learner", settings) as process:
         # Before the shards meet: who probes this process must not take it for dead while it waits for the others.
@@ -108,6 +114,15 @@ def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     return device, torch.bfloat16 if choice == "bfloat16" else torch.float32
 
 
+class Prepared(NamedTuple):
+    """A batch on the device, or on its way there."""
+
+    batch: TrainBatch
+    num_replayed: int
+    replayed_versions: list[tuple[int, int]]
+    """(lineage, learner_updates) of the policies that began its replayed unrolls; of this agent's own alone."""
+
+
 class Learner:
     """Owns everything of the process; `train` is the hot loop."""
 
@@ -131,8 +146,38 @@ class Learner:
 
         self._trainer = Trainer(settings, spec, device, precision, group)
         self._works_ahead = settings.works_ahead(device.type)
-        self._prepared: TrainBatch | None = None
-        self._batches = BatchAssembler(layout, settings, device, rank=group.rank, num_slots=2 if self._works_ahead else 1)
+        self._prepared: Prepared | None = None
+        self._queue = UnrollQueue(layout)
+
+        def join_shared(slabs: list[Slab]) -> SharedReplay:
+            assert isinstance(settings.replay, SharedReplaySettings)
+            client = ReplayClient(
+                process.context,
+                settings.learner.replay,
+                layout=layout,
+                run_id=settings.name,
+                agent=agent,
+                contract=self._origin.contract,
+                max_pending_bytes=REPLAY_PENDING_BYTES,
+            )
+            return SharedReplay(
+                client,
+                settings.replay,
+                slabs,
+                self._queue,
+                num_online=self._num_online,
+                num_replayed=group.share(settings.num_replayed_unrolls),
+                whole_episodes=settings.network.core != "none",
+            )
+
+        self._batches = BatchAssembler(
+            layout,
+            settings,
+            device,
+            rank=group.rank,
+            num_slots=2 if self._works_ahead else 1,
+            join_shared=join_shared if settings.replay.kind == "shared" else None,
+        )
         checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
         checkpoint = snapshot.spread(checkpoint, group)
         self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
@@ -142,6 +187,8 @@ class Learner:
             references=suite_of(settings.env).reference_scores(),
             is_first=group.is_first,
         )
+        if settings.replay.kind != "none":
+            self._statistics.replay = ReplayAccount(settings.learner.shards)
         if checkpoint is not None:
             snapshot.restore(checkpoint, self._trainer, replay=self._batches.replay, rank=group.rank)
             self._log.info("resumed", checkpoint=str(checkpoint.path))
@@ -149,7 +196,6 @@ class Learner:
 
         self._credit_bounds_lag = settings.actor.credit == "before_unroll"
         self._telemetry = process.telemetry
-        self._queue = UnrollQueue(layout)
         self._meters = Meters(
             self._telemetry,
             spec=spec,
@@ -158,6 +204,8 @@ class Learner:
             statistics=self._statistics,
             online_unrolls=self._num_online,
         )
+        if self._batches.shared is not None:
+            self._meters.watch_replay(self._batches.shared)
         self._meters.run_env_frames(self._env_frames)
         self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
         self._files = RunFiles(self._run_dir, self._meters.write_failed)
@@ -180,10 +228,14 @@ class Learner:
 
     def __enter__(self) -> Learner:
         self._io.start()
+        if self._batches.shared is not None:
+            self._batches.shared.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._io.close()
+        if self._batches.shared is not None:
+            self._batches.shared.close()
 
     def train(self, stop: StopRequest) -> None:
         """Take a batch, update, publish; until the stop conditions or the signal, of any shard."""
@@ -200,6 +252,8 @@ class Learner:
             self._telemetry.beat()
             if self._io.failure is not None:
                 raise RuntimeError("the I/O thread died") from self._io.failure
+            if self._batches.shared is not None and self._batches.shared.failure is not None:
+                raise RuntimeError("the replay thread died") from self._batches.shared.failure
             self._record_episodes()
             is_over = bool(stop) or self._is_finished(now - started)
             if not unrolls and not is_over:
@@ -299,31 +353,43 @@ class Learner:
 
     def _step(self, unrolls: list[QueuedUnroll], started: float, *, may_publish: bool) -> list[QueuedUnroll]:
         """One batch: updates on it, from queued unrolls to published weights. Returns the unrolls of the next, where it is prepared."""
-        batch = self._prepared if self._prepared is not None else self._prepare(unrolls, started)
+        prepared = self._prepared if self._prepared is not None else self._prepare(unrolls, started)
         self._prepared = None
+        self._trainer.begin(prepared.batch, prepared.num_replayed)
         ahead: list[QueuedUnroll] = []
         # Between them is no checkpoint, so that frames are consumed with the first and are never trained on once only.
         for use in range(self._settings.learner.sample_reuse):
             is_last = use == self._settings.learner.sample_reuse - 1
-            ahead = self._update_on(batch, unrolls if use == 0 else [], may_publish=may_publish, works_ahead=is_last and self._works_ahead)
+            ahead = self._update_on(
+                prepared, unrolls if use == 0 else [], may_publish=may_publish, works_ahead=is_last and self._works_ahead
+            )
         if self._credit_bounds_lag:
             # Only now: an unroll that this credit begins must not begin under the version before.
             self._io.grant_again(len(unrolls))
         return ahead
 
-    def _prepare(self, unrolls: list[QueuedUnroll], started: float) -> TrainBatch:
+    def _prepare(self, unrolls: list[QueuedUnroll], started: float) -> Prepared:
         """From queued unrolls to tensors on the device, or on their way there."""
-        batch = self._batches.assemble(unrolls)
-        self._queue.release(unrolls)
+        batches = self._batches
+        slab = batches.assemble(unrolls)
+        if batches.shared is not None:
+            batches.shared.consume(unrolls)
+        else:
+            self._queue.release(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
-        device_batch = self._trainer.to_device(batch)
-        self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
-        return device_batch
+        batch = self._trainer.to_device(slab)
+        waited = batches.waited_seconds
+        self._meters.batch_moved(replay=waited, assemble=assembled - started - waited, host_to_device=time.monotonic() - assembled)
+        if self._statistics.replay is not None:
+            self._statistics.replay.waited(waited)
+        return Prepared(batch, slab.num_replayed, batches.replayed_versions)
 
     def _prepare_next(self) -> list[QueuedUnroll]:
         """While the device computes: the next batch, if it has come."""
+        if self._batches.shared is not None and not self._batches.shared.is_ready:
+            return []  # the device would wait too
         started = time.monotonic()
         unrolls, stale = self._queue.take(self._num_online, self._is_stale, 0.0)
         self._drop(stale)
@@ -331,10 +397,10 @@ class Learner:
             self._prepared = self._prepare(unrolls, started)
         return unrolls
 
-    def _update_on(self, batch: TrainBatch, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
+    def _update_on(self, prepared: Prepared, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
         """One update; ``consumed`` are the unrolls that no update saw before. Returns those of the next batch, where it is prepared."""
         started = time.monotonic()
-        launched = self._trainer.launch(batch)
+        launched = self._trainer.launch(prepared.batch)
         ahead_at = time.monotonic()
         ahead = self._prepare_next() if works_ahead else []
         ahead_seconds = time.monotonic() - ahead_at
@@ -349,9 +415,11 @@ class Learner:
             self._statistics.record_consumed(unroll.task_id, unroll.num_frames, lag)
             self._meters.consumed(unroll, lag)
         self._ledger.consume(frames_by_task(consumed))
+        if self._statistics.replay is not None:
+            staleness = [max(0, self._statistics.learner_updates - updates) for _, updates in prepared.replayed_versions]
+            self._statistics.replay.record(prepared.num_replayed, self._num_online, staleness, update)
+            self._meters.replayed(prepared.num_replayed, staleness, None if self._batches.replay is None else len(self._batches.replay))
         self._statistics.record_update(update, self._settings.num_online_unrolls)
-        if self._batches.replay is not None:
-            self._meters.replayed(batch.num_unrolls - self._num_online, len(self._batches.replay))
         if not update.is_finite:
             self._log.error("update skipped: the gradient is not finite", learner_updates=self._statistics.learner_updates)
         if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:
@@ -478,4 +546,6 @@ class Learner:
         ledger = self._global_ledger()
         if not self._group.is_first:
             return True
-        return self._files.write_report(self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds))
+        report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
+        swept = swept_values(self._settings.sweep, self._settings.learner.agent)
+        return self._files.write_report({**report, "sweep": swept} if swept else report)

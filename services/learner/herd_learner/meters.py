@@ -11,7 +11,7 @@ from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from herd.config.contract import EnvSpec
     from herd.learning.health import Health
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from herd.wire.messages import EpisodeReport
     from herd_learner.ledger import Ledger
     from herd_learner.queue import QueuedUnroll, UnrollQueue
+    from herd_learner.shared_replay import SharedReplay
     from herd_learner.statistics import RunStatistics
 
 RETURN_WINDOW = 100
@@ -80,6 +81,7 @@ class Meters(ServerMeters):
         self._replayed = counter(names.UNROLLS_REPLAYED)
         self._trained = counter(names.UNROLLS_TRAINED)
         self._replay_unrolls = gauge(names.REPLAY_UNROLLS)
+        self._staleness = telemetry.histogram(names.REPLAY_STALENESS)
         self._checkpoints = counter(names.CHECKPOINTS_WRITTEN)
         self._checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
         self._checkpoint_updates = gauge(names.CHECKPOINT_UPDATES)
@@ -136,10 +138,19 @@ class Meters(ServerMeters):
         self._consumed.inc()
         self._lag.observe(policy_lag)
 
-    def replayed(self, num_unrolls: int, num_held: int) -> None:
-        """Unrolls of the last batch came from replay, which holds ``num_held``."""
+    def watch_replay(self, shared: SharedReplay) -> None:
+        """Export what the thread between learner and replay service counts."""
+        self._telemetry.read(names.REPLAY_TIMEOUTS, lambda: float(shared.num_timeouts))
+        self._telemetry.read(names.REPLAY_LOST, lambda: float(shared.num_inserts_dropped), reason="backlog")
+        self._telemetry.read(names.REPLAY_LOST, lambda: float(shared.num_damaged), reason="damaged")
+
+    def replayed(self, num_unrolls: int, staleness: Sequence[int], num_held: int | None) -> None:
+        """Unrolls of the last batch came from replay: how stale those of this agent are, and how many the learner itself holds."""
         self._replayed.inc(num_unrolls)
-        self._replay_unrolls.set(num_held)
+        for updates in staleness:
+            self._staleness.observe(updates)
+        if num_held is not None:
+            self._replay_unrolls.set(num_held)
 
     def batch_moved(self, **phase_seconds: float) -> None:
         """A batch is where it is trained on."""

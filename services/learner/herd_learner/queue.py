@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -48,6 +48,18 @@ class QueuedUnroll:
     """(lineage, learner_updates) at row 0."""
     task_id: int
     num_frames: int
+
+
+def neighbours(unrolls: Sequence[QueuedUnroll]) -> Iterator[tuple[Block, int, Sequence[QueuedUnroll]]]:
+    """Runs of successive unrolls that lie side by side in one block: the block, its first row and the unrolls."""
+    start = 0
+    while start < len(unrolls):
+        block, first = unrolls[start].block, unrolls[start].row
+        stop = start + 1
+        while stop < len(unrolls) and unrolls[stop].block is block and unrolls[stop].row == first + stop - start:
+            stop += 1
+        yield block, first, unrolls[start:stop]
+        start = stop
 
 
 class UnrollQueue:

@@ -21,6 +21,7 @@ class UnrollReplay:
 
     def __init__(self, fields: Sequence[Field], capacity: int, seed: int) -> None:
         self._arrays: Arrays = {field.name: np.zeros((capacity, *field.shape), field.dtype) for field in fields}
+        self._versions = np.zeros((capacity, 2), np.int64)
         self._capacity = capacity
         self._next = 0
         self._size = 0
@@ -30,16 +31,21 @@ class UnrollReplay:
         """Unrolls held."""
         return self._size
 
-    def insert(self, batch: Arrays, num_unrolls: int) -> None:
-        """Copy the first ``num_unrolls`` rows of ``batch``; the oldest unrolls make room."""
+    def insert(self, batch: Arrays, versions: Sequence[tuple[int, int]]) -> None:
+        """Copy the first rows of ``batch``, an unroll for each of ``versions``: (lineage, learner_updates) of the policy that began it.
+
+        The oldest unrolls make room.
+        """
+        num_unrolls = len(versions)
         rows = (self._next + np.arange(num_unrolls)) % self._capacity
         for name, array in self._arrays.items():
             array[rows] = batch[name][:num_unrolls]
+        self._versions[rows] = versions
         self._next = int((self._next + num_unrolls) % self._capacity)
         self._size = min(self._size + num_unrolls, self._capacity)
 
-    def sample_into(self, batch: Arrays, start: int, num_unrolls: int) -> None:
-        """Draw ``num_unrolls`` uniformly, with replacement, into the rows of ``batch`` from ``start``.
+    def sample_into(self, batch: Arrays, start: int, num_unrolls: int) -> list[tuple[int, int]]:
+        """Draw ``num_unrolls`` uniformly, with replacement, into the rows of ``batch`` from ``start``; returns their versions.
 
         Raises:
             ValueError: while nothing was inserted.
@@ -47,3 +53,4 @@ class UnrollReplay:
         rows = self.random.integers(0, self._size, num_unrolls)
         for name, array in self._arrays.items():
             batch[name][start : start + num_unrolls] = array[rows]
+        return [(int(lineage), int(updates)) for lineage, updates in self._versions[rows]]

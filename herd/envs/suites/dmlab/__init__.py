@@ -38,7 +38,14 @@ def _make(
 
     maker = f"{__name__}.level:make_level"
     return ProcessEnvironments(
-        settings, spec, maker, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads
+        settings,
+        spec,
+        maker,
+        num_environments=num_environments,
+        first_slot=first_slot,
+        seed=seed,
+        num_threads=num_threads,
+        standby=settings.prepare_games,
     )
 
 

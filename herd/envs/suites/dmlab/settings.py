@@ -38,6 +38,9 @@ class DMLabSettings(SuiteSettings):
     """Folder on a local disk for compiled maps, shared by all processes of a machine: a map takes seconds to compile. Never emptied."""
     level_seeds: PositiveInt | None = None
     """Each level's games are drawn from this many, so that their maps are found in ``level_cache`` again. Null: from all."""
+    prepare_games: bool = True
+    """A second process for each environment starts its next game while one is played, so that nobody waits for a map. It takes another
+    200 MB of memory each."""
     renderer: Literal["software", "hardware"] = "software"
     """``hardware`` needs a GPU with EGL."""
 

@@ -1,0 +1,81 @@
+"""What a session says of its replay in report.json: as measured, not as it was set."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from herd.learning.losses.off_policy import REJECTED_REPLAYED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from herd.learning.trainer import UpdateStatistics
+
+
+@dataclass(slots=True)
+class _Sums:
+    num_trained: int = 0
+    """Unrolls of all batches, once for each update."""
+    num_replayed: int = 0
+    """Of them."""
+    staleness: int = 0
+    """In policy versions, summed over replayed unrolls of this agent."""
+    num_stale: int = 0
+    """How many those are."""
+    max_staleness: int = 0
+    waited_seconds: float = 0.0
+
+    def add(self, other: _Sums) -> None:
+        self.num_trained += other.num_trained
+        self.num_replayed += other.num_replayed
+        self.staleness += other.staleness
+        self.num_stale += other.num_stale
+        self.max_staleness = max(self.max_staleness, other.max_staleness)
+        self.waited_seconds += other.waited_seconds
+
+
+@dataclass(slots=True)
+class ReplayAccount:
+    """Of one shard; the first one's absorbs the others' news."""
+
+    num_shards: int = 1
+    _sums: _Sums = field(default_factory=_Sums)
+    _news: _Sums = field(default_factory=_Sums)
+    _rejected: float = 0.0
+    _num_gated: int = 0
+    """Updates whose loss told what share of its replayed rows was rejected: of all shards together, so that nobody adds them up."""
+
+    def record(self, num_replayed: int, num_online: int, staleness: Sequence[int], update: UpdateStatistics) -> None:
+        """Count an update on a batch; ``staleness`` of the replayed unrolls of this agent, in policy versions."""
+        one = _Sums(num_replayed + num_online, num_replayed, sum(staleness), len(staleness), max(staleness, default=0))
+        self._sums.add(one)
+        self._news.add(one)
+        if num_replayed and REJECTED_REPLAYED in update.losses:
+            self._rejected += update.losses[REJECTED_REPLAYED].value
+            self._num_gated += 1
+
+    def waited(self, seconds: float) -> None:
+        """A batch waited for its replayed unrolls."""
+        self._sums.waited_seconds += seconds
+        self._news.waited_seconds += seconds
+
+    def news(self) -> dict[str, Any]:
+        """What was recorded since the last call, as JSON."""
+        news, self._news = self._news, _Sums()
+        return asdict(news)
+
+    def absorb(self, news: Mapping[str, Any]) -> None:
+        """Count another shard's news as our own."""
+        self._sums.add(_Sums(**news))
+
+    def report(self, training_seconds: float) -> dict[str, Any]:
+        """Of this session; null for what never was."""
+        sums = self._sums
+        shard_seconds = training_seconds * self.num_shards
+        return {
+            "fraction": sums.num_replayed / sums.num_trained if sums.num_trained else None,
+            "rejected_share": self._rejected / self._num_gated if self._num_gated else None,
+            "staleness": {"mean": sums.staleness / sums.num_stale, "max": sums.max_staleness} if sums.num_stale else None,
+            "waited_share": sums.waited_seconds / shard_seconds if shard_seconds > 0 else None,
+        }

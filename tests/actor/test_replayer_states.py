@@ -1,0 +1,163 @@
+"""The recurrent states that replay slots go through are those of the actor that played, under the same weights and only under those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from herd.acting.policy import LocalPolicy
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.learning.batch import Slab
+from herd.learning.optimizers import Rates
+from herd.learning.trainer import Trainer
+from herd.wire.run_layout import run_layout
+from tests.acting.playing import Unroll, make_group, play_unroll
+
+NUM_ONLINE, NUM_SLOTS, NUM_UNROLLS = 1, 3, 9
+STILL = Rates(0.0)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _settings(burn_in: int, **changes: Any) -> RunSettings:
+    return RunSettings.model_validate(
+        {
+            # Games of ten steps and more: they end inside of unrolls of seven, and run over several.
+            "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 12, "frame_width": 5, "frame_stack": 2, "action_repeat": 1},
+            "network": {"torso": "mlp", "core": "lstm", "core_size": 16, "last_action_and_reward": True},
+            "algorithm": {"unroll_length": 7, "burn_in": burn_in},
+            "replay": {"kind": "shared", "fraction": NUM_SLOTS / (NUM_ONLINE + NUM_SLOTS)},
+            "actor": {"environments": NUM_SLOTS},
+            "learner": {"batch_size": NUM_ONLINE + NUM_SLOTS, "queue_batches": 8, "micro_batch_size": 3},
+            **changes,
+        }
+    )
+
+
+def _trainer(settings: RunSettings) -> Trainer:
+    trainer = Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
+    assert trainer.agent.policy_head is not None
+    with torch.no_grad():
+        trainer.agent.policy_head.weight.mul_(300.0)
+    return trainer
+
+
+def _play(settings: RunSettings, trainer: Trainer) -> list[Unroll]:
+    policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
+    group = make_group(settings, NUM_SLOTS)
+    unrolls = [play_unroll(settings, [group], policy) for _ in range(NUM_UNROLLS)]
+    group.environments.close()
+    return unrolls
+
+
+def _batch(settings: RunSettings, unroll: Unroll) -> Slab:
+    """Online unrolls of no interest, then the slots', as replay gives them: without the states of those who played."""
+    slab = Slab(run_layout(settings, environment_spec(settings.env)), NUM_ONLINE + NUM_SLOTS)
+    for name, array in slab.arrays.items():
+        if name in unroll:
+            array[NUM_ONLINE:] = unroll[name]
+    slab.arrays["initial_core_state"][...] = 0.0
+    slab.hold(NUM_ONLINE, NUM_SLOTS)
+    return slab
+
+
+def _replayed_states(settings: RunSettings, trainer: Trainer, unrolls: list[Unroll]) -> np.ndarray:
+    """[unroll, slot, 2, H]: what each unroll began with, after the trainer was asked to train on them in turn."""
+    states = []
+    for unroll in unrolls:
+        slab = _batch(settings, unroll)
+        trainer(slab, STILL)
+        states.append(slab.arrays["initial_core_state"][NUM_ONLINE:].copy())
+    return np.stack(states)
+
+
+@pytest.mark.parametrize("burn_in", [0, 3, 7])
+def test_they_equal_the_actors_under_the_same_weights(burn_in: int) -> None:
+    settings = _settings(burn_in)
+    trainer = _trainer(settings)
+    unrolls = _play(settings, trainer)
+    states = _replayed_states(settings, trainer, unrolls)
+    stored = np.stack([unroll["initial_core_state"] for unroll in unrolls])
+    assert np.abs(stored[3:]).max() > 0.01
+    resets = np.stack([unroll["core_reset"] for unroll in unrolls])
+    assert resets[:, :, 1:-1].any()  # games begin inside of unrolls
+    assert not resets[:, :, burn_in].all()  # and go on over their borders
+    np.testing.assert_allclose(states, stored, atol=1e-5)
+
+
+def test_they_leave_the_stored_ones_behind_under_other_weights() -> None:
+    """By how much is what replaying without them would be wrong by."""
+    settings = _settings(0)
+    played_by = _trainer(settings)
+    unrolls = _play(settings, played_by)
+    other = _trainer(settings.model_copy(update={"seed": 2}))
+    states = _replayed_states(settings, other, unrolls)
+    stored = np.stack([unroll["initial_core_state"] for unroll in unrolls])
+    drift = np.abs(states - stored).mean() / np.abs(stored).mean()
+    assert drift > 0.5
+
+
+def test_updates_in_a_row_on_one_batch_begin_with_the_same_states() -> None:
+    settings = _settings(0)
+    trainer = _trainer(settings)
+    unrolls = _play(settings, trainer)
+    expected = _replayed_states(settings, _trainer(settings), unrolls)
+    states = []
+    for unroll in unrolls:
+        slab = _batch(settings, unroll)
+        batch = trainer.to_device(slab)
+        trainer.begin(batch, slab.num_replayed)
+        for _ in range(2):
+            launched = trainer.launch(batch)
+            trainer.finish(launched, trainer.losses(launched), STILL)
+        states.append(slab.arrays["initial_core_state"][NUM_ONLINE:].copy())
+    np.testing.assert_array_equal(np.stack(states), expected)
+
+
+def test_slots_wait_while_nothing_is_replayed() -> None:
+    settings = _settings(0)
+    trainer = _trainer(settings)
+    unrolls = _play(settings, trainer)
+    expected = _replayed_states(settings, _trainer(settings), unrolls)
+    states = []
+    for unroll in unrolls:
+        alone = _batch(settings, unrolls[0])
+        alone.hold(NUM_ONLINE, 0)
+        trainer(alone, STILL)
+        slab = _batch(settings, unroll)
+        trainer(slab, STILL)
+        states.append(slab.arrays["initial_core_state"][NUM_ONLINE:].copy())
+    np.testing.assert_array_equal(np.stack(states), expected)
+
+
+def test_a_state_that_is_not_finite_does_not_outlive_its_update() -> None:
+    settings = _settings(0)
+    trainer = _trainer(settings)
+    unrolls = _play(settings, trainer)
+    slab = _batch(settings, unrolls[0])
+    slab.arrays["rewards"][...] = np.float32("nan")
+    for name in ("core_reset",):
+        slab.arrays[name][...] = False
+    slab.arrays["initial_core_state"][...] = np.float32("inf")
+    assert not trainer(slab, STILL).is_finite
+    after = _batch(settings, unrolls[1])
+    assert trainer(after, STILL).is_finite
+    assert np.isfinite(after.arrays["initial_core_state"]).all()
+
+
+def test_an_agent_without_a_core_has_no_states() -> None:
+    settings = _settings(0, network={"torso": "mlp"})
+    trainer = _trainer(settings)
+    slab = Slab(run_layout(settings, environment_spec(settings.env)), NUM_ONLINE + NUM_SLOTS)
+    slab.hold(NUM_ONLINE, NUM_SLOTS)
+    assert trainer(slab, STILL).is_finite

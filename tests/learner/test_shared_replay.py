@@ -1,0 +1,379 @@
+"""A learner's thread beside a replay service that gives, is empty, is silent, forgets, or sends what cannot be read."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from herd_learner.batching import BatchAssembler
+from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.shared_replay import BACKLOG_BATCHES, SharedReplay
+from numpy.typing import NDArray
+
+from herd.config.replay import SharedReplay as SharedReplaySettings
+from herd.config.settings import RunSettings
+from herd.learning.batch import Slab
+from herd.wire.codec import MalformedMessage
+from herd.wire.replay_samples import SampledEpisode, SampledUnrolls
+from tests.learner.small_unrolls import LAYOUT
+
+NUM_ONLINE, NUM_REPLAYED, MINIMUM = 2, 3, 100
+OTHER_AGENT = 4
+DAMAGED = -1
+
+
+@dataclass
+class FakeUnroll:
+    """Writes its number everywhere."""
+
+    number: int
+    agent: int = 0
+
+    @property
+    def policy_version(self) -> tuple[int, int]:
+        return (1, self.number)
+
+    def write_into(self, arrays: dict[str, NDArray[Any]], row: int) -> None:
+        if self.number == DAMAGED:
+            raise MalformedMessage("torn", "array")
+        for name in ("actions", "rewards"):
+            arrays[name][row] = self.number
+
+
+@dataclass
+class FakeEpisode:
+    """The part behind a `SampledEpisode`: its unrolls are numbered on from ``first``."""
+
+    first: int
+    num_unrolls: int
+
+    @property
+    def layout(self) -> Any:
+        return LAYOUT
+
+    @property
+    def episode_steps(self) -> int:
+        return self.num_unrolls * LAYOUT.new_steps
+
+    def unroll_at(self, step: int) -> FakeUnroll:
+        return FakeUnroll(self.first + step // LAYOUT.new_steps)
+
+
+@dataclass
+class FakeClient:
+    """Answers what the test puts into ``answers``."""
+
+    num_steps_stored: int | None = None
+    num_dropped_unrolls: int = 0
+    refused: str | None = None
+    is_closed: bool = False
+    inserted: list[tuple[list[int], list[list[int]]]] = field(default_factory=list)
+    requests: list[tuple[int, bool]] = field(default_factory=list)
+    answers: deque[Any] = field(default_factory=deque)
+
+    def insert(self, arrays: dict[str, NDArray[Any]], num_unrolls: int, actors: NDArray[np.int64]) -> None:
+        assert set(arrays) == {each.name for each in LAYOUT.fields}
+        assert len(arrays["actions"]) == num_unrolls
+        self.inserted.append((arrays["episode_id"].tolist(), actors.tolist()))
+
+    def request(self, count: int, *, whole_episodes: bool) -> None:
+        self.requests.append((count, whole_episodes))
+
+    def poll(self, timeout_seconds: float) -> Sequence[Any]:  # noqa: ARG002  as the client
+        samples = list(self.answers)
+        self.answers.clear()
+        return samples
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    @property
+    def num_asked(self) -> int:
+        return sum(count for count, _ in self.requests)
+
+
+class Rig:
+    """A learner's batches and the thread behind them, whose turns the test takes."""
+
+    def __init__(self, *, whole_episodes: bool = False, prefetch: int = 2, timeout_seconds: float = 0.05, num_slots: int = 1) -> None:
+        replay = {
+            "kind": "shared",
+            "fraction": NUM_REPLAYED / (NUM_ONLINE + NUM_REPLAYED),
+            "minimum_fill_agent_steps": MINIMUM,
+            "prefetch_batches": prefetch,
+            "timeout_seconds": timeout_seconds,
+        }
+        settings = RunSettings.model_validate(
+            {"replay": replay, "learner": {"batch_size": NUM_ONLINE + NUM_REPLAYED}, "actor": {"environments": 1}}
+        )
+        self.client = FakeClient()
+        self.queue = UnrollQueue(LAYOUT)
+        self._whole_episodes = whole_episodes
+        self._settings = settings.replay
+        self.batches = BatchAssembler(LAYOUT, settings, torch.device("cpu"), num_slots=num_slots, join_shared=self._join)
+        assert self.batches.shared is not None
+        self.shared = self.batches.shared
+        self._num_online = 0
+
+    def _join(self, slabs: list[Slab]) -> SharedReplay:
+        assert isinstance(self._settings, SharedReplaySettings)
+        return SharedReplay(
+            self.client,
+            self._settings,
+            slabs,
+            self.queue,
+            num_online=NUM_ONLINE,
+            num_replayed=NUM_REPLAYED,
+            whole_episodes=self._whole_episodes,
+        )
+
+    def online(self) -> list[QueuedUnroll]:
+        """The next unrolls from actors, numbered from 1000."""
+        block = self.queue.new_block(NUM_ONLINE)
+        block.num_pending = NUM_ONLINE
+        numbers = 1000 + self._num_online + np.arange(NUM_ONLINE)
+        self._num_online += NUM_ONLINE
+        block.arrays["episode_id"][...] = numbers
+        block.arrays["actions"][...] = 1000 + numbers[:, None]
+        return [QueuedUnroll(block, row, (row, 7), (1, 0), 0, 8) for row in range(NUM_ONLINE)]
+
+    def give(self, *numbers: int, agent: int = 0) -> None:
+        self.client.answers.append(SampledUnrolls([FakeUnroll(number, agent) for number in numbers]))  # type: ignore[misc]
+
+    def step(self) -> tuple[list[int], Slab]:
+        """A batch; the numbers of its replayed unrolls."""
+        online = self.online()
+        slab = self.batches.assemble(online)
+        self.shared.consume(online)
+        batch = slab.batch
+        assert batch.is_replayed.tolist() == [False] * NUM_ONLINE + [True] * slab.num_replayed
+        assert (batch.actions[:, :NUM_ONLINE].numpy() >= 1000).all()  # never a batch without online rows
+        return batch.actions[0, NUM_ONLINE:].tolist(), slab
+
+
+def test_before_the_minimum_nothing_is_asked_for_and_batches_are_of_online_unrolls() -> None:
+    rig = Rig(timeout_seconds=10.0)
+    for stored in (None, 0, MINIMUM - 1):
+        rig.client.num_steps_stored = stored
+        rig.shared.turn(0.0)
+        assert rig.step()[0] == []  # at once
+    assert rig.client.requests == []
+    rig.client.num_steps_stored = MINIMUM
+    rig.shared.turn(0.0)
+    assert rig.client.num_asked >= NUM_REPLAYED
+    assert rig.step()[0] == []  # nor is what was never there waited for
+    assert rig.shared.num_timeouts == 0
+
+
+def test_from_then_on_every_batch_has_exactly_its_share() -> None:
+    rig = Rig(prefetch=2)
+    rig.client.num_steps_stored = MINIMUM
+    number = 0
+    asked = 0
+    for turn in range(30):
+        while rig.shared.turn(0.0):
+            pass
+        if missing := rig.client.num_asked - asked:  # answer what was asked for, and no more
+            rig.give(*range(number, number + missing), agent=OTHER_AGENT if turn % 2 else 0)
+            number, asked = number + missing, asked + missing
+        while rig.shared.turn(0.0):
+            pass
+        replayed, slab = rig.step()
+        assert replayed == list(range(turn * NUM_REPLAYED, (turn + 1) * NUM_REPLAYED))
+        assert slab.batch.num_unrolls == NUM_ONLINE + NUM_REPLAYED
+        own = [
+            version
+            for version, agent in zip(((1, each) for each in replayed), slab.batch.agent_ids[NUM_ONLINE:], strict=True)
+            if agent == 0
+        ]
+        assert rig.batches.replayed_versions == own
+        assert slab.batch.agent_ids[:NUM_ONLINE].tolist() == [0] * NUM_ONLINE
+    # What is asked ahead of need is bounded: two batches that are ready, and three of single unrolls.
+    assert asked <= (30 + 2 + 3) * NUM_REPLAYED
+    assert not any(whole for _, whole in rig.client.requests)
+
+
+def test_what_was_consumed_is_inserted_once_in_order_and_its_memory_comes_back() -> None:
+    rig = Rig()
+    for _ in range(3):
+        rig.step()
+        assert rig.queue.num_allocated >= NUM_ONLINE
+    rig.shared.turn(0.0)
+    assert [number for numbers, _ in rig.client.inserted for number in numbers] == list(range(1000, 1000 + 3 * NUM_ONLINE))
+    assert all(actors == [[0, 7], [1, 7]] for _, actors in rig.client.inserted)
+    before = rig.queue.num_allocated
+    for _ in range(5):
+        rig.step()
+        rig.shared.turn(0.0)
+    assert rig.queue.num_allocated == before
+    assert len(rig.client.inserted) == 8
+
+
+def test_a_thread_that_is_behind_loses_unrolls_rather_than_memory() -> None:
+    rig = Rig()
+    for _ in range(BACKLOG_BATCHES + 3):
+        rig.step()
+    assert rig.shared.num_inserts_dropped == 3 * NUM_ONLINE
+    rig.shared.turn(0.0)
+    assert len(rig.client.inserted) == BACKLOG_BATCHES
+    rig.client.num_dropped_unrolls = 5
+    assert rig.shared.num_inserts_dropped == 3 * NUM_ONLINE + 5
+
+
+def test_a_silent_service_is_waited_for_once_and_then_not_until_it_speaks() -> None:
+    rig = Rig(prefetch=1)
+    rig.client.num_steps_stored = MINIMUM
+    rig.shared.turn(0.0)
+    rig.give(1, 2, 3)
+    rig.shared.turn(0.0)
+    assert rig.step()[0] == [1, 2, 3]
+    assert not rig.shared.is_ready
+    assert rig.step()[0] == []
+    assert rig.batches.waited_seconds >= 0.05
+    assert rig.shared.num_timeouts == 1
+    for _ in range(3):
+        assert rig.shared.is_ready  # to go on without
+        assert rig.step()[0] == []
+        rig.shared.turn(0.0)
+    assert rig.shared.num_timeouts == 1
+    rig.give(4, 5, 6)
+    rig.shared.turn(0.0)
+    assert rig.step()[0] == [4, 5, 6]
+    assert not rig.shared.is_ready  # worth waiting for again
+
+
+def test_who_waits_is_woken_by_what_comes() -> None:
+    rig = Rig(prefetch=1, timeout_seconds=10.0)
+    rig.client.num_steps_stored = MINIMUM
+    rig.shared.turn(0.0)
+    rig.give(1, 2, 3)
+    rig.shared.turn(0.0)
+    rig.step()
+    rig.give(4, 5, 6)
+    threading.Thread(target=rig.shared.turn, args=(0.0,)).start()
+    assert rig.step()[0] == [4, 5, 6]
+
+
+def test_a_service_that_lost_what_it_held_is_not_waited_for_until_it_has_its_minimum_again() -> None:
+    rig = Rig(prefetch=1, timeout_seconds=10.0)
+    rig.client.num_steps_stored = MINIMUM
+    rig.shared.turn(0.0)
+    rig.give(1, 2, 3)
+    rig.shared.turn(0.0)
+    rig.step()
+    rig.client.num_steps_stored = MINIMUM // 2  # evicting a long episode is no loss
+    rig.shared.turn(0.0)
+    assert not rig.shared.is_ready
+    rig.client.num_steps_stored = MINIMUM // 2 - 1
+    rig.shared.turn(0.0)
+    assert rig.step()[0] == []
+    assert rig.shared.num_timeouts == 0
+
+
+def test_what_cannot_be_read_is_counted_and_replaced() -> None:
+    rig = Rig(prefetch=1)
+    rig.client.num_steps_stored = MINIMUM
+    rig.shared.turn(0.0)
+    rig.give(1, DAMAGED, DAMAGED, 2)
+    rig.shared.turn(0.0)
+    assert rig.shared.is_ready  # nothing is ready, and nothing was ever given: online unrolls alone
+    rig.give(3)
+    rig.shared.turn(0.0)
+    assert rig.step()[0] == [1, 2, 3]
+    assert rig.shared.num_damaged == 2
+
+
+def test_a_slot_works_through_its_episode_an_unroll_a_batch() -> None:
+    rig = Rig(whole_episodes=True, prefetch=2)
+    rig.client.num_steps_stored = MINIMUM
+    first = iter(range(0, 10_000, 100))
+    lengths = iter([1, 4, 2, 3, 1, 1, 5, 2, 4, 3] * 10)
+    seen: list[list[int]] = []
+    answered = 0
+    for _ in range(20):
+        rig.shared.turn(0.0)
+        while answered < rig.client.num_asked:
+            rig.client.answers.append(SampledEpisode(FakeEpisode(next(first), next(lengths))))  # type: ignore[arg-type]
+            answered += 1
+        while rig.shared.turn(0.0):
+            pass
+        seen.append(rig.step()[0])
+    assert all(whole for _, whole in rig.client.requests)
+    for place in range(NUM_REPLAYED):
+        numbers = [replayed[place] for replayed in seen]
+        for before, after in pairwise(numbers):
+            # The next unroll of the same episode, or the first of another one.
+            assert after == before + 1 or after % 100 == 0
+    # Every episode is played to its end: it goes on until the slot begins another.
+    began = [number for replayed in seen for number in replayed if number % 100 == 0]
+    assert began == sorted(began)
+    assert len(set(began)) == len(began)
+    # An episode is asked for when a slot is about to need it.
+    assert answered <= len(began) + 2 * NUM_REPLAYED
+
+
+def test_an_episode_that_cannot_be_read_ends_there() -> None:
+    rig = Rig(whole_episodes=True, prefetch=1)
+    rig.client.num_steps_stored = MINIMUM
+    rig.shared.turn(0.0)
+    for start in (0, 100, DAMAGED - 1, 300, 400):
+        rig.client.answers.append(SampledEpisode(FakeEpisode(start, 3)))  # type: ignore[arg-type]
+    rig.shared.turn(0.0)
+    assert rig.step()[0] == [0, 100, DAMAGED - 1]
+    rig.shared.turn(0.0)
+    assert rig.step()[0] == [1, 101, 300]
+
+
+@pytest.mark.parametrize("num_slots", [1, 2])
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_a_batch_stays_whole_while_others_are_filled(num_slots: int, prefetch: int) -> None:
+    """With the real thread: a slab is never filled while the training thread has it."""
+    rig = Rig(prefetch=prefetch, timeout_seconds=10.0, num_slots=num_slots)
+    rig.client.num_steps_stored = MINIMUM
+    numbers = iter(range(1_000_000))
+
+    def request(count: int, *, whole_episodes: bool) -> None:
+        rig.give(*(next(numbers) for _ in range(count)))
+
+    rig.client.request = request  # type: ignore[method-assign]
+    rig.shared.turn(0.0)
+    rig.shared.turn(0.0)
+    rig.shared.start()
+    held: deque[tuple[Slab, list[int]]] = deque(maxlen=num_slots)
+    seen = []
+    for _ in range(300):
+        replayed, slab = rig.step()
+        held.append((slab, replayed))
+        assert len(replayed) == NUM_REPLAYED
+        seen += replayed
+        for kept, expected in held:
+            assert kept.batch.actions[0, NUM_ONLINE:].tolist() == expected
+    rig.shared.close()
+    assert seen == list(range(len(seen)))
+    assert rig.client.is_closed
+    rig.shared.close()
+
+
+def test_a_thread_that_dies_says_why_and_keeps_nobody_waiting() -> None:
+    rig = Rig(prefetch=1, timeout_seconds=10.0)
+    rig.client.num_steps_stored = MINIMUM
+    rig.shared.turn(0.0)
+    rig.give(1, 2, 3)
+    rig.shared.turn(0.0)
+    rig.step()
+
+    def fail(timeout_seconds: float) -> Sequence[Any]:
+        raise RuntimeError("socket")
+
+    rig.client.poll = fail  # type: ignore[method-assign]
+    rig.shared.start()
+    assert rig.step()[0] == []
+    assert isinstance(rig.shared.failure, RuntimeError)
+    rig.shared.close()
