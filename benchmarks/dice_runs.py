@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from benchmarks.whole_runs import train_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXPERIMENT = Path(__file__).parents[1] / "experiments" / "dice-deceptive.yaml"
-STOP_SECONDS = 90.0
-"""For a run that is told to stop: its checkpoint, its report and its picture, on a machine that is busy."""
 
 
 def run_directory(runs: Path, ablation: str, seed: int) -> Path:
@@ -35,33 +32,6 @@ def train_all(runs: Path, ablations: Sequence[str], seeds: Sequence[int], overri
 
 
 def train(directory: Path, ablation: str, seed: int, overrides: Sequence[str], *, limit_seconds: float) -> None:
-    """Run ``herd train`` under another name, and rename the directory once it ended well: a directory is whole or not there."""
-    partial = directory.with_name(directory.name + ".partial")
-    if partial.is_dir():
-        shutil.rmtree(partial)  # of a comparison that was interrupted
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    words = ["train", str(EXPERIMENT), "--run_dir", str(partial), "--name", directory.name, "--seed", str(seed)]
-    command = [sys.executable, "-m", "herd.cli.main", *words, "--loss.ablation", ablation, *overrides]
-    with directory.with_name(directory.name + ".out").open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            code = process.wait(limit_seconds)
-        except subprocess.TimeoutExpired:
-            raise SystemExit(f"{directory.name} did not end within {limit_seconds:g} s: see {output.name}") from None
-        finally:
-            _stop(process)
-    if code:
-        raise SystemExit(f"{directory.name} ended with exit code {code}: see {output.name}")
-    partial.rename(directory)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Take the run down with this command, whatever ends it; nothing to do where the run ended by itself."""
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    """One run of the experiment; a directory is whole or not there."""
+    words = ["--name", directory.name, "--seed", str(seed), "--loss.ablation", ablation, *overrides]
+    train_whole(directory, EXPERIMENT, words, limit_seconds=limit_seconds)
