@@ -11,14 +11,23 @@ from benchmarks.whole_runs import train_whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXPERIMENT = Path(__file__).parents[1] / "experiments" / "dice-deceptive.yaml"
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+EXPERIMENT = EXPERIMENTS / "dice-deceptive.yaml"
 
 
 def run_directory(runs: Path, ablation: str, seed: int) -> Path:
     return runs / f"{ablation}-seed{seed}"
 
 
-def train_all(runs: Path, ablations: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], *, limit_seconds: float) -> None:
+def train_all(
+    runs: Path,
+    ablations: Sequence[str],
+    seeds: Sequence[int],
+    overrides: Sequence[str],
+    *,
+    limit_seconds: float,
+    experiment: Path = EXPERIMENT,
+) -> None:
     """Train what is not there yet, all ablations of a seed before the next seed, so that whatever exists can be compared."""
     wanted = [(ablation, seed) for seed in seeds for ablation in ablations]
     for number, (ablation, seed) in enumerate(wanted, start=1):
@@ -27,11 +36,13 @@ def train_all(runs: Path, ablations: Sequence[str], seeds: Sequence[int], overri
             print(f"{number} of {len(wanted)}: {directory.name} is there", flush=True)
             continue
         started = time.monotonic()
-        train(directory, ablation, seed, overrides, limit_seconds=limit_seconds)
+        train(directory, ablation, seed, overrides, limit_seconds=limit_seconds, experiment=experiment)
         print(f"{number} of {len(wanted)}: {directory.name} took {time.monotonic() - started:.0f} s", flush=True)
 
 
-def train(directory: Path, ablation: str, seed: int, overrides: Sequence[str], *, limit_seconds: float) -> None:
+def train(
+    directory: Path, ablation: str, seed: int, overrides: Sequence[str], *, limit_seconds: float, experiment: Path = EXPERIMENT
+) -> None:
     """One run of the experiment; a directory is whole or not there."""
     words = ["--name", directory.name, "--seed", str(seed), "--loss.ablation", ablation, *overrides]
-    train_whole(directory, EXPERIMENT, words, limit_seconds=limit_seconds)
+    train_whole(directory, experiment, words, limit_seconds=limit_seconds)

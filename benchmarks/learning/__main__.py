@@ -93,9 +93,9 @@ def _evaluated(directory: Path, games: int, seed: int) -> float:
     """Mean return of whole games of the last checkpoint, as ``herd evaluate`` plays them; played once."""
     kept = directory / f"benchmark-evaluation-{games}.json"
     if not kept.is_file():
-        from herd.evaluation.evaluate import evaluate_run  # noqa: PLC0415  torch loads
+        from herd.evaluation.evaluate import evaluate_runs  # noqa: PLC0415  torch loads
 
-        mean = evaluate_run(directory, episodes=games, seed=seed).tasks[0].mean
+        mean = evaluate_runs([directory], episodes=games, seed=seed).tasks[0].mean
         kept.write_text(json.dumps(mean) + "\n")
         print(f"{directory.name}: {mean:,.1f} over {games} games", flush=True)
     return float(json.loads(kept.read_text()))
