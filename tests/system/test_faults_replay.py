@@ -1,4 +1,4 @@
-"""The replay service is killed, stopped, moved or cut off: the learner waits once, goes on with online unrolls, and replays again by itself."""
+"""The replay service is killed, stopped, moved or cut off: the learner waits once, goes on with online unrolls, and replays again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from tests.system.faulty_runs import FaultyRun
 
 REPLAYING = "learner-0>replay-0"
 WORDS = (
-    *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "2000", "--replay.timeout_seconds", "0.5"),
+    *(
+        "--replay.kind",
+        "shared",
+        "--replay.fraction",
+        "0.5",
+        "--replay.minimum_fill_agent_steps",
+        "2000",
+        "--replay.timeout_seconds",
+        "0.5",
+    ),
     *("--replay_service.snapshot_interval_seconds", "1", "--learner.queue_batches", "6", "--loss.trust_region", "implied"),
 )
 
