@@ -58,7 +58,7 @@ def main() -> int:
     differing = 0
     for name in arguments.experiments:
         started = time.monotonic()
-        found = train(load_settings([ROOT / f"experiments/{name}.yaml"], ["--seed", str(SEED)], {}))
+        found = train(load_settings([settings_of(name)], ["--seed", str(SEED)], {}))
         path = RECORDS / f"{name}.json"
         if arguments.action == "record":
             path.write_text(json.dumps(found, indent=1) + "\n")
@@ -68,6 +68,12 @@ def main() -> int:
         differing += problem is not None
         print(f"{name}: {problem or f'equal over {UPDATES} updates'}, {time.monotonic() - started:.0f} s", flush=True)
     return 1 if differing else 0
+
+
+def settings_of(name: str) -> Path:
+    """Those beside the record, where the experiment of that name is a recipe, which changes; else the experiment."""
+    kept = RECORDS / f"{name}.yaml"
+    return kept if kept.is_file() else ROOT / f"experiments/{name}.yaml"
 
 
 def train(settings: RunSettings) -> dict[str, Any]:

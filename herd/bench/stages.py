@@ -16,7 +16,7 @@ from herd.bench.measurement import Measurement
 from herd.config.curve_keys import CURVE_VARIABLES
 from herd.config.keys import ENVIRONMENT_PREFIX
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
-from herd.topology import SERVERS, SERVICE_NAMES
+from herd.topology import SERVERS, SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 FREE_PORTS = tuple(
     word
-    for key in (*(f"{server.name}.port" for server in SERVERS), *(f"{name}.metrics_port" for name in SERVICE_NAMES))
+    for key in (*(f"{server.section}.port" for server in SERVERS), *(f"{service.section}.metrics_port" for service in SERVICES))
     for word in (f"--{key}", "0")
 )
 """For a run of a benchmark's own: ports that a settings file fixes may be those of a run that is going on."""

@@ -242,6 +242,8 @@ class ParamserverSettings(Section):
     """Of the request socket; ``herd train`` replaces 0 by a free port, and gives free ones to replicas."""
     index_lease_seconds: PositiveFloat = 30.0
     """A leased actor index returns to the pool when its holder is silent this long. Read by the root."""
+    max_version_bytes: PositiveInt | None = None
+    """Largest version of weights taken, all slices together; null: what those of the network take, or 256 MiB with a torso of your own."""
     metrics_host: str = "127.0.0.1"
     """Interface of the metrics and health endpoint."""
     metrics_port: Port = 0
@@ -272,7 +274,13 @@ class BanditSettings(Section):
     candidates: PositiveInt = 7
     """Proposed by each bandit at each draw (d); at most the number of tiles."""
     ucb_scale: NonNegativeFloat = 1.0
-    """c: multiplies the bonus of tiles seldom tried."""
+    """c: multiplies the bonus of tiles seldom tried. 1.0 is the paper's, whose ensembles see a few hundred games each; one that sees 24,000
+    needs about 6 for the same bonus."""
+    ensembles: Literal["task", "actor", "environment"] = "task"
+    """Whose games an ensemble of bandits sees. ``task``: all of an agent's on that task; ``actor``: those of one actor;
+    ``environment``: those of one environment, as in the paper, whose actors play one game at a time (algorithms 1 and 3)."""
+    max_ensembles: Annotated[int, Field(ge=1, le=16_384)] = 1024
+    """Over all agents and tasks, about 6 kB each in memory and on disk; beyond them environments share, by their numbers."""
     min_inverse_temperature: NonNegativeFloat = 0.0
     """Left boundary of 1/tau; 0 is the uniform policy."""
     max_inverse_temperature: PositiveFloat = 50.0

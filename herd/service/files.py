@@ -15,8 +15,8 @@ _LOOK_BACK_BYTES = 1 << 16
 """A torn line is shorter: a point of the curve with 57 tasks takes 6 kB."""
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Make ``text`` the contents of ``path``; it is on disk when this returns. One process writes a file at a time.
+def replace_file(path: Path, content: str | memoryview) -> None:
+    """Make ``content`` that of ``path``; it is on disk when this returns. One process writes a file at a time.
 
     Raises:
         OSError: it cannot be written; what was there before is as it was.
@@ -25,7 +25,7 @@ def replace_file(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         with temporary.open("wb") as file:
-            file.write(text.encode())
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

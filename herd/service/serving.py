@@ -32,13 +32,16 @@ class Inbox:
     def __init__(
         self,
         router: Router,
-        handle: Callable[[bytes, Sequence[memoryview]], None],
+        handle: Callable[[bytes, Sequence[memoryview]], bool | None],
         meters: ServerMeters,
         *,
         max_burst: int = MAX_BURST,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``handle`` takes a peer and at least one frame, and raises ``MalformedMessage`` for what it drops."""
+        """``handle`` takes a peer and at least one frame, and raises ``MalformedMessage`` for what it drops.
+
+        Unless it returns False, because the sender was refused, the sender keeps its connection also where others are too many.
+        """
         self._router = router
         self._handle = handle
         self._meters = meters
@@ -54,7 +57,8 @@ class Inbox:
                 return
             peer, frames = received
             try:
-                self._handle(peer, frames)
+                if self._handle(peer, frames) is not False:
+                    self._router.introduce()
             except MalformedMessage as error:
                 self._meters.malformed(error.label)
                 warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_shown(peer))

@@ -9,6 +9,7 @@ from herd.config.run_files import agent_directories
 from herd.supervisor.view import clock, count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from rich.console import Console
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 REPORT = "report.json"
 CURVE = "curve.png"
 CHECKPOINTS = "checkpoints"
+_MOST_TASKS = 8
+"""Whose progress is told: of more, the scores over all tasks say more."""
 _NAME_WIDTH = 16
 """Fits the longest names of games."""
 
@@ -72,7 +75,20 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
         mean = score.get("mean_last_100")
         shown = "no game ended" if mean is None else f"{mean:,.2f} (mean return of the last 100 of {score.get('episodes', 0):,} games)"
         rows.append((name, shown))
+    tasks = report.get("tasks", {})
+    moved = [(name, task["progress"]) for name, task in tasks.items() if task.get("progress")]
+    rows += [("learned", learned(progress, name if len(tasks) > 1 else None)) for name, progress in moved[:_MOST_TASKS]]
     return rows
+
+
+def learned(progress: Mapping[str, float], name: str | None = None) -> str:
+    """How a task's return moved, and how far it is from random play where that is known: one line of a report's ``progress``."""
+    first, last = progress["mean_first"], progress["mean_last"]
+    games = int(progress["games"])
+    line = f"return {first:,.2f} -> {last:,.2f} (first and last {games:,} games)" if games > 1 else f"return {first:,.2f} -> {last:,.2f}"
+    if (random := progress.get("random")) is not None:
+        line += f", from random play ({random:,.2f}): {first - random:+,.2f} -> {last - random:+,.2f}"
+    return line if name is None else f"{name}: {line}"
 
 
 def _paths(run_dir: Path) -> list[tuple[str, str]]:

@@ -35,6 +35,8 @@ UNREAD_SLACK_BYTES = 8 << 20
 byte of it can cost 30 of memory: a frame of 1 byte takes 3 on the wire, and 64 to 96 in libzmq."""
 UNREAD_PER_CONNECTION_BYTES = 4096
 """Of an honest one after a minute in which nobody read: it has asked for credit 60 times. Its unrolls are in the bound itself."""
+GREETING_BYTES = 8192
+"""Of a connection that authenticates and has not yet: an honest one sends less than 1 kB until it is let in."""
 FRAME_OVERHEAD_BYTES = 48
 """Of one frame on the wire, at most: 9 of ZMTP, 33 of CURVE."""
 HEARTBEAT_BYTES_PER_SECOND = 32
@@ -42,8 +44,8 @@ HEARTBEAT_BYTES_PER_SECOND = 32
 LOOKED_AT_ONCE = 256
 """Connections compared per look; at 3 us each, 1 % of a core, and 4,000 come round in 1.6 s."""
 
-_RECEIVED_OFFSET = 128
-"""Of ``tcpi_bytes_received`` in Linux' ``struct tcp_info`` (since 4.1), an unsigned 64-bit number."""
+_COUNTS_OFFSET = 120
+"""Of ``tcpi_bytes_acked`` and ``tcpi_bytes_received`` in Linux' ``struct tcp_info`` (since 4.1), unsigned 64-bit numbers."""
 _TCP_INFO_BYTES = 136
 
 
@@ -54,6 +56,8 @@ class Probe(NamedTuple):
     """Address of the other side: a descriptor's number is used again, this tells by whom."""
     received: int
     """Bytes, in all."""
+    sent: int = 0
+    """Bytes that the other side has received, in all."""
 
 
 def probe(descriptor: int) -> Probe | None:
@@ -66,7 +70,8 @@ def probe(descriptor: int) -> Probe | None:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         if len(info) < _TCP_INFO_BYTES:
             return None
-        return Probe(connection.getpeername(), struct.unpack_from("=Q", info, _RECEIVED_OFFSET)[0])
+        sent, received = struct.unpack_from("=QQ", info, _COUNTS_OFFSET)
+        return Probe(connection.getpeername(), received, sent)
     except OSError:
         return None
     finally:
@@ -130,6 +135,7 @@ class Connections:
         max_connections: int,
         max_unread_bytes: int,
         unread_bytes_each: int = UNREAD_PER_CONNECTION_BYTES,
+        welcome_bytes: int = 0,
         probe: Callable[[int], Probe | None] = probe,
         shut: Callable[[int, object], None] = shut,
         clock: Callable[[], float] = time.monotonic,
@@ -137,9 +143,11 @@ class Connections:
         """Begin without connections.
 
         Args:
-            max_connections: beyond these, one that has sent no message yet is cut off, the oldest such first; else the newcomer.
+            max_connections: beyond these, one that has not been introduced yet is cut off, the oldest such first; else the newcomer.
             max_unread_bytes: of all connections together, beside ``unread_bytes_each``; beyond, the one with most is cut off.
             unread_bytes_each: allowed to every connection.
+            welcome_bytes: that this server sends at most to one that has not authenticated; 0: nobody does. Until more than these have
+                gone to it, a connection may have ``GREETING_BYTES`` unread.
             probe: asks the kernel.
             shut: ends a connection.
             clock: monotonic seconds.
@@ -149,12 +157,15 @@ class Connections:
         self._max_connections = max_connections
         self._max_unread_bytes = max_unread_bytes
         self._unread_bytes_each = unread_bytes_each
+        self._welcome_bytes = welcome_bytes
         self._probe = probe
         self._shut = shut
         self._clock = clock
         # By descriptor, those not looked at for longest first.
         self._connections: OrderedDict[int, _Connection] = OrderedDict()
-        self._silent: OrderedDict[int, None] = OrderedDict()
+        # Those that were not introduced yet, and of these those that have not authenticated, oldest first.
+        self._strangers: OrderedDict[int, None] = OrderedDict()
+        self._greeting: OrderedDict[int, None] = OrderedDict()
         self._unread_bytes = 0
 
     def __contains__(self, descriptor: int) -> bool:
@@ -172,10 +183,6 @@ class Connections:
         """Received, as of the last looks, and not come out as messages."""
         return self._unread_bytes
 
-    def allow(self, max_unread_bytes: int) -> None:
-        """Set the bound of unread bytes anew."""
-        self._max_unread_bytes = max_unread_bytes
-
     def opened(self, descriptor: int) -> None:
         """Take in a connection that was accepted."""
         self.closed(descriptor)  # the number may be used again before anybody said that the one before is gone
@@ -183,13 +190,16 @@ class Connections:
         if found is None:
             return
         self._connections[descriptor] = _Connection(found.peer, self._clock())
-        self._silent[descriptor] = None
+        self._strangers[descriptor] = None
+        if self._welcome_bytes:
+            self._greeting[descriptor] = None
         if len(self._connections) > self._max_connections:
-            self._cut(next(iter(self._silent)), "crowd")
+            self._cut(next(iter(self._strangers)), "crowd")
 
     def closed(self, descriptor: int) -> None:
         """Forget a connection."""
-        self._silent.pop(descriptor, None)
+        self._strangers.pop(descriptor, None)
+        self._greeting.pop(descriptor, None)
         known = self._connections.pop(descriptor, None)
         if known is not None:
             self._unread_bytes -= known.unread
@@ -199,28 +209,22 @@ class Connections:
         known = self._connections.get(descriptor)
         if known is None:
             return
-        self._silent.pop(descriptor, None)
         before = known.unread
         known.delivered += num_bytes + num_frames * FRAME_OVERHEAD_BYTES
         self._unread_bytes += known.unread - before
 
+    def introduced(self, descriptor: int) -> None:
+        """Keep the place of a connection: a message of it was taken by the service, as one of this run."""
+        self._strangers.pop(descriptor, None)
+
     def look(self) -> None:
         """Compare some connections with what the kernel says, and cut off who holds too much."""
-        now = self._clock()
+        for _ in range(min(LOOKED_AT_ONCE, len(self._greeting))):
+            descriptor = next(iter(self._greeting))
+            self._greeting.move_to_end(descriptor)
+            self._look_at(descriptor)
         for _ in range(min(LOOKED_AT_ONCE, len(self._connections))):
-            descriptor, known = next(iter(self._connections.items()))
-            found = self._probe(descriptor)
-            if found is None or found.peer != known.peer:
-                self.closed(descriptor)
-                continue
-            self._connections.move_to_end(descriptor)
-            before = known.unread
-            known.received = found.received
-            heartbeats = round((now - known.looked_at) * HEARTBEAT_BYTES_PER_SECOND)
-            known.looked_at = now
-            # The overhead was estimated; nobody may save up what it was estimated too high.
-            known.delivered = min(known.delivered + heartbeats, known.received)
-            self._unread_bytes += known.unread - before
+            self._look_at(next(iter(self._connections)))
         if not self._holds_too_much():
             return
         # Sorted once: a search for each would take seconds where thousands hold a little.
@@ -228,6 +232,26 @@ class Connections:
             self._cut(descriptor, "unread")
             if not self._holds_too_much():
                 return
+
+    def _look_at(self, descriptor: int) -> None:
+        known = self._connections[descriptor]
+        found = self._probe(descriptor)
+        if found is None or found.peer != known.peer:
+            self.closed(descriptor)
+            return
+        self._connections.move_to_end(descriptor)
+        now = self._clock()
+        before = known.unread
+        known.received = found.received
+        heartbeats = round((now - known.looked_at) * HEARTBEAT_BYTES_PER_SECOND)
+        known.looked_at = now
+        # The overhead was estimated; nobody may save up what it was estimated too high.
+        known.delivered = min(known.delivered + heartbeats, known.received)
+        self._unread_bytes += known.unread - before
+        if found.sent > self._welcome_bytes:
+            self._greeting.pop(descriptor, None)
+        elif descriptor in self._greeting and known.unread > GREETING_BYTES:
+            self._cut(descriptor, "unread")
 
     def _holds_too_much(self) -> bool:
         return self._unread_bytes > self._max_unread_bytes + self._unread_bytes_each * len(self._connections)

@@ -41,6 +41,8 @@ LOOK_SECONDS = 0.1
 """Between looks at handshakes, connections and key files while a socket is read: 3 us each, 3 more per connection."""
 MOST_DROPPED = 256
 """Messages passed over at one ``receive``: whoever may not be heard must not keep the owner of the socket from everything else."""
+WELCOME_BYTES = 240
+"""What a server with CURVE sends before a client has shown its key: a greeting of 64 and a WELCOME of 170. READY is beyond."""
 MAX_FRAMES = MAX_SLICES + 4
 """Kept of one message, identity and header among them: more than any message has, so that one of more is refused for their number."""
 
@@ -222,6 +224,7 @@ class Router(_Socket):
         *,
         max_frame_bytes: int,
         high_water_mark: int = 16,
+        unread_frames: int = 2,
         unread_bytes_each: int = UNREAD_PER_CONNECTION_BYTES,
         max_connections: int | None = None,
     ) -> None:
@@ -232,8 +235,9 @@ class Router(_Socket):
             bind_endpoint: such as ``tcp://127.0.0.1:7100``; port ``*`` takes a free one, see ``endpoint``.
             max_frame_bytes: a peer that announces a larger frame is disconnected.
             high_water_mark: answers queued per peer.
-            unread_bytes_each: times the connections, beside two of the largest frames and what the kernel keeps: of all peers together,
-                beyond which the one with most is disconnected.
+            unread_frames: of the largest, that all peers together may have sent before this process reads them.
+            unread_bytes_each: times the connections, beside these frames and what the kernel keeps: of all peers together, beyond which
+                the one with most is disconnected.
             max_connections: at once; None for what the process's limit of descriptors allows.
 
         Raises:
@@ -243,11 +247,13 @@ class Router(_Socket):
         """
         self.connections = Connections(
             max_connections=max_connections or most_connections(),
-            max_unread_bytes=2 * max(max_frame_bytes, MAX_HEADER_BYTES) + UNREAD_SLACK_BYTES,
+            max_unread_bytes=unread_frames * max(max_frame_bytes, MAX_HEADER_BYTES) + UNREAD_SLACK_BYTES,
             unread_bytes_each=unread_bytes_each,
+            welcome_bytes=WELCOME_BYTES if context.curve else 0,
         )
         """Who is connected, and how many were cut off."""
         self._routes = Routes()
+        self._descriptor: int | None = None
         super().__init__(context, zmq.ROUTER, max_frame_bytes, high_water_mark, self.connections)
         # A peer that sends and does not read keeps its connection alive, and the answers to it in memory.
         self._socket.setsockopt(zmq.TCP_MAXRT, HEARTBEAT_TIMEOUT_MILLISECONDS)
@@ -290,9 +296,18 @@ class Router(_Socket):
                     return peer, [frame.buffer for frame in frames[1:]]
         return None
 
+    def introduce(self) -> None:
+        """Keep the place of the connection that the last message came over: the service took it, as one of this run.
+
+        Where connections are too many, those that were never introduced make room, the oldest first.
+        """
+        if self._descriptor is not None:
+            self.connections.introduced(self._descriptor)
+
     def _account_for(self, frames: list[zmq.Frame]) -> None:
+        self._descriptor = None
         with contextlib.suppress(zmq.ZMQError):  # not over TCP
-            descriptor = int(frames[-1].get(zmq.SRCFD))
+            self._descriptor = descriptor = int(frames[-1].get(zmq.SRCFD))
             if descriptor not in self.connections:  # new since the last look, or gone
                 self._read_events()
             self.connections.delivered(descriptor, sum(map(len, frames[1:])), len(frames) - 1)

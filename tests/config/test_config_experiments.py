@@ -32,6 +32,7 @@ def test_the_shipped_files_are_found() -> None:
         "popart-atari57",
         "popart-atari57-unclipped",
         "atari-3games-quick",
+        "atari-fast",
         "impala-dmlab30",
         "popart-dmlab30",
         "popart-dmlab30-pixelcontrol",
@@ -67,6 +68,8 @@ def test_the_papers_experts_have_table_g1(name: str) -> None:
     assert (optimizer.schedule, optimizer.schedule_env_frames, settings.stop.env_frames) == ("linear", 200_000_000, 200_000_000)
     assert (env.action_repeat, env.frame_stack, env.action_set, env.noop_max, env.life_loss_ends_episode) == (4, 4, "minimal", 30, True)
     assert settings.network.torso == {"atari-shallow": "nature", "atari-deep": "deep"}[name]
+    network = settings.network
+    assert (network.initialization, network.input_centering, network.layer_norm) == ("truncated_normal", "none", False)
 
 
 @pytest.mark.parametrize(

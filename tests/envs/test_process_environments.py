@@ -369,7 +369,9 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
             print(*(worker.process.pid for worker in made._workers), flush=True)
             time.sleep(1000)
     """
-    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    # The folder of whoever is killed stays, empty.
+    environ = os.environ | {"TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, env=environ)
     with parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]

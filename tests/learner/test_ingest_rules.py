@@ -142,7 +142,8 @@ def test_a_message_is_taken_acknowledged_and_booked(learner: Learner) -> None:
     assert learner.receive(frames) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]
     assert learner.episodes == [episode]
     assert learner.reported == [(2, None)]
-    assert learner.ledger.snapshot().total.in_flight == 12
+    booked = learner.ledger.snapshot()
+    assert (booked.total.in_flight, booked.task(0).in_flight, booked.task(1).in_flight) == (12, 8, 4)
     unrolls, _ = learner.queue.take(2, lambda _: False, 0)
     assert [(unroll.actor, unroll.policy_version, unroll.task_id, unroll.num_frames, unroll.row) for unroll in unrolls] == [
         ((0, 7), (3, 14), 0, 8, 0),

@@ -85,6 +85,24 @@ def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
     assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (3.0, 3.0, 240)
 
 
+def test_the_report_says_how_the_return_moved_from_the_first_games_to_the_last() -> None:
+    references = {"pong": ReferenceScores("pong", -20.7, 14.6, 21.0, 6)}
+    statistics = RunStatistics(SPEC, references=references)
+
+    def progress(of: RunStatistics) -> Any:
+        return of.report(Ledger().snapshot(), session_seconds=1.0, training_seconds=1.0)["tasks"]["pong"].get("progress")
+
+    statistics.record_episode(0, 1.0)
+    assert progress(statistics) is None  # one game is no two
+    for episode_return in range(2, 6):
+        statistics.record_episode(0, float(episode_return))
+    assert progress(statistics) == {"games": 2, "mean_first": 1.5, "mean_last": 4.5, "random": -20.7}
+    resumed = RunStatistics(SPEC, json.loads(json.dumps(statistics.as_json(1.0))), references=references)
+    for episode_return in range(6, 301):
+        resumed.record_episode(0, float(episode_return))
+    assert progress(resumed) == {"games": 100, "mean_first": 50.5, "mean_last": 250.5, "random": -20.7}
+
+
 def test_points_and_report_keep_the_newest_look_at_health_and_points_the_share_of_clipped_updates() -> None:
     statistics = RunStatistics(SPEC)
     health = Health(0.01, 0.8, None, (LayerUnits("filters", 16, 7, 2),))

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from herd.cli.keys import make_keys
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
+from herd.service.startup import EXIT_LOST
+from herd.telemetry.scrape import total
+from herd.wire.codec import encode
 from herd.wire.layout import Array, UnrollLayout
+from herd.wire.messages import Ack, Refused, SampleEpisode
 from herd.wire.replay_client import ReplayClient
-from herd.wire.replay_samples import SampledEpisode, SampledUnrolls
+from herd.wire.replay_samples import SampledEpisode, SampledUnrolls, StoredUnroll
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import Context
-from tests.replay.played_games import game, oracle_slice, play, unrolls_of
-from tests.server_process import ServerProcess, killed_at_the_end, until
+from tests.failing_disks import no_space_beyond
+from tests.patience import patient
+from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of
+from tests.server_process import AskingClient, ServerProcess, connecting, killed_at_the_end, until
 
 pytestmark = pytest.mark.processes
 
+SLOW_SECONDS = patient(600.0)
+"""Between snapshots where none is wanted."""
 
-def settings_of(run_dir: Path, **replay: object) -> RunSettings:
+
+def settings_of(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, **sections: object) -> RunSettings:
     return RunSettings.model_validate(
         {
             "name": "replayed",
@@ -31,17 +47,24 @@ def settings_of(run_dir: Path, **replay: object) -> RunSettings:
             "network": {"torso": "mlp"},
             "algorithm": {"unroll_length": 7},
             "actor": {"environments": 4},
-            "replay": {"kind": "shared", "minimum_fill_agent_steps": 0} | replay,
-            "replay_service": {"port": 0},
+            "replay": {"kind": "shared", "minimum_fill_agent_steps": 0},
+            "replay_service": {"port": port, "snapshot_interval_seconds": snapshots},
         }
+        | sections
     )
+
+
+@contextmanager
+def running(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, **sections: object) -> Iterator[ServerProcess]:
+    with killed_at_the_end(ServerProcess("replay", settings_of(run_dir, port=port, snapshots=snapshots, **sections))) as server:
+        yield server
 
 
 class Learner:
     """A client, and what it has played."""
 
-    def __init__(self, context: Context, server: ServerProcess, layout: UnrollLayout, agent: int) -> None:
-        self.layout, self.agent = layout, agent
+    def __init__(self, context: Context, server: ServerProcess, agent: int = 0) -> None:
+        self.layout = layout = run_layout(server.settings, environment_spec(server.settings.env))
         self.client = ReplayClient(
             context,
             [server.endpoint],
@@ -49,7 +72,7 @@ class Learner:
             run_id=server.settings.name,
             agent=agent,
             contract=server.contract,
-            max_pending_bytes=1 << 24,
+            max_pending_bytes=1 << 27,
         )
 
     def insert(self, *unrolls: dict[str, Array], actor: int = 0) -> None:
@@ -80,10 +103,9 @@ def context() -> Iterator[Context]:
 
 
 def test_two_agents_share_what_they_played(tmp_path: Path, context: Context) -> None:
-    settings = settings_of(tmp_path)
-    layout = run_layout(settings, environment_spec(settings.env))
-    with killed_at_the_end(ServerProcess("replay", settings)) as server:
-        learners = [Learner(context, server, layout, agent) for agent in range(2)]
+    with running(tmp_path) as server:
+        learners = [Learner(context, server, agent) for agent in range(2)]
+        layout = learners[0].layout
         streams = [play(layout, [9, 9, 4, 15], seed) for seed in range(2)]
         for learner, rows in zip(learners, streams, strict=True):
             learner.insert(*unrolls_of(layout, rows, slot=3))
@@ -93,12 +115,7 @@ def test_two_agents_share_what_they_played(tmp_path: Path, context: Context) -> 
         assert isinstance(sample, SampledUnrolls)
         assert len(sample.unrolls) == 300
         assert {unroll.agent for unroll in sample.unrolls} == {0, 1}
-        for unroll in sample.unrolls:
-            got = layout.allocate(1)
-            unroll.write_into(got, 0)
-            expected = oracle_slice(layout, streams[unroll.agent], unroll.part.key.episode_id, unroll.first_step, slot=3)
-            for name, array in expected.items():
-                np.testing.assert_array_equal(got[name], array, err_msg=name)
+        check(sample.unrolls, lambda agent, _: streams[agent], layout)
         episodes = learners[1].draw(20, whole_episodes=True)
         assert len(episodes) == 20
         for episode in episodes:
@@ -107,4 +124,214 @@ def test_two_agents_share_what_they_played(tmp_path: Path, context: Context) -> 
             assert sum(unroll.num_steps for unroll in episode.slices()) == episode.num_steps
         assert server.total("herd_replay_agent_steps") == 44
         assert server.total("herd_replay_samples_total", kind="unroll") == 300
-        assert server.end(15) == 0
+        assert server.end(signal.SIGTERM) == 0
+
+
+def check(unrolls: list[StoredUnroll], rows_of: Callable[[int, int], list[Row]], layout: UnrollLayout) -> None:
+    """Each is what was played, byte for byte."""
+    for unroll in unrolls:
+        key, got = unroll.part.key, layout.allocate(1)
+        unroll.write_into(got, 0)
+        rows = rows_of(key.agent, key.environment_slot)
+        expected = oracle_slice(layout, rows, key.episode_id, unroll.first_step, slot=key.environment_slot)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(got[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_everything_on_disk(tmp_path: Path, context: Context, number: int) -> None:
+    with running(tmp_path) as first:
+        learner = Learner(context, first)
+        rows = play(learner.layout, [30, 30, 30], 1)
+        unrolls = unrolls_of(learner.layout, rows)
+        learner.insert(*unrolls[:6])
+        learner.settle()
+        assert first.end(number) == 0
+    with running(tmp_path, port=first.port) as second:
+        assert second.total("herd_replay_restored_agent_steps") == 30
+        assert second.total("herd_replay_open_agent_steps") == 11  # of the second game, and they are not lost
+        learner.insert(*unrolls[6:])
+        learner.settle()
+        assert learner.client.num_steps_stored == 60
+        episodes = learner.draw(10, whole_episodes=True)
+        check([unroll for episode in episodes for unroll in episode.slices()], lambda *_: rows, learner.layout)  # type: ignore[union-attr]
+        assert second.total("herd_replay_discarded_episodes_total") == 0
+        assert second.before == [line for line in second.before if "restored" in line]
+
+
+def test_no_episode_is_torn_while_unrolls_come_and_go_and_the_service_is_killed(tmp_path: Path, context: Context) -> None:
+    """Four environments, a capacity of a few games, snapshots all the time, and three kills in the middle of it."""
+    replay = {"kind": "shared", "minimum_fill_agent_steps": 0, "capacity_agent_steps": 200}
+    random = np.random.default_rng(5)
+    with ExitStack() as stack:
+        server = stack.enter_context(running(tmp_path, snapshots=0.05, replay=replay))
+        learner = Learner(context, server)
+        streams = [play(learner.layout, [int(length) for length in random.integers(1, 40, 60)], slot) for slot in range(4)]
+        waiting = [unrolls_of(learner.layout, rows, slot=slot) for slot, rows in enumerate(streams)]
+        seen: set[tuple[int, int]] = set()
+        rounds = 0
+        while any(waiting):
+            unrolls = [waiting[slot].pop(0) for slot in range(4) if waiting[slot]]
+            learner.insert(*unrolls)
+            learner.client.request(3, whole_episodes=rounds % 2 == 0)
+            for sample in learner.client.poll(0.02):
+                parts = sample.slices() if isinstance(sample, SampledEpisode) else sample.unrolls
+                check(parts, lambda _, slot: streams[slot], learner.layout)
+                seen |= {(unroll.part.key.environment_slot, unroll.part.key.episode_id) for unroll in parts}
+            rounds += 1
+            if rounds % 40 == 0 and rounds <= 120:
+                until(lambda: server.total("herd_replay_snapshots_written_total") >= 2)  # noqa: B023  the present one
+                assert server.end(signal.SIGKILL) == -signal.SIGKILL
+                server = stack.enter_context(running(tmp_path, port=server.port, snapshots=0.05, replay=replay))
+                assert not [line for line in server.before if "passed over" in line]
+        assert rounds > 120
+        learner.settle()
+        assert server.total("herd_replay_agent_steps") == learner.client.num_steps_stored
+        assert 160 <= learner.client.num_steps_stored <= 200
+        assert len(seen) > 50
+        assert server.total("herd_replay_evicted_episodes_total", reason="capacity") > 0
+
+
+def test_garbage_strangers_and_who_does_not_read_change_nothing_but_counters(tmp_path: Path, context: Context) -> None:
+    with running(tmp_path) as server, connecting(AskingClient, context) as connect:
+        learner = Learner(context, server)
+        unrolls = unrolls_of(learner.layout, play(learner.layout, [30, 30], 1))
+        learner.insert(*unrolls)
+        learner.settle()
+        stranger = connect(server)
+        for length in range(100):
+            stranger.send(secrets.token_bytes(length))
+        who = {"request_id": 1, "run_id": "replayed", "agent": 0, "contract": server.contract}
+        stranger.send(*encode(SampleEpisode(**who)), b"payload")
+        stranger.send(*encode(Ack(sequence=1, granted_unrolls=1)))
+        stranger.send(b"\x81" * 20_000_000)
+        with socket.create_connection(("127.0.0.1", server.port)) as raw:
+            raw.sendall(secrets.token_bytes(10_000))
+        until(lambda: server.total("herd_wire_malformed_messages_total") >= 102)
+        assert server.total("herd_wire_malformed_messages_total", reason="array") == 1
+        assert server.total("herd_wire_malformed_messages_total", reason="unexpected") == 1
+        refused = connect(server).ask(SampleEpisode(**who | {"run_id": "other"}))
+        assert isinstance(refused, Refused)
+        assert "check learner.replay" in refused.reason
+        deaf = connect(server)
+        for _ in range(2_000):
+            deaf.send(*encode(SampleEpisode(**who)))
+        (sample,) = learner.draw(20, whole_episodes=False)
+        assert len(sample.unrolls) == 20  # type: ignore[union-attr]
+        assert server.total("herd_replay_agent_steps") == 30
+        assert server.process.poll() is None
+
+
+def test_a_full_disk_costs_no_answer_and_the_exit_code_says_so(tmp_path: Path, context: Context) -> None:
+    with running(tmp_path, snapshots=0.05) as server:
+        learner = Learner(context, server)
+        unrolls = unrolls_of(learner.layout, play(learner.layout, [30, 30, 30], 1))
+        learner.insert(*unrolls[:5])
+        learner.settle()
+        until(lambda: server.total("herd_replay_snapshots_written_total") >= 2)
+        with no_space_beyond(0, server.process.pid):
+            until(lambda: server.total("herd_replay_file_failures_total") >= 1)
+            learner.insert(*unrolls[5:])
+            learner.settle()
+            assert len(learner.draw(5, whole_episodes=True)) == 5
+            assert server.end(signal.SIGTERM) == EXIT_LOST
+        assert server.process.stderr is not None
+        assert "the last snapshot of replay could not be written" in server.process.stderr.read()
+    with running(tmp_path) as second:
+        assert second.total("herd_replay_restored_agent_steps") in {30, 60}
+
+
+def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, context: Context) -> None:
+    keys = tmp_path / "keys"
+    make_keys(keys)
+    with running(tmp_path / "run", security={"curve_keys": keys}) as server:
+        stranger = Learner(context, server)
+        with Context(server.settings.security) as known:
+            learner = Learner(known, server)
+            learner.insert(*unrolls_of(learner.layout, play(learner.layout, [30, 30], 1)))
+            learner.settle()
+            learner.client.close()
+
+        def is_counted() -> bool:
+            stranger.insert(*unrolls_of(stranger.layout, play(stranger.layout, [9, 9], 1)))
+            stranger.client.poll(0.01)
+            return server.total("herd_wire_authentication_failures_total") > 0
+
+        until(is_counted)
+        assert server.total("herd_replay_requests_total") == 1
+
+
+def test_what_it_reports_is_what_it_takes(tmp_path: Path, context: Context) -> None:
+    """Noise, so that nothing is packed away: 150 MB of it, in games of 200 steps."""
+    atari = {"env": {"suite": "atari"}, "network": {"torso": "shallow"}, "algorithm": {"unroll_length": 20}}
+    with running(tmp_path, **atari) as server:
+        learner = Learner(context, server)
+        layout = learner.layout
+        noise = np.random.default_rng(1)
+        assert layout.frame_shape == (84, 84, 1)
+
+        def game_of(number: int) -> list[dict[str, Array]]:
+            """The first game of an environment: 10 unrolls of it, and one that begins the next."""
+            unrolls = []
+            for index in range(11):
+                arrays = layout.allocate(1)
+                arrays["frames"][...] = noise.integers(0, 256, arrays["frames"].shape, np.uint8)
+                arrays["row_valid"][...] = True
+                arrays["environment_slot"][...], arrays["index_in_episode"][...] = number, 20 * index
+                arrays["game_reset"][:, 0] = index == 0
+                unrolls.append(arrays)
+            unrolls[-1]["row_valid"][:, 0] = False
+            unrolls[-1]["game_reset"][:, 1] = True
+            return unrolls
+
+        def held_and_taken() -> tuple[float, float]:
+            learner.settle()
+            samples = server.metrics()
+            return total(samples, "herd_replay_bytes"), total(samples, "herd_process_resident_memory_bytes")
+
+        for number in range(20):  # what is allocated once is there
+            learner.insert(*game_of(number))
+            learner.settle()
+        held, taken = held_and_taken()
+        for number in range(20, 120):
+            learner.insert(*game_of(number))
+            learner.settle()
+        held_then, taken_then = held_and_taken()
+        assert learner.client.num_steps_stored == 120 * 200
+        assert held_then - held > 140e6
+        assert held_then - held == pytest.approx(taken_then - taken, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--replay.kind", "none"], "needs no replay service"),
+        (["--replay_service.index", "1"], "index 1 must be below replicas, which is 1"),
+        (["--replay_service.memory_bytes", "1000"], "memory_bytes"),
+        (["--env.tasks", "pongg"], "'pongg'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str], line: str) -> None:
+    shared = ["--replay.kind", "shared", "--actor.environments", "4", "--run_dir", str(tmp_path)]
+    command = [sys.executable, "-m", "herd_replay", *shared, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_snapshot_of_another_contract_is_bad_input(tmp_path: Path, context: Context) -> None:
+    with running(tmp_path) as server:
+        learner = Learner(context, server)
+        learner.insert(*unrolls_of(learner.layout, play(learner.layout, [30, 30], 1)))
+        learner.settle()
+        assert server.end(signal.SIGTERM) == 0
+    command = [sys.executable, "-m", "herd_replay", "--config", str(tmp_path / "config.yaml"), "--algorithm.unroll_length", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "is of another run or contract" in done.stderr) == (2, True)
+
+
+def test_it_runs_where_torch_is_not_installed() -> None:
+    script = "import sys, herd_replay.server; print(sorted({'torch', 'ale_py', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -89,6 +89,9 @@ def test_a_burst_ends_with_its_number_or_its_time() -> None:
         def receive(self) -> tuple[bytes, list[memoryview]]:
             return b"peer", [memoryview(b"")]
 
+        def introduce(self) -> None:
+            pass
+
     now, taken = [0.0], [0]
 
     def handle(_peer: bytes, _frames: Sequence[memoryview]) -> None:
@@ -100,6 +103,33 @@ def test_a_burst_ends_with_its_number_or_its_time() -> None:
     assert taken == [2]
     Inbox(Full(), handle, meters, clock=lambda: now[0]).serve_waiting()  # type: ignore[arg-type]
     assert taken == [2 + 3]  # three times 0.2 s are past half a second
+
+
+def test_who_is_taken_is_introduced_and_who_is_refused_or_malformed_is_not() -> None:
+    class Waiting:
+        """A socket with these messages."""
+
+        def __init__(self, *messages: bytes) -> None:
+            self.messages = list(messages)
+            self.introduced: list[bytes] = []
+
+        def receive(self) -> tuple[bytes, list[memoryview]] | None:
+            if not self.messages:
+                return None
+            self.newest = self.messages.pop(0)
+            return self.newest, [memoryview(self.newest)]
+
+        def introduce(self) -> None:
+            self.introduced.append(self.newest)
+
+    def handle(_peer: bytes, frames: Sequence[memoryview]) -> bool | None:
+        if frames[0] == b"malformed":
+            raise MalformedMessage("what a stranger says", "header")
+        return {b"refused": False, b"taken": True}.get(bytes(frames[0]))
+
+    router = Waiting(b"malformed", b"refused", b"taken", b"nothing said")
+    Inbox(router, handle, ServerMeters(Telemetry("paramserver", "run"))).serve_waiting()  # type: ignore[arg-type]
+    assert router.introduced == [b"taken", b"nothing said"]
 
 
 def test_the_main_loop_turns_until_it_is_told_to_stop(server: Server) -> None:

@@ -166,13 +166,19 @@ def test_summary_names_figures_and_paths(tmp_path: Path) -> None:
                 "frames_per_second": 15432.1,
                 "learner_updates": 420,
                 "policy_lag": {"mean": 1.84, "max": 5},
-                "tasks": {"pong": {"episode_return": {"mean_last_100": -20.512, "episodes": 31}}},
+                "tasks": {
+                    "pong": {
+                        "episode_return": {"mean_last_100": -20.512, "episodes": 31},
+                        "progress": {"games": 15, "mean_first": -20.5, "mean_last": -18.25, "random": -20.7},
+                    }
+                },
             }
         )
     )
     print_summary(Console(file=output, width=60), tmp_path, None)
     text = output.getvalue()
     for part in (
+        "learned           return -20.50 -> -18.25 (first and last 15 games), from random play (-20.70): +0.20 -> +2.45\n",
         "1.25 M in 02:05",
         "15,432 (420 updates)",
         "1.8 updates",

@@ -7,13 +7,13 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from herd.wire import connections as connections_module
 from herd.wire import sockets as sockets_module
-from herd.wire.connections import CAUSES, FRAME_OVERHEAD_BYTES, Connections, Probe, probe, shut
+from herd.wire.connections import CAUSES, FRAME_OVERHEAD_BYTES, GREETING_BYTES, Connections, Probe, probe, shut
 from herd.wire.messages import MAX_SLICES
 from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
 from tests.operations import assert_linear
@@ -31,11 +31,12 @@ class Kernel:
         self.shut: list[int] = []
         self.now = 0.0
 
-    def table(self, *, max_connections: int = 3, max_unread_bytes: int = 1000) -> Connections:
+    def table(self, *, max_connections: int = 3, max_unread_bytes: int = 1000, welcome_bytes: int = 0) -> Connections:
         return Connections(
             max_connections=max_connections,
             max_unread_bytes=max_unread_bytes,
             unread_bytes_each=0,
+            welcome_bytes=welcome_bytes,
             probe=self.open.get,
             shut=lambda fd, _: self.shut.append(fd),
             clock=lambda: self.now,
@@ -54,16 +55,17 @@ def kernel() -> Kernel:
     return Kernel()
 
 
-def test_one_too_many_costs_who_has_been_silent_longest(kernel: Kernel) -> None:
+def test_one_too_many_costs_who_was_there_longest_without_being_introduced(kernel: Kernel) -> None:
     table = kernel.table()
     for descriptor in (1, 2, 3):
         kernel.connect(table, descriptor)
-    table.delivered(1, 10, 1)
+        table.delivered(descriptor, 10, 1)  # anybody can say something
+    table.introduced(1)
     kernel.connect(table, 4)
     assert kernel.shut == [2]
     for descriptor in (3, 4):
-        table.delivered(descriptor, 10, 1)
-    kernel.connect(table, 5)  # everybody else has spoken
+        table.introduced(descriptor)
+    kernel.connect(table, 5)  # everybody else has been introduced
     assert kernel.shut == [2, 5]
     assert (len(table), table.num_cut) == (3, {"crowd": 2, "unread": 0})
 
@@ -79,6 +81,25 @@ def test_who_holds_most_unread_is_cut_off(kernel: Kernel) -> None:
     table.look()
     assert (kernel.shut, table.num_cut) == ([2], {"crowd": 0, "unread": 1})
     assert table.unread_bytes == 501
+
+
+def test_who_has_not_authenticated_may_have_little_unread(kernel: Kernel) -> None:
+    """However much the others may: a greeting of the server has gone to it, and no word that it is let in."""
+    table = kernel.table(max_unread_bytes=1 << 30, welcome_bytes=240)
+    for descriptor in (1, 2, 3):
+        kernel.connect(table, descriptor)
+        kernel.receive(descriptor, GREETING_BYTES)
+    kernel.open[1] = kernel.open[1]._replace(sent=300)
+    kernel.open[2] = kernel.open[2]._replace(sent=234)
+    table.look()
+    assert kernel.shut == []
+    for descriptor in (1, 2, 3):
+        kernel.receive(descriptor, GREETING_BYTES + 1)
+    table.look()
+    assert (kernel.shut, table.num_cut["unread"]) == ([2, 3], 2)
+    kernel.receive(1, 1 << 29)
+    table.look()
+    assert kernel.shut == [2, 3]
 
 
 def test_what_came_out_as_messages_is_not_held_against_anybody(kernel: Kernel) -> None:
@@ -255,19 +276,46 @@ def test_who_asks_and_reads_no_answer_is_let_go(context: Context, monkeypatch: p
                 router.send(received[0], [bytes(MEBIBYTE)])
 
 
-def test_half_open_connections_make_room_for_those_that_speak(context: Context) -> None:
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE, max_connections=8) as router:
-        strangers = [socket.create_connection(("127.0.0.1", port_of(router))) for _ in range(30)]
+@pytest.mark.parametrize("says", [b"", b"\x00\x07garbage"])
+def test_connections_that_nobody_introduced_make_room(context: Context, says: bytes) -> None:
+    """Half-open ones, and those that have said something which no service took."""
+
+    def stranger(router: Router) -> socket.socket:
+        if not says:
+            return socket.create_connection(("127.0.0.1", port_of(router)))
+        peer = shake_hands(router)
+        peer.sendall(says)
+        return peer
+
+    def serve(router: Router) -> bool:
+        """As a service does: it takes what it understands."""
+        received = router.receive()
+        is_honest = received is not None and bytes(received[1][0]) == b"hello"
+        if is_honest:
+            router.introduce()
+        return is_honest
+
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE, max_connections=8) as router, ExitStack() as peers:
+        for _ in range(30):
+            peers.enter_context(stranger(router))
         until(lambda: router.connections.num_cut["crowd"] == 22, router)
         with Dealer(context, router.endpoint, routing_id="honest", max_frame_bytes=MEBIBYTE) as dealer:
-            until(lambda: dealer.receive() is None and dealer.send([b"hello"]), router)
-            until(lambda: len(router.connections._silent) < len(router.connections), router)
-            later = [socket.create_connection(("127.0.0.1", port_of(router))) for _ in range(30)]
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while not dealer.send([b"hello"]):
+                assert not serve(router)
+                assert dealer.receive() is None
+                assert time.monotonic() < deadline, "it is kept out"
+                time.sleep(0.01)
+            while not serve(router):
+                assert time.monotonic() < deadline, "it is not heard"
+                time.sleep(0.01)
+            for _ in range(30):
+                peers.enter_context(stranger(router))
             until(lambda: router.connections.num_cut["crowd"] >= 22 + 30, router)
             assert len(router.connections) <= 8
-            until(lambda: dealer.send([b"again"]), router)
-        for stranger in (*strangers, *later):
-            stranger.close()
+            assert dealer.receive() is None  # it looks at its connection
+            assert dealer.connected
+            assert dealer.send([b"again"])
     assert set(router.connections.num_cut) == set(CAUSES)
 
 

@@ -22,6 +22,7 @@ from herd.config.layers import SettingsError
 from herd.config.settings import SecuritySettings
 from herd.telemetry import metric_names
 from herd.wire import sockets
+from herd.wire.connections import GREETING_BYTES
 from herd.wire.curve import AuthorisedClients, new_key_pair
 from herd.wire.refusals import REASONS, OncePerMinute, Refusals
 from herd.wire.sockets import Context, Dealer, EndpointInUse, Poller, Router, new_context
@@ -394,3 +395,20 @@ def test_refusals_are_counted_one_by_one_and_logged_once_a_minute(caplog: pytest
 
 def test_every_reason_has_its_series() -> None:
     assert metric_names.AUTHENTICATION_FAILURES.values == REASONS
+
+
+def test_who_shows_no_key_may_have_little_unread(contexts: ExitStack, keys: Path) -> None:
+    """A frame may be long, and who has not authenticated sends none to its end: it is cut off after kilobytes."""
+    server = serve(contexts, with_keys(keys))
+    port = int(server.router.endpoint.rpartition(":")[2])
+    honest = dial(contexts, server, with_keys(keys))
+    until(lambda: honest.send([b"hello"]), server, honest)
+    stranger = contexts.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS))
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
+    command_of_a_mebibyte = b"\x06" + (MEBIBYTE).to_bytes(8, "big")
+    stranger.sendall(greeting + command_of_a_mebibyte + bytes(GREETING_BYTES + 1000))
+    until(lambda: server.router.connections.num_cut["unread"] == 1, server, honest)
+    # Who has authenticated may have as much under way as a message takes.
+    until(lambda: honest.send([bytes(MEBIBYTE)] * 2), server, honest)
+    until(lambda: server.router.bytes_in >= 2 * MEBIBYTE, server, honest)
+    assert server.router.connections.num_cut["unread"] == 1

@@ -12,6 +12,7 @@ import torch
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.config.network_size import max_weights_bytes
 from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
 from herd.envs.make import make_environments
 from herd.networks.agent import agent_of
@@ -121,7 +122,14 @@ class Actor:
         seeds = np.random.SeedSequence(entropy).generate_state(2)
         self._policy = LocalPolicy(agent_of(settings, self._spec), seed=int(seeds[1]), precision=inference_precision(settings))
         self._weights = FreshWeights(
-            WeightsClient(context, settings.actor.paramserver, run_id=settings.name, agent=agent, contract=contract),
+            WeightsClient(
+                context,
+                settings.actor.paramserver,
+                run_id=settings.name,
+                agent=agent,
+                contract=contract,
+                max_slice_bytes=max_weights_bytes(settings, self._spec),
+            ),
             self._policy,
             settings.actor,
             telemetry=self._telemetry,

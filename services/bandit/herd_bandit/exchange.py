@@ -124,7 +124,7 @@ class ExchangeHandler:
             answer.reports["duplicate" if novelty == "repeated" else "late"] += 1
             return
         env_frames = episode.agent_steps * self._action_repeat
-        bandit.count(episode.inverse_temperature, episode.episode_return, env_frames, learn=self._learns)
+        bandit.count(episode.inverse_temperature, episode.episode_return, env_frames, learn=self._learns, slot=episode.environment_slot)
         answer.reports["accepted"] += 1
         answer.num_reused += episode.reused
 
@@ -132,7 +132,7 @@ class ExchangeHandler:
         for episode in request.starting:
             bandit = self._bandits.get((request.agent, episode.task_id))
             if bandit is not None:  # else the client sees that it is not among those answered
-                inverse_temperature = bandit.hand_out(self._settings, self._generator)
+                inverse_temperature = bandit.hand_out(self._settings, self._generator, episode.environment_slot)
                 answer.handed_out.append((bandit, inverse_temperature))
                 yield episode.environment_slot, episode.episode_id, inverse_temperature
 

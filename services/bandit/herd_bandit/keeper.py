@@ -40,6 +40,7 @@ class Keeper:
         self._num_bandits = settings.bandit.bandits
         self._interval_seconds = settings.bandit.snapshot_interval_seconds
         self._bandits = bandits
+        self._groups = next(iter(bandits.values())).groups
         self._window = window
         self._meters = meters
         self._clock = clock
@@ -55,7 +56,7 @@ class Keeper:
             ForeignSnapshotError: it is of other settings.
 
         """
-        restored, damaged = snapshot.load(self._directory, tiling=self._tiling, num_bandits=self._num_bandits)
+        restored, damaged = snapshot.load(self._directory, tiling=self._tiling, num_bandits=self._num_bandits, groups=self._groups)
         for line in damaged:
             instead = f"going on from {restored.path}" if restored is not None else "beginning anew"
             log.warning("passed over a snapshot", reason=line, instead=instead)
@@ -64,7 +65,7 @@ class Keeper:
         for bandit in self._bandits.values():
             known = restored.bandits.get((bandit.agent, bandit.task))
             if known is not None:
-                bandit.ensemble, bandit.tally = known.ensemble, known.tally
+                bandit.ensemble, bandit.others, bandit.tally = known.ensemble, known.others, known.tally
         for client in restored.clients:
             self._window.restore(client)
         self._kept_at = self._clock()
@@ -98,6 +99,7 @@ class Keeper:
                 self._directory,
                 run=self._run,
                 tiling=self._tiling,
+                groups=self._groups,
                 bandits=self._bandits.values(),
                 clients=self._window.remembered(),
             )

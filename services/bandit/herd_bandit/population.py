@@ -8,12 +8,13 @@ import numpy as np
 
 from herd.config.tiling import tiling_of
 from herd_bandit import bandits_vote
-from herd_bandit.task_bandit import Tally, TaskBandit
+from herd_bandit.task_bandit import CENTRAL, Groups, Tally, TaskBandit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.settings import BanditSettings
+    from herd.config.settings import BanditSettings, RunSettings
+    from herd_bandit.bandits_vote import BanditsVote
 
 TaskBandits = dict[tuple[int, int], TaskBandit]
 """By (agent, task_id)."""
@@ -22,21 +23,35 @@ _DESIGN, _DRAWS = 0, 1
 """Streams of random numbers: what bandits are made of, and what they draw."""
 
 
-def new_bandits(settings: BanditSettings, task_names: Sequence[str], *, seed: int, num_agents: int = 1) -> TaskBandits:
-    """One untried ensemble per agent and task; the same ones for the same seed."""
+def groups_of(settings: RunSettings, num_tasks: int) -> Groups:
+    """Which environments share an ensemble, as ``bandit.ensembles`` says; agents and tasks share ``bandit.max_ensembles`` evenly."""
+    slots_each = {"task": None, "actor": settings.actor.environments, "environment": 1}[settings.bandit.ensembles]
+    if slots_each is None:
+        return CENTRAL
+    return Groups(slots_each, max(1, settings.bandit.max_ensembles // (settings.agents * num_tasks)))
+
+
+def new_bandits(
+    settings: BanditSettings, task_names: Sequence[str], *, seed: int, num_agents: int = 1, groups: Groups = CENTRAL
+) -> TaskBandits:
+    """Untried ensembles per agent and task; the same ones for the same seed."""
     tiling = tiling_of(settings)
     bandits = {}
     for agent in range(num_agents):
         for task_id, task in enumerate(task_names):
-            ensemble = bandits_vote.new_ensemble(
-                tiling,
-                num_bandits=settings.bandits,
-                modes=settings.modes,
-                learning_rates=settings.learning_rates,
-                widths=settings.tile_widths,
-                generator=np.random.default_rng([seed, _DESIGN, agent, task_id]),
-            )
-            bandits[agent, task_id] = TaskBandit(agent, task, ensemble, Tally.zero(tiling.num_tiles))
+
+            def design(group: int, agent: int = agent, task_id: int = task_id) -> BanditsVote:
+                return bandits_vote.new_ensemble(
+                    tiling,
+                    num_bandits=settings.bandits,
+                    modes=settings.modes,
+                    learning_rates=settings.learning_rates,
+                    widths=settings.tile_widths,
+                    generator=np.random.default_rng([seed, _DESIGN, agent, task_id, *([group] if group else [])]),
+                )
+
+            tally = Tally.zero(tiling.num_tiles)
+            bandits[agent, task_id] = TaskBandit(agent, task, design(0), tally, groups, None if groups == CENTRAL else design)
     return bandits
 
 

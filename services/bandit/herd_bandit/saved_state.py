@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from herd.config.tiling import Tiling, inverse_temperature_of
-from herd_bandit.bandits_vote import Mode, best_tiles, ensemble_of
-from herd_bandit.task_bandit import Tally, TaskBandit
+from herd_bandit.bandits_vote import BanditsVote, Mode, ensemble_of
+from herd_bandit.task_bandit import Groups, Tally, TaskBandit
 from herd_bandit.window import RememberedClient
 
 if TYPE_CHECKING:
@@ -35,16 +35,55 @@ class SavedTiling(_Model):
         return Tiling(self.accuracy, self.min_inverse_temperature, self.max_inverse_temperature)
 
 
-class SavedBandit(_Model):
-    """One ``TaskBandit``."""
+class SavedGroups(_Model):
+    """See ``Groups``."""
 
-    agent: Count
-    task: str
+    slots_each: Annotated[int, Field(ge=1)] | None = None
+    most: Annotated[int, Field(ge=1)] = 1
+
+    def restore(self) -> Groups:
+        """Return which environments share an ensemble."""
+        return Groups(self.slots_each, self.most)
+
+
+class SavedEnsemble(_Model):
+    """One ``BanditsVote``."""
+
     modes: tuple[Mode, ...]
     learning_rates: tuple[float, ...]
     widths: tuple[Count, ...]
     weights: tuple[tuple[float, ...], ...]
     counts: tuple[Count, ...]
+
+    def ensemble(self, tiling: Tiling) -> BanditsVote:
+        """Return it as it was.
+
+        Raises:
+            ValueError: it does not fit the tiling.
+
+        """
+        return ensemble_of(
+            tiling,
+            modes=self.modes,
+            learning_rates=self.learning_rates,
+            widths=self.widths,
+            weights=np.array(self.weights, np.float64),
+            counts=np.array(self.counts, np.int64),
+        )
+
+
+class SavedGroup(SavedEnsemble):
+    """The ensemble of one group."""
+
+    group: Annotated[int, Field(ge=1)]
+
+
+class SavedBandit(SavedEnsemble):
+    """One ``TaskBandit``: the ensemble of group 0, and those of the others."""
+
+    agent: Count
+    task: str
+    others: tuple[SavedGroup, ...] = ()
     votes: tuple[Count, ...]
     handed_out: tuple[Count, ...]
     reports: tuple[Count, ...]
@@ -53,26 +92,21 @@ class SavedBandit(_Model):
     best_inverse_temperatures: tuple[float, float] | None
     """Edges of the best-valued tile tried, for readers; None before the first return."""
 
-    def restore(self, tiling: Tiling) -> TaskBandit:
-        """Return it as it was.
+    def restore(self, tiling: Tiling, groups: Groups) -> TaskBandit:
+        """Return it as it was, but for what designs new groups.
 
         Raises:
-            ValueError: it does not fit the tiling.
+            ValueError: it does not fit the tiling, or holds more groups than there can be.
 
         """
-        ensemble = ensemble_of(
-            tiling,
-            modes=self.modes,
-            learning_rates=self.learning_rates,
-            widths=self.widths,
-            weights=np.array(self.weights, np.float64),
-            counts=np.array(self.counts, np.int64),
-        )
+        if any(saved.group >= groups.most for saved in self.others):
+            raise ValueError(f"holds groups beyond {groups.most}")
         votes, handed_out, reports = (np.array(counts, np.int64) for counts in (self.votes, self.handed_out, self.reports))
         if not len(votes) == len(handed_out) == len(reports) == len(self.return_sums) == tiling.num_tiles:
             raise ValueError(f"tallies do not fit {tiling.num_tiles} tiles")
         tally = Tally(votes, handed_out, reports, np.array(self.return_sums, np.float64), self.env_frames)
-        return TaskBandit(self.agent, self.task, ensemble, tally)
+        others = {saved.group: saved.ensemble(tiling) for saved in self.others}
+        return TaskBandit(self.agent, self.task, self.ensemble(tiling), tally, groups, others=others)
 
 
 class SavedClient(_Model):
@@ -101,11 +135,12 @@ class SavedState(_Model):
     run: str
     """For readers: a run may be resumed under another name."""
     tiling: SavedTiling
+    groups: SavedGroups = SavedGroups()
     bandits: tuple[SavedBandit, ...]
     clients: tuple[SavedClient, ...]
 
 
-def state_text(*, run: str, tiling: Tiling, bandits: Iterable[TaskBandit], clients: Iterable[RememberedClient]) -> str:
+def state_text(*, run: str, tiling: Tiling, groups: Groups, bandits: Iterable[TaskBandit], clients: Iterable[RememberedClient]) -> str:
     """Return the JSON that ``SavedState`` reads. Written by hand: with 160,000 slots validation would stop the service for 0.3 s."""
     state = {
         "format": "herd-bandit",
@@ -116,6 +151,7 @@ def state_text(*, run: str, tiling: Tiling, bandits: Iterable[TaskBandit], clien
             "min_inverse_temperature": tiling.min_inverse_temperature,
             "max_inverse_temperature": tiling.max_inverse_temperature,
         },
+        "groups": groups._asdict(),
         "bandits": [_describe(bandit) for bandit in bandits],
         "clients": [
             {"incarnation": incarnation, "request_id": request_id, "slots": list(episodes), "episodes": list(episodes.values())}
@@ -126,15 +162,12 @@ def state_text(*, run: str, tiling: Tiling, bandits: Iterable[TaskBandit], clien
 
 
 def _describe(bandit: TaskBandit) -> dict[str, Any]:
-    ensemble, tally = bandit.ensemble, bandit.tally
+    tally = bandit.tally
     return {
         "agent": bandit.agent,
         "task": bandit.task,
-        "modes": ensemble.modes,
-        "learning_rates": ensemble.learning_rates,
-        "widths": ensemble.widths,
-        "weights": ensemble.weights.tolist(),
-        "counts": ensemble.counts.tolist(),
+        **_describe_ensemble(bandit.ensemble),
+        "others": [{"group": group, **_describe_ensemble(ensemble)} for group, ensemble in bandit.others.items()],
         "votes": tally.votes.tolist(),
         "handed_out": tally.handed_out.tolist(),
         "reports": tally.reports.tolist(),
@@ -144,10 +177,19 @@ def _describe(bandit: TaskBandit) -> dict[str, Any]:
     }
 
 
+def _describe_ensemble(ensemble: BanditsVote) -> dict[str, Any]:
+    return {
+        "modes": ensemble.modes,
+        "learning_rates": ensemble.learning_rates,
+        "widths": ensemble.widths,
+        "weights": ensemble.weights.tolist(),
+        "counts": ensemble.counts.tolist(),
+    }
+
+
 def _best_inverse_temperatures(bandit: TaskBandit) -> tuple[float, float] | None:
-    ensemble = bandit.ensemble
-    if not ensemble.counts.any():
+    if not any(ensemble.counts.any() for ensemble in bandit.ensembles):
         return None
-    tile = int(best_tiles(ensemble)[0])
-    low, high = ensemble.tiling.edges()[tile : tile + 2]
+    tile = int(bandit.best_tiles[0])
+    low, high = bandit.ensemble.tiling.edges()[tile : tile + 2]
     return inverse_temperature_of(low), inverse_temperature_of(high)

@@ -13,7 +13,7 @@ from herd.wire.sockets import Router
 from herd_bandit.exchange import ExchangeHandler
 from herd_bandit.keeper import Keeper
 from herd_bandit.meters import Meters
-from herd_bandit.population import draw_generator, new_bandits
+from herd_bandit.population import draw_generator, groups_of, new_bandits
 from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.window import RequestWindow
 
@@ -57,16 +57,17 @@ class BanditServer:
         self._inbox.serve_waiting()
         self._keeper.tick()
 
-    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> None:
+    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
         answer = self._handler.answer(decode_header(frames[0]), num_payloads=len(frames) - 1)
         self._meters.answered(answer)
         if answer.message is None:
-            return
+            return True
         if isinstance(answer.message, Refused):
             # One key: reasons hold what strangers say.
             warn_refused("client", answer.message.reason, peer)
         # False: the client is gone or does not read; it asks again.
         self._router.send(peer, encode(answer.message))
+        return not isinstance(answer.message, Refused)
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -98,7 +99,9 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 def _restored(process: ServiceProcess, meters: Meters) -> tuple[ExchangeHandler, Keeper]:
     """Put together what the process is about, as the last one left it."""
     settings, spec = process.settings, process.spec
-    bandits, window = new_bandits(settings.bandit, spec.task_names, seed=settings.seed, num_agents=settings.agents), RequestWindow()
+    groups = groups_of(settings, len(spec.task_names))
+    bandits = new_bandits(settings.bandit, spec.task_names, seed=settings.seed, num_agents=settings.agents, groups=groups)
+    window = RequestWindow()
     keeper = Keeper(settings, bandits=bandits, window=window, meters=meters)
     try:
         keeper.restore(process.log)

@@ -16,13 +16,14 @@ from pydantic import ValidationError
 from herd.config.foreign_files import MAX_JSON_BYTES, read_file
 from herd.service.files import replace_file
 from herd_bandit.saved_state import SavedState, state_text
+from herd_bandit.task_bandit import CENTRAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from herd.config.tiling import Tiling
-    from herd_bandit.task_bandit import TaskBandit
+    from herd_bandit.task_bandit import Groups, TaskBandit
     from herd_bandit.window import RememberedClient
 
 DIRECTORY = "bandit"
@@ -48,14 +49,22 @@ class Restored(NamedTuple):
     clients: tuple[RememberedClient, ...]
 
 
-def save(directory: Path, *, run: str, tiling: Tiling, bandits: Iterable[TaskBandit], clients: Iterable[RememberedClient]) -> None:
+def save(
+    directory: Path,
+    *,
+    run: str,
+    tiling: Tiling,
+    bandits: Iterable[TaskBandit],
+    clients: Iterable[RememberedClient],
+    groups: Groups = CENTRAL,
+) -> None:
     """Write a snapshot; the last one becomes the one before.
 
     Raises:
         SnapshotError: disk full, no permission; what was there is still there.
 
     """
-    content = file_text(state_text(run=run, tiling=tiling, bandits=bandits, clients=clients))
+    content = file_text(state_text(run=run, tiling=tiling, groups=groups, bandits=bandits, clients=clients))
     newest, previous = directory / STATE, directory / PREVIOUS
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -74,11 +83,11 @@ def file_text(state: str) -> str:
     return f'{{"sha256":"{hashlib.sha256(state.encode()).hexdigest()}","state":{state}}}\n'
 
 
-def load(directory: Path, *, tiling: Tiling, num_bandits: int) -> tuple[Restored | None, list[str]]:
+def load(directory: Path, *, tiling: Tiling, num_bandits: int, groups: Groups = CENTRAL) -> tuple[Restored | None, list[str]]:
     """Return the newest whole snapshot, None where there is none, and a line for each that was passed over as damaged.
 
     Raises:
-        ForeignSnapshotError: whole, and of other tiles or another number of bandits.
+        ForeignSnapshotError: whole, and of other tiles, another number of bandits, or ensembles of other environments.
 
     """
     damaged = []
@@ -91,7 +100,7 @@ def load(directory: Path, *, tiling: Tiling, num_bandits: int) -> tuple[Restored
             damaged.append(f"{path}: cannot be read: {error.strerror or error}")
             continue
         try:
-            return _restored(path, content, tiling=tiling, num_bandits=num_bandits), damaged
+            return _restored(path, content, tiling=tiling, num_bandits=num_bandits, groups=groups), damaged
         except ForeignSnapshotError:
             raise
         except SnapshotError as error:
@@ -99,7 +108,7 @@ def load(directory: Path, *, tiling: Tiling, num_bandits: int) -> tuple[Restored
     return None, damaged
 
 
-def _restored(path: Path, content: bytearray, *, tiling: Tiling, num_bandits: int) -> Restored:
+def _restored(path: Path, content: bytearray, *, tiling: Tiling, num_bandits: int, groups: Groups) -> Restored:
     found = _FILE.fullmatch(content)
     if found is None:
         raise SnapshotError(f"{path}: is torn")
@@ -110,15 +119,20 @@ def _restored(path: Path, content: bytearray, *, tiling: Tiling, num_bandits: in
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise SnapshotError(f"{path}: does not hold a bandit's state: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    _check_fit(path, state, tiling=tiling, num_bandits=num_bandits)
+    _check_fit(path, state, tiling=tiling, num_bandits=num_bandits, groups=groups)
     try:
-        bandits = {(saved.agent, saved.task): saved.restore(tiling) for saved in state.bandits}
+        bandits = {(saved.agent, saved.task): saved.restore(tiling, groups) for saved in state.bandits}
         return Restored(path, bandits, tuple(client.restore() for client in state.clients))
     except (ArithmeticError, ValueError) as error:
         raise SnapshotError(f"{path}: is damaged: {error}") from error
 
 
-def _check_fit(path: Path, state: SavedState, *, tiling: Tiling, num_bandits: int) -> None:
+def _check_fit(path: Path, state: SavedState, *, tiling: Tiling, num_bandits: int, groups: Groups) -> None:
+    if state.groups.restore() != groups:
+        raise ForeignSnapshotError(
+            f"{path}: made with other bandit.ensembles, bandit.max_ensembles or actor.environments; resume with those, or remove "
+            f"{path.parent} to begin anew"
+        )
     if state.tiling.restore() != tiling or any(len(saved.modes) != num_bandits for saved in state.bandits):
         raise ForeignSnapshotError(
             f"{path}: made with other bandit.bandits, tile_accuracy, min_inverse_temperature or max_inverse_temperature; resume with "

@@ -1,10 +1,10 @@
-"""One ensemble at work: its state, and what it has done so far. No I/O."""
+"""The ensembles of one agent on one task at work: their state, and what they have done so far. No I/O."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from herd.config.tiling import inverse_temperature_of, x_of
 from herd_bandit import bandits_vote
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from herd.config.settings import BanditSettings
     from herd_bandit.bandits_vote import BanditsVote, FloatArray, IntArray
 
@@ -21,6 +23,23 @@ _RANGE_ROUND_OFF = 1e-6
 """1/tau is handed out rounded to float32, half a unit of 6e-8 off at most."""
 
 Fault = Literal["non_finite", "out_of_range"]
+
+
+class Groups(NamedTuple):
+    """Which ensemble an environment's games belong to: environments are numbered through the actors of an agent, and so are groups."""
+
+    slots_each: int | None = None
+    """Environments of one group; None: all are one."""
+    most: int = 1
+    """Groups of an agent and task, at most: beyond it environments share, so that no number of them takes memory without bound."""
+
+    def of_slot(self, slot: int) -> int:
+        """The group of environment ``slot``: the same after restarts, and for every actor that comes back under its index."""
+        return 0 if self.slots_each is None else slot // self.slots_each % self.most
+
+
+CENTRAL = Groups()
+"""One ensemble for all."""
 
 
 @dataclass(slots=True)
@@ -52,26 +71,39 @@ class Tally:
 
 @dataclass(slots=True)
 class TaskBandit:
-    """The ensemble of one agent on one task. Everything it hands out is a float32, so that every account of it is exact."""
+    """The ensembles of one agent on one task. Everything they hand out is a float32, so that every account of it is exact."""
 
     agent: int
     task: str
     ensemble: BanditsVote
+    """Of group 0."""
     tally: Tally
-    # What the metrics thread looks at: values of the ensemble they were made of.
-    _evaluated: tuple[BanditsVote, FloatArray] | None = field(default=None, repr=False)
+    """Of all groups."""
+    groups: Groups = CENTRAL
+    design: Callable[[int], BanditsVote] | None = field(default=None, repr=False)
+    """Makes the untried ensemble of a group; None where all are one."""
+    others: dict[int, BanditsVote] = field(default_factory=dict)
+    """Of the groups from 1 on that a game was told of."""
+    # What the metrics thread looks at: values, and the ensembles they were made of.
+    _evaluated: tuple[tuple[BanditsVote, ...], FloatArray] | None = field(default=None, repr=False)
+
+    @property
+    def ensembles(self) -> tuple[BanditsVote, ...]:
+        """All there are; safe from any thread."""
+        return (self.ensemble, *list(self.others.values()))
 
     @property
     def evaluation(self) -> FloatArray:
-        """Mean value of each tile over the bandits, [K]; safe from any thread."""
-        ensemble, known = self.ensemble, self._evaluated
-        if known is None or known[0] is not ensemble:
-            known = self._evaluated = (ensemble, bandits_vote.evaluation(ensemble))
+        """Mean value of each tile, [K], over the bandits and the ensembles that tried it (all of them, where none has); from any thread."""
+        ensembles, known = self.ensembles, self._evaluated
+        if known is None or len(known[0]) != len(ensembles) or any(a is not b for a, b in zip(known[0], ensembles, strict=True)):
+            known = self._evaluated = (ensembles, _evaluation(ensembles))
         return known[1]
 
-    def hand_out(self, settings: BanditSettings, generator: np.random.Generator) -> float:
-        """Draw 1/tau for a training game."""
-        vote = bandits_vote.draw(self.ensemble, num_candidates=settings.candidates, ucb_scale=settings.ucb_scale, generator=generator)
+    def hand_out(self, settings: BanditSettings, generator: np.random.Generator, slot: int = 0) -> float:
+        """Draw 1/tau for a training game of environment ``slot``."""
+        ensemble = self._of_group(self.groups.of_slot(slot))
+        vote = bandits_vote.draw(ensemble, num_candidates=settings.candidates, ucb_scale=settings.ucb_scale, generator=generator)
         inverse_temperature = _rounded(inverse_temperature_of(vote.x))
         num_tiles = len(self.tally.votes)
         self.tally.votes += np.bincount(vote.candidate_tiles.ravel(), minlength=num_tiles)
@@ -80,7 +112,20 @@ class TaskBandit:
 
     def hand_out_best(self, generator: np.random.Generator) -> float:
         """Draw 1/tau for an evaluation, from the best-valued tile; nothing is counted."""
-        return _rounded(inverse_temperature_of(bandits_vote.draw_best(self.ensemble, generator)))
+        if not self.others:
+            return _rounded(inverse_temperature_of(bandits_vote.draw_best(self.ensemble, generator)))
+        edges = self.ensemble.tiling.edges()
+        tile = int(generator.choice(self.best_tiles))
+        return _rounded(inverse_temperature_of(float(generator.uniform(edges[tile], edges[tile + 1]))))
+
+    @property
+    def best_tiles(self) -> IntArray:
+        """The tiles of highest evaluation among those that any ensemble tried, or all of them before the first return."""
+        if not self.others:
+            return bandits_vote.best_tiles(self.ensemble)
+        tried = sum(ensemble.counts for ensemble in self.ensembles) > 0
+        values = np.where(tried, self.evaluation, -np.inf) if np.any(tried) else np.zeros(self.ensemble.tiling.num_tiles)
+        return np.flatnonzero(values == values.max())
 
     def fault(self, inverse_temperature: float, episode_return: float) -> Fault | None:
         """Say why a report cannot be counted, if it cannot."""
@@ -91,17 +136,38 @@ class TaskBandit:
         highest = tiling.max_inverse_temperature * (1 + _RANGE_ROUND_OFF)
         return None if lowest <= inverse_temperature <= highest else "out_of_range"
 
-    def count(self, inverse_temperature: float, episode_return: float, env_frames: int, *, learn: bool) -> None:
-        """Take a report without fault; ``learn`` False leaves the ensemble as it is."""
+    def count(self, inverse_temperature: float, episode_return: float, env_frames: int, *, learn: bool, slot: int = 0) -> None:
+        """Take a report without fault, of environment ``slot``; ``learn`` False leaves the ensembles as they are."""
         tile = self._tile(inverse_temperature)
         self.tally.reports[tile] += 1
         self.tally.return_sums[tile] += episode_return
         self.tally.env_frames += env_frames
         if learn:
-            self.ensemble = bandits_vote.update(self.ensemble, x_of(inverse_temperature), episode_return)
+            group = self.groups.of_slot(slot)
+            updated = bandits_vote.update(self._of_group(group), x_of(inverse_temperature), episode_return)
+            if group == 0:
+                self.ensemble = updated
+            else:
+                self.others[group] = updated
+
+    def _of_group(self, group: int) -> BanditsVote:
+        if group == 0 or self.design is None:
+            return self.ensemble
+        return self.others.get(group) or self.others.setdefault(group, self.design(group))
 
     def _tile(self, inverse_temperature: float) -> int:
         return self.ensemble.tiling.tile(x_of(inverse_temperature))
+
+
+def _evaluation(ensembles: tuple[BanditsVote, ...]) -> FloatArray:
+    """Of each tile, each ensemble's value counted as often as it tried the tile."""
+    if len(ensembles) == 1:
+        return bandits_vote.evaluation(ensembles[0])
+    values = np.stack([bandits_vote.evaluation(ensemble) for ensemble in ensembles])
+    counts = np.stack([ensemble.counts for ensemble in ensembles])
+    weights = np.where(counts.sum(axis=0) > 0, counts, 1)
+    means: FloatArray = (weights * values).sum(axis=0) / weights.sum(axis=0)
+    return means
 
 
 def _rounded(inverse_temperature: float) -> float:

@@ -134,6 +134,10 @@ class Ingest:
             return self._end(peer)
         return self._on_unrolls_message(peer, session, message, frames[1:], now)
 
+    def has_session(self, peer: bytes) -> bool:
+        """Tell whether ``peer`` has said hello, and was welcome."""
+        return peer in self._sessions
+
     def on_consumed(self, num_unrolls: int) -> list[Reply]:
         """Unrolls left the queue: their places are granted again."""
         return self._announce(self._credit.on_consumed(num_unrolls))

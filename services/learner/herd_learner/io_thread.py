@@ -182,8 +182,9 @@ class IoThread:
             self._publisher.publish(lineage, updates, *self._shard, payload)
             self._num_published = number
 
-    def _on_message(self, peer: bytes, frames: Sequence[memoryview]) -> None:
+    def _on_message(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
         self._send(self._ingest.on_message(peer, frames, time.monotonic()))
+        return self._ingest.has_session(peer)
 
     def _on_refused(self, reason: Refusal) -> None:
         self._meters.refused(reason)

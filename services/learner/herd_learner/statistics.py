@@ -31,6 +31,8 @@ class TaskStatistics:
     env_frames: int = 0
     episodes: int = 0
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURN_WINDOW))
+    first_returns: list[float] = field(default_factory=list)
+    """Of the first games, at most as many as ``returns`` holds of the last."""
     return_sum: float = 0.0
     """Of all games; the mean over a stretch of training is the difference of two of these over that of ``episodes``."""
     tiles: dict[int, list[float]] = field(default_factory=dict)
@@ -40,6 +42,23 @@ class TaskStatistics:
     def mean_return(self) -> float | None:
         """Mean raw return of the newest games, None before the first one ended."""
         return math.fsum(self.returns) / len(self.returns) if self.returns else None
+
+    def count_return(self, episode_return: float) -> None:
+        """A game ended."""
+        self.episodes += 1
+        self.returns.append(episode_return)
+        self.return_sum += episode_return
+        if len(self.first_returns) < RETURN_WINDOW:
+            self.first_returns.append(episode_return)
+
+    @property
+    def progress(self) -> dict[str, float] | None:
+        """Mean return of the first and of the last games, as many of each and none of both; None before the second game ended."""
+        games = min(self.episodes // 2, len(self.first_returns), len(self.returns))
+        if not games:
+            return None
+        first, last = self.first_returns[:games], list(self.returns)[-games:]
+        return {"games": games, "mean_first": math.fsum(first) / games, "mean_last": math.fsum(last) / games}
 
 
 @dataclass(slots=True)
@@ -117,9 +136,7 @@ class RunStatistics:
     def record_episode(self, task_id: int, episode_return: float, inverse_temperature: float | None = None) -> None:
         """A finished game; ``episode_return`` raw and undiscounted."""
         task = self.tasks[self._names[task_id]]
-        task.episodes += 1
-        task.returns.append(episode_return)
-        task.return_sum += episode_return
+        task.count_return(episode_return)
         self._recent.append(episode_return)
         if self._news is not None:
             self._news.episodes.append((task_id, episode_return, inverse_temperature))
@@ -266,6 +283,7 @@ class RunStatistics:
                     "env_frames": task.env_frames,
                     "accounting": ledger.task(task_id).as_json(),
                     "episode_return": {"mean_last_100": task.mean_return, "episodes": task.episodes},
+                    **({} if (progress := task.progress) is None else {"progress": progress | self._random_play(name)}),
                     **self._score(name),
                     **({} if self._tiling is None else {"temperatures": _by_temperature(task, self._tiling)}),
                 }
@@ -285,6 +303,7 @@ class RunStatistics:
                     "env_frames": task.env_frames,
                     "episodes": task.episodes,
                     "returns": list(task.returns),
+                    "first_returns": task.first_returns,
                     "return_sum": task.return_sum,
                     "tiles": _tiles(task),
                 }
@@ -305,6 +324,9 @@ class RunStatistics:
     def _score(self, name: str) -> dict[str, float | None]:
         return {"human_normalised": self.human_normalised(name)} if name in self._references else {}
 
+    def _random_play(self, name: str) -> dict[str, float]:
+        return {"random": self._references[name].random} if name in self._references else {}
+
     def _counts(self) -> dict[str, int]:
         return {
             "env_frames": self.env_frames,
@@ -321,6 +343,7 @@ class RunStatistics:
             task = self.tasks[name]
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
+            task.first_returns = saved.get("first_returns", [])
             task.return_sum = saved.get("return_sum", 0.0)  # of an older checkpoint: only differences are of use
             task.tiles = {tile: [games, total] for tile, games, total in saved.get("tiles", [])}
 

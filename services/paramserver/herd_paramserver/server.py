@@ -6,16 +6,15 @@ import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
+from herd.config.network_size import max_weights_bytes
 from herd.envs.make import environment_spec
 from herd.service.process import ServiceProcess
 from herd.service.serving import POLL_SECONDS, Inbox, serve, warn_refused
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import get_logger
 from herd.wire.codec import OtherProtocol, decode_header, encode
-from herd.wire.connections import UNREAD_SLACK_BYTES
 from herd.wire.messages import PublishSlice, Refused
 from herd.wire.sockets import Router
-from herd.wire.weights_client import MAX_SLICE_BYTES
 from herd_paramserver.following import Following, readiness_of_all
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
@@ -104,7 +103,7 @@ class ParameterServer:
         # The poller rounds to milliseconds: half of one more, and it never wakes too early.
         return min(POLL_SECONDS, self._upstream.rest_seconds + 0.0005)
 
-    def _serve(self, peer: bytes, frames: Sequence[memoryview]) -> None:
+    def _serve(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
         if self._upstream is not None and peer in self._upstream.routing_ids and not any(store.visible for store in self._stores):
             # Only before there are weights, which it cannot have from itself: later, somebody else may be using the name.
             raise BadInputError(
@@ -115,13 +114,15 @@ class ParameterServer:
             action = self._handler.answer(message, frames[1:], peer=peer, now=self._clock())
         except OtherProtocol as error:
             self._send(peer, self._handler.other_protocol(error))
-            return
+            return False
         self._meters.requested(message)
         if isinstance(action, ToParent):
             assert self._upstream is not None
             self._upstream.relay(action.message)
         elif action is not None:
             self._reply(message, action, peer)
+            return not isinstance(action.message, Refused)
+        return action is not None
 
     def _reply(self, request: Message, reply: Reply, peer: bytes) -> None:
         self._meters.answered(request, reply.message)
@@ -152,8 +153,6 @@ class ParameterServer:
         """Tell everybody but the clients, who ask, that this version of this agent is visible."""
         num_bytes = sum(store.num_bytes for store in self._stores)
         self._meters.visible(agent, version, num_bytes)
-        # A network does not grow: from its first version on it is known how much a publication can hold.
-        self._router.connections.allow(4 * num_bytes + 2 * UNREAD_SLACK_BYTES)
         if version.lineage != self._lineages[agent]:
             self._lineages[agent] = version.lineage
             self._log.info("serving a lineage", agent=agent, lineage=version.lineage, updates=version.updates)
@@ -183,17 +182,21 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
 
     """
     own = settings.paramserver
+    spec = environment_spec(settings.env)
+    version_bytes = max_weights_bytes(settings, spec)
     try:
-        router = sockets.enter_context(Router(context, f"tcp://{own.host}:{own.port or '*'}", max_frame_bytes=MAX_SLICE_BYTES))
+        address = f"tcp://{own.host}:{own.port or '*'}"
+        # Each agent has a version under way, and may have sent it again over a new connection.
+        router = sockets.enter_context(Router(context, address, max_frame_bytes=version_bytes, unread_frames=2 * settings.agents))
     except OSError as error:
         raise BadInputError(f"paramserver.host, paramserver.port: {error.strerror}") from error
-    stores: Stores = tuple(WeightsStore() for _ in range(settings.agents))
+    stores: Stores = tuple(WeightsStore(max_version_bytes=version_bytes) for _ in range(settings.agents))
     meters = Meters(telemetry)
     meters.watch_clients(router, context.refusals)
     if own.upstream is None:
         liveness = Liveness(settings.agents, now=time.monotonic())
         # Where every actor plays all tasks evenly, moving one would gain nothing.
-        stays_dense = settings.actor.environments % len(environment_spec(settings.env).task_names) != 0
+        stays_dense = settings.actor.environments % len(spec.task_names) != 0
         leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=own.index_lease_seconds, stays_dense=stays_dense)
         meters.watch_leases(leases, settings.agents)
         root = RootHandler(run_id=settings.name, contract=contract, stores=stores, leases=leases, liveness=liveness)
@@ -204,7 +207,14 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
     meters.watch_parent(followings, relay)
     try:
         upstream = Upstream(
-            context, own.upstream, run_id=settings.name, contract=contract, followings=followings, handler=replica, meters=meters
+            context,
+            own.upstream,
+            run_id=settings.name,
+            contract=contract,
+            followings=followings,
+            handler=replica,
+            meters=meters,
+            max_version_bytes=version_bytes,
         )
     except OSError as error:
         raise BadInputError(f"paramserver.upstream: {error.strerror}") from error

@@ -10,7 +10,7 @@ from herd.telemetry.logs import warn_limited
 from herd.wire.codec import MalformedMessage, decode_header, encode
 from herd.wire.messages import MAX_HEADER_BYTES
 from herd.wire.sockets import Dealer
-from herd.wire.weights_client import PAUSE_SECONDS, WeightsClient
+from herd.wire.weights_client import MAX_SLICE_BYTES, PAUSE_SECONDS, WeightsClient
 from herd_paramserver.store import InvalidSliceError
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class Upstream:
         followings: Sequence[Following],
         handler: ReplicaHandler,
         meters: Meters,
+        max_version_bytes: int = MAX_SLICE_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start to connect; ``followings``: by agent.
@@ -98,7 +99,16 @@ class Upstream:
         pause = PAUSE_SECONDS * len(followings)
         self._followers = [
             Follower(
-                WeightsClient(context, endpoint, run_id=run_id, contract=contract, agent=agent, clock=clock, pause_seconds=pause),
+                WeightsClient(
+                    context,
+                    endpoint,
+                    run_id=run_id,
+                    contract=contract,
+                    agent=agent,
+                    clock=clock,
+                    max_slice_bytes=max_version_bytes,
+                    pause_seconds=pause,
+                ),
                 following,
                 meters,
                 clock,

@@ -43,8 +43,9 @@ class Meters(ServerMeters):
         read = self._telemetry.read
         read(names.REPLAY_STEPS, lambda: float(store.num_steps))
         read(names.REPLAY_EPISODES, lambda: float(store.num_episodes))
-        read(names.REPLAY_INSERTED_STEPS, lambda: float(store.inserted_steps))
-        read(names.REPLAY_INSERTED_EPISODES, lambda: float(store.inserted_episodes))
+        restored_steps, restored_episodes = store.inserted_steps, store.inserted_episodes
+        read(names.REPLAY_INSERTED_STEPS, lambda: float(store.inserted_steps - restored_steps))
+        read(names.REPLAY_INSERTED_EPISODES, lambda: float(store.inserted_episodes - restored_episodes))
         read(names.REPLAY_OPEN_STEPS, lambda: float(assembler.num_steps))
         read(names.REPLAY_OPEN_EPISODES, lambda: float(assembler.num_open))
         read(names.REPLAY_BYTES, lambda: float(store.num_bytes + assembler.total_bytes))

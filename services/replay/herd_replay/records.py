@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.wire.episode_pieces import EpisodeKey
 from herd.wire.replay_samples import PART, PIECE
 
 if TYPE_CHECKING:
@@ -45,3 +46,8 @@ class Record:
             raise ValueError(f"a record of {self.num_bytes} bytes in {len(memory)}")
         self.packed = memory[begin : self.num_bytes]
         """All packed pieces, one behind the other."""
+
+    @property
+    def key(self) -> EpisodeKey:
+        """Whose record it is."""
+        return EpisodeKey(*(int(self.part[0][name]) for name in EpisodeKey._fields))

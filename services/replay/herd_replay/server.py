@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from herd.service.process import ServiceProcess
 from herd.service.serving import Inbox, serve, warn_refused
-from herd.service.startup import BadInputError
+from herd.service.startup import BadInputError, LostAtEndError
 from herd.wire.codec import decode_header
 from herd.wire.episode_pieces import inserted_layout
 from herd.wire.messages import MAX_UNROLLS_PER_INSERT
@@ -18,7 +17,9 @@ from herd.wire.run_layout import run_layout
 from herd.wire.sockets import Router
 from herd_replay.assembly import Assembler
 from herd_replay.exchange import ReplayHandler, Replica
+from herd_replay.keeper import Keeper
 from herd_replay.meters import Meters
+from herd_replay.snapshot import ForeignSnapshotError, SnapshotFolder
 from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
@@ -38,22 +39,31 @@ SPARE_CONNECTIONS = 16
 class ReplayServer:
     """Receives requests, has them answered, counts."""
 
-    def __init__(self, router: Router, handler: ReplayHandler, *, meters: Meters, telemetry: Telemetry) -> None:
+    def __init__(self, router: Router, handler: ReplayHandler, *, keeper: Keeper, meters: Meters, telemetry: Telemetry) -> None:
         self._router = router
         self._handler = handler
+        self._keeper = keeper
         self._meters = meters
         self._telemetry = telemetry
         self._inbox = Inbox(router, self._answer, meters)
 
     def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, and then what had arrived before it."""
+        """Serve until ``stop``, and then what had arrived before it; leaves everything on disk.
+
+        Raises:
+            LostAtEndError: the disk did not take it.
+
+        """
         serve(stop, self._telemetry, [self._router], self._turn)
         self._inbox.serve_waiting()
+        if not self._keeper.close():
+            raise LostAtEndError("the last snapshot of replay could not be written; the newest one is older")
 
     def _turn(self) -> None:
         self._inbox.serve_waiting()
+        self._keeper.tick()
 
-    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> None:
+    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
         answer = self._handler.answer(decode_header(frames[0]), frames[1:])
         self._meters.answered(answer)
         if answer.refusal is not None:
@@ -63,13 +73,15 @@ class ReplayServer:
         self._router.send(peer, answer.frames)
         if answer.malformed is not None:
             raise answer.malformed
+        return answer.refusal is None
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
-        BadInputError: an unknown task, an address that cannot be used.
+        BadInputError: an unknown task, an address that cannot be used, a snapshot of another run.
+        LostAtEndError: the last snapshot could not be written.
 
     """
     own = settings.replay_service
@@ -81,6 +93,20 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         capacity_steps = replica.share_of(settings.replay.capacity_agent_steps)
         assembler = Assembler(replica.share_of(settings.replay.max_open_agent_steps))
         store = EpisodeStore(capacity_steps=capacity_steps, max_bytes=own.memory_bytes, unroll_length=layout.new_steps)
+        writers, meters = Writers(), Meters(process.telemetry)
+        keeper = Keeper(
+            SnapshotFolder(settings.directory, run=settings.name, contract=process.contract, replica=replica),
+            store=store,
+            assembler=assembler,
+            writers=writers,
+            meters=meters,
+            interval_seconds=own.snapshot_interval_seconds,
+        )
+        try:
+            keeper.restore(process.log)
+        except ForeignSnapshotError as error:
+            raise BadInputError(str(error)) from error
+        meters.restored(store.num_steps)
         handler = ReplayHandler(
             run_id=settings.name,
             contract=process.contract,
@@ -89,12 +115,11 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             replica=replica,
             assembler=assembler,
             store=store,
-            writers=Writers(),
+            writers=writers,
             random=np.random.default_rng([settings.seed, own.index]),
             max_episode_bytes=MAX_EPISODE_BYTES,
         )
-        meters = Meters(process.telemetry)
-        meters.watch_episodes(store, assembler, lambda: math.nan)
+        meters.watch_episodes(store, assembler, lambda: keeper.age_seconds)
         meters.bounded(capacity_steps=capacity_steps, max_bytes=own.memory_bytes)
         inserted = inserted_layout(layout)
         try:
@@ -114,5 +139,5 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             process.serve_metrics()
             process.telemetry.set_ready(True)
             process.announce(own.index, "listening", endpoint=router.endpoint, agent_steps=store.num_steps)
-            ReplayServer(router, handler, meters=meters, telemetry=process.telemetry).run(stop)
+            ReplayServer(router, handler, keeper=keeper, meters=meters, telemetry=process.telemetry).run(stop)
             process.log.info("stopped", agent_steps=store.num_steps)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from herd_replay.assembly import Episode
     from herd_replay.segments import Segment
 
-EPISODE_BYTES = 340
+EPISODE_BYTES = 230
 """Of memory for an episode, beside its record: what `Stored` and the list of ends hold."""
-_LEAST_DEAD = 1024
+_LEAST_DEAD = 64
 """Evicted entries at the head of the lists before these are moved together."""
 
 Evicted = Literal["capacity", "memory"]

@@ -1,0 +1,1 @@
+"""How fast recipes learn: ``python -m benchmarks.learning`` (see ``__main__``)."""

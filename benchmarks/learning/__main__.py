@@ -1,0 +1,174 @@
+"""How fast a recipe learns: ``python -m benchmarks.learning --suite pong --seeds 3``.
+
+Trains the suite's experiment by ``herd train``, one run after the other, into ``RUNS/<suite>/<label>``; a run that is whole is not trained
+again, so the command goes on where it was interrupted. Then plays every last checkpoint, and writes ``<suite>-<label>.json``, ``.png`` and
+``.md`` and the table of everything tried, ``README.md``, into ``benchmarks/results/learning``.
+
+To search: ``--label wide --set network.width_multiplier=2 --set optimizer.learning_rate=1e-3 --frames 2e6``, or ``--seconds 120`` to bound
+each run by the clock. Nothing else may run beside runs whose minutes are reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.learning.picture import draw
+from benchmarks.learning.results import RunResult, as_json, markdown, run_result, tried
+from benchmarks.learning.suites import SUITES, Suite
+from benchmarks.whole_runs import train_whole
+from herd.bench.hardware import describe_hardware
+from herd.config.loading import load_settings
+from herd.envs.suites.atari import atari_scores
+from herd.plots.history import read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks/results/learning"
+SLOWEST_FRAMES_PER_SECOND = 500.0
+"""A run that is slower hangs: it is ended."""
+_LABEL = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+
+
+def main() -> None:
+    """Train what is missing, then write what is known."""
+    parser = _parser()
+    options = parser.parse_args()
+    suite = SUITES[options.suite]
+    if not _LABEL.fullmatch(options.label):
+        parser.error("--label: small letters, digits, dots and dashes")
+    # So that an end from outside unwinds, and takes the run under way along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    frames = int(options.frames) if options.frames else suite.frames
+    overrides = [word for each in options.set for word in _override(each, parser)]
+    stop = ["--stop.env_frames", str(frames), *(["--stop.wall_seconds", str(options.seconds)] if options.seconds else [])]
+    words = [*overrides, *stop]
+    load_settings([ROOT / f"experiments/{suite.experiment}.yaml"], words, {})  # what cannot be is refused before anything runs
+    runs = options.runs / options.suite / options.label
+    _check_label(runs, suite, words)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    _train_all(runs, suite, seeds, words, frames)
+    results = [_result(runs, game, seed, suite, options.games) for seed in seeds for game in suite.games]
+    _write(results, options, overrides)
+
+
+def _train_all(runs: Path, suite: Suite, seeds: Sequence[int], words: Sequence[str], frames: int) -> None:
+    """All games of a seed before the next seed, so that whatever exists can be compared."""
+    wanted = [(game, seed) for seed in seeds for game in suite.games]
+    for number, (game, seed) in enumerate(wanted, start=1):
+        directory = _directory(runs, game, seed)
+        if directory.is_dir():
+            print(f"{number} of {len(wanted)}: {directory.name} is there", flush=True)
+            continue
+        started = time.monotonic()
+        own = ["--env.tasks", game, "--name", directory.name, "--seed", str(seed)]
+        experiment = ROOT / f"experiments/{suite.experiment}.yaml"
+        train_whole(directory, experiment, [*own, *words], limit_seconds=600.0 + frames / SLOWEST_FRAMES_PER_SECOND)
+        print(f"{number} of {len(wanted)}: {directory.name} took {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
+
+
+def _result(runs: Path, game: str, seed: int, suite: Suite, games: int) -> RunResult:
+    directory = _directory(runs, game, seed)
+    history = read_run(directory)
+    return run_result(
+        game,
+        seed,
+        env_frames=history.env_frames,
+        wall_seconds=history.wall_seconds,
+        returns=history.episode_returns[game],
+        levels=suite.levels,
+        evaluation=_evaluated(directory, games, seed) if games else None,
+    )
+
+
+def _evaluated(directory: Path, games: int, seed: int) -> float:
+    """Mean return of whole games of the last checkpoint, as ``herd evaluate`` plays them; played once."""
+    kept = directory / f"benchmark-evaluation-{games}.json"
+    if not kept.is_file():
+        from herd.evaluation.evaluate import evaluate_runs  # noqa: PLC0415  torch loads
+
+        mean = evaluate_runs([directory], episodes=games, seed=seed).tasks[0].mean
+        kept.write_text(json.dumps(mean) + "\n")
+        print(f"{directory.name}: {mean:,.1f} over {games} games", flush=True)
+    return float(json.loads(kept.read_text()))
+
+
+def _write(results: Sequence[RunResult], options: argparse.Namespace, overrides: Sequence[str]) -> None:
+    hardware = describe_hardware()
+    report = as_json(
+        results,
+        references=atari_scores(),
+        suite=options.suite,
+        label=options.label,
+        experiment=SUITES[options.suite].experiment,
+        overrides=[f"{key.removeprefix('--')}={value}" for key, value in zip(overrides[::2], overrides[1::2], strict=True)],
+        games_per_evaluation=options.games,
+        kept=options.kept,
+        date=time.strftime("%Y-%m-%d"),
+        command=" ".join(["python", "-m", "benchmarks.learning", *sys.argv[1:]]),
+        hardware=hardware,
+        processor=str(hardware.get("processor", "unknown processor")),
+    )
+    options.output.mkdir(parents=True, exist_ok=True)
+    stem = options.output / f"{options.suite}-{options.label}"
+    stem.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
+    text = markdown(report)
+    stem.with_suffix(".md").write_text(text)
+    draw(results, stem.with_suffix(".png"), title=f"{options.suite}: {options.label}")
+    (options.output / "README.md").write_text(tried(options.output))
+    print(text)
+    print(f"wrote {stem}.json, .png and .md, and {options.output / 'README.md'}")
+
+
+def _directory(runs: Path, game: str, seed: int) -> Path:
+    return runs / f"{game}-seed{seed}"
+
+
+def _check_label(runs: Path, suite: Suite, words: Sequence[str]) -> None:
+    """A label means one thing: its runs are not mixed with runs of other settings."""
+    experiment = (ROOT / f"experiments/{suite.experiment}.yaml").read_text(encoding="utf-8")
+    made_of = {"experiment": experiment, "words": list(words)}
+    kept = runs / "made-of.json"
+    if kept.is_file():
+        if json.loads(kept.read_text(encoding="utf-8")) != made_of:
+            raise SystemExit(f"{runs} holds runs of other settings: choose another --label, or remove it")
+        return
+    runs.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(made_of, indent=1) + "\n")
+
+
+def _override(text: str, parser: argparse.ArgumentParser) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or "." not in key:
+        parser.error(f"--set {text}: give section.key=value")
+    return f"--{key}", value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.learning", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--suite", choices=list(SUITES), required=True)
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many (3)")
+    parser.add_argument("--first_seed", type=int, default=1, metavar="N", help="the first of them (1)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting that differs from the experiment's")
+    parser.add_argument("--label", default="recipe", help="names what is tried (recipe: the experiment as it is)")
+    parser.add_argument("--frames", type=float, metavar="F", help="env frames of each run; the learning rate's schedule stays")
+    parser.add_argument("--seconds", type=float, metavar="S", help="end each run after so many seconds")
+    parser.add_argument("--games", type=int, default=30, metavar="N", help="that each last checkpoint plays (30; 0 for none)")
+    parser.add_argument("--kept", default="-", help="for the table of what was tried: yes, no, or why")
+    parser.add_argument("--runs", type=Path, default=Path("runs/learning"), metavar="DIR", help="where runs are (runs/learning)")
+    parser.add_argument("--output", type=Path, default=RESULTS, metavar="DIR", help="where results go")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""What a recipe reached, from its runs' curves: plain numbers, and the tables made of them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.learning.suites import SUITES, others_curves, others_levels
+from herd.envs.scores import human_normalised, interquartile_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from herd.envs.scores import ReferenceScores
+
+    FloatArray = NDArray[np.float64]
+
+WINDOW_FRAMES = 1_000_000
+"""A return at so many frames is the mean of the curve over the million before, as in the tables of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The first point of a curve at or above a level."""
+
+    level: float
+    env_frames: float
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One seed on one game."""
+
+    game: str
+    seed: int
+    env_frames: float
+    minutes: float
+    frames_per_second: float
+    """Over the whole run."""
+    last_return: float
+    """Mean of the last million frames (of the last quarter, in runs shorter than four millions) of the curve."""
+    highest: float
+    reached: tuple[Reached, ...]
+    """Levels that were."""
+    evaluation: float | None
+    """Mean return of whole games of the last checkpoint; None: not played."""
+    curve: tuple[tuple[float, float, float], ...]
+    """(env frames, minutes, mean return of the last 100 games), thinned."""
+
+
+def run_result(
+    game: str,
+    seed: int,
+    *,
+    env_frames: FloatArray,
+    wall_seconds: FloatArray,
+    returns: FloatArray,
+    levels: Sequence[float],
+    evaluation: float | None,
+    points: int = 200,
+) -> RunResult:
+    """From the points of a curve, [P] each; returns are NaN before the first game ended.
+
+    Raises:
+        ValueError: no game ended.
+    """
+    known = np.isfinite(returns)
+    if not known.any():
+        raise ValueError(f"{game}, seed {seed}: no game ended, so there is no curve")
+    frames, minutes, scores = env_frames[known], wall_seconds[known] / 60.0, returns[known]
+    total = float(env_frames[-1])
+    late = frames > total - min(WINDOW_FRAMES, total / 4)
+    reached = []
+    for level in levels:
+        there = np.flatnonzero(scores >= level)
+        if len(there):
+            reached.append(Reached(level, float(frames[there[0]]), float(minutes[there[0]])))
+    kept = np.unique(np.linspace(0, len(frames) - 1, min(points, len(frames))).astype(int))
+    return RunResult(
+        game=game,
+        seed=seed,
+        env_frames=total,
+        minutes=float(wall_seconds[-1]) / 60.0,
+        frames_per_second=total / float(wall_seconds[-1]),
+        last_return=float(scores[late].mean()) if late.any() else float(scores[-1]),
+        highest=float(scores.max()),
+        reached=tuple(reached),
+        evaluation=evaluation,
+        curve=tuple((float(frames[i]), float(minutes[i]), float(scores[i])) for i in kept),
+    )
+
+
+def median_reached(results: Sequence[RunResult], level: float) -> tuple[float | None, float | None, int]:
+    """Median env frames and minutes to a level, and how many seeds reached it; None where fewer than half of them did.
+
+    A seed that did not reach it counts as later than all that did.
+    """
+    found = [next((each for each in result.reached if each.level == level), None) for result in results]
+    frames = statistics.median_high(float("inf") if each is None else each.env_frames for each in found)
+    minutes = statistics.median_high(float("inf") if each is None else each.minutes for each in found)
+    number = sum(each is not None for each in found)
+    return (None, None, number) if frames == float("inf") else (frames, minutes, number)
+
+
+def normalised(results: Sequence[RunResult], references: Mapping[str, ReferenceScores]) -> dict[str, float]:
+    """Human-normalised: median over games of the seeds' mean, and interquartile mean over all runs; empty without references."""
+    known = [result for result in results if result.game in references]
+    if not known:
+        return {}
+    scores = [(result.game, float(human_normalised(result.last_return, references[result.game]))) for result in known]
+    games = {game: statistics.mean(score for other, score in scores if other == game) for game in dict(scores)}
+    return {"median": statistics.median(games.values()), "interquartile_mean": float(interquartile_mean([score for _, score in scores]))}
+
+
+def others_normalised(games: Sequence[str], env_frames: float, references: Mapping[str, ReferenceScores]) -> dict[str, dict[str, float]]:
+    """By agent: the same of published means at as many frames, of those that have all games. An interquartile mean of means is of games."""
+    found: dict[str, list[float]] = {}
+    for game in games:
+        for curve in others_curves(game):
+            value = curve.at(env_frames)
+            if value is not None and game in references:
+                found.setdefault(curve.name, []).append(float(human_normalised(value, references[game])))
+    whole = {name: scores for name, scores in found.items() if len(scores) == len(games)}
+    return {
+        name: {"median": statistics.median(scores), "interquartile_mean": float(interquartile_mean(scores))}
+        for name, scores in whole.items()
+    }
+
+
+def as_json(results: Sequence[RunResult], *, references: Mapping[str, ReferenceScores], **about: Any) -> dict[str, Any]:
+    """What is written: ``about`` (suite, label, overrides, command, hardware, ...), summaries by game, and every run."""
+    levels = SUITES[about["suite"]].levels
+    games = list(dict.fromkeys(result.game for result in results))
+    summaries: dict[str, Any] = {}
+    for game in games:
+        own = [result for result in results if result.game == game]
+        frames = min(result.env_frames for result in own)
+        summaries[game] = {
+            "seeds": len(own),
+            "median_last_return": statistics.median(result.last_return for result in own),
+            "median_minutes": statistics.median(result.minutes for result in own),
+            "median_frames_per_second": statistics.median(result.frames_per_second for result in own),
+            "reached": {f"{level:g}": median_reached(own, level) for level in levels},
+            "others_at_equal_frames": {curve.name: value for curve in others_curves(game) if (value := curve.at(frames)) is not None},
+        }
+    frames = min(result.env_frames for result in results)
+    return {
+        **about,
+        "games": summaries,
+        "human_normalised": normalised(results, references),
+        "others_human_normalised": others_normalised(games, frames, references) if len(games) > 1 else {},
+        "runs": [asdict(result) for result in results],
+    }
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """The report's tables."""
+    lines = [f"# {report['suite']}, {report['label']}", ""]
+    lines += [f"{report['date']}, {report['processor']}, `{report['command']}`. Changed settings: {_changes(report)}.", ""]
+    levels = [f"{level:g}" for level in SUITES[report["suite"]].levels]
+    head = ["game", "seeds", "return at the end, median", "minutes", "frames/s", *(f"{level} reached" for level in levels)]
+    lines += [_row(head), _row(["---"] * len(head))]
+    for game, one in report["games"].items():
+        reached = [_reached(*one["reached"][level], one["seeds"]) for level in levels]
+        cells = [f"{one['median_last_return']:,.1f}", f"{one['median_minutes']:.1f}", f"{one['median_frames_per_second']:,.0f}"]
+        lines.append(_row([game, str(one["seeds"]), *cells, *reached]))
+    for game, one in report["games"].items():
+        others = [f"{name} {value:,.1f}" for name, value in one["others_at_equal_frames"].items()]
+        anchors = [f"{each.name} {each.level:g} at {each.env_frames / 1e6:g} M" for each in others_levels(game)]
+        if others or anchors:
+            lines += ["", f"Others on {game} at equal frames: {', '.join([*others, *anchors])}."]
+    if report["human_normalised"]:
+        ours = report["human_normalised"]
+        lines += ["", _row(["human-normalised", "median", "interquartile mean"]), _row(["---"] * 3)]
+        named = {"**Herd**": ours, **report["others_human_normalised"]}
+        lines += [_row([name, f"{100 * one['median']:.1f} %", f"{100 * one['interquartile_mean']:.1f} %"]) for name, one in named.items()]
+    return "\n".join(lines) + "\n"
+
+
+def tried(directory: Path) -> str:
+    """One table of all reports in a folder: what was tried, and what came of it."""
+    head = ["suite", "label", "changed settings", "seeds", "frames, M", "return at the end, median", "levels reached", "minutes", "kept"]
+    lines = ["# What was tried", "", _row(head), _row(["---"] * len(head))]
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.json"))]
+    for report in sorted(reports, key=lambda report: (report["suite"], report["label"])):
+        for game, one in report["games"].items():
+            reached = ", ".join(f"{level}: {_reached(*found, one['seeds'])}" for level, found in one["reached"].items())
+            frames = min(run["env_frames"] for run in report["runs"] if run["game"] == game) / 1e6
+            name = report["suite"] if game == report["suite"] else f"{report['suite']}, {game}"
+            cells = [f"{frames:.1f}", f"{one['median_last_return']:,.1f}", reached or "-", f"{one['median_minutes']:.1f}"]
+            lines.append(_row([name, report["label"], _changes(report), str(one["seeds"]), *cells, report["kept"]]))
+    return "\n".join(lines) + "\n"
+
+
+def _reached(frames: float | None, minutes: float | None, number: int, seeds: int) -> str:
+    if frames is None or minutes is None:
+        return f"{number} of {seeds}"
+    return f"{frames / 1e6:.1f} M, {minutes:.1f} min ({number} of {seeds})"
+
+
+def _changes(report: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{each}`" for each in report["overrides"]) or "none"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

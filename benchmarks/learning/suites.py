@@ -1,0 +1,78 @@
+"""What is measured: games, the recipe that learns them, how long, and levels that matter; and what others reach."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One experiment on some games."""
+
+    experiment: str
+    games: tuple[str, ...]
+    frames: int
+    """Env frames of each run."""
+    levels: tuple[float, ...]
+    """Returns whose first arrival is reported."""
+
+
+SUITES = {
+    "pong": Suite("pong", ("pong",), 5_000_000, (0.0, 18.0)),
+    "breakout": Suite("breakout", ("breakout",), 14_000_000, (30.0, 100.0, 300.0)),
+    "atari5": Suite("atari-fast", ("battle_zone", "double_dunk", "name_this_game", "phoenix", "qbert"), 10_000_000, ()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OthersCurve:
+    """Mean training returns of one agent on one game, of the million frames that ends at each of ``env_frames``."""
+
+    game: str
+    name: str
+    """Agent and network."""
+    env_frames: tuple[float, ...]
+    returns: tuple[float, ...]
+
+    def at(self, env_frames: float) -> float | None:
+        """The return at so many frames, on a straight line between those of the table; None outside of it."""
+        for (left, low), (right, high) in zip(
+            zip(self.env_frames, self.returns, strict=True), zip(self.env_frames[1:], self.returns[1:], strict=True), strict=False
+        ):
+            if left <= env_frames <= right:
+                return low + (high - low) * (env_frames - left) / (right - left)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class OthersLevel:
+    """When one agent first reached a return."""
+
+    game: str
+    name: str
+    level: float
+    env_frames: float
+
+
+def others_curves(game: str, path: Path = DATA / "dopamine_training_returns.csv") -> list[OthersCurve]:
+    """Of one game; the columns ``at_<N>M_frames`` that have a number."""
+    curves = []
+    with path.open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            if row["game"] != game:
+                continue
+            points = [(1e6 * float(name[3:-8]), float(value)) for name, value in row.items() if name.startswith("at_") and value]
+            frames, returns = zip(*points, strict=True)
+            curves.append(OthersCurve(game, f"{row['agent']} ({row['network']})", frames, returns))
+    return curves
+
+
+def others_levels(game: str, path: Path = DATA / "learning_anchors.csv") -> list[OthersLevel]:
+    """Of one game."""
+    with path.open(encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["game"] == game]
+    return [OthersLevel(game, row["agent"], float(row["level"]), float(row["env_frames"])) for row in rows]

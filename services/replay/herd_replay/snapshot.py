@@ -1,0 +1,281 @@
+"""Complete episodes on disk: RUN/replay/<index>/, the blocks of memory as files, and state.json, which says which of them count.
+
+A file of a block is written once and never changed: its name has the block's number and how much of it was used. So a snapshot writes
+what is new, and it is whole or not there: state.json comes last, and until then the one before names files that are still there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from herd.config.foreign_files import MAX_JSON_BYTES, read_file
+from herd.service.files import TEMPORARY, replace_file
+from herd_replay.assembly import Episode, Piece
+from herd_replay.records import Record, record_parts
+from herd_replay.segments import RECORD_ALIGNMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from herd_replay.assembly import Assembler
+    from herd_replay.exchange import Replica
+    from herd_replay.store import EpisodeStore
+    from herd_replay.writers import Writers
+
+DIRECTORY = "replay"
+STATE = "state.json"
+OPEN = "open.bin"
+_STATE = re.compile(rb'\{"sha256":"([0-9a-f]{64})","state":(.*)\}\n', re.DOTALL)
+_BLOCKS = re.compile(r"(block-\d+-\d+\.bin|open\.bin)(\.tmp)?")
+MAX_BLOCK_BYTES = 1 << 28
+"""Of a file: twice the largest episode."""
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
+
+
+class SnapshotError(Exception):
+    """A snapshot that cannot be written or used; one line that names the file."""
+
+
+class ForeignSnapshotError(SnapshotError):
+    """A sound snapshot of another contract: going on without it is the operator's decision."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SavedBlock(_Model):
+    """A file of records, one behind the other."""
+
+    number: Count
+    used: Annotated[int, Field(ge=0, le=MAX_BLOCK_BYTES)]
+    first: Count
+    """Where the oldest record begins that is still needed."""
+    sha256: Digest
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return f"block-{self.number}-{self.used}.bin"
+
+
+class SavedState(_Model):
+    """What state.json holds."""
+
+    format: Literal[1] = 1
+    run: str
+    contract: str
+    index: Count
+    replicas: Count
+    blocks: tuple[SavedBlock, ...]
+    """The oldest first."""
+    open: Digest | None
+    """Of open.bin: episodes that had not ended when the process did. None of a snapshot that was made while it ran."""
+    writers: tuple[tuple[Count, Count], ...]
+    """Each writer, and its last message that the blocks hold."""
+
+
+class Block(NamedTuple):
+    """A block as it was when a snapshot was taken; what is in ``content`` does not change any more."""
+
+    number: int
+    first: int
+    content: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What goes to disk: taken between two messages, written at leisure."""
+
+    blocks: tuple[Block, ...]
+    open: bytes | None
+    writers: tuple[tuple[int, int], ...]
+
+
+class Restored(NamedTuple):
+    """What a snapshot brought."""
+
+    lost: list[str]
+    """A line for each part that was passed over."""
+    open_steps: int
+    """Agent steps of episodes that go on."""
+
+
+def capture(store: EpisodeStore, assembler: Assembler, writers: Writers, *, is_last: bool) -> Captured:
+    """Take what there is. ``is_last``: with the open episodes, as nothing comes after it."""
+    oldest = next(store.episodes(), None)
+    blocks = [
+        Block(number, oldest.offset if number == oldest.segment else 0, segment.view[: segment.used])
+        for number, segment in store.log.segments.items()
+        if oldest is not None and number >= oldest.segment
+    ]
+    return Captured(tuple(blocks), b"".join(_open_records(assembler)) if is_last else None, tuple(writers.all()))
+
+
+class SnapshotFolder:
+    """Where the snapshots of one replica are. One thread at a time."""
+
+    def __init__(self, directory: Path, *, run: str, contract: str, replica: Replica) -> None:
+        self.directory = directory / DIRECTORY / str(replica.index)
+        self._identity = {"run": run, "contract": contract, "index": replica.index, "replicas": replica.count}
+        self._written: dict[str, SavedBlock] = {}
+        """By name: files that are as they should be."""
+
+    def save(self, captured: Captured) -> None:
+        """Write a snapshot; what the one before does not share with it goes.
+
+        Raises:
+            SnapshotError: disk full, no permission; the one before is still there.
+
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            blocks = tuple(map(self._save_block, captured.blocks))
+            digest = None
+            if captured.open is not None:
+                replace_file(self.directory / OPEN, memoryview(captured.open))
+                digest = hashlib.sha256(captured.open).hexdigest()
+            state = SavedState(**self._identity, blocks=blocks, open=digest, writers=captured.writers).model_dump_json()
+            replace_file(self.directory / STATE, f'{{"sha256":"{hashlib.sha256(state.encode()).hexdigest()}","state":{state}}}\n')
+        except OSError as error:
+            raise SnapshotError(f"{error.filename or self.directory}: cannot be written: {error.strerror or error}") from error
+        self._written = {block.name: block for block in blocks}
+        self._clean({*self._written, *([OPEN] if digest is not None else [])})
+
+    def load(self, store: EpisodeStore, assembler: Assembler, writers: Writers) -> Restored:
+        """Take in the newest snapshot, into what is empty.
+
+        Raises:
+            ForeignSnapshotError: it is of another run or contract.
+
+        """
+        lost: list[str] = []
+        state = self._state(lost)
+        if state is None:
+            return Restored(lost, 0)
+        for block in state.blocks:
+            self._load_block(block, store, assembler, lost)
+        for writer, sequence in state.writers:
+            writers.note(writer, sequence)
+        if state.open is not None:
+            self._load_open(state.open, assembler, lost)
+        return Restored(lost, assembler.num_steps)
+
+    def _save_block(self, block: Block) -> SavedBlock:
+        name = f"block-{block.number}-{len(block.content)}.bin"
+        known = self._written.get(name)
+        if known is None:
+            digest = hashlib.sha256(block.content).hexdigest()
+            replace_file(self.directory / name, block.content)
+            known = SavedBlock(number=block.number, used=len(block.content), first=block.first, sha256=digest)
+            self._written[name] = known  # also where a later file fails: it need not be written again
+        return known.model_copy(update={"first": block.first})
+
+    def _clean(self, needed: set[str]) -> None:
+        """Take away files of older snapshots, and what a killed process left half-written."""
+        with suppress(OSError):
+            for path in self.directory.iterdir():
+                if path.name not in needed and (_BLOCKS.fullmatch(path.name) or path.name == STATE + TEMPORARY):
+                    path.unlink()
+
+    def _state(self, lost: list[str]) -> SavedState | None:
+        path = self.directory / STATE
+        try:
+            content = read_file(path, MAX_JSON_BYTES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            lost.append(f"{path}: cannot be read: {error.strerror or error}")
+            return None
+        found = _STATE.fullmatch(content)
+        if found is None or hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
+            lost.append(f"{path}: is damaged")
+            return None
+        try:
+            state = SavedState.model_validate_json(found[2])
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            lost.append(f"{path}: is no state of replay: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+            return None
+        if (state.run, state.contract) != (self._identity["run"], self._identity["contract"]):
+            raise ForeignSnapshotError(
+                f"{path}: is of another run or contract (env, network, algorithm): resume with the settings that it was made under, or "
+                f"remove {self.directory.parent} to begin anew"
+            )
+        if (state.index, state.replicas) != (self._identity["index"], self._identity["replicas"]):
+            lost.append(f"{path}: is of replica {state.index} of {state.replicas}: replay_service.replicas has changed")
+            return None
+        return state
+
+    def _load_block(self, block: SavedBlock, store: EpisodeStore, assembler: Assembler, lost: list[str]) -> None:
+        path = self.directory / block.name
+        try:
+            content = read_file(path, MAX_BLOCK_BYTES)
+        except OSError as error:
+            lost.append(f"{path}: cannot be read: {error.strerror or error}")
+            return
+        if len(content) != block.used or hashlib.sha256(content).hexdigest() != block.sha256:
+            lost.append(f"{path}: is damaged")
+            return
+        self._written[block.name] = block
+        segment = store.log.begin(block.number, max(block.used, 1))
+        segment.view[: block.used] = content
+        segment.used = block.used
+        for offset, record in _records(segment.view[: block.used], block.first):
+            num_steps = int(record.part[0]["num_steps"])
+            if store.fits(num_steps):
+                segment.num_live += 1
+                store.adopt(segment, offset, num_steps)
+                assembler.finished(record.key)
+
+    def _load_open(self, digest: str, assembler: Assembler, lost: list[str]) -> None:
+        path = self.directory / OPEN
+        try:
+            content = read_file(path, MAX_BLOCK_BYTES * 16)
+        except OSError as error:
+            lost.append(f"{path}: cannot be read: {error.strerror or error}")
+            return
+        if hashlib.sha256(content).hexdigest() != digest:
+            lost.append(f"{path}: is damaged")
+            return
+        for _, record in _records(memoryview(content), 0):
+            part = record.part[0]
+            end = int(part["episode_steps"]) or None
+            pieces: list[Piece | None] = [*_pieces(record)]
+            for piece in pieces or [None]:
+                assembler.insert(record.key, int(part["task_id"]), piece, end)
+
+
+def _records(content: memoryview, begin: int) -> Iterator[tuple[int, Record]]:
+    """Records one behind the other; contents have matched their digest."""
+    while begin < len(content):
+        record = Record(content[begin:])
+        yield begin, record
+        begin += record.num_bytes + -record.num_bytes % RECORD_ALIGNMENT
+
+
+def _open_records(assembler: Assembler) -> Iterator[bytes]:
+    """Open episodes as records: ``episode_steps`` is 0 where the end is not known."""
+    for key, known in assembler.open_episodes():
+        pieces = tuple(known.pieces[step] for step in sorted(known.pieces))
+        parts = record_parts(Episode(key, known.task_id, known.end or 0, pieces))
+        size = sum(map(len, parts))
+        yield from parts
+        yield bytes(-size % RECORD_ALIGNMENT)
+
+
+def _pieces(record: Record) -> Iterator[Piece]:
+    begin = 0
+    for row in record.pieces:
+        first_step, num_steps, num_rows, num_bytes, *versions = (int(number) for number in row)
+        packed = bytes(record.packed[begin : begin + num_bytes])
+        begin += num_bytes
+        yield Piece(first_step, num_steps, num_rows, (versions[0], versions[1], versions[2], versions[3]), packed)

@@ -1,0 +1,130 @@
+"""Ensembles by task, by actor and by environment: who shares one, that they learn apart, are bounded, and survive a restart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from herd_bandit import bandits_vote, snapshot
+from herd_bandit.population import TaskBandits, groups_of, new_bandits
+from herd_bandit.snapshot import ForeignSnapshotError
+from herd_bandit.task_bandit import CENTRAL, Groups, TaskBandit
+
+from herd.config.settings import BanditSettings, RunSettings
+from herd.config.tiling import tiling_of, x_of
+
+SETTINGS = BanditSettings()
+TILING = tiling_of(SETTINGS)
+EACH = Groups(slots_each=1, most=8)
+
+
+def bandits_of(groups: Groups) -> TaskBandits:
+    return new_bandits(SETTINGS, ("pong",), seed=1, groups=groups)
+
+
+def played(groups: Groups) -> TaskBandit:
+    """Environments 0 and 1 like opposite temperatures; environment 9 is told of once."""
+    bandit = bandits_of(groups)[0, 0]
+    for _ in range(30):
+        for slot, liked in ((0, 0.5), (1, 40.0)):
+            for inverse in (0.5, 40.0):
+                bandit.count(inverse, 1.0 if inverse == liked else 0.0, 4, learn=True, slot=slot)
+    bandit.count(5.0, 0.1, 4, learn=True, slot=9)
+    return bandit
+
+
+@pytest.mark.parametrize(
+    ("ensembles", "agents", "tasks", "expected"),
+    [
+        ("task", 1, 1, CENTRAL),
+        ("actor", 1, 1, Groups(32, 100)),
+        ("environment", 1, 1, Groups(1, 100)),
+        ("environment", 2, 7, Groups(1, 7)),
+        ("environment", 50, 7, Groups(1, 1)),
+    ],
+)
+def test_settings_say_who_shares_an_ensemble(ensembles: str, agents: int, tasks: int, expected: Groups) -> None:
+    settings = RunSettings.model_validate({"agents": agents, "bandit": {"ensembles": ensembles, "max_ensembles": 100}})
+    assert groups_of(settings, tasks) == expected
+
+
+def test_groups_are_counted_through_actors_and_shared_beyond_the_most() -> None:
+    assert [CENTRAL.of_slot(slot) for slot in (0, 1, 10**9)] == [0, 0, 0]
+    assert [Groups(32, 3).of_slot(slot) for slot in (0, 31, 32, 95, 96, 10**9)] == [0, 0, 1, 2, 0, 10**9 // 32 % 3]
+    bandit = bandits_of(Groups(1, 4))[0, 0]
+    for slot in range(1000):
+        bandit.count(5.0, 1.0, 4, learn=True, slot=slot)
+    assert len(bandit.ensembles) == 4
+    assert [int(ensemble.counts.sum()) for ensemble in bandit.ensembles] == [250] * 4
+
+
+def test_each_environment_learns_from_its_own_games_alone() -> None:
+    apart, together = played(EACH), played(CENTRAL)
+    assert [int(ensemble.counts.sum()) for ensemble in apart.ensembles] == [60, 61]  # environment 9 shares with 1
+    assert int(together.ensemble.counts.sum()) == 121
+    assert apart.tally.episodes == together.tally.episodes == 121
+    for slot, liked in ((0, 0.5), (1, 40.0)):
+        ensemble = apart._of_group(slot)
+        assert bandits_vote.best_tiles(ensemble).tolist() == [TILING.tile(x_of(liked))]
+    assert len({ensemble.learning_rates + ensemble.widths for ensemble in apart.ensembles}) == 2  # designs of their own
+
+
+def test_the_best_tiles_of_several_count_each_ensembles_value_as_often_as_it_tried_the_tile() -> None:
+    bandit = played(EACH)
+    counts = np.array([ensemble.counts for ensemble in bandit.ensembles], np.float64)
+    values = np.array([bandits_vote.evaluation(ensemble) for ensemble in bandit.ensembles])
+    best, tile_of = -np.inf, -1
+    for tile in range(TILING.num_tiles):
+        if counts[:, tile].sum():
+            value = sum(counts[i, tile] * values[i, tile] for i in range(2)) / counts[:, tile].sum()
+            assert bandit.evaluation[tile] == pytest.approx(value)
+            if value > best:
+                best, tile_of = value, tile
+        else:
+            assert bandit.evaluation[tile] == pytest.approx(values[:, tile].mean())
+    assert bandit.best_tiles.tolist() == [tile_of]
+    drawn = bandit.hand_out_best(np.random.default_rng(0))
+    assert TILING.tile(x_of(drawn)) == tile_of
+    bandit.count(20.0, 50.0, 4, learn=True, slot=0)
+    assert bandit.best_tiles.tolist() == [TILING.tile(x_of(20.0))]  # the picture is not an old one
+
+
+def test_a_restart_goes_on_with_every_ensemble_and_designs_new_ones_as_before(tmp_path: Path) -> None:
+    bandit = played(EACH)
+    snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[bandit], clients=())
+    restored, damaged = snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=EACH)
+    assert damaged == []
+    assert restored is not None
+    again = restored.bandits[0, "pong"]
+    assert (again.ensemble, again.others) == (bandit.ensemble, bandit.others)
+    fresh = bandits_of(EACH)[0, 0]
+    assert fresh._of_group(5) == bandits_of(EACH)[0, 0]._of_group(5)
+    assert fresh._of_group(5).learning_rates + fresh._of_group(5).widths != fresh.ensemble.learning_rates + fresh.ensemble.widths
+
+
+def test_a_state_of_other_groups_is_not_gone_on_with(tmp_path: Path) -> None:
+    snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[played(EACH)], clients=())
+    for groups in (CENTRAL, Groups(32, 8), Groups(1, 9)):
+        with pytest.raises(ForeignSnapshotError, match=r"other bandit\.ensembles"):
+            snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=groups)
+
+
+def test_a_state_from_before_there_were_groups_is_of_one_ensemble(tmp_path: Path) -> None:
+    snapshot.save(tmp_path, run="run", tiling=TILING, bandits=[played(CENTRAL)], clients=())
+    state = json.loads((tmp_path / "state.json").read_text())["state"]
+    del state["groups"], state["bandits"][0]["others"]
+    (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state, separators=(",", ":"))))
+    restored, damaged = snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits)
+    assert (damaged, restored is not None) == ([], True)
+
+
+def test_groups_beyond_the_most_are_damage(tmp_path: Path) -> None:
+    snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[played(EACH)], clients=())
+    state = json.loads((tmp_path / "state.json").read_text())["state"]
+    state["bandits"][0]["others"][0]["group"] = 8
+    (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state, separators=(",", ":"))))
+    restored, damaged = snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=EACH)
+    assert restored is None
+    assert "beyond 8" in damaged[0]

@@ -1,0 +1,150 @@
+"""The learning benchmark: a curve's numbers by hand, tables, the picture, and runs that are whole or trained again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import whole_runs
+from benchmarks.learning import __main__ as command
+from benchmarks.learning.picture import draw
+from benchmarks.learning.results import RunResult, as_json, markdown, median_reached, normalised, others_normalised, run_result, tried
+from benchmarks.learning.suites import SUITES, others_curves, others_levels
+from herd.config.loading import load_settings
+from herd.envs.scores import ReferenceScores
+from herd.envs.suites.atari import atari_scores
+
+ROOT = Path(__file__).parents[2]
+NAN = float("nan")
+
+
+def result(game: str = "pong", seed: int = 1, score: float = 5.0, reach: float = 1.0) -> RunResult:
+    """A run of 4 M frames in 8 minutes, whose return goes in a line from 0 to ``score``, and then stays; 18 at ``reach`` of its length."""
+    frames = np.linspace(0, 4e6, 9)
+    returns = np.where(frames >= reach * 4e6, 18.0, score)
+    return run_result(game, seed, env_frames=frames, wall_seconds=frames / 1e4 * 1.2, returns=returns, levels=(18.0,), evaluation=None)
+
+
+def test_a_run_is_its_last_million_frames_and_when_it_first_reached_a_level() -> None:
+    frames = np.array([0.0, 1e6, 2e6, 3e6, 4e6])
+    found = run_result(
+        "pong",
+        7,
+        env_frames=frames,
+        wall_seconds=np.array([0.0, 100.0, 220.0, 300.0, 420.0]),
+        returns=np.array([NAN, 3.0, 19.0, 1.0, 5.0]),
+        levels=(0.0, 18.0, 20.0),
+        evaluation=4.5,
+    )
+    assert [(each.level, each.env_frames, each.minutes) for each in found.reached] == [(0.0, 1e6, 100 / 60), (18.0, 2e6, 220 / 60)]
+    assert (found.last_return, found.highest, found.env_frames, found.minutes) == (5.0, 19.0, 4e6, 7.0)
+    assert found.frames_per_second == pytest.approx(4e6 / 420)
+    assert found.curve[0] == (1e6, 100 / 60, 3.0)
+    with pytest.raises(ValueError, match="no game ended"):
+        run_result("pong", 1, env_frames=frames, wall_seconds=frames, returns=frames * NAN, levels=(), evaluation=None)
+
+
+def test_the_median_counts_seeds_that_did_not_arrive_as_later_than_all() -> None:
+    early, late, never = result(reach=0.25), result(reach=0.75), result(reach=2.0)
+    assert median_reached([early, late, never], 18.0) == (3e6, 6.0, 2)
+    assert median_reached([early, never], 18.0) == (None, None, 1)
+    assert median_reached([early], 18.0) == (1e6, 2.0, 1)
+
+
+def test_what_others_reach_is_read_from_the_tables() -> None:
+    (rainbow,) = (curve for curve in others_curves("pong") if curve.name == "Rainbow (nature)")
+    assert rainbow.at(10e6) == 15.2
+    assert rainbow.at(4e6) == pytest.approx((-18.70 - 12.57) / 2)  # between 3 and 5 millions
+    assert (rainbow.at(0.5e6), rainbow.at(150e6)) == (None, None)
+    assert {(each.name, each.level, each.env_frames) for each in others_levels("pong")} == {("PPO", 18.0, 3.4e6), ("PQN", 18.0, 6.4e6)}
+    for suite in SUITES.values():
+        assert all(len(others_curves(game)) == 16 for game in suite.games)
+
+
+def test_human_normalised_scores_are_medians_over_games_and_quartile_means_over_runs() -> None:
+    references = {"pong": ReferenceScores("pong", 0.0, 10.0, None, 6), "qbert": ReferenceScores("qbert", 100.0, 200.0, None, 6)}
+    results = [result("pong", 1, 2.0, 2.0), result("pong", 2, 4.0, 2.0), result("qbert", 1, 150.0, 2.0), result("qbert", 2, 170.0, 2.0)]
+    # pong 0.2 and 0.4, qbert 0.5 and 0.7.
+    assert normalised(results, references) == pytest.approx({"median": 0.45, "interquartile_mean": 0.45})
+    assert normalised(results, {}) == {}
+    others = others_normalised(SUITES["atari5"].games, 10e6, atari_scores())
+    scores = []
+    for game in SUITES["atari5"].games:
+        reference = atari_scores()[game]
+        (dqn,) = (curve.at(10e6) for curve in others_curves(game) if curve.name == "DQN (nature)")
+        assert dqn is not None
+        scores.append((dqn - reference.random) / (reference.human - reference.random))
+    assert others["DQN (nature)"] == pytest.approx({"median": sorted(scores)[2], "interquartile_mean": np.mean(sorted(scores)[1:4])})
+
+
+def report_of(label: str, overrides: list[str], *results: RunResult) -> dict[str, Any]:
+    about = {"suite": "pong", "label": label, "overrides": overrides, "date": "2026-11-22", "command": "c", "processor": "p", "kept": "no"}
+    return as_json(results, references=atari_scores(), **about)
+
+
+def test_tables_and_picture_say_what_was_changed_and_reached(tmp_path: Path) -> None:
+    report = report_of(
+        "wide", ["network.width_multiplier=2"], result(seed=1, reach=0.25), result(seed=2, reach=0.75), result(seed=3, reach=9)
+    )
+    text = markdown(report)
+    assert "`network.width_multiplier=2`" in text
+    assert "3.0 M, 6.0 min (2 of 3)" in text
+    assert "PPO 18 at 3.4 M" in text
+    (tmp_path / "pong-wide.json").write_text(json.dumps(report))
+    (tmp_path / "pong-a.json").write_text(json.dumps(report_of("a", [], result(reach=9))))
+    rows = [line for line in tried(tmp_path).splitlines() if line.startswith("| pong")]
+    assert [row.split(" | ")[1:3] for row in rows] == [["a", "none"], ["wide", "`network.width_multiplier=2`"]]
+    assert "18: 0 of 1" in rows[0]
+    draw([result(seed=1), result(seed=2)], tmp_path / "picture.png", title="pong")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_suite_trains_a_shipped_experiment_for_as_long_as_its_schedule() -> None:
+    for suite in SUITES.values():
+        settings = load_settings([ROOT / f"experiments/{suite.experiment}.yaml"], ["--env.tasks", suite.games[0]], {})
+        assert settings.stop.env_frames == suite.frames == settings.optimizer.schedule_env_frames  # type: ignore[union-attr]
+
+
+@pytest.mark.processes
+def test_a_finished_seed_is_not_trained_again_and_a_label_means_one_thing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained: list[str] = []
+    real = subprocess.Popen
+    example = ROOT / "benchmarks/results/pong/seed-1"
+
+    def popen(words: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        directory = Path(words[words.index("--run_dir") + 1])
+        trained.append(f"{words[words.index('--name') + 1]} {words[-1]}")
+        directory.mkdir(parents=True)
+        shutil.copy(example.with_suffix(".metrics.jsonl"), directory / "metrics.jsonl")
+        shutil.copy(example.with_suffix(".config.yaml"), directory / "config.yaml")
+        return real([sys.executable, "-c", ""], **options)
+
+    monkeypatch.setattr(whole_runs.subprocess, "Popen", popen)
+
+    def run(*words: str) -> None:
+        where = ["--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out"), "--games", "0"]
+        monkeypatch.setattr(sys, "argv", ["learning", "--suite", "pong", *where, *words])
+        command.main()
+
+    run("--seeds", "1", "--frames", "2e6", "--set", "optimizer.learning_rate=1e-3")
+    run("--seeds", "2", "--frames", "2e6", "--set", "optimizer.learning_rate=1e-3")
+    assert trained == ["pong-seed1 2000000", "pong-seed2 2000000"]
+    report = json.loads((tmp_path / "out" / "pong-recipe.json").read_text())
+    assert [run["seed"] for run in report["runs"]] == [1, 2]
+    assert report["overrides"] == ["optimizer.learning_rate=1e-3"]
+    assert "pong | recipe" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(SystemExit, match="choose another --label"):
+        run("--seeds", "1", "--frames", "2e6")
+    with pytest.raises(SystemExit):
+        run("--seeds", "1", "--set", "learning_rate")
+    assert "give section.key=value" in capsys.readouterr().err
+    assert len(trained) == 2

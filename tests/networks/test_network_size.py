@@ -1,0 +1,66 @@
+"""The bound on published weights holds for every network, and is not far above it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from herd.checkpoints.weights import encode_weights
+from herd.config.network_size import LEAST_BYTES, OWN_TORSO_BYTES, max_weights_bytes
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.networks.agent import agent_of
+
+ATARI: dict[str, Any] = {"tasks": ["pong"]}
+LARGE = {"tasks": ["pong"], "frame_height": 120, "frame_width": 160}
+BOARD = {"suite": "catch", "tasks": ["catch"]}
+VECTOR = {"suite": "gymnasium", "tasks": ["CartPole-v1"]}
+CONVOLUTIONS = [
+    (env, {"torso": torso, "width_multiplier": wide, "core": core, "core_size": 300, "last_action_and_reward": side, "layer_norm": norm})
+    for torso, wide, core, side, norm in itertools.product(
+        ["shallow", "nature", "deep"], [1, 4], ["none", "lstm"], [False, True], [False, True]
+    )
+    for env in (ATARI, LARGE)
+]
+LAYERS = [
+    (env, {"torso": "mlp", "core": core, "layer_norm": norm})
+    for env, core, norm in itertools.product([BOARD, VECTOR], ["none", "lstm"], [False, True])
+]
+NETWORKS = CONVOLUTIONS + LAYERS
+
+
+@pytest.mark.parametrize(("env", "network"), NETWORKS, ids=str)
+@pytest.mark.parametrize("scaling", ["none", "popart"])
+def test_the_weights_of_every_network_fit_and_fill_the_bound(env: dict[str, Any], network: dict[str, Any], scaling: str) -> None:
+    settings = RunSettings.model_validate({"name": "run", "env": env, "network": network, "value_scaling": {"kind": scaling}})
+    spec = environment_spec(settings.env)
+    with torch.device("meta"):
+        tensors = agent_of(settings, spec).state_dict()
+    # As published: the bytes of the tensors, and a header of names, shapes and offsets.
+    header = len(encode_weights({name: torch.empty(0) for name in tensors})) + 40 * len(tensors)
+    actual = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) + header
+    assert actual <= max_weights_bytes(settings, spec) <= 1.5 * actual + LEAST_BYTES
+
+
+def test_the_bound_can_be_given_and_is_wide_for_a_torso_of_ones_own() -> None:
+    own = RunSettings.model_validate({"name": "run", "network": {"torso": "package:Torso"}})
+    assert max_weights_bytes(own, environment_spec(own.env)) == OWN_TORSO_BYTES
+    given = RunSettings.model_validate({"name": "run", "paramserver": {"max_version_bytes": 12345}})
+    assert max_weights_bytes(given, environment_spec(given.env)) == 12345
+
+
+@pytest.mark.parametrize("core", ["none", "lstm"])
+@pytest.mark.parametrize("vector_size", [0, 900])
+def test_instructions_and_vectors_count(core: str, vector_size: int) -> None:
+    settings = RunSettings.model_validate({"name": "run", "env": ATARI, "network": {"torso": "deep", "core": core}})
+    # No suite of this test's has instructions.
+    settings = settings.model_copy(update={"network": settings.network.model_copy(update={"language": True})})
+    spec = replace(environment_spec(settings.env), instruction_length=16, vector_size=vector_size)
+    with torch.device("meta"):
+        tensors = agent_of(settings, spec).state_dict()
+    actual = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    assert actual <= max_weights_bytes(settings, spec) <= 1.5 * actual + LEAST_BYTES

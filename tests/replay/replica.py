@@ -1,0 +1,106 @@
+"""A replica of the replay service without its socket, and messages for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from herd_replay.assembly import Assembler
+from herd_replay.exchange import Answer, ReplayHandler, Replica
+from herd_replay.segments import SegmentLog
+from herd_replay.snapshot import SnapshotFolder, capture
+from herd_replay.store import EpisodeStore
+from herd_replay.writers import Writers
+
+from herd.wire.codec import decode_header, encode
+from herd.wire.episode_pieces import EpisodeKey, inserted_layout
+from herd.wire.layout import Array, UnrollLayout
+from herd.wire.messages import InsertUnrolls, Sampled, SampleEpisode, SampleUnrolls
+from herd.wire.replay_samples import EpisodePart, read_parts
+
+LAYOUT = UnrollLayout(unroll_length=4, frame_stack=3, frame_shape=(3, 2, 1), num_actions=3, num_tasks=5)
+CONTRACT = "c0" * 32
+CAPACITY = 60
+OPEN_STEPS = 10_000
+ONLY = Replica(0, 1)
+
+
+class Process:
+    """All that a replica holds, without its socket."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        capacity: int = CAPACITY,
+        layout: UnrollLayout = LAYOUT,
+        max_episode_bytes: int = 1 << 20,
+        replica: Replica = ONLY,
+    ) -> None:
+        self.layout = layout
+        self.assembler = Assembler(OPEN_STEPS)
+        self.store = EpisodeStore(
+            capacity_steps=capacity, max_bytes=1 << 40, unroll_length=layout.new_steps, log=SegmentLog(segment_bytes=4096)
+        )
+        self.writers = Writers()
+        self.folder = SnapshotFolder(directory, run="run", contract=CONTRACT, replica=replica)
+        self.restored = self.folder.load(self.store, self.assembler, self.writers)
+        self.handler = ReplayHandler(
+            run_id="run",
+            contract=CONTRACT,
+            num_agents=2,
+            layout=layout,
+            replica=replica,
+            assembler=self.assembler,
+            store=self.store,
+            writers=self.writers,
+            random=np.random.default_rng(replica.index),
+            max_episode_bytes=max_episode_bytes,
+        )
+
+    def save(self, *, is_last: bool) -> None:
+        self.folder.save(capture(self.store, self.assembler, self.writers, is_last=is_last))
+
+    def insert(self, unrolls: list[dict[str, Array]], sequence: int, *, oldest: int = 1, writer: int = 7, **changes: Any) -> Answer:
+        message, payload = insertion(unrolls, sequence, oldest=oldest, writer=writer, **changes)
+        return self.handler.answer(message, payload)
+
+    def sample_unrolls(self, count: int) -> list[EpisodePart]:
+        request = SampleUnrolls(request_id=1, run_id="run", agent=0, contract=CONTRACT, num_unrolls=count)
+        return self.read(self.handler.answer(request, []))
+
+    def sample_episode(self) -> list[EpisodePart]:
+        return self.read(self.handler.answer(SampleEpisode(request_id=1, run_id="run", agent=0, contract=CONTRACT), []))
+
+    def read(self, answer: Answer) -> list[EpisodePart]:
+        message = decode_header(answer.frames[0])
+        assert isinstance(message, Sampled)
+        return read_parts(message, answer.frames[1:], self.layout)
+
+    def held(self) -> list[EpisodeKey]:
+        return [self.store.record(stored).key for stored in self.store.episodes()]
+
+
+def insertion(
+    unrolls: list[dict[str, Array]], sequence: int, *, oldest: int = 1, writer: int = 7, agent: int = 0, **changes: Any
+) -> tuple[InsertUnrolls, list[Any]]:
+    """A message and its payload, as it is received."""
+    arrays = {
+        field.name: np.ascontiguousarray(np.concatenate([unroll[field.name] for unroll in unrolls]))
+        for field in inserted_layout(LAYOUT).fields
+    }
+    message = InsertUnrolls(
+        run_id="run",
+        agent=agent,
+        contract=CONTRACT,
+        writer=writer,
+        sequence=sequence,
+        oldest_sequence=oldest,
+        num_unrolls=len(unrolls),
+    ).model_copy(update=changes)
+    actors = np.full((len(unrolls), 2), (4, 1 << 20), np.int64)
+    head, *payload = encode(message, arrays)
+    read = decode_header(head)
+    assert isinstance(read, InsertUnrolls)
+    return read, [*payload, actors.tobytes()]

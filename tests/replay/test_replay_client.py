@@ -1,0 +1,321 @@
+"""The client against replicas, over a wire that loses, repeats and reorders; and through their kills."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from herd_replay.exchange import Replica
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from herd.wire import replay_client
+from herd.wire.codec import Frame, MalformedMessage, decode_header
+from herd.wire.episode_pieces import replica_of
+from herd.wire.layout import Array, UnrollLayout
+from herd.wire.messages import MAX_SAMPLED_UNROLLS, InsertUnrolls
+from herd.wire.replay_client import ReplayClient
+from herd.wire.replay_samples import SampledEpisode, SampledUnrolls
+from tests.replay.played_games import RECURRENT, oracle_slice, play, unrolls_of
+from tests.replay.replica import CONTRACT, LAYOUT, Process
+
+
+class Network:
+    """Replicas behind a wire; time passes when somebody waits."""
+
+    def __init__(self, directory: Path, num_replicas: int, seed: int = 0, *, trouble: float = 0.0, layout: UnrollLayout = LAYOUT) -> None:
+        self.now = 0.0
+        self.random = Random(seed)
+        self.trouble = trouble
+        self.processes: list[Process | None] = [
+            Process(directory, capacity=10_000, replica=Replica(index, num_replicas), layout=layout) for index in range(num_replicas)
+        ]
+        self.dealers: list[FakeDealer] = []
+
+    def make_dealer(self, endpoint: str) -> FakeDealer:
+        self.dealers.append(FakeDealer(self, int(endpoint)))
+        return self.dealers[-1]
+
+    def poll(self, timeout_seconds: float) -> None:
+        """Deliver what is under way, each message perhaps not, twice, or later; then time passes."""
+        for dealer in self.dealers:
+            process = self.processes[dealer.number]
+            outgoing, dealer.outgoing = dealer.outgoing, []
+            for frames in self.troubled(outgoing):
+                if process is not None:
+                    answer = process.handler.answer(decode_header(frames[0]), frames[1:])
+                    dealer.incoming.extend(self.troubled([answer.frames]))
+        self.now += timeout_seconds
+
+    def troubled(self, messages: list[list[Frame]]) -> list[list[Frame]]:
+        delivered: list[list[Frame]] = []
+        for frames in messages:
+            copies = 0 if self.random.random() < self.trouble else 2 if self.random.random() < self.trouble else 1
+            delivered += [[bytes(frame) for frame in frames]] * copies
+        if self.random.random() < self.trouble:
+            self.random.shuffle(delivered)
+        return delivered
+
+
+class FakeDealer:
+    """Takes what a client sends; gives it what came."""
+
+    def __init__(self, network: Network, number: int) -> None:
+        self.network, self.number = network, number
+        self.outgoing: list[list[Frame]] = []
+        self.incoming: deque[list[Frame]] = deque()
+        self.sent: list[str] = []
+
+    def send(self, frames: list[Frame]) -> bool:
+        if self.network.random.random() < self.network.trouble:
+            return False  # no connection, or no room
+        self.outgoing.append(list(frames))
+        self.sent.append(decode_header(frames[0]).type)
+        return True
+
+    def receive(self) -> list[memoryview] | None:
+        return [memoryview(frame) for frame in self.incoming.popleft()] if self.incoming else None
+
+
+@pytest.fixture(autouse=True)
+def _on_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_client, "Dealer", lambda network, endpoint, **_: network.make_dealer(endpoint))
+    monkeypatch.setattr(replay_client, "Poller", lambda *dealers: dealers[0].network)
+
+
+def client_of(network: Network, *, max_pending_bytes: int = 1 << 30, layout: UnrollLayout = LAYOUT) -> ReplayClient:
+    return ReplayClient(
+        network,  # type: ignore[arg-type]
+        [str(index) for index in range(len(network.processes))],
+        layout=layout,
+        run_id="run",
+        agent=0,
+        contract=CONTRACT,
+        max_pending_bytes=max_pending_bytes,
+        clock=lambda: network.now,
+        random=Random(1),
+    )
+
+
+def insert(client: ReplayClient, *unrolls: dict[str, Array]) -> None:
+    arrays = {name: np.concatenate([unroll[name] for unroll in unrolls]) for name in unrolls[0]}
+    client.insert(arrays, len(unrolls), np.full((len(unrolls), 2), (4, 1 << 20), np.int64))
+
+
+def settle(client: ReplayClient) -> list[SampledUnrolls | SampledEpisode]:
+    samples: list[SampledUnrolls | SampledEpisode] = []
+    for _ in range(3000):
+        samples += client.poll(0.1)
+        if not client.num_unacknowledged and not client.num_requests:
+            return samples
+    raise AssertionError("nothing more happens")
+
+
+LENGTHS = [3, 9, 5, 12, 1, 7, 4, 8, 6, 10]
+SLOTS = 4
+STREAMS = [play(LAYOUT, LENGTHS, seed) for seed in range(SLOTS)]
+UNROLLS = [unrolls_of(LAYOUT, rows, slot=slot) for slot, rows in enumerate(STREAMS)]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10_000), num_replicas=st.integers(1, 3), trouble=st.sampled_from([0.0, 0.1, 0.4]))
+def test_every_episode_arrives_once_whatever_is_lost(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, num_replicas: int, trouble: float
+) -> None:
+    network = Network(tmp_path_factory.mktemp("replay"), num_replicas, seed, trouble=trouble)
+    client = client_of(network)
+    random = Random(seed)
+    waiting = [list(unrolls) for unrolls in UNROLLS]
+    while any(waiting):
+        chosen = random.choice([unrolls for unrolls in waiting if unrolls])
+        insert(client, *[chosen.pop(0) for _ in range(min(len(chosen), random.randint(1, 3)))])
+        client.poll(random.choice([0.0, 0.1]))
+    settle(client)
+    whole = len(UNROLLS[0]) * LAYOUT.new_steps
+    ends = np.cumsum([length + 1 for length in LENGTHS])
+    expected = {(slot, number) for slot in range(SLOTS) for number, end in enumerate(ends) if end <= whole}
+    held = [key for process in network.processes if process is not None for key in process.held()]
+    assert sorted((key.environment_slot, key.episode_id) for key in held) == sorted(expected)
+    for index, process in enumerate(network.processes):
+        assert process is not None
+        assert {replica_of(key, num_replicas) for key in process.held()} <= {index}
+        assert not any(process.assembler.num_discarded.values())
+        assert not any(process.assembler.num_dropped.values())  # not even a piece came twice
+    assert client.num_steps_stored == sum(LENGTHS[number] for _, number in expected)
+    assert (client.pending_bytes, client.num_dropped_unrolls) == (0, 0)
+    client.request(40, whole_episodes=False)
+    client.request(3, whole_episodes=True)
+    samples = settle(client)
+    (drawn,) = [sample for sample in samples if isinstance(sample, SampledUnrolls)]
+    assert len(drawn.unrolls) == 40
+    for unroll in drawn.unrolls:
+        key, got = unroll.part.key, LAYOUT.allocate(1)
+        unroll.write_into(got, 0)
+        wanted = oracle_slice(LAYOUT, STREAMS[key.environment_slot], key.episode_id, unroll.first_step, slot=key.environment_slot)
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(got[name], array, err_msg=name)
+    assert len([sample for sample in samples if isinstance(sample, SampledEpisode)]) == 3
+
+
+def test_draws_are_spread_by_what_replicas_hold(tmp_path: Path) -> None:
+    """Uniform over the unrolls of both: chi-square over all of them."""
+    network = Network(tmp_path, 2)
+    client = client_of(network)
+    client._random = np.random.default_rng(3)
+    for unrolls in UNROLLS[:3]:
+        insert(client, *unrolls)
+    settle(client)
+    held = [process.store.num_unrolls for process in network.processes if process is not None]
+    assert min(held) >= 5
+    assert held[0] != held[1]
+    counts: dict[tuple[object, ...], int] = {}
+    for _ in range(20):
+        client.request(100 * sum(held) // 20, whole_episodes=False)
+        (sample,) = settle(client)
+        assert isinstance(sample, SampledUnrolls)
+        for unroll in sample.unrolls:
+            place = (*unroll.part.key, unroll.first_step)
+            counts[place] = counts.get(place, 0) + 1
+    assert len(counts) == sum(held)
+    expected = sum(counts.values()) / len(counts)
+    freedom = len(counts) - 1
+    # Wilson and Hilferty's approximation of the 99.9 % quantile.
+    assert (
+        sum((count - expected) ** 2 / expected for count in counts.values())
+        < freedom * (1 - 2 / (9 * freedom) + 3.09 * (2 / (9 * freedom)) ** 0.5) ** 3
+    )
+
+
+def test_what_a_dead_replica_was_to_draw_others_draw(tmp_path: Path) -> None:
+    network = Network(tmp_path, 2)
+    client = client_of(network)
+    for unrolls in UNROLLS:
+        insert(client, *unrolls)
+    settle(client)
+    network.processes[0] = None
+    client.request(50, whole_episodes=False)
+    (sample,) = settle(client)
+    assert isinstance(sample, SampledUnrolls)
+    assert {replica_of(unroll.part.key, 2) for unroll in sample.unrolls} == {1}
+    assert len(sample.unrolls) == 50
+
+
+def test_a_replica_that_went_back_to_its_snapshot_goes_on(tmp_path: Path) -> None:
+    network = Network(tmp_path, 1)
+    client = client_of(network)
+    process = network.processes[0]
+    assert process is not None
+    insert(client, *UNROLLS[0][:6])
+    settle(client)
+    process.save(is_last=False)
+    before = process.held()
+    insert(client, *UNROLLS[1][:6])
+    settle(client)
+    assert len(process.held()) > len(before)
+    network.processes[0] = Process(tmp_path, capacity=10_000)
+    assert network.processes[0].held() == before
+    insert(client, *UNROLLS[2])  # its message is the third: the second was acknowledged, and is lost
+    settle(client)
+    held = network.processes[0].held()
+    assert held[: len(before)] == before
+    assert {key.environment_slot for key in held[len(before) :]} == {2}
+
+
+def test_pending_unrolls_are_bounded_and_the_dropped_are_counted(tmp_path: Path) -> None:
+    network = Network(tmp_path, 1)
+    network.processes[0] = None
+    client = client_of(network, max_pending_bytes=3 * LAYOUT.bytes_per_unroll)
+    for unroll in UNROLLS[0][:8]:
+        insert(client, unroll)
+    assert client.num_dropped_unrolls == 8 - client.num_unacknowledged
+    assert 0 < client.pending_bytes <= 3 * LAYOUT.bytes_per_unroll
+    client.poll(30.0)
+    assert client.num_resent > 0
+    assert len(network.dealers[0].outgoing) + network.dealers[0].sent.count("insert_unrolls") < 50
+    network.processes[0] = Process(tmp_path)
+    settle(client)
+    assert client.pending_bytes == 0
+
+
+def test_large_draws_and_inserts_travel_in_bounded_messages(tmp_path: Path) -> None:
+    network = Network(tmp_path, 1)
+    client = client_of(network)
+    insert(client, *(UNROLLS[0] * 5)[:50])
+    client.request(2 * MAX_SAMPLED_UNROLLS + 7, whole_episodes=False)
+    (sample,) = settle(client)
+    assert isinstance(sample, SampledUnrolls)
+    assert len(sample.unrolls) == 2 * MAX_SAMPLED_UNROLLS + 7
+    assert network.dealers[0].sent.count("insert_unrolls") == 2
+
+
+def test_an_empty_replay_is_asked_again_and_not_in_haste(tmp_path: Path) -> None:
+    network = Network(tmp_path, 1)
+    client = client_of(network)
+    client.request(4, whole_episodes=False)
+    for _ in range(50):
+        assert client.poll(0.1) == []
+    assert network.dealers[0].sent.count("sample_unrolls") <= 1 + 5.0 / replay_client.EMPTY_SECONDS
+    assert (client.num_steps_stored, client.num_requests) == (0, 1)
+    insert(client, *UNROLLS[0])
+    assert len(settle(client)) == 1
+
+
+def test_what_a_burn_in_repeats_does_not_travel(tmp_path: Path) -> None:
+    network = Network(tmp_path, 1, layout=RECURRENT)
+    client = client_of(network, layout=RECURRENT)
+    rows = play(RECURRENT, [11, 3, 20], seed=4)
+    insert(client, *unrolls_of(RECURRENT, rows))
+    client.request(2, whole_episodes=True)
+    for sample in settle(client):
+        assert isinstance(sample, SampledEpisode)
+        for unroll in sample.slices():
+            got = RECURRENT.allocate(1)
+            unroll.write_into(got, 0)
+            for name, array in oracle_slice(RECURRENT, rows, sample.part.key.episode_id, unroll.first_step).items():
+                np.testing.assert_array_equal(got[name], array, err_msg=name)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_answers_of_a_hostile_server_are_dropped_or_read_within_bounds(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Bytes of an answer changed anywhere: it is refused, or what is written stays within the arrays."""
+    network = Network(tmp_path_factory.mktemp("replay"), 1)
+    client = client_of(network)
+    insert(client, *UNROLLS[0])
+    settle(client)
+    client.request(3, whole_episodes=data.draw(st.booleans()))
+    client.poll(0.0)
+    network.poll(0.0)
+    dealer = network.dealers[0]
+    frames = [bytearray(frame) for frame in dealer.incoming.pop()]
+    for _ in range(data.draw(st.integers(1, 4))):
+        frame = frames[data.draw(st.integers(0, len(frames) - 1))]
+        if frame and data.draw(st.integers(0, 9)):
+            frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+        else:
+            del frame[data.draw(st.integers(0, max(len(frame) - 1, 0))) :]
+    dealer.incoming.append([bytes(frame) for frame in frames])
+    for sample in client.poll(0.0):
+        unrolls = sample.unrolls if isinstance(sample, SampledUnrolls) else sample.slices()
+        for unroll in unrolls[:20]:
+            got = LAYOUT.allocate(1)
+            try:
+                unroll.write_into(got, 0)
+            except MalformedMessage:
+                continue
+            except OverflowError as error:
+                raise AssertionError from error
+
+
+def test_the_insertion_names_its_oldest_message(tmp_path: Path) -> None:
+    network = Network(tmp_path, 1)
+    client = client_of(network)
+    for unroll in UNROLLS[0][:2]:
+        insert(client, unroll)
+    sent = [decode_header(frames[0]) for frames in network.dealers[0].outgoing]
+    assert [(each.sequence, each.oldest_sequence) for each in sent if isinstance(each, InsertUnrolls)] == [(1, 1), (2, 1)]

@@ -1,0 +1,368 @@
+"""The handler, its store and its snapshots against a model of plain lists, through loss, repetition, reordering, kills and stops."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from herd_replay.assembly import PATIENCE_GAMES
+from herd_replay.exchange import Replica
+from herd_replay.snapshot import ForeignSnapshotError, SnapshotError, SnapshotFolder
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from herd.wire.codec import MalformedMessage, decode_header
+from herd.wire.layout import Array
+from herd.wire.messages import Inserted, InsertUnrolls, Refused, SampleEpisode
+from herd.wire.replay_samples import EpisodePart
+from tests.failing_disks import no_space_beyond
+from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of
+from tests.replay.replica import CAPACITY, CONTRACT, LAYOUT, Process, insertion
+
+NUM_SLOTS = 3
+
+
+class Model:
+    """What should be there, as lists of rows: nothing is packed, nothing is counted ahead."""
+
+    def __init__(self) -> None:
+        self.complete: list[tuple[int, int]] = []
+        """(slot, game), the oldest first."""
+        self.steps: dict[tuple[int, int], set[int]] = defaultdict(set)
+        self.ends: dict[tuple[int, int], int] = {}
+        self.newest: dict[int, int] = defaultdict(int)
+        self.over: set[tuple[int, int]] = set()
+        self.last = 0
+
+    def take(self, slot: int, unroll: dict[str, Array], lengths: list[int]) -> None:
+        number, index = int(unroll["episode_id"][0]), int(unroll["index_in_episode"][0])
+        seen: dict[int, list[int]] = {}
+        for row in range(LAYOUT.unroll_length):
+            if row and unroll["game_reset"][0, row]:
+                number, index = number + 1, 0
+            seen.setdefault(number, [])
+            if unroll["row_valid"][0, row]:
+                seen[number].append(index)
+            else:
+                self.ends_at(slot, number, index)
+            index += 1
+        for episode, steps in seen.items():
+            if not steps and (slot, episode) not in self.ends:
+                continue
+            if episode <= self.newest[slot] - PATIENCE_GAMES or (slot, episode) in self.over:
+                continue
+            self.newest[slot] = max(self.newest[slot], episode)
+            self.steps[slot, episode] |= set(steps)
+            if self.shown(slot, episode) and self.steps[slot, episode] == set(range(lengths[episode])):
+                self.over.add((slot, episode))
+                self.complete.append((slot, episode))
+                while sum(self.length(key) for key in self.complete) > CAPACITY:
+                    self.complete.pop(0)
+
+    def ends_at(self, slot: int, episode: int, index: int) -> None:
+        if episode > self.newest[slot] - PATIENCE_GAMES and (slot, episode) not in self.over:
+            self.ends[slot, episode] = index
+
+    def shown(self, slot: int, episode: int) -> bool:
+        return (slot, episode) in self.ends
+
+    def length(self, key: tuple[int, int]) -> int:
+        return len(self.steps[key])
+
+    def killed(self) -> None:
+        """What was open is lost."""
+        self.steps = defaultdict(set, {key: self.steps[key] for key in self.complete})
+        self.ends = {}
+        self.over = set(self.complete)
+        self.newest = defaultdict(int)
+        for slot, episode in self.complete:
+            self.newest[slot] = max(self.newest[slot], episode)
+
+
+class ReplayMachine(RuleBasedStateMachine):
+    """One learner shard, which plays in three environments and hands on its unrolls: late, twice, or never."""
+
+    @initialize(seed=st.integers(0, 100), lengths=st.lists(st.integers(1, 13), min_size=12, max_size=12))
+    def start(self, seed: int, lengths: list[int]) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.lengths = lengths
+        self.rows: list[list[Row]] = [play(LAYOUT, lengths, seed + slot) for slot in range(NUM_SLOTS)]
+        self.unrolls = [unrolls_of(LAYOUT, rows, slot=slot, task_id=slot) for slot, rows in enumerate(self.rows)]
+        self.next = [0] * NUM_SLOTS
+        self.process = Process(Path(self.folder.name))
+        self.model = Model()
+        self.on_disk = copy.deepcopy(self.model)
+        self.open_is_on_disk = False
+        self.sequence = 0
+        self.sent: list[tuple[int, list[tuple[int, dict[str, Array]]]]] = []
+        """Newest messages: sequence, unrolls."""
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+    def _insert(self, sequence: int, unrolls: list[tuple[int, dict[str, Array]]]) -> None:
+        oldest = self.sent[0][0] if self.sent else sequence
+        answer = self.process.insert([unroll for _, unroll in unrolls], sequence, oldest=min(oldest, sequence))
+        last = max(self.model.last, min(oldest, sequence) - 1)
+        if sequence == last + 1:
+            assert answer.outcome == "inserted"
+            for slot, unroll in unrolls:
+                self.model.take(slot, unroll, self.lengths)
+            last = sequence
+        else:
+            assert answer.outcome == ("repeated" if sequence <= last else "early")
+        self.model.last = last
+        inserted = decode_header(answer.frames[0])
+        assert isinstance(inserted, Inserted)
+        assert inserted.sequence == last
+
+    @rule(data=st.data(), count=st.integers(1, 4))
+    def play_and_insert(self, data: st.DataObject, count: int) -> None:
+        """Of several environments, in any order; some are left out."""
+        chosen = []
+        for _ in range(count):
+            slot = data.draw(st.integers(0, NUM_SLOTS - 1))
+            if self.next[slot] < len(self.unrolls[slot]):
+                unroll = self.unrolls[slot][self.next[slot]]
+                self.next[slot] += 1
+                if data.draw(st.sampled_from("kkkkkkkkkd")) == "k":
+                    chosen.append((slot, unroll))
+        if chosen:
+            chosen = data.draw(st.permutations(chosen))
+            self.sequence += 1
+            self.sent = [*self.sent[-2:], (self.sequence, chosen)]
+            self._insert(self.sequence, chosen)
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def resend(self, data: st.DataObject) -> None:
+        self._insert(*data.draw(st.sampled_from(self.sent)))
+
+    @rule(count=st.integers(1, 20))
+    def sample(self, count: int) -> None:
+        """Whatever is drawn is what was played, whole."""
+        drawn = self.process.sample_unrolls(count)
+        assert len(drawn) == (count if self.model.complete else 0)
+        for part in drawn:
+            self._check(part)
+        for part in self.process.sample_episode():
+            assert part.num_steps == part.episode_steps
+            self._check(part)
+
+    def _check(self, part: EpisodePart) -> None:
+        slot, episode = part.key.environment_slot, part.key.episode_id
+        assert (slot, episode) in self.model.complete
+        assert part.episode_steps == self.lengths[episode] == len(game(self.rows[slot], episode)) - 1
+        for first_step in range(part.first_step, part.stop_step, LAYOUT.new_steps):
+            got = LAYOUT.allocate(1)
+            part.unroll_at(first_step).write_into(got, 0)
+            for name, expected in oracle_slice(LAYOUT, self.rows[slot], episode, first_step, slot=slot).items():
+                if name != "task_id":
+                    np.testing.assert_array_equal(got[name], expected, err_msg=name)
+            assert got["task_id"][0] == slot
+
+    @rule()
+    def snapshot(self) -> None:
+        self.process.save(is_last=False)
+        self.on_disk, self.open_is_on_disk = copy.deepcopy(self.model), False
+
+    @rule()
+    def kill(self) -> None:
+        """The last snapshot is what there is; what was open then is lost, unless the process before was stopped in order."""
+        self.process = Process(Path(self.folder.name))
+        assert self.process.restored.lost == []
+        self.model = copy.deepcopy(self.on_disk)
+        if not self.open_is_on_disk:
+            self.model.killed()
+
+    @rule()
+    def stop(self) -> None:
+        """SIGTERM: nothing is lost."""
+        self.process.save(is_last=True)
+        steps = self.process.assembler.num_steps
+        self.process = Process(Path(self.folder.name))
+        assert self.process.restored.open_steps == steps
+        self.model.over = {key for key in self.model.over if key in self.model.complete}
+        self.on_disk, self.open_is_on_disk = copy.deepcopy(self.model), True
+
+    @invariant()
+    def holds_what_the_model_holds(self) -> None:
+        if not hasattr(self, "process"):
+            return
+        held = [(key.environment_slot, key.episode_id) for key in self.process.held()]
+        assert held == self.model.complete
+        assert len(set(held)) == len(held)
+        assert self.process.store.num_steps == sum(self.lengths[number] for _, number in held) <= CAPACITY
+
+
+TestReplayMachine = ReplayMachine.TestCase
+TestReplayMachine.settings = settings(
+    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Process:
+    return Process(tmp_path)
+
+
+UNROLLS = unrolls_of(LAYOUT, play(LAYOUT, [3, 7, 5, 9], seed=1))
+"""Of one environment; the first game is in the first unroll alone."""
+
+
+def test_a_game_that_came_through_another_writer_is_not_taken_again(process: Process, tmp_path: Path) -> None:
+    """A learner that was killed had inserted what actors then send to its successor."""
+    process.insert(UNROLLS[:2], 1, writer=1)
+    assert len(process.held()) == 1
+    process.insert(UNROLLS[:1], 1, writer=2)
+    assert len(process.held()) == 1
+    process.save(is_last=False)
+    again = Process(tmp_path)
+    again.insert(UNROLLS[:1], 1, writer=3)
+    assert len(again.held()) == 1
+    assert again.assembler.num_dropped["late"] == 1
+
+
+def test_agents_and_processes_of_actors_are_told_apart(process: Process) -> None:
+    process.insert(UNROLLS[:2], 1, writer=1)
+    message, payload = insertion(UNROLLS[:2], 1, writer=2, agent=1)
+    process.handler.answer(message, payload)
+    other_link = np.full((2, 2), (4, (1 << 20) + 1), np.int64).tobytes()
+    other_process = np.full((2, 2), (4, 1 << 21), np.int64).tobytes()
+    for sequence, actors in enumerate((other_link, other_process), 1):
+        message, payload = insertion(UNROLLS[:2], sequence, writer=3)
+        process.handler.answer(message, [*payload[:-1], actors])
+    assert {(key.agent, key.process) for key in process.held()} == {(0, 1 << 12), (1, 1 << 12), (0, 1 << 13)}
+    assert len(process.held()) == 3
+
+
+@pytest.mark.parametrize("changes", [{"run_id": "other"}, {"agent": 2}, {"contract": "d1" * 32}])
+def test_strangers_are_refused_with_a_reason(process: Process, changes: dict[str, Any]) -> None:
+    message, payload = insertion(UNROLLS[:2], 1, **changes)
+    for request in (message, SampleEpisode(**{"request_id": 5, "run_id": "run", "agent": 0, "contract": CONTRACT} | changes)):
+        answer = process.handler.answer(request, payload if request is message else [])
+        refused = decode_header(answer.frames[0])
+        assert isinstance(refused, Refused)
+        assert refused.request_id == (None if request is message else 5)
+        assert str(next(iter(changes.values())))[:5] in refused.reason
+    assert (process.held(), len(process.writers)) == ([], 0)
+
+
+def broken(name: str, change: Any) -> tuple[InsertUnrolls, list[Any]]:
+    unroll = {key: array.copy() for key, array in UNROLLS[0].items()}
+    change(unroll[name])
+    return insertion([unroll, UNROLLS[1]], 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("actions", lambda array: array.fill(3)),
+        ("rewards", lambda array: array.fill(np.nan)),
+        ("row_valid", lambda array: array.view(np.uint8).fill(2)),
+        ("task_id", lambda array: array.fill(5)),
+        ("index_in_episode", lambda array: array.fill(2)),
+        ("index_in_episode", lambda array: array.fill(2**31 - 1)),
+        ("game_reset", lambda array: array[:, :1].fill(False)),
+        ("environment_slot", lambda array: array.fill(-1)),
+    ],
+)
+def test_what_breaks_the_layout_is_acknowledged_and_not_kept(process: Process, name: str, change: Any) -> None:
+    message, payload = broken(name, change)
+    answer = process.handler.answer(message, payload)
+    assert answer.outcome == "malformed"
+    assert isinstance(answer.malformed, MalformedMessage)
+    inserted = decode_header(answer.frames[0])
+    assert isinstance(inserted, Inserted)
+    assert inserted.sequence == 1
+    assert (process.assembler.num_open, process.held()) == (0, [])
+    assert process.insert(UNROLLS[:2], 2).outcome == "inserted"
+
+
+@pytest.mark.parametrize("actors", [b"", bytes(31), np.full((2, 2), -1, np.int64).tobytes()])
+def test_actors_are_checked_too(process: Process, actors: bytes) -> None:
+    message, payload = insertion(UNROLLS[:2], 1)
+    assert process.handler.answer(message, [*payload[:-1], actors]).outcome == "malformed"
+    assert process.handler.answer(message.model_copy(update={"sequence": 2}), []).outcome == "malformed"
+    assert process.assembler.num_open == 0
+
+
+def test_what_is_no_request_changes_nothing(process: Process) -> None:
+    stored = process.insert(UNROLLS[:2], 1)
+    with pytest.raises(MalformedMessage, match="not for replay"):
+        process.handler.answer(decode_header(stored.frames[0]), [])
+    with pytest.raises(MalformedMessage, match="payload"):
+        process.handler.answer(SampleEpisode(request_id=1, run_id="run", agent=0, contract=CONTRACT), [b"x"])
+
+
+def test_an_episode_that_fits_no_answer_or_no_replay_is_discarded(tmp_path: Path) -> None:
+    for process, games in ((Process(tmp_path, capacity=6), [0, 2]), (Process(tmp_path, max_episode_bytes=100), [])):
+        for sequence, unroll in enumerate(UNROLLS, 1):
+            process.insert([unroll], sequence)
+        assert {key.episode_id for key in process.held()} <= set(games)
+        assert process.assembler.num_discarded["size"] == 4 - len(games)
+
+
+def test_damage_on_disk_costs_what_it_hit(process: Process, tmp_path: Path) -> None:
+    for sequence, unroll in enumerate(UNROLLS, 1):
+        process.insert([unroll], sequence)
+    process.save(is_last=True)
+    (block,) = tmp_path.glob("replay/0/block-*")
+    whole = block.read_bytes()
+    block.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    damaged = Process(tmp_path)
+    assert [line.split(": ", 1)[1] for line in damaged.restored.lost] == ["is damaged"]
+    assert damaged.held() == []
+    assert damaged.writers.last(7) == len(UNROLLS)
+    block.unlink()
+    assert "cannot be read" in Process(tmp_path).restored.lost[0]
+    state = tmp_path / "replay" / "0" / "state.json"
+    state.write_text(state.read_text()[:-9])
+    assert Process(tmp_path).restored.lost == [f"{state}: is damaged"]
+
+
+def test_a_snapshot_of_another_run_stops_the_service(process: Process, tmp_path: Path) -> None:
+    process.insert(UNROLLS, 1)
+    process.save(is_last=False)
+    folder = SnapshotFolder(tmp_path, run="run", contract="d1" * 32, replica=Replica(0, 1))
+    with pytest.raises(ForeignSnapshotError, match="remove"):
+        folder.load(process.store, process.assembler, process.writers)
+    scaled = SnapshotFolder(tmp_path, run="run", contract=CONTRACT, replica=Replica(0, 2))
+    assert "replicas has changed" in scaled.load(process.store, process.assembler, process.writers).lost[0]
+
+
+def test_a_snapshot_writes_what_is_new_and_keeps_no_more(tmp_path: Path) -> None:
+    process = Process(tmp_path, capacity=1000)
+    unrolls = unrolls_of(LAYOUT, play(LAYOUT, [40] * 40, seed=3))
+    written: list[set[str]] = []
+    for sequence, unroll in enumerate(unrolls, 1):
+        process.insert([unroll], sequence)
+        if sequence % 100 == 0:
+            process.save(is_last=False)
+            written.append({path.name for path in tmp_path.glob("replay/0/block-*")})
+            numbers = [stored.segment for stored in process.store.episodes()]
+            assert {int(name.split("-")[1]) for name in written[-1]} == set(numbers)
+    assert written[0] & written[1]  # a block that is full is not written again
+    assert not written[0] & written[-1]  # and goes with its episodes
+    (tmp_path / "replay" / "0" / "block-99-7.bin.tmp").write_bytes(b"half")
+    process.save(is_last=False)
+    assert not list(tmp_path.glob("replay/0/*.tmp"))
+
+
+def test_a_full_disk_leaves_the_snapshot_before(process: Process, tmp_path: Path) -> None:
+    process.insert(UNROLLS[:2], 1)
+    process.save(is_last=False)
+    process.insert(UNROLLS[2:], 2)
+    with no_space_beyond(100), pytest.raises(SnapshotError, match="cannot be written"):
+        process.save(is_last=True)
+    again = Process(tmp_path)
+    assert (again.restored.lost, len(again.held())) == ([], 1)
+    process.save(is_last=True)
+    assert Process(tmp_path).held() == process.held()

@@ -1,0 +1,216 @@
+"""What is kept, in which order it goes, and how it is drawn: against plain lists."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import deque
+
+import numpy as np
+import pytest
+from herd_replay.assembly import Assembler, Episode, Piece
+from herd_replay.exchange import Replica
+from herd_replay.segments import SegmentLog
+from herd_replay.store import EpisodeStore
+from herd_replay.writers import Writers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from herd.wire.episode_pieces import EpisodeKey, replica_of
+
+VERSIONS = (1, 2, 3, 4)
+
+
+def piece(first_step: int, num_steps: int, packed: bytes = b"x") -> Piece:
+    return Piece(first_step, num_steps, num_steps + (first_step == 0), VERSIONS, packed)
+
+
+def episode(number: int, num_steps: int, packed: bytes = b"packed") -> Episode:
+    return Episode(EpisodeKey(0, 1, 2, 3, number), 0, num_steps, (piece(0, num_steps, packed),))
+
+
+def store_of(capacity: int, unroll_length: int = 5, max_bytes: int = 1 << 40, segment_bytes: int = 4096) -> EpisodeStore:
+    return EpisodeStore(capacity_steps=capacity, max_bytes=max_bytes, unroll_length=unroll_length, log=SegmentLog(segment_bytes))
+
+
+def held(store: EpisodeStore) -> list[int]:
+    return [store.record(stored).key.episode_id for stored in store.episodes()]
+
+
+@settings(max_examples=80, deadline=None)
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=3000), capacity=st.integers(40, 200))
+def test_the_oldest_go_first_and_not_before_they_must(lengths: list[int], capacity: int) -> None:
+    store = store_of(capacity)
+    kept: deque[tuple[int, int]] = deque()
+    for number, length in enumerate(lengths):
+        store.append(episode(number, length))
+        kept.append((number, length))
+        while sum(steps for _, steps in kept) > capacity:
+            kept.popleft()
+        assert store.num_steps == sum(steps for _, steps in kept) <= capacity
+    assert held(store) == [number for number, _ in kept]
+    assert store.num_episodes == len(kept)
+    assert store.num_unrolls == sum(-(-steps // 5) for _, steps in kept)
+    assert store.num_evicted["capacity"] == len(lengths) - len(kept)
+    assert store.inserted_steps == sum(lengths)
+    assert store.log.resident_bytes <= 4096 * (3 + len(kept))  # blocks of what went are given back
+
+
+def chi_square(counts: np.ndarray) -> float:
+    expected = counts.sum() / len(counts)
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def test_draws_are_uniform_over_unrolls_and_over_episodes() -> None:
+    """Lengths from 1 to 60 steps: a random unroll of a random episode would be far from uniform."""
+    lengths = [1, 60, 5, 6, 33, 2, 49, 10, 11, 20]
+    store = store_of(1 << 20)
+    for number in range(1000):  # long gone, so that numbers do not begin at 0
+        store.append(episode(number, 3))
+    store._capacity_steps = sum(lengths)
+    for number, length in enumerate(lengths):
+        store.append(episode(number, length))
+    random = np.random.default_rng(7)
+    unrolls = [(number, step) for number, length in enumerate(lengths) for step in range(0, length, 5)]
+    assert (store.num_episodes, store.num_unrolls) == (len(lengths), len(unrolls))
+    counts = dict.fromkeys(unrolls, 0)
+    for _ in range(100 * len(unrolls)):
+        stored, first_step = store.draw_unroll(random)
+        counts[store.record(stored).key.episode_id, first_step] += 1
+    # 43 unrolls: 42 degrees of freedom, of which the 99.9 % quantile is 76.1; and 10 episodes, 9 and 27.9.
+    assert len(unrolls) == 43
+    assert chi_square(np.array(list(counts.values()))) < 76.1
+    by_episode = np.zeros(len(lengths))
+    for _ in range(2000):
+        by_episode[store.record(store.draw_episode(random)).key.episode_id] += 1
+    assert chi_square(by_episode) < 27.9
+
+
+def test_the_chi_square_sees_what_is_not_uniform() -> None:
+    random = np.random.default_rng(7)
+    counts = np.bincount(np.minimum(random.integers(44, size=4300), 42), minlength=43)  # one of 43 twice as likely
+    assert chi_square(counts) > 76.1
+
+
+def test_memory_is_a_bound_too() -> None:
+    store = store_of(1 << 30, max_bytes=64 * 4096)
+    for number in range(400):
+        store.append(episode(number, 7, bytes(3000)))
+        assert store.num_bytes <= 64 * 4096
+    numbers = held(store)
+    assert numbers == list(range(400 - len(numbers), 400))
+    assert len(numbers) >= 55
+    assert store.num_evicted["memory"] == 400 - len(numbers)
+
+
+def test_an_answer_on_its_way_keeps_what_it_shows() -> None:
+    store = store_of(10)
+    store.append(episode(0, 10, b"first" * 700))
+    (stored,) = store.episodes()
+    packed = store.record(stored).packed
+    for number in range(1, 50):
+        store.append(episode(number, 10, b"later" * 700))
+    assert bytes(packed) == b"first" * 700
+
+
+def grown(make: object, *arguments: object) -> tuple[object, int]:
+    tracemalloc.start()
+    try:
+        made = make(*arguments)  # type: ignore[operator]
+        return made, tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_reported_of_many_small_episodes_is_what_they_take() -> None:
+    def fill() -> EpisodeStore:
+        store = store_of(1 << 30, segment_bytes=1 << 20)
+        for number in range(20_000):
+            store.append(episode(1000 + number, 300 + number))
+        return store
+
+    store, allocated = grown(fill)
+    assert isinstance(store, EpisodeStore)
+    taken = allocated + store.log.resident_bytes  # maps are not the allocator's
+    assert store.num_bytes == pytest.approx(taken, rel=0.1)
+
+
+def test_what_is_reported_of_open_episodes_is_what_they_take() -> None:
+    def fill() -> Assembler:
+        assembler = Assembler(1 << 30)
+        for slot in range(2_000):
+            for number in range(20):
+                key = EpisodeKey(0, 1000 + slot, 1 << 50, 1000 + slot, 300)
+                versions = (1000 + number, 2000 + number, 3000 + number, 4000 + number)
+                assembler.insert(key, 0, Piece(1000 + 20 * number, 20, 20, versions, bytes(900)), None)
+        return assembler
+
+    assembler, allocated = grown(fill)
+    assert isinstance(assembler, Assembler)
+    assert assembler.total_bytes == pytest.approx(allocated, rel=0.1)
+
+
+def test_open_episodes_are_bounded_and_the_silent_go_first() -> None:
+    assembler = Assembler(max_steps=40)
+    keys = [EpisodeKey(0, 0, 0, slot, 0) for slot in range(5)]
+    for key in keys[:4]:
+        assert assembler.insert(key, 0, piece(0, 10), None) is None
+    assembler.insert(keys[0], 0, piece(10, 5), None)  # 45 steps: the second was silent longest
+    assert [key for key, _ in assembler.open_episodes()] == [keys[2], keys[3], keys[0]]
+    assert assembler.num_discarded["open"] == 1
+    assert assembler.num_steps == 35
+    assert assembler.drops(keys[1], 10)  # its rest is not taken for a new one
+    assert assembler.num_dropped["late"] == 1
+
+
+def test_a_hole_is_discarded_when_the_game_after_the_next_begins() -> None:
+    assembler = Assembler(1000)
+    first, second, third = (EpisodeKey(0, 0, 0, 0, number) for number in range(3))
+    assembler.insert(first, 0, piece(0, 10), None)
+    assembler.insert(first, 0, piece(20, 5), 25)  # 10..19 are missing
+    assert assembler.insert(second, 0, piece(0, 5), 5) is not None
+    assert assembler.num_open == 1
+    assembler.insert(third, 0, piece(0, 5), None)
+    assert (assembler.num_discarded["hole"], assembler.num_open) == (1, 1)
+    assert assembler.drops(first, 10)
+    assert assembler.drops(second, 0)  # over, and kept
+
+
+def test_pieces_that_overlap_make_no_episode() -> None:
+    assembler = Assembler(1000)
+    key = EpisodeKey(0, 0, 0, 0, 0)
+    for first_step in (0, 3):
+        assert assembler.insert(key, 0, piece(first_step, 5), None) is None
+    assert assembler.insert(key, 0, piece(20, 5), 15) is None  # 15 steps, and not those of 0 to 14
+
+
+def test_environments_remembered_are_bounded() -> None:
+    assembler = Assembler(1000, max_slots=3)
+    for slot in range(5):
+        assembler.insert(EpisodeKey(0, 0, 0, slot, 0), 0, piece(0, 2), None)
+    assert (assembler.num_slots, assembler.num_open, assembler.num_steps) == (3, 3, 6)
+    assert assembler.num_discarded["open"] == 2
+
+
+def test_parts_of_replicas_add_up() -> None:
+    for total in (0, 1, 7, 1_000_003):
+        parts = [Replica(index, 4).share_of(total) for index in range(4)]
+        assert sum(parts) == total
+        assert max(parts) - min(parts) <= 1
+
+
+def test_the_hash_of_an_episode_is_fixed_and_spreads_neighbours() -> None:
+    keys = [
+        EpisodeKey(agent, actor, 5, slot, number) for agent in range(2) for actor in range(4) for slot in range(8) for number in range(8)
+    ]
+    counts = np.bincount([replica_of(key, 3) for key in keys], minlength=3)
+    assert chi_square(counts) < 13.8  # 2 degrees of freedom, 99.9 %
+    assert [replica_of(EpisodeKey(0, 1, 2, 3, 4), number) for number in (1, 2, 7, 256)] == [0, 0, 6, 28]
+
+
+def test_writers_are_remembered_within_bounds() -> None:
+    writers = Writers(max_writers=2)
+    assert [writers.judge(1, sequence, 1) for sequence in (1, 1, 3, 2, 3, 2)] == ["new", "repeated", "early", "new", "new", "repeated"]
+    assert writers.judge(1, 9, 9) == "new"  # what was between cannot come any more
+    for writer in (2, 3):
+        writers.judge(writer, 1, 1)
+    assert (writers.last(1), len(writers)) == (0, 2)

@@ -1,0 +1,97 @@
+"""Environments in processes of their own through real runs: ViZDoom, and DeepMind Lab's stand-in (tests/envs/stand_in)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.system.whole_runs import ROOT, herd, train
+
+STAND_IN = ROOT / "tests" / "envs" / "stand_in"
+SMALL = ("--network.core_size", "16", "--network.torso", "shallow", "--env.frame_height", "40", "--env.frame_width", "40")
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in, where `herd` looks for the Lab."""
+    monkeypatch.setattr("tests.system.whole_runs.ROOT", os.pathsep.join([str(ROOT), str(STAND_IN)]))
+
+
+def test_doom_is_trained_scored_and_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    report = train(
+        tmp_path / "run",
+        *("--env.tasks", "basic,predict_position", "--actor.environments", "2", "--actor.environment_threads", "2"),
+        *("--algorithm.unroll_length", "20", "--learner.batch_size", "2", "--stop.env_frames", "4000", *SMALL),
+        file="doom-multitask",
+    )
+    assert {task: counted["episode_return"]["episodes"] > 0 for task, counted in report["tasks"].items()} == {
+        "basic": True,
+        "predict_position": True,
+    }
+    assert report["tasks"]["basic"]["episode_return"]["mean_last_100"] < 0 < report["tasks"]["basic"]["env_frames"]
+    evaluated = herd("evaluate", tmp_path / "run", "--episodes", "2", "--json")
+    assert evaluated.returncode == 0, evaluated.stderr
+    watched = herd("watch", tmp_path / "run", "--output", tmp_path / "game.gif", "--max_seconds", "2", "--task", "predict_position")
+    assert watched.returncode == 0, watched.stderr
+    assert (tmp_path / "game.gif").stat().st_size > 10_000
+    assert [path for path in folder.iterdir() if path.name.startswith("herd-")] == []
+
+
+def test_the_lab_trains_with_instructions_popart_and_pixel_control(tmp_path: Path, lab: None) -> None:
+    words = [
+        *("--env.tasks", "language_execute_random_task,explore_goal_locations_small", "--env.level_cache", tmp_path / "maps"),
+        *("--env.level_seeds", "5", "--actor.environments", "2", "--actor.environment_threads", "2", "--algorithm.unroll_length", "10"),
+        *("--learner.batch_size", "2", "--learner.threads", "1", "--stop.env_frames", "4000", *SMALL),
+    ]
+    done = herd("train", "popart-dmlab30-pixelcontrol", "--run_dir", tmp_path / "run", *words)
+    assert done.returncode == 0, done.stderr + done.stdout
+    maps = [path for path in (tmp_path / "maps").rglob("*") if path.is_file()]
+    assert 1 <= len(maps) <= 5
+    held_out = ("--env.hold_out", "true", "--episodes", "2", "--output", tmp_path / "held-out")
+    evaluated = herd("evaluate", tmp_path / "run", *held_out)
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert "of human" in evaluated.stdout
+
+
+def test_a_level_that_cannot_start_is_told_in_one_line(tmp_path: Path, lab: None) -> None:
+    words = ("--env.tasks", "levels/nope", "--actor.count", "1", "--actor.environments", "1", "--learner.batch_size", "1")
+    done = herd("train", "impala-dmlab30", "--run_dir", tmp_path / "run", *words, *SMALL)
+    assert done.returncode != 0
+    log = (tmp_path / "run" / "logs" / "actor-0.log").read_text()
+    said = "actor: levels/nope, environment 0: its process failed: RuntimeError: Failed to init environment"
+    assert said in log
+    assert said in done.stderr
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["impala-dmlab30", "--env.tasks", "rooms_watermaze"], "env.suite dmlab needs deepmind_lab: no wheel of it exists"),
+        (
+            ["impala-dmlab30", "--env.tasks", "rooms_watermase"],
+            "unknown DeepMind Lab level 'rooms_watermase'; did you mean rooms_watermaze",
+        ),
+        (["impala-dmlab30", "--env.tasks", "dmlab30_test"], "hold_out must be true to play rooms_collect_good_objects_test"),
+        (["doom-multitask", "--env.tasks", "basics"], "unknown ViZDoom scenario 'basics'; did you mean basic"),
+    ],
+)
+def test_what_is_missing_or_misspelt_is_refused_before_anything_starts(tmp_path: Path, words: list[str], said: str) -> None:
+    done = herd("train", *words, "--run_dir", tmp_path / "run")
+    assert done.returncode == 2, done.stderr
+    [line] = done.stderr.splitlines()
+    assert said in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_dataset_is_refused_before_anything_starts(tmp_path: Path, lab: None) -> None:
+    done = herd("train", "impala-dmlab30", "--run_dir", tmp_path / "run")
+    assert done.returncode == 2, done.stderr
+    [line] = done.stderr.splitlines()
+    assert "env.dataset_path: psychlab_arbitrary_visuomotor_mapping needs a folder of photographs" in line
+    assert not (tmp_path / "run").exists()
