@@ -16,7 +16,7 @@ from herd.cli.errors import CommandError
 from herd.cli.requirements import require
 from herd.cli.run_paths import check_resumable
 from herd.config.arguments import parse_overrides, split_arguments
-from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
+from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
 from herd.config.keys import SettingKey, section_help, setting_keys
 from herd.config.layers import TRUE_WORDS
 from herd.config.loading import load_settings
@@ -181,7 +181,7 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
 
 def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Outcome:
     from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415  --help does without
-    from herd.supervisor.run_directory import claim_run_directory, hold_run_directory  # noqa: PLC0415
+    from herd.supervisor.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
     from herd.supervisor.summary import draw_curve, print_summary  # noqa: PLC0415
     from herd.supervisor.supervisor import Outcome, Supervisor  # noqa: PLC0415
     from herd.supervisor.view import RunConsole, make_view  # noqa: PLC0415
@@ -195,7 +195,10 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
         console.print(f"run directory: {run_dir}", markup=False, highlight=False, soft_wrap=True)
         view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}")
         try:
-            plans = plan_children(settings, run_dir, ports, os.environ)
+            environ = dict(os.environ)
+            if not settings.security.curve:
+                environ[RUN_TOKEN_VARIABLE] = leave_token(run_dir, environ)
+            plans = plan_children(settings, run_dir, ports, environ)
             agents = settings.agent_directories
             outcome = Supervisor(plans, run_dir, settings.stop, view, agent_directories=agents, started=started).run(inbox)
         finally:

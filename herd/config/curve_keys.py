@@ -5,7 +5,9 @@ A key is 32 bytes, written as 64 hexadecimal digits. No ZeroMQ in here, and no k
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +25,7 @@ Role = Literal["client", "server"]
 """Of a socket: who binds it is the server. `herd.topology` says which service has which."""
 EVERY_ROLE: tuple[Role, ...] = ("server", "client")
 
+SECRET_SUFFIX = ".secret"  # noqa: S105  an ending of names
 SERVER_PUBLIC_FILE = "server.public"
 SERVER_SECRET_FILE = "server.secret"  # noqa: S105  a file's name
 SERVER_PUBLIC_VARIABLE = "HERD_CURVE_SERVER_PUBLIC_KEY"
@@ -34,6 +37,8 @@ VARIABLES_OF_ROLE: dict[Role, tuple[str, ...]] = {
     "server": (SERVER_SECRET_VARIABLE, CLIENT_PUBLIC_VARIABLE),
 }
 """A client's public key follows from its secret one, and so does the server's."""
+RUN_TOKEN_VARIABLE = "HERD_RUN_TOKEN"  # noqa: S105  a variable's name
+"""Of a run without keys: what every client shows and every server asks for. ``herd train`` sets it for its children."""
 CURVE_VARIABLES = frozenset(name for names in VARIABLES_OF_ROLE.values() for name in names)
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
@@ -149,16 +154,20 @@ def read_key(file: Path, advice: str) -> bytes:
     """Read one key, 32 bytes.
 
     Raises:
-        SettingsError: it is missing (the line ends in ``advice``), cannot be read, or is no key.
+        SettingsError: it is missing (the line ends in ``advice``), cannot be read, or is no key; or it is secret and everybody can
+            read it.
 
     """
     try:
         with file.open("rb") as stream:
+            mode = os.fstat(stream.fileno()).st_mode
             text = stream.read(_MOST_BYTES)
     except FileNotFoundError:
         raise SettingsError(f"{file}: no such key; {advice}") from None
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read: {error.strerror or error}; give this user the right to read it") from None
+    if file.suffix == SECRET_SUFFIX and mode & stat.S_IROTH:
+        raise SettingsError(f"{file}: every user of this machine can read it: make new keys (herd keys), and keep secrets at mode 600")
     return _parse(text.decode("ascii", "replace"), str(file))
 
 

@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from herd.config.arguments import parse_overrides
-from herd.config.curve_keys import CURVE_VARIABLES
+from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
 from herd.config.experiments import find_run_file
 from herd.config.keys import ENVIRONMENT_PREFIX, find_key, is_section, section_variants, setting_keys
 from herd.config.layers import Layer, SettingsError, close_match, parse_text
@@ -87,7 +87,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     names = {key.environment_name: key for key in setting_keys()}
     layer = Layer()
     for name in sorted(environ):
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in CURVE_VARIABLES:
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in CURVE_VARIABLES | {RUN_TOKEN_VARIABLE}:
             continue  # keys are no settings: nothing that writes settings down can write them
         key = names.get(name)
         if key is None and (now := renamed(name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", "."))) is not None:

@@ -24,7 +24,9 @@ def replace_file(path: Path, content: str | memoryview) -> None:
     """
     temporary = path.with_name(path.name + TEMPORARY)
     try:
-        with temporary.open("wb") as file:
+        # Never through a link that somebody put there.
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

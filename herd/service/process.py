@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING, Self
 
 from herd.config.contract import contract_digest
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.topology import ServiceName
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an interface is of this machine alone."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class ServiceProcess:
@@ -43,6 +52,7 @@ class ServiceProcess:
         self.contract = contract_digest(settings, self.spec)
         self.telemetry = Telemetry(service, settings.name)
         self.context = new_context(settings.security)
+        self._warn_of_open_door()
 
     def __enter__(self) -> Self:
         return self
@@ -50,6 +60,16 @@ class ServiceProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.telemetry.close()
         self.context.term()
+
+    def _warn_of_open_door(self) -> None:
+        """Say it where anybody who reaches this machine may be a process of the run."""
+        service = component_of(self.service, self.settings).service
+        own = getattr(self.settings, service.section)
+        if service.port is None or self.context.curve or is_loopback(own.host):
+            return
+        warning = f"{service.section}.host {own.host} is open to the network, and connections are without keys (security.curve_keys)"
+        self.telemetry.set_warning(warning)
+        self.log.warning("open to the network without keys: whoever reaches the port may be a process of the run", host=own.host)
 
     def serve_metrics(self) -> None:
         """Answer /metrics and probes from now on.

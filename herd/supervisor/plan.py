@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.config.curve_keys import curve_environment
+from herd.config.curve_keys import RUN_TOKEN_VARIABLE, curve_environment
 from herd.config.keys import ENVIRONMENT_PREFIX
 from herd.config.run_files import CONFIG
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
@@ -179,6 +179,8 @@ class _Planner:
         if self._settings.security.curve_keys_from_environment:
             # Keys are no settings, so config.yaml cannot hand them on; each process gets those of its roles and no other.
             variables |= curve_environment(self._environ, place.component.roles)
+        elif RUN_TOKEN_VARIABLE in self._environ:
+            variables[RUN_TOKEN_VARIABLE] = self._environ[RUN_TOKEN_VARIABLE]
         if place.component.service.has_torch:
             # Read by glibc and OpenMP before ``main``: too late to set from inside the process.
             variables |= {**ALLOCATOR_ENVIRONMENT, "OMP_NUM_THREADS": str(self._threads(place))}

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import contextmanager
+import secrets
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import dump_settings
 from herd.config.run_files import CONFIG
 from herd.service.announcement import PROCESSES
 from herd.service.files import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from herd.config.settings import RunSettings
 
 LOGS = "logs"
+TOKEN = "token"  # noqa: S105  a file's name
 _LOCK = ".lock"
 _MOST_NAMES = 10_000
 """A directory with more runs of one name is somebody's loop."""
@@ -71,6 +74,21 @@ def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
         yield directory
     finally:
         os.close(lock)
+
+
+def leave_token(directory: Path, environ: Mapping[str, str]) -> str:
+    """Return the token of this session: that of ``environ``, or a new one; RUN/token holds it for this user alone.
+
+    Whoever starts another process of the run by hand gives it ``HERD_RUN_TOKEN``. A disk that fails costs the file, not the run.
+    """
+    token = environ.get(RUN_TOKEN_VARIABLE) or secrets.token_hex(32)
+    with suppress(OSError):
+        (directory / TOKEN).unlink(missing_ok=True)
+        # O_EXCL: never through somebody's link; 0600 from the first byte on.
+        descriptor = os.open(directory / TOKEN, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{token}\n")
+    return token
 
 
 def _prepare(directory: Path, settings: RunSettings) -> None:

@@ -63,6 +63,7 @@ class Telemetry:
         self._last_beat = clock()
         self._ready = False
         self._readiness = "starting"
+        self._warning = ""
         self._weights_at: float | None = None
         self._export_process(run)
 
@@ -113,6 +114,10 @@ class Telemetry:
         self._readiness = reason
         self._ready = ready
 
+    def set_warning(self, warning: str) -> None:
+        """Add a line to what ``/readyz`` answers, whatever it answers."""
+        self._warning = warning
+
     def exposition(self) -> bytes:
         """Return the text that ``/metrics`` answers, in Prometheus' text format."""
         return generate_latest(self._registry)
@@ -148,10 +153,10 @@ class Telemetry:
         return Reply.line(503, f"the main loop has been silent for {age:.1f} s; the limit is {self._alive_seconds:g} s")
 
     def _readyz(self) -> Reply:
-        reason = self._readiness
+        reason, warning = self._readiness, f"; warning: {self._warning}" if self._warning else ""
         if self._ready:
-            return Reply.line(200, f"ok: {reason}" if reason else "ok")
-        return Reply.line(503, f"not ready: {reason or 'no reason given'}")
+            return Reply.line(200, (f"ok: {reason}" if reason else "ok") + warning)
+        return Reply.line(503, f"not ready: {reason or 'no reason given'}{warning}")
 
     def _export_process(self, run: str) -> None:
         process = psutil.Process()

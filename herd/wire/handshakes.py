@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -171,13 +173,15 @@ class ClientConnection:
 
     def _explain(self, failure: Handshake) -> str:
         endpoint, curve = self._endpoint, self._key_name is not None
+        if self._key_name == RUN_TOKEN_VARIABLE:
+            return f"{endpoint} does not take this run's token: is it of another run, or does it use keys? ({RUN_TOKEN_VARIABLE})"
         if failure is Handshake.REFUSED:
             return (
                 f"{endpoint} does not know this client's key ({self._key_name}): copy its public key into the folder of keys of that "
                 "server, or choose a key that it knows (security.curve_client)"
             )
         if failure is Handshake.MECHANISM:
-            here, there = ("has CURVE", "has not") if curve else ("has no CURVE", "demands it")
+            here, there = ("has CURVE", "has not") if curve else ("has no CURVE", f"demands it, or the run's token ({RUN_TOKEN_VARIABLE})")
             return f"this client {here} and {endpoint} {there}: give both the same security.curve_keys; or is the address wrong?"
         if curve:
             return (

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Self
 
 import zmq
 
+from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.layers import SettingsError
+from herd.wire import run_token
 from herd.wire.connections import UNREAD_PER_CONNECTION_BYTES, UNREAD_SLACK_BYTES, Connections, kernel_tells, most_connections
 from herd.wire.curve import MESSAGE_OVERHEAD_BYTES, Curve
 from herd.wire.handshakes import ClientConnection, Handshake, HandshakeMonitor
 from herd.wire.messages import MAX_HEADER_BYTES, MAX_SLICES
 from herd.wire.refusals import OncePerMinute, Refusals
 from herd.wire.routes import NAME_PROPERTY, Routes, peer_name
+from herd.wire.run_token import RunToken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,6 +59,7 @@ class EndpointInUse(OSError):  # noqa: N818 - says what is wrong, like FileExist
 class Context:
     """ZeroMQ's I/O thread and sockets of one process, and the keys that these use.
 
+    Without keys, but with the run's token in the environment, every Router lets in only who shows it (`herd.wire.run_token`).
     With CURVE every Router lets in only clients whose public key it knows, and every Dealer talks only to the holder of the server's
     secret key. Keys are read when the first socket of a role is made: a process without Router needs none of a server.
     """
@@ -68,32 +72,50 @@ class Context:
         self.refusals = Refusals(self._log)
         """Who could not connect to this process's servers."""
         self._curve = Curve(security, environ, self.refusals, self._log) if security is not None and security.curve else None
+        token = environ.get(RUN_TOKEN_VARIABLE)
+        self._token = RunToken(token, self.refusals) if self._curve is None and token else None
 
     @property
     def curve(self) -> bool:
         """Whether connections are encrypted and authenticated."""
         return self._curve is not None
 
+    @property
+    def has_token(self) -> bool:
+        """Whether clients are asked for the run's token, for want of keys."""
+        return self._token is not None
+
+    @property
+    def welcome_bytes(self) -> int:
+        """What a server here sends at most before a client has authenticated; 0: nobody does."""
+        if self._curve is not None:
+            return WELCOME_BYTES
+        return run_token.WELCOME_BYTES if self._token is not None else 0
+
     def open(self, kind: int) -> zmq.Socket[bytes]:
         """Return a new socket without keys."""
         return self._context.socket(kind)
 
     def secure_client(self, made: zmq.Socket[bytes]) -> str | None:
-        """Set a client's keys, if there are keys; returns the name of its own.
+        """Set a client's keys, or the run's token, if there is any; returns the name of its own.
 
         Raises:
             SettingsError: a key is missing or no key.
 
         """
+        if self._token is not None:
+            return self._token.secure_client(made)
         return self._curve.secure_client(made) if self._curve is not None else None
 
     def secure_server(self, made: zmq.Socket[bytes]) -> AuthorisedClients | None:
-        """Set a server's keys, if there are keys; returns who is let in.
+        """Set a server's keys, or the run's token, if there is any; returns who is let in, where keys say it.
 
         Raises:
             SettingsError: a key is missing or no key, or nobody would be let in.
 
         """
+        if self._token is not None:
+            self._token.secure_server(made)
         return self._curve.secure_server(made) if self._curve is not None else None
 
     def warn(self, key: str, line: str) -> bool:
@@ -106,8 +128,9 @@ class Context:
 
     def destroy(self, linger: int = 0) -> None:
         """Close what is still open, with ``linger`` milliseconds, and end. A second call does nothing."""
-        if self._curve is not None:
-            self._curve.close()
+        for authenticates in (self._curve, self._token):
+            if authenticates is not None:
+                authenticates.close()
         self._context.destroy(linger=linger)
 
     def __enter__(self) -> Self:
@@ -249,7 +272,7 @@ class Router(_Socket):
             max_connections=max_connections or most_connections(),
             max_unread_bytes=unread_frames * max(max_frame_bytes, MAX_HEADER_BYTES) + UNREAD_SLACK_BYTES,
             unread_bytes_each=unread_bytes_each,
-            welcome_bytes=WELCOME_BYTES if context.curve else 0,
+            welcome_bytes=context.welcome_bytes,
         )
         """Who is connected, and how many were cut off."""
         self._routes = Routes()
@@ -333,7 +356,11 @@ class Router(_Socket):
 
     def _refuse(self, handshake: Handshake) -> None:
         refusals = self._context.refusals
-        if handshake is Handshake.MECHANISM and self._authorised is None:
+        if handshake is Handshake.MECHANISM and self._context.has_token:
+            refusals.add(
+                "mechanism", f"refused a client without this run's token at {self.endpoint}: give it {RUN_TOKEN_VARIABLE}, or the same keys"
+            )
+        elif handshake is Handshake.MECHANISM and self._authorised is None:
             refusals.add("mechanism", f"refused a client with CURVE at {self.endpoint}, which has none: set security.curve_keys here too")
         elif handshake is Handshake.MECHANISM:
             refusals.add("mechanism", f"refused a client without CURVE at {self.endpoint}: give it keys (security.curve_keys)")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ FROM_ENVIRONMENT = SecuritySettings(curve_keys_from_environment=True)
 
 def key() -> str:
     return secrets.token_hex(32)
+
+
+@pytest.fixture(autouse=True)
+def _files_are_private() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture
@@ -201,3 +209,14 @@ def test_keys_are_no_settings(environ: dict[str, str]) -> None:
 def test_a_clients_name_stays_in_the_folder(client: str) -> None:
     with pytest.raises(SettingsError, match=r"security\.curve_client"):
         load_settings([], ["--security.curve_client", client], {})
+
+
+@pytest.mark.parametrize("name", ["server.secret", "client-a.secret"])
+def test_a_secret_that_everybody_can_read_is_refused(folder: Path, name: str) -> None:
+    """That a group can is a cluster's way of mounting it."""
+    security = SecuritySettings(curve_keys=folder, curve_client="a")
+    (folder / name).chmod(0o640)
+    check_curve_keys(security, {}, EVERY_ROLE)
+    (folder / name).chmod(0o644)
+    with pytest.raises(SettingsError, match=rf"{name}: every user of this machine can read it: .* mode 600"):
+        check_curve_keys(security, {}, EVERY_ROLE)

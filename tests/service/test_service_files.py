@@ -129,3 +129,13 @@ def test_on_a_read_only_disk(tmp_path: Path, write: Callable[[Path, str], None])
             write(tmp_path / "other", "after")
     assert path.read_text() == before
     assert names_in(tmp_path) == ["file"]
+
+
+def test_nothing_is_written_through_a_link_that_lies_in_wait(tmp_path: Path) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "config.yaml"
+    victim.write_text("precious")
+    (tmp_path / "config.yaml.tmp").symlink_to(victim)
+    replace_file(path, "settings")
+    assert victim.read_text() == "precious"
+    assert path.read_text() == "settings"
+    assert names_in(tmp_path) == ["config.yaml", "victim"]

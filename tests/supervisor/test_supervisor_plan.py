@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from herd.config.arguments import split_arguments
-from herd.config.curve_keys import CURVE_VARIABLES, VARIABLES_OF_ROLE
+from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE, VARIABLES_OF_ROLE
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
 from herd.supervisor.plan import ChildPlan, Start, choose_run_ports, plan_children
@@ -179,3 +179,9 @@ def test_each_process_gets_the_keys_of_its_roles_and_no_other() -> None:
     assert not any("00" * 32 in word for plan in plans.values() for word in plan.command(FIRST))
     # With keys from a folder, keys in the environment are an error that each process would find.
     assert not set(planned(environ=keys)["learner-0"].environment) & set(keys)
+
+
+def test_children_are_given_the_runs_token_and_with_keys_none() -> None:
+    environ = {"PATH": "/bin", RUN_TOKEN_VARIABLE: "secret"}
+    assert {plan.environment[RUN_TOKEN_VARIABLE] for plan in planned(environ=environ).values()} == {"secret"}
+    assert all(RUN_TOKEN_VARIABLE not in plan.environment for plan in planned().values())

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
-from herd.supervisor.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory
+from herd.supervisor.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory, leave_token
 from tests.failing_disks import no_space_beyond, read_only
 
 
@@ -82,3 +83,27 @@ def test_a_read_only_disk_refuses_the_start(tmp_path: Path) -> None:
         hold_run_directory(settings),
     ):
         pass
+
+
+def test_the_token_of_a_session_is_this_users_alone(tmp_path: Path) -> None:
+    first = leave_token(tmp_path, {})
+    assert len(first) == 64
+    assert (tmp_path / "token").read_text().strip() == first
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    assert leave_token(tmp_path, {}) != first
+    assert leave_token(tmp_path, {RUN_TOKEN_VARIABLE: "given"}) == "given"
+    assert (tmp_path / "token").read_text() == "given\n"
+
+
+def test_the_token_goes_through_no_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "token").symlink_to(victim)
+    leave_token(tmp_path / "run", {})
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "run" / "token").is_symlink()
+
+
+def test_a_token_that_cannot_be_kept_is_used_all_the_same(tmp_path: Path) -> None:
+    assert len(leave_token(tmp_path / "gone", {})) == 64

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 from herd.config.contract import contract_digest
+from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec
 from herd.supervisor.readings import metrics_url
@@ -28,7 +29,7 @@ class Onlooker:
         match = re.search(r"endpoint=(tcp://\S+)", log.read_text())
         assert match is not None
         settings = load_settings([run.run_dir / "config.yaml"], [], {})
-        self._context = new_context()
+        self._context = new_context(environ={RUN_TOKEN_VARIABLE: (run.run_dir / "token").read_text().strip()})
         contract = contract_digest(settings, environment_spec(settings.env))
         self._client = WeightsClient(self._context, match.group(1), run_id=settings.name, contract=contract)
         self.newest: Version = (0, 0)

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +122,12 @@ def free_ports(count: int) -> list[int]:
 class Process:
     """One command in the background, its output in a file. Use as a context manager: nothing stays behind."""
 
-    def __init__(self, output: Path, module: str, *words: str | Path) -> None:
+    def __init__(self, output: Path, module: str, *words: str | Path, environ: Mapping[str, str] | None = None) -> None:
         self._output = output
+        variables = environment() | dict(environ or {})
         with output.open("w") as stream:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *map(str, words)], cwd=ROOT, env=environment(), stdout=stream, stderr=subprocess.STDOUT
+                [sys.executable, "-m", module, *map(str, words)], cwd=ROOT, env=variables, stdout=stream, stderr=subprocess.STDOUT
             )
 
     def __enter__(self) -> Process:

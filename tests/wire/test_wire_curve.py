@@ -33,6 +33,13 @@ NO_COMMON_MECHANISM = ("mechanism", "incomplete")
 """Both sides see that they do not match; the second to look finds the connection closed."""
 
 
+@pytest.fixture(autouse=True)
+def _files_are_private() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     folder = tmp_path / "keys"

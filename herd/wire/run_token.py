@@ -1,0 +1,83 @@
+"""The token of a run without keys: ``herd train`` draws one, gives it to its children, and every server asks for it.
+
+It keeps other users of the machine out, and whoever else reaches the port. It is sent in the clear at each handshake (PLAIN, RFC 24)
+and authenticates nothing after it: across a network, use keys. The authenticator is pyzmq's (ZAP, RFC 27).
+"""
+
+from __future__ import annotations
+
+import atexit
+import hmac
+import logging
+from typing import TYPE_CHECKING
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+
+from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+
+if TYPE_CHECKING:
+    from herd.wire.refusals import Refusals
+
+WELCOME_BYTES = 68
+"""What a server sends before it has seen the token: a greeting of 64. WELCOME, of 10, and READY are beyond."""
+_DOMAIN = "herd"
+"""With a domain that is enforced, a server whose authenticator is gone lets nobody in."""
+_USER = b"run"
+
+
+class RunToken:
+    """Secures the sockets of one process with the run's token."""
+
+    def __init__(self, token: str, refusals: Refusals) -> None:
+        """``token``: at most 255 bytes; ``refusals`` counts who comes with another."""
+        self._token = token.encode()[:255]
+        self._refusals = refusals
+        self._gate: _Gate | None = None
+
+    def secure_client(self, socket: zmq.Socket[bytes]) -> str:
+        """Show the token at every handshake; returns where it came from."""
+        socket.setsockopt(zmq.PLAIN_USERNAME, _USER)
+        socket.setsockopt(zmq.PLAIN_PASSWORD, self._token)
+        return RUN_TOKEN_VARIABLE
+
+    def secure_server(self, socket: zmq.Socket[bytes]) -> None:
+        """Let in who shows the token."""
+        if self._gate is None:
+            self._gate = _Gate(socket.context, self._token, self._refusals)
+            self._gate.start()
+        socket.setsockopt(zmq.PLAIN_SERVER, 1)
+        socket.setsockopt_string(zmq.ZAP_DOMAIN, _DOMAIN)
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+    def close(self) -> None:
+        """Stop the authenticator: nobody gets in any more. Closing again does nothing."""
+        if self._gate is not None:
+            self._gate.stop()
+            self._gate = None
+
+
+class _Gate(ThreadAuthenticator):
+    """ZeroMQ asks it, over an in-process socket, at every handshake with a server of this process."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: bytes, refusals: Refusals) -> None:
+        super().__init__(context, log=logging.getLogger("herd.wire.zap"))
+        self._token = token
+        self._refusals = refusals
+
+    def start(self) -> None:
+        """Start the thread; it is stopped before the interpreter ends, when a thread could not be joined any more."""
+        super().start()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Stop the thread and close its sockets."""
+        atexit.unregister(self.stop)
+        super().stop()
+
+    def _authenticate_plain(self, domain: str, username: str, password: str) -> tuple[bool, bytes]:  # noqa: ARG002  libzmq enforces the domain
+        # Compared in constant time: a stranger may try as often as it likes.
+        if hmac.compare_digest(password.encode(errors="replace"), self._token):
+            return True, b"OK"
+        self._refusals.add("unknown_key", "refused a client that does not know this run's token: is it of another run, or a stranger?")
+        return False, b"unknown token"

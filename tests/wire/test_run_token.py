@@ -1,0 +1,98 @@
+"""A run without keys and with a token: who shows it gets in, nobody else does, and those who wait outside cost kilobytes."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.wire.connections import GREETING_BYTES
+from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+
+DEADLINE_SECONDS = 60.0
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+def context_of(stack: ExitStack, token: str | None) -> Context:
+    return stack.enter_context(new_context(None, {} if token is None else {RUN_TOKEN_VARIABLE: token}))
+
+
+def serve(stack: ExitStack, token: str | None) -> tuple[Context, Router]:
+    context = context_of(stack, token)
+    return context, stack.enter_context(Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE))
+
+
+def dial(stack: ExitStack, router: Router, token: str | None) -> Dealer:
+    return stack.enter_context(Dealer(context_of(stack, token), router.endpoint, routing_id="peer", max_frame_bytes=MEBIBYTE))
+
+
+def until(condition: Callable[[], bool], router: Router, *dealers: Dealer) -> None:
+    poller = Poller(router, *dealers)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        poller.poll(0.02)
+        router.receive()
+        for dealer in dealers:
+            dealer.receive()
+
+
+def test_who_shows_the_token_gets_in(stack: ExitStack) -> None:
+    context, router = serve(stack, "secret")
+    dealer = dial(stack, router, "secret")
+    until(lambda: dealer.send([b"hello", bytes(MEBIBYTE)]), router, dealer)
+    until(lambda: router.bytes_in == 5 + MEBIBYTE, router, dealer)
+    assert context.refusals.count("unknown_key") == context.refusals.count("mechanism") == 0
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "reason"), [("secret", "guess", "unknown_key"), ("secret", None, "mechanism"), (None, "secret", "mechanism")]
+)
+def test_nobody_else_does(stack: ExitStack, caplog: pytest.LogCaptureFixture, server: str, client: str | None, reason: str) -> None:
+    caplog.set_level(logging.WARNING, logger="herd.wire")
+    context, router = serve(stack, server)
+    dealer = dial(stack, router, client)
+    # Of two sides that have no mechanism in common, the second to look finds the connection closed.
+    until(lambda: context.refusals.count(reason) + context.refusals.count("incomplete") > 0, router, dealer)
+    until(lambda: dealer.trouble is not None, router, dealer)
+    assert not dealer.send([b"hello"])
+    assert router.bytes_in == 0
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    assert "secret" not in said
+    assert "guess" not in said
+
+
+def test_who_has_not_shown_the_token_may_have_little_unread(stack: ExitStack) -> None:
+    _, router = serve(stack, "secret")
+    honest = dial(stack, router, "secret")
+    until(lambda: honest.send([b"hello"]), router, honest)
+    port = int(router.endpoint.rpartition(":")[2])
+    stranger = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS))
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"PLAIN".ljust(20, b"\0") + bytes(32)
+    stranger.sendall(greeting + b"\x06" + MEBIBYTE.to_bytes(8, "big") + bytes(GREETING_BYTES + 1000))
+    until(lambda: router.connections.num_cut["unread"] == 1, router, honest)
+    until(lambda: honest.send([bytes(MEBIBYTE)] * 2), router, honest)
+    until(lambda: router.bytes_in == 5 + 2 * MEBIBYTE, router, honest)
+    assert router.connections.num_cut["unread"] == 1
+
+
+def test_nobody_gets_in_without_the_authenticator(stack: ExitStack) -> None:
+    context, router = serve(stack, "secret")
+    assert context._token is not None
+    context._token.close()
+    dealer = dial(stack, router, "secret")
+    until(
+        lambda: context.refusals.count("incomplete") + context.refusals.count("protocol") > 0 or dealer.trouble is not None, router, dealer
+    )
+    assert not dealer.send([b"hello"])
