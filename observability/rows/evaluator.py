@@ -7,15 +7,16 @@ ROW = Row(
     panels=(
         Panel(
             title="Score",
-            description="Mean raw return over whole games of the last evaluation, by task. Below the returns of training: other environments "
-            "than in training, or chance with few games.",
+            description="Mean raw return over whole games of the last evaluation, by task. Below the returns of training: other "
+            "environments than in training, or chance with few games.",
             queries=(Query('max by (task) (herd_evaluator_score{SCOPE, task=~"$task"})', "{{task}}"),),
             low=None,
             width=12,
         ),
         Panel(
             title="Normalised score",
-            description="Over all tasks: human-normalised (1: human), and record-normalised (saber_...). Empty where a task has no reference.",
+            description="Over all tasks: human-normalised (1: human), and record-normalised (saber_...). Empty where a task has no "
+            "reference.",
             queries=(Query("max by (statistic) (herd_evaluator_normalised_score{SCOPE})", "{{statistic}}"),),
             unit="percentunit",
             low=None,
