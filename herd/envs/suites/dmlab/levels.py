@@ -108,7 +108,7 @@ def level_path(task: str) -> str:
 
 
 def spelled_out(tasks: Iterable[str], *, hold_out: bool) -> tuple[str, ...]:
-    """``tasks`` with the 30 levels in the place of ``dmlab30``, in the order of the table of scores; with ``hold_out`` as they are tested."""
+    """``tasks`` with the 30 levels in the place of ``dmlab30``, in the order of the table; with ``hold_out`` as they are tested."""
     training = [name for name, level in dmlab30().items() if not level.is_held_out]
     levels = [level for task in tasks for level in (training if task == ALL_LEVELS else (task,))]
     return tuple(dmlab30()[level].tested_as if hold_out and level in dmlab30() else level for level in levels)
