@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from herd.supervisor.plan import ChildPlan, Start
+from herd.topology import SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -51,7 +52,8 @@ def read_wiring(plans: Iterable[ChildPlan]) -> Wiring:
 
     """
     commands = {plan.name: (plan.service, options(plan.command(Start(0, 0.0)))) for plan in plans}
-    ports = {name: (f"--{service}.port", words.get(f"--{service}.port")) for name, (service, words) in commands.items()}
+    sections = {service.name: service.section for service in SERVICES}
+    ports = {name: (option := f"--{sections[service]}.port", words.get(option)) for name, (service, words) in commands.items()}
     listening = {int(port): name for name, (_, port) in ports.items() if port is not None}
     links = []
     for name, (_, words) in commands.items():

@@ -1,0 +1,132 @@
+"""Games out of replay, cut anew from their first step, through the learner's slots: under the weights that played them every importance
+ratio is 1, at every row of every game. That takes the right frames, stacks, last actions and rewards, resets and recurrent states."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from herd_learner.replay_stock import EpisodeStock
+from herd_replay.assembly import Assembler, Episode, Piece
+
+from herd.acting.policy import LocalPolicy
+from herd.algorithms import actor_critic
+from herd.algorithms.sampling import log_prob
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.learning.batch import Slab
+from herd.learning.optimizers import Rates
+from herd.learning.trainer import Trainer
+from herd.wire.episode_pieces import EpisodeKey, PieceLayout, segments_of
+from herd.wire.layout import UnrollLayout
+from herd.wire.replay_samples import SampledEpisode
+from herd.wire.run_layout import run_layout
+from tests.acting.playing import Unroll, make_group, play_unroll
+from tests.replay.test_replay_pieces import part_of
+
+NUM_SLOTS, NUM_UNROLLS = 3, 40
+CORE = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
+# Games end, lives are lost and time limits strike inside of unrolls and on their borders.
+CATCH = {"suite": "catch", "tasks": ("catch",), "frame_height": 12, "frame_width": 5, "frame_stack": 3, "action_repeat": 1}
+CASES: dict[str, dict[str, Any]] = {
+    "catch": {"env": CATCH},
+    "catch, burn-in": {"env": CATCH, "algorithm": {"unroll_length": 7, "burn_in": 4}},
+    "catch truncated": {"env": {**CATCH, "max_episode_frames": 9}},
+    "breakout": {
+        "env": {"suite": "atari", "tasks": ("breakout",), "fire_on_reset": True, "noop_max": 4, "max_episode_frames": 300},
+        "network": {"torso": "shallow", **CORE},
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _settings(case: str) -> RunSettings:
+    return RunSettings.model_validate(
+        {
+            "network": {"torso": "mlp", **CORE},
+            "algorithm": {"unroll_length": 7},
+            "replay": {"kind": "shared", "fraction": NUM_SLOTS / (NUM_SLOTS + 1)},
+            "actor": {"environments": NUM_SLOTS},
+            "learner": {"batch_size": NUM_SLOTS + 1, "queue_batches": 8, "micro_batch_size": 3},
+            **CASES[case],
+        }
+    )
+
+
+def _episodes(layout: UnrollLayout, unrolls: list[Unroll]) -> list[Episode]:
+    """The games that were played from beginning to end, as the service puts them together."""
+    pieces, assembler, episodes = PieceLayout(layout), Assembler(100_000), []
+    for unroll in unrolls:
+        sent = {
+            name: array[:, layout.burn_in :] if array.ndim > 1 and name != "policy_version" else array for name, array in unroll.items()
+        }
+        for row in range(len(sent["actions"])):
+            names = {"episode_id": int(sent["episode_id"][row]), "index_in_episode": int(sent["index_in_episode"][row])}
+            for segment in segments_of(sent["game_reset"][row], sent["row_valid"][row], **names):
+                begin, end = sent["policy_version"][row].tolist()
+                piece = Piece(segment.first_step, segment.num_steps, segment.num_rows, (*begin, *end), pieces.pack(sent, row, segment))
+                key = EpisodeKey(0, 0, 0, int(sent["environment_slot"][row]), segment.episode_id)
+                done = assembler.insert(key, 0, piece if segment.num_steps else None, segment.stop_step if segment.is_end else None)
+                if done is not None:
+                    episodes.append(done)
+    return episodes
+
+
+def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *, with_states: bool = True) -> torch.Tensor:
+    """Of every valid replayed row, after all games were worked through by the slots."""
+    layout = run_layout(settings, environment_spec(settings.env))
+    stock = EpisodeStock(NUM_SLOTS, 1)
+    for episode in episodes:
+        stock.add(SampledEpisode(part_of(layout, episode)))
+    slab = Slab(layout, 1 + NUM_SLOTS)
+    ratios = []
+    while True:
+        for place in range(NUM_SLOTS):
+            unroll = stock.next(place)
+            if unroll is None:
+                return torch.cat(ratios)
+            unroll.write_into(slab.arrays, 1 + place)
+        slab.hold(1, NUM_SLOTS)
+        with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+            trainer.begin(slab.batch, NUM_SLOTS if with_states else 0)
+            launched = trainer.launch(slab.batch)
+            trainer.finish(launched, trainer.losses(launched), Rates(0.0))
+        for call in loss.call_args_list:  # one per micro-batch
+            seen = call.kwargs
+            target = log_prob(seen["target_logits"].detach(), seen["actions"])
+            ratio = (target - log_prob(seen["behaviour_logits"], seen["actions"])).exp()
+            ratios.append(ratio[seen["row_valid"] & seen["is_replayed"]])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ratios_are_one_from_the_first_step_of_a_game_to_its_last(case: str) -> None:
+    settings = _settings(case)
+    layout = run_layout(settings, environment_spec(settings.env))
+    trainer = Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
+    assert trainer.agent.policy_head is not None
+    with torch.no_grad():
+        # A policy far from uniform, or a wrong input would hardly show in the ratios.
+        trainer.agent.policy_head.weight.mul_(300.0)
+    policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
+    group = make_group(settings, NUM_SLOTS)
+    unrolls = [play_unroll(settings, [group], policy) for _ in range(NUM_UNROLLS)]
+    group.environments.close()
+    episodes = _episodes(layout, unrolls)
+    assert len(episodes) >= 2 * NUM_SLOTS
+    assert max(episode.num_steps for episode in episodes) > layout.new_steps or case == "catch truncated"
+    ratios = _ratios(settings, trainer, episodes)
+    assert len(ratios) > 100
+    torch.testing.assert_close(ratios, torch.ones_like(ratios), rtol=0.0, atol=2e-3)
+    assert float((ratios - 1.0).abs().mean()) < 1e-4
+    if case in ("catch", "breakout"):
+        # What the recomputed states are worth: without them the later unrolls of a game are off.
+        assert float((_ratios(settings, trainer, episodes, with_states=False) - 1.0).abs().max()) > 0.05

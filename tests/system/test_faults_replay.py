@@ -1,0 +1,81 @@
+"""The replay service is killed, stopped, moved or cut off: the learner waits once, goes on with online unrolls, and replays again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.soak.faults import Fault
+from herd.supervisor.readings import metrics_url
+from herd.telemetry import metric_names
+from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
+from tests.system.faulty_runs import FaultyRun
+
+REPLAYING = "learner-0>replay-0"
+WORDS = (
+    *(
+        "--replay.kind",
+        "shared",
+        "--replay.fraction",
+        "0.5",
+        "--replay.minimum_fill_agent_steps",
+        "2000",
+        "--replay.timeout_seconds",
+        "0.5",
+    ),
+    *("--replay_service.snapshot_interval_seconds", "1", "--learner.queue_batches", "6", "--loss.trust_region", "implied"),
+)
+
+
+def _learner(faulty: FaultyRun) -> Samples | None:
+    pid = faulty.run.pid("learner-0")
+    url = None if pid is None else metrics_url(faulty.run.run_dir, "learner-0", pid)
+    try:
+        return None if url is None else scrape(url)
+    except ScrapeError:
+        return None
+
+
+def _replays(faulty: FaultyRun, beyond: float = 0.0) -> float:
+    """Wait until more unrolls than these were replayed; how many were."""
+
+    def num_replayed() -> float:
+        samples = _learner(faulty)
+        return 0.0 if samples is None else total(samples, metric_names.UNROLLS_REPLAYED.name)
+
+    faulty.until(lambda: num_replayed() > beyond, f"no more than {beyond} unrolls were replayed")
+    return num_replayed()
+
+
+def test_the_replay_service_is_struck_in_every_way(tmp_path: Path) -> None:
+    with FaultyRun(tmp_path, *WORDS) as faulty:
+        learner = faulty.reading("learner-0")
+        replayed = _replays(faulty)
+        for fault in (
+            Fault("kill", "replay-0"),
+            Fault("stop", "replay-0", 3.0),
+            Fault("cut", REPLAYING, 3.0),
+            Fault("stall", REPLAYING, 3.0),
+            Fault("lose", REPLAYING, 2.0, bytes_per_second=20_000.0),
+            Fault("move", "replay-0"),
+        ):
+            # It trains on meanwhile: that is what recovery means to the soak.
+            faulty.survive(fault)
+            replayed = _replays(faulty, replayed + 200)
+        samples = _learner(faulty)
+        assert samples is not None
+        assert total(samples, metric_names.REPLAY_TIMEOUTS.name) >= 1
+        report = faulty.finish()
+        assert faulty.reading("learner-0").pid == learner.pid
+    assert report["accounting"]["dropped"] == {}
+    assert 0.0 < report["replay"]["fraction"] <= 0.5
+    assert report["replay"]["waited_share"] < 0.5
+
+
+def test_a_learner_that_starts_again_begins_new_episodes(tmp_path: Path) -> None:
+    with FaultyRun(tmp_path, *WORDS, "--network.core", "lstm", "--network.core_size", "16") as faulty:
+        _replays(faulty, 200)
+        faulty.survive(Fault("kill", "learner-0"))
+        _replays(faulty, 200)  # the count begins anew with the process
+        report = faulty.finish()
+    assert set(report["accounting"]["dropped"]) <= {"learner_restart"}
+    assert report["replay"]["fraction"] > 0.0
