@@ -25,7 +25,7 @@ class _Common(Section):
     """Nats. Divides the learning rate by 1.5 after an update that moved the policy by more than twice this, and multiplies it by 1.5 after
     one that moved it by less than half (arXiv:2109.11978), on top of the schedule. Null: the schedule alone."""
     kl_interval_updates: PositiveInt = 10
-    """Updates between measurements of that move, on an eighth of the batch; each costs about a twelfth of an update."""
+    """Updates between measurements of that move, on an eighth of the batch; each costs about a third of an update."""
 
 
 class RMSPropSettings(_Common):

@@ -1,7 +1,7 @@
 """Is a run learning well? What an update's batch says of the values, of the importance ratios, of the step, and of every layer's units.
 
-It takes the network over the batch once more before the optimizer's step and once more after it, without gradients: about two thirds of an
-update's time, so it is done once in many updates, and nothing of it is in the others.
+It takes the network over the batch once more before the optimizer's step and once more after it, without gradients. Measured with the
+shallow network on a CPU that is as much time as 1.2 to 1.4 updates, so it is done once in many, and nothing of it is in the others.
 
 Legend: T rows, B unrolls, A actions, F units of a layer.
 """

@@ -54,6 +54,11 @@ class Replicas:
         """The network's output."""
         return self._network(*inputs) if self._ddp is None else self._ddp(*inputs)
 
+    def release(self) -> None:
+        """Behind forward passes without a backward one: lets go of parameters gathered for them, which the optimizer does not change."""
+        if self._parted is not None:
+            self._parted.reshard()
+
     @contextmanager
     def reducing(self, is_last: bool) -> Iterator[None]:
         """Around forward and backward pass of one micro-batch: gradients add up here, and over the shards with the last one."""

@@ -177,7 +177,10 @@ class Trainer:
         group = self.optimizer.param_groups[0]
         group["lr"], group["weight_decay"] = rates.learning_rate * self._control.rate_multiplier, rates.weight_decay
         self.optimizer.step()
-        health = None if look is None else look.after()
+        health = None
+        if look is not None:
+            health = look.after()
+            self._replicas.release()
         self._follow(launched.targets)
         if health is not None:
             self._control.follow(health.update_kl)
@@ -304,7 +307,9 @@ class Trainer:
         def forward(part: TrainBatch) -> Forward:
             return self._forward(part, self._replicas, self._statistics, num_trained)
 
-        return Look(parts, forward, agent=self.agent, loss=self._plain_loss if is_whole else None, shards=self._shards)
+        look = Look(parts, forward, agent=self.agent, loss=self._plain_loss if is_whole else None, shards=self._shards)
+        self._replicas.release()
+        return look
 
     def _follow(self, parts: list[UnrollTargets]) -> None:
         """Move the statistics by the targets of all shards, and the value layer with them."""

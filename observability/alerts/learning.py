@@ -31,4 +31,16 @@ ALERTS = (
         summary="{{ $labels.release }} drops {{ $value | humanizePercentage }} of its frames as {{ $labels.reason }}.",
         description="Actors play them and nobody trains on them.",
     ),
+    Alert(
+        name="HerdTaskNeglected",
+        # Tasks differ by one environment at most: the least has half of the most, so more than half of the mean.
+        expression="""
+            herd:task_env_frames:rate5m{SCOPE}
+              < on (RUN) group_left () (avg by (RUN) (herd:task_env_frames:rate5m{SCOPE}) / 4)
+            """,
+        lasting="30m",  # actors that come, go or move leave a task for minutes
+        severity="warning",
+        summary="{{ $labels.release }} hardly trains on {{ $labels.task }}.",
+        description="It has less than a quarter of the frames that a task has on average.",
+    ),
 )

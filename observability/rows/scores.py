@@ -79,8 +79,8 @@ ROW = Row(
         ),
         Panel(
             title="Explained variance and effective sample size",
-            description="Of one batch in a hundred. Values: 1 perfect, 0 no better than a constant. Samples: the share that importance "
-            "ratios leave.",
+            description="Of one batch in some hundred (`learner.health_interval_updates`). Values: 1 perfect, 0 no better than a constant. "
+            "Samples: the share that importance ratios leave.",
             queries=(
                 Query("avg(herd_learner_explained_variance_ratio{SCOPE})", "explained variance"),
                 Query("avg(herd_learner_effective_sample_size_ratio{SCOPE})", "effective sample size"),

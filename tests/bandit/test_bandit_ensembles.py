@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from herd_bandit import bandits_vote, snapshot
-from herd_bandit.population import TaskBandits, groups_of, new_bandits
+from herd_bandit.exchange import ExchangeHandler
+from herd_bandit.population import TaskBandits, draw_generator, groups_of, new_bandits
 from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.task_bandit import CENTRAL, Groups, TaskBandit
+from herd_bandit.window import RequestWindow
 
 from herd.config.settings import BanditSettings, RunSettings
 from herd.config.tiling import tiling_of, x_of
+from herd.wire.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
 
 SETTINGS = BanditSettings()
 TILING = tiling_of(SETTINGS)
@@ -128,3 +131,46 @@ def test_groups_beyond_the_most_are_damage(tmp_path: Path) -> None:
     restored, damaged = snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=EACH)
     assert restored is None
     assert "beyond 8" in damaged[0]
+
+
+def test_an_exchange_goes_to_the_ensemble_of_its_environment() -> None:
+    bandits = bandits_of(Groups(slots_each=2, most=8))
+    handler = ExchangeHandler(
+        SETTINGS,
+        run_id="run",
+        contract="contract",
+        action_repeat=4,
+        bandits=bandits,
+        window=RequestWindow(),
+        generator=draw_generator(bandits, seed=1),
+    )
+    reports = [
+        {
+            "task_id": 0,
+            "environment_slot": slot,
+            "episode_id": 0,
+            "inverse_temperature": 5.0,
+            "episode_return": 1.0,
+            "agent_steps": 9,
+            "reused": False,
+        }
+        for slot in (0, 2, 3, 7)
+    ]
+    asked = [{"task_id": 0, "environment_slot": slot, "episode_id": 1} for slot in (0, 5)]
+    message = ExchangeTemperatures.model_validate(
+        {
+            "request_id": 1,
+            "run_id": "run",
+            "contract": "contract",
+            "agent": 0,
+            "incarnation": 7,
+            "purpose": "training",
+            "finished": tuple(FinishedEpisode(**report) for report in reports),
+            "starting": tuple(StartingEpisode(**start) for start in asked),
+        }
+    )
+    answer = handler.answer(message, num_payloads=0)
+    assert dict(answer.reports) == {"accepted": 4}
+    bandit = bandits[0, 0]
+    counted = {group: int(bandit._of_group(group).counts.sum()) for group in sorted({0, *bandit.others})}
+    assert counted == {0: 1, 1: 2, 2: 0, 3: 1}  # group 2 was only asked

@@ -49,7 +49,12 @@ def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
         start = sum(count // size + (rank < count % size) for rank in range(group.rank))
         mine = {name: tensor[start : start + group.share(count)].numpy() for name, tensor in batch.items()}
         statistics = trainer(slab_of(settings, mine), STEP)
-        told.append({**values_of(statistics.losses), "gradient_norm": statistics.gradient_norm})
+        numbers = {**values_of(statistics.losses), "gradient_norm": statistics.gradient_norm}
+        if (health := statistics.health) is not None:
+            assert health.effective_sample_size is not None
+            assert health.explained_variance is not None
+            numbers |= {"kl": health.update_kl, "effective": health.effective_sample_size, "explained": health.explained_variance}
+        told.append(numbers)
     whole = trainer.weights() | {f"optimizer/{name}": tensor for name, tensor in trainer.optimizer_tensors().items()}
     whole |= {f"auxiliary/{name}": tensor for name, tensor in trainer.auxiliary_weights().items()}
     whole |= {f"value_statistics/{name}": tensor for name, tensor in trainer.value_statistics().items()}

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.processes
 BATCH_SIZE = 8
 NUM_UPDATES = 3
 SECONDS = patient(140.0)
-SMALL: dict[str, Any] = {**RUN, "learner": {"batch_size": BATCH_SIZE, "micro_batch_size": 2}}
+SMALL: dict[str, Any] = {**RUN, "learner": {"batch_size": BATCH_SIZE, "micro_batch_size": 2, "health_interval_updates": 2}}
 RUNS: dict[str, dict[str, Any]] = {
     "sum": {},
     "mean, clipped": {

@@ -34,6 +34,10 @@ def on(pod: str) -> Labels:
     return {**RUN, "component": PODS[pod], "pod": pod}
 
 
+def frames_of(task: str, per_second: float) -> dict[str, str]:
+    return everywhere("herd_learner_task_env_frames_total", "learner", grows(per_second, LONG), task=task)
+
+
 def dies_every(minutes: float, total: float) -> str:
     """Processor seconds of a process that begins anew again and again."""
     return " ".join([grows(0.9, minutes, start=2)] * round(total / minutes))
@@ -297,6 +301,18 @@ LEARNING = (
         "a restart drops a queue",
         everywhere("herd_learner_env_frames_dropped_total", "learner", f"{stays(0, 40)} {stays(20000, 20)}", reason="learner_restart"),
     ),
+    Case(
+        "HerdTaskNeglected",
+        "one task is played by nobody",
+        {**frames_of("pong", 500), **frames_of("boxing", 400), **frames_of("qbert", 0)},
+        fires=({**RUN, "task": "qbert"},),
+    ),
+    Case(
+        "HerdTaskNeglected",
+        "tasks with one environment and with two, one of them slow",
+        {**frames_of("pong", 500), **frames_of("boxing", 500), **frames_of("qbert", 160)},
+    ),
+    Case("HerdTaskNeglected", "nothing is trained at all", {**frames_of("pong", 0), **frames_of("qbert", 0)}),
 )
 
 WIRE = (

@@ -49,3 +49,18 @@ def test_breakout_from_training_to_video(tmp_path: Path) -> None:
     (run,) = json.loads(status.stdout)
     assert set(run["processes"]) == {"actor-0", "learner-0", "paramserver-0"}
     assert (run["running"], run["env_frames"], int(run["checkpoint"])) == (False, report["env_frames"], report["learner_updates"])
+
+
+def test_three_games_have_one_agent_and_even_frames(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    words = ("--actor.count", "1", "--actor.environments", "6", "--learner.batch_size", "8", "--learner.log_interval_seconds", "1")
+    report = train(run_dir, "--stop.env_frames", "6000", *words, file="experiments/atari-3games-quick.yaml")
+    assert list(report["tasks"]) == ["boxing", "breakout", "crazy_climber"]
+    frames = [task["env_frames"] for task in report["tasks"].values()]
+    # The last message, of two unrolls of each game, may be half consumed; what starts a game is not counted: 1 step in a hundred or more.
+    assert max(frames) - min(frames) <= 2 * 20 * 4 + 0.02 * max(frames)
+    assert report["task_frames_spread"] == (max(frames) - min(frames)) * 3 / sum(frames)
+    assert all("human_normalised" in task for task in report["tasks"].values())
+    plotted = herd("plot", run_dir, "--data", tmp_path / "curve.csv", "--output", tmp_path / "curve.png")
+    assert plotted.returncode == 0, plotted.stderr
+    assert "frames_per_second" in (tmp_path / "curve.csv").read_text()
