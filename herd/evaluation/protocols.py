@@ -111,8 +111,9 @@ PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
             Protocol(
                 name="impala-dmlab",
                 suite="dmlab",
-                says="mean of 500 games (IMPALA, arXiv:1802.01561, table 3)",
+                says="mean of 500 games on held-out levels (IMPALA, arXiv:1802.01561, table 3)",
                 episodes=500,
+                played={"hold_out": True},
                 trained={"action_repeat": 4},
             ),
             Protocol(
