@@ -65,6 +65,7 @@ def run(argv: Sequence[str]) -> int:
         if settings.resume:
             check_resumable(settings)
         check_installed(settings)
+        check_descriptors()
         check_torso(settings)
         if (uneven := check_dealing(settings)) is not None:
             print(f"herd: {uneven}", file=sys.stderr)
@@ -121,6 +122,21 @@ def check_installed(settings: RunSettings) -> None:
     require("torch", "safetensors", *compression)
     if (missing := what_is_missing(settings.env)) is not None:
         raise CommandError(missing)
+
+
+def check_descriptors() -> None:
+    """Check that this process and its children may open enough files.
+
+    Raises:
+        CommandError: they may not.
+
+    """
+    from herd.service.startup import BadInputError, ensure_descriptors  # noqa: PLC0415  --help does without
+
+    try:
+        ensure_descriptors()
+    except BadInputError as error:
+        raise CommandError(str(error)) from error
 
 
 def check_torso(settings: RunSettings) -> None:
