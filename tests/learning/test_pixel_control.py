@@ -38,7 +38,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _settings(micro_batch_size: int = BATCH_SIZE, **changes: Any) -> Any:
-    learner = {"batch_size": BATCH_SIZE, "micro_batch_size": micro_batch_size}
+    learner = {"batch_size": BATCH_SIZE, "micro_batch_size": micro_batch_size, "health_interval_updates": 2}
     return run_of(**{"env": BOARD, "auxiliary": PIXELS, "learner": learner, **changes})
 
 

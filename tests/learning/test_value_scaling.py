@@ -125,8 +125,10 @@ def test_nothing_in_the_statistics_counts_so_nothing_freezes() -> None:
 
 
 def test_the_scale_is_bounded_and_a_variance_below_0_is_0() -> None:
-    statistics = PopArtStatistics(torch.tensor([1.0, 0.0, 2.0, 0.0]).double(), torch.tensor([1.0 - 1e-12, 1e20, 13.0, 0.25]).double())
-    assert scale_of(statistics, min_scale=1e-4, max_scale=1e6).tolist() == [1e-4, 1e6, 3.0, 0.5]
+    shift = torch.tensor([1.0, 0.0, 2.0, 0.0, 1e6], dtype=torch.float64)
+    second_moment = torch.tensor([1.0 - 1e-12, 1e20, 13.0, 0.25, 1e12 - 0.5], dtype=torch.float64)
+    scale = scale_of(PopArtStatistics(shift, second_moment), min_scale=1e-4, max_scale=1e6)
+    assert scale.tolist() == [1e-4, 1e6, 3.0, 0.5, 1e-4]
 
 
 def test_with_no_reward_ever_the_scale_reaches_its_bound_after_some_61_000_unrolls() -> None:
