@@ -17,17 +17,22 @@ from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.evaluation import EvaluationSettings
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
+from herd.config.population import PopulationSettings
 from herd.config.replay import NoReplay, ReplaySettings
 from herd.config.replay_service import ReplayServiceSettings
 from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
-from herd.config.sweep import SECTIONS, Sweep, check_keys, num_combinations, swept_section, swept_values
+from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
 from herd.config.user_code import USER_CODE
 from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
 from herd.config.variants import with_default_variants
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from herd.config.draws import Value
+
     EnvSettings = SuiteSettings
 else:
     EnvSettings = suite_union()
@@ -221,6 +226,8 @@ class LearnerSettings(Section):
     """Address of the parameter server."""
     replay: Annotated[tuple[str, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7400",)
     """Addresses of all replicas of the replay service, in order (``replay.kind: shared``)."""
+    population: str = "tcp://127.0.0.1:7500"
+    """Address of the population's controller (``population.strategy: pbt``)."""
     metrics_host: str = "127.0.0.1"
     """Interface of the metrics and health endpoint."""
     metrics_port: Port = 0
@@ -363,8 +370,11 @@ class RunSettings(Section):
     agents: Annotated[int, Field(ge=1, le=MAX_AGENTS)] = 1
     """Agents that learn in this run, numbered from 0, each with a learner of its own. They share parameter servers, bandit and actors."""
     sweep: Sweep = Field(default={})
-    """Lists of values by setting, such as ``optimizer.learning_rate: [3.0e-4, 6.0e-4]``: each agent has another combination, the last key
-    varying fastest, and there are as many agents. Settings of ``loss`` and ``optimizer`` only, and none that actors read."""
+    """What agents differ in, by setting. Lists of values, such as ``optimizer.learning_rate: [3.0e-4, 6.0e-4]``: each agent has another
+    combination, the last key varying fastest, and there are as many agents. Or a rule that each agent draws its value by, such as
+    ``{draw: log_uniform, low: 5.0e-6, high: 5.0e-3}``, ``{draw: uniform, low: 10, high: 100}`` or ``{draw: choice, values: [0.1, 0.001]}``.
+    Settings of ``loss`` and ``optimizer`` only, and none that actors read. ``population`` says whether the values stay."""
+    population: PopulationSettings = PopulationSettings()
     env: EnvSettings = default_suite()
     network: NetworkSettings = NetworkSettings()
     algorithm: AlgorithmSettings = AlgorithmSettings()
@@ -402,10 +412,16 @@ class RunSettings(Section):
         return self.directory if self.agents == 1 else self.directory / AGENTS / str(agent)
 
     def of_agent(self, agent: int) -> Self:
-        """What an agent's learner reads: its own seed, and its own values of what is swept."""
-        values = swept_values(self.sweep, agent)
-        changed = {name: swept_section(name, getattr(self, name), values) for name in SECTIONS}
-        return self.model_copy(update={"seed": self.seed + agent, **changed})
+        """What an agent's learner reads: its own seed, and its own first values of what is swept."""
+        return self.with_values(swept_values(self.sweep, agent, self.seed)).model_copy(update={"seed": self.seed + agent})
+
+    def with_values(self, values: Mapping[str, Value]) -> Self:
+        """The same run under other values of what is swept, by dotted key.
+
+        Raises:
+            ValueError: one line: a section does not take its value.
+        """
+        return self.model_copy(update={name: swept_section(name, getattr(self, name), values) for name in SECTIONS})
 
     @property
     def bounds_policy_lag(self) -> bool:
@@ -460,10 +476,20 @@ class RunSettings(Section):
     def _a_sweep_is_of_its_agents(self) -> Self:
         if self.sweep:
             check_keys(self.sweep)
-            if (number := num_combinations(self.sweep)) != self.agents:
+            if has_lists(self.sweep) and (number := num_combinations(self.sweep)) != self.agents:
                 raise ValueError(f"sweep has {number} combinations of values, and agents is {self.agents}: make them equal")
             for agent in range(self.agents):
                 self.of_agent(agent)
+        return self
+
+    @model_validator(mode="after")
+    def _a_population_has_members(self) -> Self:
+        if self.population.strategy == "none":
+            return self
+        if self.agents < 2 or not self.sweep:
+            raise ValueError("population.strategy pbt needs agents 2 or more, and in sweep the settings that they change")
+        if self.learner.compile != "off":
+            raise ValueError("population.strategy pbt needs learner.compile off: every change of a setting would compile the update anew")
         return self
 
     @model_validator(mode="after")

@@ -1,15 +1,18 @@
-"""A sweep: which of the swept values each agent of a run has."""
+"""A sweep: which of the swept values each agent of a run has, at first; in a population they change from there."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from random import Random
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
+
+from herd.config.draws import Draw, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from herd.config.section import Section
 
@@ -18,19 +21,41 @@ SECTIONS = ("loss", "optimizer")
 SHARED = frozenset({"loss.kind", "loss.ablation", "loss.function", "loss.head", "loss.options", "optimizer.kind"})
 """What is the same for all agents all the same: actors, bandit and network depend on it."""
 
-Sweep = dict[str, list[float | int | bool | str | None]]
-"""Values by dotted key."""
+Sweep = dict[str, list[Value] | Draw]
+"""By dotted key: values, of which each agent has another combination, or the rule that each agent draws one by."""
+_SWEEP: TypeAdapter[Sweep] = TypeAdapter(Sweep)
 
 
-def num_combinations(sweep: Mapping[str, Sequence[Any]]) -> int:
-    """Agents that a sweep makes; 1 without one."""
-    return math.prod(len(values) for values in sweep.values())
+def num_combinations(sweep: Mapping[str, list[Value] | Draw]) -> int:
+    """Agents that the lists of a sweep make; 1 without one."""
+    return math.prod(len(values) for values in sweep.values() if isinstance(values, list))
 
 
-def swept_values(sweep: Mapping[str, Sequence[Any]], agent: int) -> dict[str, Any]:
-    """An agent's values by dotted key: of the product of all lists, in which the last key varies fastest."""
-    combination = next(itertools.islice(itertools.product(*sweep.values()), agent, None), ())
-    return dict(zip(sweep, combination, strict=False))
+def has_lists(sweep: Mapping[str, list[Value] | Draw]) -> bool:
+    """Whether a sweep says how many agents there are."""
+    return any(isinstance(values, list) for values in sweep.values())
+
+
+def swept_values(sweep: Mapping[str, list[Value] | Draw], agent: int, seed: int) -> dict[str, Value]:
+    """An agent's first values by dotted key, in the order of the sweep.
+
+    Of the product of all lists, in which the last key varies fastest, the agent has the combination of its number. What is drawn depends on
+    the run's ``seed``, the agent and the key alone: the same when it is asked again, and when keys or agents are added.
+    """
+    lists = {key: values for key, values in sweep.items() if isinstance(values, list)}
+    combination = next(itertools.islice(itertools.product(*lists.values()), agent, None), ())
+    listed = dict(zip(lists, combination, strict=False))
+    # A text as the seed: Python then takes its SHA-512, the same in every process and release.
+    drawn = {key: rule.drawn(Random(f"{seed}/{agent}/{key}")) for key, rule in sweep.items() if not isinstance(rule, list)}
+    return {key: (listed | drawn)[key] for key in sweep if key in listed or key in drawn}
+
+
+def parse_sweep(values: object) -> Sweep | None:
+    """A sweep as config.yaml has it; None where that is none."""
+    try:
+        return _SWEEP.validate_python(values)
+    except ValidationError:
+        return None
 
 
 def swept_section(name: str, section: Section, values: Mapping[str, Any]) -> Section:
@@ -52,7 +77,7 @@ def swept_section(name: str, section: Section, values: Mapping[str, Any]) -> Sec
         raise ValueError(f"sweep: {key}: {message}") from None
 
 
-def check_keys(sweep: Mapping[str, Sequence[Any]]) -> None:
+def check_keys(sweep: Mapping[str, list[Value] | Draw]) -> None:
     """Every key is one that agents may differ in, and has values.
 
     Raises:
@@ -62,5 +87,5 @@ def check_keys(sweep: Mapping[str, Sequence[Any]]) -> None:
     for key, values in sweep.items():
         if key.partition(".")[0] not in SECTIONS or key in SHARED:
             raise ValueError(f"sweep: {key} is the same for all agents of a run; they may differ in settings of loss and optimizer")
-        if not values:
+        if isinstance(values, list) and not values:
             raise ValueError(f"sweep: {key} has no values")

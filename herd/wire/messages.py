@@ -21,6 +21,8 @@ MAX_SLICES = 256
 MAX_UNROLLS_PER_MESSAGE = 65_536
 MAX_UNROLLS_PER_INSERT = 32
 MAX_SAMPLED_UNROLLS = 256
+MAX_OWN_SETTINGS = 64
+"""That a member of a population has."""
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -162,7 +164,7 @@ class Rejected(_Header):
 
 
 class Refused(_Header):
-    """Learner, parameter server, bandit or replay to anybody: we do not fit together."""
+    """Learner, parameter server, bandit, replay or population to anybody: we do not fit together."""
 
     type: Literal["refused"] = "refused"
     request_id: Count | None = None
@@ -418,6 +420,77 @@ class Sampled(_Header):
     stored: StoredEpisodes
 
 
+class OwnSetting(_Header):
+    """A setting that agents of the run have each for themselves."""
+
+    key: Annotated[str, Field(min_length=1, max_length=128)]
+    value: float | int | bool | Identifier | None
+
+
+OwnSettings = Annotated[tuple[OwnSetting, ...], Field(max_length=MAX_OWN_SETTINGS), FailFast()]
+
+
+class Applied(_Header):
+    """The newest order that a member has carried out, which its checkpoint on disk holds."""
+
+    number: Number
+    env_frames: Count
+    """The member's own when it did."""
+    learner_updates: Count
+
+
+class Declined(_Header):
+    """An order that a member could not carry out; nothing of it was done."""
+
+    number: Number
+    reason: Reason
+
+
+class MemberReport(_Header):
+    """Learner to population: how my agent stands. Says what it has done, so that nothing need be told twice."""
+
+    type: Literal["member_report"] = "member_report"
+    request_id: Count
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    env_frames: Count
+    learner_updates: Count
+    num_episodes: Count
+    """Games since the run began."""
+    fitness: float | None
+    """None while too few games were played under these weights."""
+    checkpoint: tuple[Count, Count] | None
+    """(learner_updates, env_frames) of its newest one on disk."""
+    settings: OwnSettings
+    applied: Applied | None
+    declined: Declined | None
+
+
+class Copied(_Header):
+    """Whose weights, optimizer and value statistics to take: those of this checkpoint."""
+
+    donor: AgentNumber
+    learner_updates: Count
+    env_frames: Count
+
+
+class Order(_Header):
+    """What a member is to do: copy first, where there is something to copy, then go on under these settings."""
+
+    number: Number
+    copied: Copied | None
+    settings: OwnSettings
+
+
+class MemberAnswer(_Header):
+    """Population to learner: what you are to do, until you report it as applied or declined."""
+
+    type: Literal["member_answer"] = "member_answer"
+    request_id: Count
+    order: Order | None
+
+
 Message = (
     Hello
     | Unrolls
@@ -449,6 +522,8 @@ Message = (
     | SampleUnrolls
     | SampleEpisode
     | Sampled
+    | MemberReport
+    | MemberAnswer
 )
 
 MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])

@@ -1,0 +1,74 @@
+"""How an agent's first value of a setting is drawn, by rule (IMPALA, Table D.1; PopArt, Table 9)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from herd.config.section import PositiveFloat, Section
+
+if TYPE_CHECKING:
+    from random import Random
+
+Value = float | int | bool | str | None
+"""Of a setting."""
+
+
+class _Range(Section):
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _low_is_below_high(self) -> Self:
+        if not -math.inf < self.low < self.high < math.inf:
+            raise ValueError(f"low {self.low:g} must be below high {self.high:g}")
+        return self
+
+
+class LogUniform(_Range):
+    """The logarithm is uniform."""
+
+    draw: Literal["log_uniform"] = "log_uniform"
+    """The value's logarithm is uniform."""
+    low: PositiveFloat
+    """Least value."""
+    high: PositiveFloat
+    """Greatest value."""
+
+    def drawn(self, random: Random) -> float:
+        """One value."""
+        exponent = random.uniform(math.log(self.low), math.log(self.high))
+        return min(max(math.exp(exponent), self.low), self.high)
+
+
+class Uniform(_Range):
+    """The value is uniform."""
+
+    draw: Literal["uniform"] = "uniform"
+    """The value is uniform."""
+    low: float
+    """Least value."""
+    high: float
+    """Greatest value."""
+
+    def drawn(self, random: Random) -> float:
+        """One value."""
+        return random.uniform(self.low, self.high)
+
+
+class Choice(Section):
+    """One of a few values, all as likely."""
+
+    draw: Literal["choice"] = "choice"
+    """One of ``values``, all as likely."""
+    values: tuple[Value, ...] = Field(min_length=1)
+    """What is drawn from."""
+
+    def drawn(self, random: Random) -> Value:
+        """One value."""
+        return random.choice(self.values)
+
+
+Draw = Annotated[LogUniform | Uniform | Choice, Field(discriminator="draw")]

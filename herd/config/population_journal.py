@@ -1,0 +1,169 @@
+"""RUN/population/journal.jsonl: what happened in a population, one event a line, in order. Whoever reads it learns the whole lineage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from herd.config.draws import Value
+from herd.config.foreign_files import MAX_JSON_BYTES, read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+POPULATION = "population"
+JOURNAL = "journal.jsonl"
+Settings = dict[str, Value]
+"""By dotted key."""
+
+
+class JournalError(Exception):
+    """A journal that is there and cannot be read; one line."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Began(_Record):
+    """The population's first moment."""
+
+    event: Literal["began"] = "began"
+    run: str
+    members: tuple[Settings, ...]
+    """First settings of each."""
+
+
+class Copy(_Record):
+    """Where weights went from one member to another: also the link from a generation to the one before, in every ancestry."""
+
+    number: int
+    """Of the order."""
+    receiver: int
+    donor: int
+    donor_updates: int
+    """Which of its checkpoints."""
+    donor_env_frames: int
+    learner_updates: int
+    """The receiver's own, when it copied."""
+    env_frames: int
+
+
+class Decided(_Record):
+    """A member's games were enough. Where a copy or other settings follow from it, this is an order to the member."""
+
+    event: Literal["decided"] = "decided"
+    number: int
+    member: int
+    env_frames: int
+    num_episodes: int
+    fitness: float
+    partner: int
+    partner_fitness: float | None
+    """None: it had none yet."""
+    donor: int | None
+    donor_updates: int | None
+    donor_env_frames: int | None
+    before: Settings
+    settings: Settings
+
+    @property
+    def is_order(self) -> bool:
+        """Whether the member has anything to do."""
+        return self.donor is not None or self.before != self.settings
+
+
+class Done(_Record):
+    """The member has carried an order out, and its checkpoint says so."""
+
+    event: Literal["done"] = "done"
+    number: int
+    member: int
+    env_frames: int
+    learner_updates: int
+
+
+class Failed(_Record):
+    """The member could not, and nothing of the order was done."""
+
+    event: Literal["failed"] = "failed"
+    number: int
+    member: int
+    reason: str
+
+
+class Returned(_Record):
+    """The member went on from an older checkpoint: the orders above this number are undone."""
+
+    event: Literal["returned"] = "returned"
+    member: int
+    number: int
+
+
+Record = Annotated[Began | Decided | Done | Failed | Returned, Field(discriminator="event")]
+_RECORD: TypeAdapter[Began | Decided | Done | Failed | Returned] = TypeAdapter(Record)
+
+
+def journal_file(run_dir: Path) -> Path:
+    """Of a run."""
+    return run_dir / POPULATION / JOURNAL
+
+
+def read_journal(path: Path) -> list[Began | Decided | Done | Failed | Returned]:
+    """All events, in order; none where there is no journal. What a killed writer left unfinished at the end is no event.
+
+    Raises:
+        JournalError: it cannot be read, or a line is damaged.
+    """
+    try:
+        text = read_file(path, MAX_JSON_BYTES)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be read: {error.strerror or error}") from error
+    records = []
+    for number, line in enumerate(text.split(b"\n")[:-1], start=1):
+        try:
+            records.append(_RECORD.validate_json(line))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise JournalError(f"{path}: line {number} is damaged: {first['msg']}") from error
+    return records
+
+
+def copies_of(records: Sequence[BaseModel]) -> list[Copy]:
+    """The copies that happened and were not undone, in order."""
+    decided = {record.number: record for record in records if isinstance(record, Decided)}
+    copies: list[Copy] = []
+    for record in records:
+        if isinstance(record, Returned):
+            copies = [copy for copy in copies if copy.receiver != record.member or copy.number <= record.number]
+        if not isinstance(record, Done) or (order := decided.get(record.number)) is None:
+            continue
+        if order.donor is not None and order.donor_updates is not None and order.donor_env_frames is not None:
+            copies.append(
+                Copy(
+                    number=record.number,
+                    receiver=record.member,
+                    donor=order.donor,
+                    donor_updates=order.donor_updates,
+                    donor_env_frames=order.donor_env_frames,
+                    learner_updates=record.learner_updates,
+                    env_frames=record.env_frames,
+                )
+            )
+    return copies
+
+
+def ancestry(copies: Sequence[Copy], member: int) -> list[Copy]:
+    """The copies behind the weights that a member has in the end, oldest first."""
+    line: list[Copy] = []
+    holder, updates = member, None
+    for copy in reversed(copies):
+        # Of the holder's own copies, the newest that lies before the checkpoint its weights were taken from.
+        if copy.receiver == holder and (updates is None or copy.learner_updates <= updates):
+            line.append(copy)
+            holder, updates = copy.donor, copy.donor_updates
+    return line[::-1]

@@ -1,0 +1,146 @@
+"""What follows from a member's report: events for the journal, and the member's order. No I/O and no clock.
+
+All state is what the journal says and what members have reported since this process began. So a controller that starts again with the
+journal is the one that ended: `heard` names events, and only `note`, once they are on disk, makes them happen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from herd.config.population_journal import Began, Decided, Done, Failed, Returned
+from herd.wire.messages import Copied, Order, OwnSetting
+from herd_population.rules import choose_partner, is_better, is_ready, perturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from herd.config.population import PopulationSettings
+    from herd.config.population_journal import Settings
+    from herd.wire.messages import MemberReport
+
+Event = Began | Decided | Done | Failed | Returned
+
+
+@dataclass(slots=True)
+class Member:
+    """What is known of one."""
+
+    report: MemberReport | None = None
+    """The newest; None before the first to this process. A member that died keeps its last one, and its place."""
+    pending: Decided | None = None
+    """Its order, until it is done or has failed."""
+    num_episodes: int = 0
+    """Games that it had played when the last decision about it was made."""
+    done: int = 0
+    """Number of the newest order that it has carried out."""
+
+
+class Controller:
+    """One population."""
+
+    def __init__(
+        self, settings: PopulationSettings, *, num_members: int, seed: int, is_allowed: Callable[[Settings], bool], events: Sequence[Event] = ()
+    ) -> None:
+        """``is_allowed``: whether a member can have these settings. ``events``: of the journal so far."""
+        self._settings = settings
+        self._seed = seed
+        self._is_allowed = is_allowed
+        self.members = [Member() for _ in range(num_members)]
+        self._last_number = 0
+        for event in events:
+            self.note(event)
+
+    def heard(self, report: MemberReport) -> list[Event]:
+        """Take a member's report; return what happens now, for the journal first and then for `note`, in order."""
+        member = self.members[report.agent]
+        member.report = report
+        applied = 0 if report.applied is None else report.applied.number
+        self._last_number = max(self._last_number, applied)  # also where the journal was lost: a number has one meaning
+        if applied < member.done:
+            return [Returned(member=report.agent, number=applied)]
+        pending = member.pending
+        if pending is None:
+            # A run without episodes of its own since, from an older checkpoint, counts from where it is.
+            member.num_episodes = min(member.num_episodes, report.num_episodes)
+            return self._decide(report)
+        if report.applied is not None and applied == pending.number:
+            counts = report.applied
+            done = Done(number=applied, member=report.agent, env_frames=counts.env_frames, learner_updates=counts.learner_updates)
+            return [done]
+        if report.declined is not None and report.declined.number == pending.number:
+            return [Failed(number=pending.number, member=report.agent, reason=report.declined.reason)]
+        return []
+
+    def note(self, event: Event) -> None:
+        """Let an event that is in the journal happen."""
+        if isinstance(event, Began):
+            return
+        member = self.members[event.member]
+        self._last_number = max(self._last_number, event.number)
+        match event:
+            case Decided():
+                member.num_episodes = event.num_episodes
+                member.pending = event if event.is_order else None
+            case Done():
+                member.pending, member.done = None, event.number
+            case Failed():
+                member.pending = None
+            case Returned():
+                member.done = event.number
+
+    def order_of(self, agent: int) -> Order | None:
+        """What a member is to do; None for nothing."""
+        pending = self.members[agent].pending
+        if pending is None:
+            return None
+        copied = None
+        if pending.donor is not None and pending.donor_updates is not None and pending.donor_env_frames is not None:
+            copied = Copied(donor=pending.donor, learner_updates=pending.donor_updates, env_frames=pending.donor_env_frames)
+        settings = tuple(OwnSetting(key=key, value=value) for key, value in pending.settings.items())
+        return Order(number=pending.number, copied=copied, settings=settings)
+
+    def _decide(self, report: MemberReport) -> list[Event]:
+        rules = self._settings
+        if report.fitness is None or not is_ready(
+            env_frames=report.env_frames,
+            burn_in_env_frames=rules.burn_in_env_frames,
+            episodes_since=report.num_episodes - self.members[report.agent].num_episodes,
+            fitness_episodes=rules.fitness_episodes,
+        ):
+            return []
+        number = self._last_number + 1
+        random = Random(f"{self._seed}/{number}")  # of the number alone: whoever decides it again decides the same
+        partner = choose_partner(report.agent, len(self.members), random)
+        other = self.members[partner].report
+        partner_fitness = None if other is None else other.fitness
+        before = _values(report)
+        base, checkpoint = before, None
+        if other is not None and other.checkpoint is not None and partner_fitness is not None:
+            if is_better(partner_fitness, report.fitness, rules.threshold):
+                base, checkpoint = _values(other), other.checkpoint
+        after = perturbed(
+            base, random, probability=rules.perturb_probability, factor=rules.perturb_factor, is_allowed=self._is_allowed
+        )
+        return [
+            Decided(
+                number=number,
+                member=report.agent,
+                env_frames=report.env_frames,
+                num_episodes=report.num_episodes,
+                fitness=report.fitness,
+                partner=partner,
+                partner_fitness=partner_fitness,
+                donor=None if checkpoint is None else partner,
+                donor_updates=None if checkpoint is None else checkpoint[0],
+                donor_env_frames=None if checkpoint is None else checkpoint[1],
+                before=before,
+                settings=after,
+            )
+        ]
+
+
+def _values(report: MemberReport) -> Settings:
+    return {setting.key: setting.value for setting in report.settings}

@@ -1,0 +1,58 @@
+"""The population's metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.config.population_journal import Decided, Failed
+from herd.service.meters import ServerMeters
+from herd.telemetry import metric_names as names
+
+if TYPE_CHECKING:
+    from herd.telemetry import Telemetry
+    from herd.wire.messages import MemberReport
+    from herd.wire.refusals import Refusals
+    from herd.wire.sockets import Router
+    from herd_population.controller import Event
+
+
+class Meters(ServerMeters):
+    """What the population counts and shows."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        super().__init__(telemetry)
+        self._reports = {outcome: telemetry.counter(names.POPULATION_REPORTS, outcome=outcome) for outcome in names.REPORT_ANSWERS}
+        self._decisions = {outcome: telemetry.counter(names.POPULATION_DECISIONS, outcome=outcome) for outcome in names.DECISIONS}
+        self._failed_orders = telemetry.counter(names.POPULATION_FAILED_ORDERS)
+        self._file_failures = telemetry.counter(names.POPULATION_FILE_FAILURES)
+
+    def watch_wire(self, router: Router, refusals: Refusals) -> None:
+        """Export what the socket has moved, who is connected, and who could not or was cut off."""
+        self.watch_clients(router, refusals)
+        self._telemetry.read(names.POPULATION_BYTES_IN, lambda: float(router.bytes_in))
+        self._telemetry.read(names.POPULATION_BYTES_OUT, lambda: float(router.bytes_out))
+
+    def answered(self, outcome: str) -> None:
+        """Count a report that could be read; ``outcome``: one of ``names.REPORT_ANSWERS``."""
+        self._reports[outcome].inc()
+
+    def show(self, report: MemberReport) -> None:
+        """Show how a member stands."""
+        agent = str(report.agent)
+        if report.fitness is not None:
+            self._telemetry.gauge(names.POPULATION_FITNESS, agent=agent).set(report.fitness)
+        self._telemetry.gauge(names.POPULATION_ENV_FRAMES, agent=agent).set(report.env_frames)
+        for setting in report.settings:
+            if isinstance(setting.value, float | int):
+                self._telemetry.gauge(names.POPULATION_SETTING, agent=agent, setting=setting.key).set(setting.value)
+
+    def happened(self, event: Event) -> None:
+        """Count an event that is in the journal."""
+        if isinstance(event, Decided):
+            self._decisions["copied" if event.donor is not None else "perturbed" if event.is_order else "unchanged"].inc()
+        elif isinstance(event, Failed):
+            self._failed_orders.inc()
+
+    def file_failed(self) -> None:
+        """Count an event that could not be written."""
+        self._file_failures.inc()

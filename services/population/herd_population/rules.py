@@ -1,0 +1,56 @@
+"""Population based training as IMPALA has it (arXiv:1802.01561, appendix F), one function for each of its sentences. No I/O, no clock.
+
+"a 'burn-in' period of 20 million frames where no evolution is done. ... After collecting 5,000 episode rewards in total, the mean capped
+human normalised score is calculated and a random instance in the population is selected. If the score of the selected instance is more
+than an absolute 5% higher, then the selected instance weights and parameters are copied. No matter if a copy happened or not, each
+parameter ... is permuted with 33% probability by multiplying with either 1.2 or 1/1.2."
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from random import Random
+
+    from herd.config.draws import Value
+    from herd.config.population_journal import Settings
+
+
+def is_ready(*, env_frames: int, burn_in_env_frames: int, episodes_since: int, fitness_episodes: int) -> bool:
+    """Whether it is time to decide for a member: its own frames are beyond the burn-in, and it has played enough games since the last time."""
+    return env_frames >= burn_in_env_frames and episodes_since >= fitness_episodes
+
+
+def choose_partner(member: int, num_members: int, random: Random) -> int:
+    """Another member, all as likely."""
+    partner = random.randrange(num_members - 1)
+    return partner + (partner >= member)
+
+
+def is_better(partner_fitness: float, own_fitness: float, threshold: float) -> bool:
+    """Whether the partner is worth copying: greater by more than ``threshold``, absolute."""
+    return partner_fitness - own_fitness > threshold
+
+
+def perturbed(
+    settings: Mapping[str, Value], random: Random, *, probability: float, factor: float, is_allowed: Callable[[Settings], bool]
+) -> Settings:
+    """``settings``, each number of which is multiplied or divided by ``factor`` with ``probability``; all else as it was.
+
+    Integers move to the next one in that direction. A number that ``is_allowed`` does not take beside the others stays as it was.
+    """
+    found = dict(settings)
+    for key, value in settings.items():
+        # Drawn in any case, so that what one setting gets does not depend on the kind of those before it.
+        moves, grows = random.random() < probability, random.random() < 0.5
+        if not moves or value is None or isinstance(value, bool | str):
+            continue
+        moved: float | int = value * factor if grows else value / factor
+        if isinstance(value, int):
+            moved = math.ceil(moved) if grows else math.floor(moved)
+        if is_allowed({**found, key: moved}):
+            found[key] = moved
+    return found

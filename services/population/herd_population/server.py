@@ -1,0 +1,135 @@
+"""The process around the controller: one thread, one ROUTER, metrics, the journal, signals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.config.population_journal import JournalError
+from herd.config.sweep import swept_values
+from herd.envs.make import suite_of
+from herd.service.process import ServiceProcess
+from herd.service.serving import Inbox, serve, warn_refused
+from herd.service.startup import BadInputError
+from herd.telemetry.logs import warn_limited
+from herd.wire.codec import decode_header, encode
+from herd.wire.messages import MAX_HEADER_BYTES, MemberAnswer, Refused
+from herd.wire.sockets import Router
+from herd_population.controller import Controller
+from herd_population.exchange import objection, report_of
+from herd_population.journal import Journal
+from herd_population.meters import Meters
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from herd.config.population_journal import Settings
+    from herd.config.settings import RunSettings
+    from herd.service.signals import StopRequest
+    from herd.wire.messages import MemberReport
+
+UNREAD_BYTES_EACH = 64 << 10
+"""A report of 64 settings takes 10 kB, and a learner has one under way."""
+
+
+class PopulationServer:
+    """Receives reports, writes down what follows, answers with orders."""
+
+    def __init__(self, process: ServiceProcess, router: Router, controller: Controller, journal: Journal, meters: Meters) -> None:
+        self._process = process
+        self._router = router
+        self._controller = controller
+        self._journal = journal
+        self._meters = meters
+        self._inbox = Inbox(router, self._answer, meters)
+
+    def run(self, stop: StopRequest) -> None:
+        """Serve until ``stop``, and then what had arrived before it."""
+        serve(stop, self._process.telemetry, [self._router], self._inbox.serve_waiting)
+        self._inbox.serve_waiting()
+
+    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
+        report = report_of(decode_header(frames[0]), num_payloads=len(frames) - 1)
+        settings = self._process.settings
+        reason = objection(report, run_id=settings.name, contract=self._process.contract, num_members=settings.agents)
+        if reason is not None:
+            warn_refused("member", reason, peer)
+            self._meters.answered("refused")
+            self._router.send(peer, encode(Refused(request_id=report.request_id, reason=reason)))
+            return False
+        self._meters.show(report)
+        self._take(report)
+        order = self._controller.order_of(report.agent)
+        self._meters.answered("noted" if order is None else "ordered")
+        # Whoever does not get it reports again.
+        self._router.send(peer, encode(MemberAnswer(request_id=report.request_id, order=order)))
+        return True
+
+    def _take(self, report: MemberReport) -> None:
+        """Let happen what follows from a report. What the disk does not take does not happen: the next report is decided on anew."""
+        for event in self._controller.heard(report):
+            try:
+                self._journal.append(event)
+            except OSError as error:
+                self._meters.file_failed()
+                warn_limited("write journal", "cannot write the journal: nothing is decided until it can", reason=error.strerror or str(error))
+                return
+            self._controller.note(event)
+            self._meters.happened(event)
+            self._process.log.info(f"member {event.event}", **event.model_dump(exclude={"event"}))  # type: ignore[union-attr]
+
+
+def run(settings: RunSettings, stop: StopRequest) -> None:
+    """Serve the run until ``stop``.
+
+    Raises:
+        BadInputError: an unknown task, an address that cannot be used, a journal of other settings, a fitness that these tasks lack.
+
+    """
+    own = settings.population
+    with ServiceProcess("population", settings) as process:
+        check_fitness(settings, process.spec.task_names)
+        meters = Meters(process.telemetry)
+        first = tuple(swept_values(settings.sweep, agent, settings.seed) for agent in range(settings.agents))
+        try:
+            journal = Journal(settings.directory, run=settings.name, members=first)
+        except JournalError as error:
+            raise BadInputError(str(error)) from error
+        controller = Controller(
+            own, num_members=settings.agents, seed=settings.seed, is_allowed=lambda values: _is_allowed(settings, values), events=journal.events
+        )
+        try:
+            endpoint = f"tcp://{own.host}:{own.port or '*'}"
+            router = Router(process.context, endpoint, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
+        except OSError as error:
+            raise BadInputError(f"population.host, population.port: {error.strerror}") from error
+        with router:
+            meters.watch_wire(router, process.context.refusals)
+            process.serve_metrics()
+            process.telemetry.set_ready(True)
+            process.announce(0, "listening", endpoint=router.endpoint, events=len(journal.events))
+            PopulationServer(process, router, controller, journal, meters).run(stop)
+            process.log.info("stopped")
+
+
+def check_fitness(settings: RunSettings, task_names: Sequence[str]) -> None:
+    """A fitness that these tasks can have.
+
+    Raises:
+        BadInputError: a task has no human score; one line.
+    """
+    if settings.population.fitness != "human_normalised":
+        return
+    missing = [name for name in task_names if name not in suite_of(settings.env).reference_scores()]
+    if missing:
+        raise BadInputError(
+            f"population.fitness human_normalised: no human score is known of {', '.join(missing[:5])}; choose episode_return, or a number "
+            "of metrics.jsonl"
+        )
+
+
+def _is_allowed(settings: RunSettings, values: Settings) -> bool:
+    try:
+        settings.with_values(values)
+    except ValueError:
+        return False
+    return True
