@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from herd.config.curve_keys import Role
     from herd.config.settings import RunSettings
 
-ServiceName = Literal["paramserver", "bandit", "replay", "learner", "actor", "evaluator"]
+ServiceName = Literal["paramserver", "bandit", "replay", "population", "learner", "actor", "evaluator"]
 METRICS_PORT = 9400
 """Where every container serves metrics and probes."""
 
@@ -87,6 +87,7 @@ class Component:
 PARAMSERVER = Service(name="paramserver", port=7200, moves_weights=True)
 BANDIT = Service(name="bandit", port=7300, keeps_files=True)
 REPLAY = Service(name="replay", port=7400, packages="replay", section_name="replay_service", keeps_files=True)
+POPULATION = Service(name="population", port=7500, keeps_files=True)
 LEARNER = Service(name="learner", port=7100, group_port=29500, packages="learner", has_torch=True, keeps_files=True, moves_weights=True)
 ACTOR = Service(name="actor", packages="actor", has_torch=True, moves_weights=True, niceness=5)
 """The learner goes first. With equal shares of a laptop's cores the queue fills up and every unroll ages in it (lag 15 instead of 8 updates
@@ -100,7 +101,7 @@ EVALUATOR = Service(
     moves_weights=True,
     niceness=10,  # after all others: how long an evaluation takes changes nothing
 )
-SERVICES = (PARAMSERVER, BANDIT, REPLAY, LEARNER, ACTOR, EVALUATOR)
+SERVICES = (PARAMSERVER, BANDIT, REPLAY, POPULATION, LEARNER, ACTOR, EVALUATOR)
 
 COMPONENTS = (
     Component(service=PARAMSERVER, name="paramserver", count=lambda _: 1),
@@ -116,11 +117,12 @@ COMPONENTS = (
         name="replay",
         count=lambda settings: settings.replay_service.replicas if settings.replay.kind == "shared" else 0,
     ),
+    Component(service=POPULATION, name="population", count=lambda settings: int(settings.population.strategy == "pbt")),
     Component(
         service=LEARNER,
         name="learner",
         count=lambda settings: settings.agents * settings.learner.shards,  # all shards of agent 0 first
-        asks=(Asks("paramserver", ("paramserver",)), Asks("replay", ("replay",), of_all=True)),
+        asks=(Asks("paramserver", ("paramserver",)), Asks("replay", ("replay",), of_all=True), Asks("population", ("population",))),
     ),
     Component(
         service=ACTOR,

@@ -82,8 +82,7 @@ class UpdateControl:
         norms, multiplier = tensors.get("norms"), tensors.get("rate_multiplier")
         if (norms is not None and norms.dim() != 1) or (multiplier is not None and multiplier.dim() != 0):
             raise CheckpointError("the state of clipping and learning rate is not one")
+        self._norms.clear()
         if self._percentile is not None and norms is not None:
-            self._norms.clear()
             self._norms.extend(norms.tolist())
-        if self._target_kl is not None and multiplier is not None:
-            self.rate_multiplier = float(multiplier)
+        self.rate_multiplier = float(multiplier) if self._target_kl is not None and multiplier is not None else 1.0

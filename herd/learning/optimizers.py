@@ -84,11 +84,12 @@ def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Par
 def load_state_tensors(
     optimizer: torch.optim.Optimizer, kind: str, parameters: Mapping[str, Parameter], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Inverse of `state_tensors`.
+    """Inverse of `state_tensors`: what the optimizer had before is forgotten, unless an error is raised.
 
     Raises:
         CheckpointError: a tensor belongs to no parameter, its shape differs, or it is of another kind of optimizer.
     """
+    state: dict[Parameter, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         name, _, slot = key.rpartition("/")
         parameter = parameters.get(name)
@@ -100,4 +101,6 @@ def load_state_tensors(
         # In the parameter's own memory order: in another one, the optimizer's fused operations fall back to slow ones.
         # AdamW's count of steps stays on the host, where it expects it.
         memory = torch.empty_like(tensor) if slot == "step" else torch.empty_like(parameter, requires_grad=False)
-        optimizer.state[parameter][slot] = memory.copy_(shard_like(tensor, memory))
+        state.setdefault(parameter, {})[slot] = memory.copy_(shard_like(tensor, memory))
+    optimizer.state.clear()
+    optimizer.state.update(state)

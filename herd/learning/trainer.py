@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from herd.config.contract import EnvSpec
+    from herd.config.losses import LossSettings
+    from herd.config.optimizers import OptimizerSettings
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
     from herd.learning.forward import Forward, Network
@@ -89,7 +91,8 @@ class Trainer:
         self._shards = shards or OneShard()
         self._algorithm = settings.algorithm
         self._plain_loss = make_loss(settings.loss)
-        self._loss = with_auxiliary(self._plain_loss, settings.auxiliary)
+        self._auxiliary = settings.auxiliary
+        self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
         self._reduction = settings.loss.reduction
         self._control = UpdateControl(settings.optimizer)
         self._health_interval = settings.learner.health_interval_updates
@@ -123,6 +126,18 @@ class Trainer:
             self._parameters |= {f"{AUXILIARY}.{name}": own for name, own in self._auxiliary_head.named_parameters()}
         self._optimizer_kind = settings.optimizer.kind
         self.optimizer = new_optimizer(settings.optimizer, self._parameters.values())
+
+    def go_on_under(self, loss: LossSettings, optimizer: OptimizerSettings) -> None:
+        """Take other settings of the same kinds, from the next update on; weights, moments and what the control follows stay."""
+        self._plain_loss = make_loss(loss)
+        self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
+        self._reduction = loss.reduction
+        control = UpdateControl(optimizer)
+        control.load(self._control.tensors())
+        self._control = control
+        self._kl_interval = None if optimizer.target_kl is None else optimizer.kl_interval_updates
+        # A new optimizer says what its own constants would be; those of its group with state are these from now on.
+        self.optimizer.param_groups[0].update(new_optimizer(optimizer, self._parameters.values()).defaults)
 
     def to_device(self, slab: Slab) -> TrainBatch:
         """The batch on the device; without a copy where it is there already. On a GPU the copy runs beside what computes there."""

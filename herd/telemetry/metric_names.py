@@ -3,7 +3,7 @@
 Prometheus adds ``job`` and ``instance`` to what it scrapes, so no metric here is labelled by pod, actor or host: thousands of
 actors stay scrapeable at about 30 series each, and series per task come from learner, bandit and evaluator alone. Every label but ``task``
 (bounded by ``env.tasks``), ``layer`` (by the network's), ``term`` and ``name`` (by the 32 numbers that a loss may name), ``agent`` (by
-``agents``), ``statistic`` (six), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed
+``agents``), ``setting`` (by ``sweep``), ``statistic`` (six), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed
 set, kept here.
 
 The bandit has three series per agent, task and tile, and 17 more per agent and task: 57 games x (3 x 39 + 17) = 7,638 series, about
@@ -52,6 +52,10 @@ DROPPED_PIECES_BY = ("duplicate", "late")
 """Why replay did not take a piece of an episode: it has it, or the episode is over."""
 EVICTED_EPISODES_BY = ("capacity", "memory")
 """Which bound an episode went for."""
+REPORT_ANSWERS = ("noted", "ordered", "refused")
+"""What the population said to a member's report: nothing to do, an order, not a member of ours."""
+DECISIONS = ("copied", "perturbed", "unchanged")
+"""What the population decided for a member whose games were enough: another's weights, other settings alone, nothing."""
 SAMPLE_KINDS = ("unroll", "episode")
 """What a learner asks replay for."""
 
@@ -670,6 +674,45 @@ REPLAY_BYTES_OUT = CounterMetric(
     "herd_replay_sent_bytes_total", "Sent, headers included, ZeroMQ's own framing excluded.", "bytes", ("replay",)
 )
 
+# --- population --------------------------------------------------------------------------------------------------------------------
+POPULATION_REPORTS = CounterMetric(
+    "herd_population_reports_total",
+    "Reports of members, by the answer.",
+    "messages",
+    ("population",),
+    labels=("outcome",),
+    values=REPORT_ANSWERS,
+)
+POPULATION_DECISIONS = CounterMetric(
+    "herd_population_decisions_total",
+    "Decisions about members whose games were enough, by what came of them.",
+    "decisions",
+    ("population",),
+    labels=("outcome",),
+    values=DECISIONS,
+)
+POPULATION_FAILED_ORDERS = CounterMetric(
+    "herd_population_failed_orders_total", "Orders that a member could not carry out; nothing of them was done.", "orders", ("population",)
+)
+POPULATION_FILE_FAILURES = CounterMetric(
+    "herd_population_file_failures_total", "Events that could not be written to the journal, and did not happen.", "failures", ("population",)
+)
+POPULATION_FITNESS = GaugeMetric(
+    "herd_population_fitness", "Of a member, as it reported last.", "population.fitness", ("population",), labels=("agent",)
+)
+POPULATION_ENV_FRAMES = GaugeMetric(
+    "herd_population_env_frames", "That a member has trained on, as it reported last.", "env_frames", ("population",), labels=("agent",)
+)
+POPULATION_SETTING = GaugeMetric(
+    "herd_population_setting", "A number that a member has as its own setting.", "1", ("population",), labels=("agent", "setting")
+)
+POPULATION_BYTES_IN = CounterMetric(
+    "herd_population_received_bytes_total", "Received, headers included, ZeroMQ's own framing excluded.", "bytes", ("population",)
+)
+POPULATION_BYTES_OUT = CounterMetric(
+    "herd_population_sent_bytes_total", "Sent, headers included, ZeroMQ's own framing excluded.", "bytes", ("population",)
+)
+
 # --- evaluator ---------------------------------------------------------------------------------------------------------------------
 EVALUATOR_EVALUATIONS = CounterMetric(
     "herd_evaluator_evaluations_total", "Frozen versions played to the end.", "evaluations", ("evaluator",)
@@ -710,6 +753,7 @@ WORK_DONE: dict[ServiceName, Metric] = {
     "evaluator": EVALUATOR_EPISODES,
     "learner": WEIGHTS_UPDATES,  # counts over the whole run: repeating lost updates is no progress
     "paramserver": PARAMSERVER_ANSWERS,
+    "population": POPULATION_REPORTS,
     "replay": REPLAY_REQUESTS,
 }
 """What grows while a process of the service makes progress."""

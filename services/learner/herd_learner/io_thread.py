@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.wire.layout import UnrollLayout
+    from herd.wire.population_client import PopulationClient
     from herd.wire.messages import EpisodeReport
     from herd.wire.sockets import Context
     from herd_learner.ledger import Ledger
@@ -53,8 +54,9 @@ class IoThread:
         queue: UnrollQueue,
         meters: Meters,
         shard: tuple[int, int] = (0, 1),
+        population: PopulationClient | None = None,
     ) -> None:
-        """Bind the unroll socket; ``shard``: which slice of how many this learner publishes.
+        """Bind the unroll socket; ``shard``: which slice of how many this learner publishes; ``population``: polled and closed here.
 
         Raises:
             EndpointInUse: another process has the port.
@@ -64,6 +66,7 @@ class IoThread:
         self._router = Router(context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
         self._publisher = WeightsPublisher(context, learner.paramserver, run_id=settings.name, agent=learner.agent, contract=contract)
         self._shard = shard
+        self._population = population
         self._waker = Waker()
         self._meters = meters
         self._credit = CreditPool(capacity, expires_seconds=learner.credit_expires_seconds)
@@ -143,6 +146,8 @@ class IoThread:
             self._thread.join()
         self._router.close()
         self._publisher.close()
+        if self._population is not None:
+            self._population.close()
         self._waker.close()
 
     def _run(self) -> None:
@@ -153,6 +158,8 @@ class IoThread:
 
     def _loop(self) -> None:
         poller = Poller(self._router, self._publisher.socket, self._waker)
+        if self._population is not None:
+            poller.register(self._population.socket)
         expire_at = 0.0
         while not self._stopping:
             poller.poll(TICK_SECONDS)
@@ -162,6 +169,10 @@ class IoThread:
             if self._ended_lineage is not None and not self._publisher.has_ended:
                 self._publisher.end(self._ended_lineage)
             self._publisher.poll()
+            if self._population is not None:
+                self._population.poll()
+                if self._population.refused is not None:
+                    warn_limited("report refused", "the population takes no reports from here", reason=self._population.refused)
             if self._publisher.end_is_noted:
                 self._end_noted.set()
             if self._publisher.refused is not None:

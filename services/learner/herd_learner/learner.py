@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,15 +24,19 @@ from herd.service.hardware import choose_precision, cpu_has_bfloat16, usable_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
+from herd.wire.messages import Order
+from herd.wire.population_client import PopulationClient
 from herd.wire.replay_client import ReplayClient
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import EndpointInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
 from herd_learner.cadence import Cadence
+from herd_learner.fitness import FitnessWindow
 from herd_learner.io_thread import IoThread
 from herd_learner.ledger import STALE, LedgerSnapshot, frames_by_task
 from herd_learner.lineage import LINEAGE_FILE, LineageError, open_lineage
+from herd_learner.member import Member, Membership
 from herd_learner.meters import Meters
 from herd_learner.queue import QueuedUnroll, UnrollQueue
 from herd_learner.replay_account import ReplayAccount
@@ -42,14 +47,22 @@ from herd_learner.shards.slices import deal_tensors
 from herd_learner.shared_replay import SharedReplay
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from torch import Tensor
+
+    from herd.checkpoints.store import Checkpoint
+    from herd.config.draws import Value
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
     from herd.service.signals import StopRequest
+    from herd.wire.messages import Copied, MemberReport
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it looks at signals and clocks again."""
+LAST_REPORT_SECONDS = 2.0
+"""At the end of a member's run, for the population to hear of what was done last."""
 REPLAY_PENDING_BYTES = 256 << 20
 """Of unrolls that the replay service has not acknowledged: at a gigabit, what it misses in two seconds."""
 
@@ -129,6 +142,7 @@ class Learner:
     def __init__(self, process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> None:
         settings, spec = process.settings, process.spec
         self._settings = settings
+        self._first_values = swept_values(settings.sweep, settings.learner.agent, settings.seed - settings.learner.agent)
         self._group = group
         agent = settings.learner.agent
         self._run_dir: Path = settings.agent_directory(agent)
@@ -189,7 +203,9 @@ class Learner:
         )
         if settings.replay.kind != "none":
             self._statistics.replay = ReplayAccount(settings.learner.shards)
+        self._member = self._as_member(process) if settings.population.strategy == "pbt" else None
         if checkpoint is not None:
+            self._restore_member(checkpoint)
             snapshot.restore(checkpoint, self._trainer, replay=self._batches.replay, rank=group.rank)
             self._log.info("resumed", checkpoint=str(checkpoint.path))
         self._env_frames = self._statistics.env_frames
@@ -213,6 +229,10 @@ class Learner:
         self._slice = self._own_slice()
         self._publication_due = False
         self._published_lineage = 0
+        self._population: PopulationClient | None = None
+        if self._member is not None and group.is_first:
+            interval = settings.population.report_interval_seconds
+            self._population = PopulationClient(process.context, settings.learner.population, interval_seconds=interval)
         self._io = IoThread(
             process.context,
             settings,
@@ -223,6 +243,7 @@ class Learner:
             queue=self._queue,
             meters=self._meters,
             shard=(group.rank, group.size),
+            population=self._population,
         )
         process.announce(agent * group.size + group.rank, "learner started", agent=agent, rank=group.rank)
 
@@ -244,6 +265,7 @@ class Learner:
         first_batch_at: float | None = None
         points = Cadence(settings.learner.log_interval_seconds, now=started)
         checkpoints = Cadence(settings.learner.checkpoint_interval_seconds, now=started)
+        reports = Cadence(settings.population.report_interval_seconds, now=started)
         self._publish()
         self._telemetry.set_ready(True)
         now = started
@@ -280,6 +302,11 @@ class Learner:
                 self._checkpoint(now - started)
                 return_free_memory()
                 checkpoints.done(time.monotonic())
+            if turn.is_ordered:
+                self._carry_out(now - started)
+            if turn.is_ordered or reports.is_due(now):
+                self._report_standing()
+                reports.done(now)
         self._end(stop, started, first_batch_at)
 
     def _end(self, stop: StopRequest, started: float, first_batch_at: float | None) -> None:
@@ -291,6 +318,7 @@ class Learner:
         self._telemetry.set_ready(False, "stopping")
         if self._settings.agents > 1 and self._group.is_first and self._is_finished(time.monotonic() - started):
             self._io.end_agent(self._lineage)
+        self._report_last()
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
         self._io.close()
         self._record_episodes()
@@ -329,6 +357,7 @@ class Learner:
                 newer_lineage=self._io.newer_lineage or 0,
                 lineage=self._lineage,
                 num_frames=sum(unroll.num_frames for unroll in unrolls),
+                is_ordered=self._order is not None,
             )
         )
         self._lineage = turn.lineage
@@ -508,17 +537,28 @@ class Learner:
             learning_rate=self._learning_rate(),
             by_task=self._trainer.values_by_task(),
         )
+        if self._member is not None:
+            point["population"] = self._member.point()
         self._files.add_point(point)
+        if self._member is not None:
+            self._member.logged(point)
         self._meters.human_normalised(self._statistics.human_normalised_mean_capped)
         self._files.keep_lineage(self._lineage)
 
-    def _checkpoint(self, session_seconds: float) -> bool:
-        """Tell whether it is written; of several shards, the first writes."""
+    def _checkpoint(
+        self, session_seconds: float, *, donor: Mapping[str, Mapping[str, Tensor]] | None = None, after: Membership | None = None
+    ) -> bool:
+        """Tell whether it is written; of several shards, the first writes.
+
+        ``donor``: tensors that stand in for one's own, but for randomness; ``after``: as what member of the population, if not as now.
+        """
         self._absorb_news()
         ledger = self._global_ledger()
         replay = self._batches.replay
         replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)
         tensors = snapshot.tensors_of(self._trainer)
+        if donor is not None:
+            tensors = {**donor, "random": tensors["random"]}
         if not self._group.is_first:
             return True
         try:
@@ -531,6 +571,7 @@ class Learner:
                 ledger=ledger.as_json(),
                 statistics=self._statistics.as_json(session_seconds),
                 replay_random=[] if replay is None else replay_random,
+                population=None if self._member is None else self._member.as_json(after),
                 keep=self._settings.learner.keep_checkpoints,
             )
         except CheckpointError as error:
@@ -538,6 +579,8 @@ class Learner:
             self._meters.checkpoint_failed()
             self._log.error("checkpoint failed", reason=str(error))
             return False
+        if self._member is not None:
+            self._member.checkpoint = (self._statistics.learner_updates, self._statistics.env_frames)
         self._meters.checkpoint_written(self._statistics.learner_updates)
         self._log.info("checkpoint", path=str(path))
         return True
@@ -547,5 +590,117 @@ class Learner:
         if not self._group.is_first:
             return True
         report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
-        swept = swept_values(self._settings.sweep, self._settings.learner.agent)
-        return self._files.write_report({**report, "sweep": swept} if swept else report)
+        if self._first_values:
+            report["sweep"] = self._first_values
+        if self._member is not None:
+            report["population"] = self._member.report()
+        return self._files.write_report(report)
+
+    # --- as a member of a population ---
+
+    def _as_member(self, process: ServiceProcess) -> Member:
+        settings, names = self._settings, process.spec.task_names
+        own = settings.population
+        window = FitnessWindow(names, suite_of(settings.env).reference_scores(), num_games=own.fitness_episodes)
+        self._statistics.fitness = window
+        return Member(Membership(settings=self._first_values), window, fitness=own.fitness)
+
+    def _restore_member(self, checkpoint: Checkpoint) -> None:
+        """Go on under the settings that the checkpoint was made under.
+
+        Raises:
+            CheckpointError: these settings do not take them.
+        """
+        if self._member is None or snapshot.POPULATION not in checkpoint.state:
+            return
+        statistics = self._statistics
+        try:
+            self._member.restore(
+                checkpoint.state[snapshot.POPULATION], learner_updates=statistics.learner_updates, env_frames=statistics.env_frames
+            )
+            self._go_on_under(self._member.membership)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise CheckpointError(f"{checkpoint.path}: what it says of its member of the population cannot be used: {reason}") from error
+
+    def _go_on_under(self, membership: Membership) -> None:
+        self._settings = self._settings.with_values(membership.settings)
+        self._trainer.go_on_under(self._settings.loss, self._settings.optimizer)
+
+    @property
+    def _order(self) -> Order | None:
+        """Of the population, where it is to be carried out still."""
+        if self._member is None or self._population is None or not self._member.is_new(order := self._population.order):
+            return None
+        return order
+
+    def _carry_out(self, session_seconds: float) -> None:
+        """Do what the population ordered, all shards at once. It is done when the checkpoint that says so is on disk, or not at all."""
+        member, group = self._member, self._group
+        assert member is not None
+        order = self._order
+        told = group.first_says(None if order is None else order.model_dump(mode="json"))
+        order = Order.model_validate_json(json.dumps(told))
+        reason, donor, theirs = "", None, None
+        try:
+            self._settings.with_values({setting.key: setting.value for setting in order.settings})
+            if order.copied is not None:
+                donor, theirs = self._load_donor(order.copied)
+        except (CheckpointError, ValueError) as error:
+            reason = " ".join(str(error).split())
+        counts = {"learner_updates": self._statistics.learner_updates, "env_frames": self._statistics.env_frames}
+        after = member.membership.after(order, theirs, agent=self._settings.learner.agent, **counts)
+        reason = group.first_says(reason)
+        if not reason:
+            is_written = self._checkpoint(session_seconds, donor=None if donor is None else donor.tensors, after=after)
+            reason = group.first_says("" if is_written else "its checkpoint could not be written")
+        if reason:
+            self._log.warning("order of the population not carried out", number=order.number, reason=reason)
+            member.decline(order, reason)
+            return
+        self._go_on_under(after)
+        if order.copied is not None:
+            snapshot.adopt(snapshot.spread(donor, group), self._trainer)
+            # Other weights under the same count of updates: a new lineage, which all shards enter in the next turn.
+            self._lineage = int(group.first_says(self._open_lineage(self._lineage + 1) if group.is_first else None))
+        member.become(after)
+        self._log.info("order of the population carried out", **told)
+
+    def _load_donor(self, copied: Copied) -> tuple[Checkpoint | None, Membership | None]:
+        """The donor's checkpoint, and what member it was; nothing where another shard reads it.
+
+        Raises:
+            CheckpointError: it cannot be had.
+            ValueError: it is of no member.
+        """
+        own = snapshot.tensors_of(self._trainer)
+        if not self._group.is_first:
+            return None, None
+        donor = snapshot.load_of_member(self._settings.agent_directory(copied.donor), copied.learner_updates, self._origin, own)
+        return donor, Membership.model_validate(donor.state.get(snapshot.POPULATION, {}).get("membership"))
+
+    def _report_standing(self) -> None:
+        if self._population is not None:
+            self._population.standing = self._standing()
+
+    def _report_last(self) -> None:
+        """Let the population hear of what was done last; what it does not, it hears when this member goes on."""
+        if self._population is None:
+            return
+        self._report_standing()
+        self._population.report_now()
+        deadline = time.monotonic() + LAST_REPORT_SECONDS
+        while not self._population.is_heard and time.monotonic() < deadline and self._io.failure is None:
+            time.sleep(0.02)
+
+    def _standing(self) -> MemberReport:
+        assert self._member is not None
+        statistics = self._statistics
+        return self._member.standing(
+            run_id=self._settings.name,
+            agent=self._settings.learner.agent,
+            contract=self._origin.contract,
+            env_frames=statistics.env_frames,
+            learner_updates=statistics.learner_updates,
+            num_episodes=statistics.episodes,
+        )

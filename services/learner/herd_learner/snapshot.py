@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from herd_learner.shards.group import ShardGroup
 
 CHECKPOINTS = "checkpoints"
+POPULATION = "population"
+"""The part of a checkpoint's state that says what member of a population it is of."""
 
 
 class Restored(NamedTuple):
@@ -65,11 +67,12 @@ def save(
     ledger: dict[str, Any],
     statistics: dict[str, Any],
     replay_random: list[Any],
+    population: dict[str, Any] | None = None,
     keep: int,
 ) -> Path:
     """Write a checkpoint: ``tensors_of`` the trainer, counters and the accounts that drop duplicates.
 
-    ``ledger``, ``statistics`` and ``replay_random`` (by rank) are of all shards together.
+    ``ledger``, ``statistics`` and ``replay_random`` (by rank) are of all shards together; ``population``: as what member of one.
 
     Replay's contents are not part of it: they refill within ``replay.capacity_unrolls`` unrolls.
 
@@ -83,6 +86,7 @@ def save(
         "ledger": ledger,
         "statistics": statistics,
         "replay_random": replay_random,
+        **({} if population is None else {POPULATION: population}),
     }
     return save_checkpoint(run_dir / CHECKPOINTS, learner_updates, tensors, state, keep)
 
@@ -100,6 +104,24 @@ def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
             raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")
 
     return store.load_newest(run_dir / CHECKPOINTS, accept)
+
+
+def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Mapping[str, Mapping[str, Tensor]]) -> Checkpoint:
+    """The checkpoint of that number of another member of this run; of ``own`` tensors' names and shapes.
+
+    Raises:
+        CheckpointError: it is not there any more, damaged, or of another network; one line.
+    """
+    checkpoint = store.load_checkpoint(run_dir / CHECKPOINTS / f"{learner_updates:012d}")
+    objection = origin.objection(checkpoint.state)
+    if objection is not None:
+        raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")
+    # Before its first update an optimizer holds nothing; its tensors are the network's, once for each slot.
+    kept = {file for file in own if file not in {"optimizer", "random"}}
+    theirs = {file: _shapes(checkpoint.tensors.get(file, {})) for file in kept - {CONTROL}}
+    if theirs != {file: _shapes(own[file]) for file in kept - {CONTROL}}:
+        raise ForeignCheckpointError(f"{checkpoint.path}: its tensors are not those of this network")
+    return checkpoint
 
 
 def spread(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | None:
@@ -150,20 +172,36 @@ def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | 
     Raises:
         CheckpointError: a tensor does not fit, or one is missing.
     """
+    adopt(checkpoint, trainer)
+    try:
+        torch.set_rng_state(checkpoint.tensors["random"]["torch"])
+        replays = checkpoint.state.get("replay_random") or []
+        if replay is not None and rank < len(replays):
+            replay.random.bit_generator.state = replays[rank]
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise _not_a_learners(checkpoint, error) from error
+
+
+def adopt(checkpoint: Checkpoint, trainer: Trainer) -> None:
+    """Learn from here as the learner would that wrote it: weights, optimizer, value statistics, control; randomness stays one's own.
+
+    Raises:
+        CheckpointError: a tensor does not fit, or one is missing.
+    """
     try:
         trainer.load_weights(checkpoint.tensors["model"])
         trainer.load_auxiliary_weights(checkpoint.tensors.get(AUXILIARY, {}))
         trainer.load_optimizer_tensors(checkpoint.tensors["optimizer"])
         trainer.load_value_statistics(checkpoint.tensors.get(VALUE_STATISTICS, {}))
         trainer.load_control_tensors(checkpoint.tensors.get(CONTROL, {}))
-        torch.set_rng_state(checkpoint.tensors["random"]["torch"])
-        replays = checkpoint.state.get("replay_random") or []
-        if replay is not None and rank < len(replays):
-            replay.random.bit_generator.state = replays[rank]
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from error
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise _not_a_learners(checkpoint, error) from error
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
+    return {name: list(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _on_the_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

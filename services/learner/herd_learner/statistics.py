@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from herd.config.tiling import Tiling
     from herd.envs.scores import ReferenceScores
     from herd.learning.trainer import UpdateStatistics
+    from herd_learner.fitness import FitnessWindow
     from herd_learner.ledger import LedgerSnapshot
     from herd_learner.replay_account import ReplayAccount
 
@@ -113,6 +114,8 @@ class RunStatistics:
         self._references = references or {}
         self.replay: ReplayAccount | None = None
         """Where unrolls are replayed."""
+        self.fitness: FitnessWindow | None = None
+        """Of a member of a population."""
         self._tiling = tiling
         self._action_repeat = spec.action_repeat
         self.tasks = {name: TaskStatistics() for name in spec.task_names}
@@ -138,6 +141,8 @@ class RunStatistics:
         task = self.tasks[self._names[task_id]]
         task.count_return(episode_return)
         self._recent.append(episode_return)
+        if self.fitness is not None:
+            self.fitness.add(task_id, episode_return)
         if self._news is not None:
             self._news.episodes.append((task_id, episode_return, inverse_temperature))
         if self._tiling is not None and inverse_temperature is not None and inverse_temperature >= 0.0:

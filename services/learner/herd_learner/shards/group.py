@@ -59,6 +59,8 @@ class Turn(NamedTuple):
     """Shard 0's is everybody's."""
     num_frames: int = 0
     """Env frames in its part of the batch."""
+    is_ordered: bool = False
+    """Shard 0 has an order of the population that is to be carried out."""
 
 
 class ShardGroup:
@@ -93,6 +95,7 @@ class ShardGroup:
             newer_lineage=max(each.newer_lineage for each in turns),
             lineage=first.lineage,
             num_frames=sum(each.num_frames for each in turns),
+            is_ordered=bool(first.is_ordered),
         )
 
     def rows(self, mine: Tensor) -> Tensor:

@@ -1,0 +1,143 @@
+"""An agent as a member of a population: what it is, what of that its checkpoints hold, and what it tells the controller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from herd.config.population_journal import Copy, Settings
+from herd.wire.messages import Applied, Declined, MemberReport, OwnSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from herd.wire.messages import Order
+    from herd_learner.fitness import FitnessWindow
+
+
+class Membership(BaseModel):
+    """What a member is; a checkpoint holds it, and an order is carried out when the checkpoint with the next one is on disk."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    settings: Settings
+    """Its own, in force."""
+    applied: Applied | None = None
+    """The newest order that it has carried out."""
+    ancestry: tuple[Copy, ...] = ()
+    """The copies behind its weights, oldest first: its donor's, and its own one from there."""
+
+    def after(self, order: Order, donor: Membership | None, *, agent: int, learner_updates: int, env_frames: int) -> Membership:
+        """What it is when ``order`` is carried out, at these counts of its own; ``donor`` as the copied checkpoint has it."""
+        ancestry = self.ancestry
+        if order.copied is not None and donor is not None:
+            copied = order.copied
+            copy = Copy(
+                number=order.number,
+                receiver=agent,
+                donor=copied.donor,
+                donor_updates=copied.learner_updates,
+                donor_env_frames=copied.env_frames,
+                learner_updates=learner_updates,
+                env_frames=env_frames,
+            )
+            ancestry = (*donor.ancestry, copy)
+        return Membership(
+            settings={setting.key: setting.value for setting in order.settings},
+            applied=Applied(number=order.number, env_frames=env_frames, learner_updates=learner_updates),
+            ancestry=ancestry,
+        )
+
+
+class Member:
+    """The running one: what it is, its newest games, its newest checkpoint, and the order that it could not carry out."""
+
+    def __init__(self, membership: Membership, window: FitnessWindow, *, fitness: str) -> None:
+        """``fitness``: as ``population.fitness``."""
+        self.membership = membership
+        self.window = window
+        self.checkpoint: tuple[int, int] | None = None
+        """(learner_updates, env_frames) of the newest one on disk."""
+        self._fitness = fitness
+        self._declined: Declined | None = None
+        self._point_fitness: float | None = None
+
+    def restore(self, state: Mapping[str, Any], *, learner_updates: int, env_frames: int) -> None:
+        """Be what a checkpoint holds.
+
+        Raises:
+            KeyError, ValueError: it holds no member.
+        """
+        self.membership = Membership.model_validate(state["membership"])
+        self.window.begin(state["games"])
+        self.checkpoint = (learner_updates, env_frames)
+
+    def as_json(self, membership: Membership | None = None) -> dict[str, Any]:
+        """For a checkpoint: as it is, or as it will be under another membership, whose games begin anew where its weights are new."""
+        after = membership or self.membership
+        games = self.window.games if after.ancestry == self.membership.ancestry else []
+        return {"membership": after.model_dump(mode="json"), "games": games}
+
+    def become(self, membership: Membership) -> None:
+        """An order is carried out."""
+        if membership.ancestry != self.membership.ancestry:
+            self.window.begin()
+            self._point_fitness = None
+        self.membership = membership
+        self._declined = None
+
+    def decline(self, order: Order, reason: str) -> None:
+        """An order cannot be carried out; nothing of it was done."""
+        self._declined = Declined(number=order.number, reason=reason[:1024])
+
+    def is_new(self, order: Order | None) -> bool:
+        """Whether there is something to do."""
+        if order is None or (self._declined is not None and self._declined.number == order.number):
+            return False
+        return self.membership.applied is None or order.number > self.membership.applied.number
+
+    def logged(self, point: Mapping[str, Any]) -> None:
+        """A point of the learning curve was made: the fitness may be a number of it."""
+        value = point.get(self._fitness)
+        self._point_fitness = float(value) if isinstance(value, float | int) else None
+
+    @property
+    def fitness(self) -> float | None:
+        """None while too few games were played under its weights."""
+        if self._fitness == "human_normalised":
+            return self.window.human_normalised()
+        if self._fitness == "episode_return":
+            return self.window.episode_return()
+        return self._point_fitness if self.window.is_full else None
+
+    def point(self) -> dict[str, Any]:
+        """For the learning curve: who it is now."""
+        applied, ancestry = self.membership.applied, self.membership.ancestry
+        return {
+            "number": 0 if applied is None else applied.number,
+            "copied": ancestry[-1].number if ancestry else 0,
+            "fitness": self.fitness,
+            "settings": self.membership.settings,
+        }
+
+    def report(self) -> dict[str, Any]:
+        """For report.json."""
+        return {"fitness": self.fitness, **self.membership.model_dump(mode="json")}
+
+    def standing(self, *, run_id: str, agent: int, contract: str, env_frames: int, learner_updates: int, num_episodes: int) -> MemberReport:
+        """For the controller."""
+        return MemberReport(
+            request_id=0,
+            run_id=run_id,
+            agent=agent,
+            contract=contract,
+            env_frames=env_frames,
+            learner_updates=learner_updates,
+            num_episodes=num_episodes,
+            fitness=self.fitness,
+            checkpoint=self.checkpoint,
+            settings=tuple(OwnSetting(key=key, value=value) for key, value in self.membership.settings.items()),
+            applied=self.membership.applied,
+            declined=self._declined,
+        )
