@@ -424,6 +424,11 @@ class RunSettings(Section):
         return self.model_copy(update={name: swept_section(name, getattr(self, name), values) for name in SECTIONS})
 
     @property
+    def own_values(self) -> dict[str, Value]:
+        """What is swept, by dotted key, with the values of these settings: of an agent's, its own."""
+        return {key: getattr(getattr(self, section), name) for key in self.sweep for section, _, name in [key.partition(".")]}
+
+    @property
     def bounds_policy_lag(self) -> bool:
         """Something here says how old a policy may be whose unrolls are trained on."""
         return self.learner.max_policy_lag is not None or self.actor.credit == "before_unroll" or self.actor.lockstep

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from herd.config.foreign_files import parse_json
 from herd.config.run_files import AGENTS, agent_number, config_file
-from herd.config.sweep import swept_values
+from herd.config.sweep import parse_sweep, swept_values
 from herd.config.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
@@ -108,11 +108,9 @@ def _experiment(name: str, directory: Path, config: Mapping[str, Any]) -> str:
 
 
 def _swept(config: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """What this agent has of its run's sweep, by dotted key; nothing where the record is of no sweep, or of none that can be read."""
-    sweep = config.get("sweep")
-    if not isinstance(sweep, dict) or not all(isinstance(values, list) for values in sweep.values()):
-        return {}
-    return swept_values(sweep, agent_number(directory))
+    """What this agent had at first of its run's sweep, by dotted key; nothing where the record is of no sweep, or of none that can be read."""
+    sweep, seed = parse_sweep(config.get("sweep")), config.get("seed")
+    return {} if sweep is None or not isinstance(seed, int) else swept_values(sweep, agent_number(directory), seed)
 
 
 def _sweep_label(swept: Mapping[str, Any]) -> str:

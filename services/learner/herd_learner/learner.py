@@ -13,7 +13,6 @@ from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
 from herd.config.replay import SharedReplay as SharedReplaySettings
-from herd.config.sweep import swept_values
 from herd.config.tiling import tiling_of_run
 from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
@@ -142,7 +141,7 @@ class Learner:
     def __init__(self, process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> None:
         settings, spec = process.settings, process.spec
         self._settings = settings
-        self._first_values = swept_values(settings.sweep, settings.learner.agent, settings.seed - settings.learner.agent)
+        self._first_values = settings.own_values
         self._group = group
         agent = settings.learner.agent
         self._run_dir: Path = settings.agent_directory(agent)
@@ -638,6 +637,7 @@ class Learner:
         """Do what the population ordered, all shards at once. It is done when the checkpoint that says so is on disk, or not at all."""
         member, group = self._member, self._group
         assert member is not None
+        self._absorb_news()
         order = self._order
         told = group.first_says(None if order is None else order.model_dump(mode="json"))
         order = Order.model_validate_json(json.dumps(told))
