@@ -43,8 +43,9 @@ class Copy(_Record):
     """Of the order."""
     receiver: int
     donor: int
+    donor_applied: int
+    """Number of the newest order that the donor had carried out; 0 for none. With the next, it names one of its checkpoints."""
     donor_updates: int
-    """Which of its checkpoints."""
     donor_env_frames: int
     learner_updates: int
     """The receiver's own, when it copied."""
@@ -64,6 +65,7 @@ class Decided(_Record):
     partner_fitness: float | None
     """None: it had none yet."""
     donor: int | None
+    donor_applied: int | None
     donor_updates: int | None
     donor_env_frames: int | None
     before: Settings
@@ -73,6 +75,21 @@ class Decided(_Record):
     def is_order(self) -> bool:
         """Whether the member has anything to do."""
         return self.donor is not None or self.before != self.settings
+
+    def copy_at(self, *, learner_updates: int, env_frames: int) -> Copy | None:
+        """The copy that was carried out at these counts of the member's; None where none was ordered."""
+        if self.donor is None or self.donor_applied is None or self.donor_updates is None or self.donor_env_frames is None:
+            return None
+        return Copy(
+            number=self.number,
+            receiver=self.member,
+            donor=self.donor,
+            donor_applied=self.donor_applied,
+            donor_updates=self.donor_updates,
+            donor_env_frames=self.donor_env_frames,
+            learner_updates=learner_updates,
+            env_frames=env_frames,
+        )
 
 
 class Done(_Record):
@@ -142,28 +159,18 @@ def copies_of(records: Sequence[BaseModel]) -> list[Copy]:
             copies = [copy for copy in copies if copy.receiver != record.member or copy.number <= record.number]
         if not isinstance(record, Done) or (order := decided.get(record.number)) is None:
             continue
-        if order.donor is not None and order.donor_updates is not None and order.donor_env_frames is not None:
-            copies.append(
-                Copy(
-                    number=record.number,
-                    receiver=record.member,
-                    donor=order.donor,
-                    donor_updates=order.donor_updates,
-                    donor_env_frames=order.donor_env_frames,
-                    learner_updates=record.learner_updates,
-                    env_frames=record.env_frames,
-                )
-            )
+        if (copy := order.copy_at(learner_updates=record.learner_updates, env_frames=record.env_frames)) is not None:
+            copies.append(copy)
     return copies
 
 
 def ancestry(copies: Sequence[Copy], member: int) -> list[Copy]:
     """The copies behind the weights that a member has in the end, oldest first."""
     line: list[Copy] = []
-    holder, updates = member, None
-    for copy in reversed(copies):
-        # Of the holder's own copies, the newest that lies before the checkpoint its weights were taken from.
-        if copy.receiver == holder and (updates is None or copy.learner_updates <= updates):
+    holder, applied = member, max((copy.number for copy in copies), default=0)
+    for copy in sorted(copies, key=lambda copy: -copy.number):
+        # Of the holder's own copies, the newest that its weights had when they were taken.
+        if copy.receiver == holder and copy.number <= applied:
             line.append(copy)
-            holder, updates = copy.donor, copy.donor_updates
+            holder, applied = copy.donor, copy.donor_applied
     return line[::-1]

@@ -89,7 +89,7 @@ def load_state_tensors(
     Raises:
         CheckpointError: a tensor belongs to no parameter, its shape differs, or it is of another kind of optimizer.
     """
-    state: dict[Parameter, dict[str, Tensor]] = {}
+    state: dict[Tensor, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         name, _, slot = key.rpartition("/")
         parameter = parameters.get(name)

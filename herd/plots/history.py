@@ -108,7 +108,7 @@ def _experiment(name: str, directory: Path, config: Mapping[str, Any]) -> str:
 
 
 def _swept(config: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """What this agent had at first of its run's sweep, by dotted key; nothing where the record is of no sweep, or of none that can be read."""
+    """What this agent had at first of its run's sweep, by dotted key; nothing where there is no sweep, or none that can be read."""
     sweep, seed = parse_sweep(config.get("sweep")), config.get("seed")
     return {} if sweep is None or not isinstance(seed, int) else swept_values(sweep, agent_number(directory), seed)
 

@@ -3,8 +3,8 @@
 Prometheus adds ``job`` and ``instance`` to what it scrapes, so no metric here is labelled by pod, actor or host: thousands of
 actors stay scrapeable at about 30 series each, and series per task come from learner, bandit and evaluator alone. Every label but ``task``
 (bounded by ``env.tasks``), ``layer`` (by the network's), ``term`` and ``name`` (by the 32 numbers that a loss may name), ``agent`` (by
-``agents``), ``setting`` (by ``sweep``), ``statistic`` (six), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed
-set, kept here.
+``agents``), ``setting`` (by ``sweep``), ``statistic`` (six), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info``
+takes its values from a closed set, kept here.
 
 The bandit has three series per agent, task and tile, and 17 more per agent and task: 57 games x (3 x 39 + 17) = 7,638 series, about
 0.5 MB and 35 ms of processor time a scrape of that one process.
@@ -695,7 +695,10 @@ POPULATION_FAILED_ORDERS = CounterMetric(
     "herd_population_failed_orders_total", "Orders that a member could not carry out; nothing of them was done.", "orders", ("population",)
 )
 POPULATION_FILE_FAILURES = CounterMetric(
-    "herd_population_file_failures_total", "Events that could not be written to the journal, and did not happen.", "failures", ("population",)
+    "herd_population_file_failures_total",
+    "Events that the journal could not take, and that did not happen.",
+    "failures",
+    ("population",),
 )
 POPULATION_FITNESS = GaugeMetric(
     "herd_population_fitness", "Of a member, as it reported last.", "population.fitness", ("population",), labels=("agent",)

@@ -468,11 +468,13 @@ class MemberReport(_Header):
 
 
 class Copied(_Header):
-    """Whose weights, optimizer and value statistics to take: those of this checkpoint."""
+    """Whose weights, optimizer and value statistics to take: those of this checkpoint, and of no other that has its number since."""
 
     donor: AgentNumber
     learner_updates: Count
     env_frames: Count
+    applied: Count
+    """Number of the newest order that the donor had carried out; 0 for none."""
 
 
 class Order(_Header):

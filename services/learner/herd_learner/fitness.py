@@ -50,7 +50,7 @@ class FitnessWindow:
         return math.fsum(episode_return for _, episode_return in self._games) / len(self._games) if self.is_full else None
 
     def human_normalised(self) -> float | None:
-        """Mean over the tasks of the human-normalised mean return, each at most 1; None before the window is full and each task is in it."""
+        """Mean over tasks of the human-normalised mean return, each at most 1; None before the window is full, with a game of each."""
         if not self.is_full:
             return None
         returns: dict[int, list[float]] = {task_id: [] for task_id in range(len(self._names))}

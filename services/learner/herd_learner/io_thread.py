@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.wire.layout import UnrollLayout
-    from herd.wire.population_client import PopulationClient
     from herd.wire.messages import EpisodeReport
+    from herd.wire.population_client import PopulationClient
     from herd.wire.sockets import Context
     from herd_learner.ledger import Ledger
     from herd_learner.meters import Meters

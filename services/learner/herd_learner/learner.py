@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +22,6 @@ from herd.service.hardware import choose_precision, cpu_has_bfloat16, usable_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
-from herd.wire.messages import Order
 from herd.wire.population_client import PopulationClient
 from herd.wire.replay_client import ReplayClient
 from herd.wire.run_layout import run_layout
@@ -37,6 +35,7 @@ from herd_learner.ledger import STALE, LedgerSnapshot, frames_by_task
 from herd_learner.lineage import LINEAGE_FILE, LineageError, open_lineage
 from herd_learner.member import Member, Membership
 from herd_learner.meters import Meters
+from herd_learner.population import PopulationLink
 from herd_learner.queue import QueuedUnroll, UnrollQueue
 from herd_learner.replay_account import ReplayAccount
 from herd_learner.run_files import REPORT, RunFiles
@@ -51,17 +50,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from herd.checkpoints.store import Checkpoint
-    from herd.config.draws import Value
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
     from herd.service.signals import StopRequest
-    from herd.wire.messages import Copied, MemberReport
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it looks at signals and clocks again."""
-LAST_REPORT_SECONDS = 2.0
-"""At the end of a member's run, for the population to hear of what was done last."""
 REPLAY_PENDING_BYTES = 256 << 20
 """Of unrolls that the replay service has not acknowledged: at a gigabit, what it misses in two seconds."""
 
@@ -202,9 +196,10 @@ class Learner:
         )
         if settings.replay.kind != "none":
             self._statistics.replay = ReplayAccount(settings.learner.shards)
-        self._member = self._as_member(process) if settings.population.strategy == "pbt" else None
+        self._population = self._join_population(process)
         if checkpoint is not None:
-            self._restore_member(checkpoint)
+            if self._population is not None:
+                self._settings = self._population.restore(checkpoint)
             snapshot.restore(checkpoint, self._trainer, replay=self._batches.replay, rank=group.rank)
             self._log.info("resumed", checkpoint=str(checkpoint.path))
         self._env_frames = self._statistics.env_frames
@@ -228,10 +223,6 @@ class Learner:
         self._slice = self._own_slice()
         self._publication_due = False
         self._published_lineage = 0
-        self._population: PopulationClient | None = None
-        if self._member is not None and group.is_first:
-            interval = settings.population.report_interval_seconds
-            self._population = PopulationClient(process.context, settings.learner.population, interval_seconds=interval)
         self._io = IoThread(
             process.context,
             settings,
@@ -242,7 +233,7 @@ class Learner:
             queue=self._queue,
             meters=self._meters,
             shard=(group.rank, group.size),
-            population=self._population,
+            population=None if self._population is None else self._population.client,
         )
         process.announce(agent * group.size + group.rank, "learner started", agent=agent, rank=group.rank)
 
@@ -303,8 +294,8 @@ class Learner:
                 checkpoints.done(time.monotonic())
             if turn.is_ordered:
                 self._carry_out(now - started)
-            if turn.is_ordered or reports.is_due(now):
-                self._report_standing()
+            if self._population is not None and (turn.is_ordered or reports.is_due(now)):
+                self._population.report()
                 reports.done(now)
         self._end(stop, started, first_batch_at)
 
@@ -317,7 +308,8 @@ class Learner:
         self._telemetry.set_ready(False, "stopping")
         if self._settings.agents > 1 and self._group.is_first and self._is_finished(time.monotonic() - started):
             self._io.end_agent(self._lineage)
-        self._report_last()
+        if self._population is not None:
+            self._population.report_last(lambda: self._io.failure is None)
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
         self._io.close()
         self._record_episodes()
@@ -356,7 +348,7 @@ class Learner:
                 newer_lineage=self._io.newer_lineage or 0,
                 lineage=self._lineage,
                 num_frames=sum(unroll.num_frames for unroll in unrolls),
-                is_ordered=self._order is not None,
+                is_ordered=self._population is not None and self._population.order is not None,
             )
         )
         self._lineage = turn.lineage
@@ -536,11 +528,11 @@ class Learner:
             learning_rate=self._learning_rate(),
             by_task=self._trainer.values_by_task(),
         )
-        if self._member is not None:
-            point["population"] = self._member.point()
+        if self._population is not None:
+            point["population"] = self._population.member.point()
         self._files.add_point(point)
-        if self._member is not None:
-            self._member.logged(point)
+        if self._population is not None:
+            self._population.member.logged(point)
         self._meters.human_normalised(self._statistics.human_normalised_mean_capped)
         self._files.keep_lineage(self._lineage)
 
@@ -557,7 +549,7 @@ class Learner:
         replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)
         tensors = snapshot.tensors_of(self._trainer)
         if donor is not None:
-            tensors = {**donor, "random": tensors["random"]}
+            tensors = {file: dict(named) for file, named in donor.items()} | {"random": tensors["random"]}
         if not self._group.is_first:
             return True
         try:
@@ -570,7 +562,7 @@ class Learner:
                 ledger=ledger.as_json(),
                 statistics=self._statistics.as_json(session_seconds),
                 replay_random=[] if replay is None else replay_random,
-                population=None if self._member is None else self._member.as_json(after),
+                population=None if self._population is None else self._population.member.as_json(after),
                 keep=self._settings.learner.keep_checkpoints,
             )
         except CheckpointError as error:
@@ -578,8 +570,8 @@ class Learner:
             self._meters.checkpoint_failed()
             self._log.error("checkpoint failed", reason=str(error))
             return False
-        if self._member is not None:
-            self._member.checkpoint = (self._statistics.learner_updates, self._statistics.env_frames)
+        if self._population is not None:
+            self._population.member.checkpoint = (self._statistics.learner_updates, self._statistics.env_frames)
         self._meters.checkpoint_written(self._statistics.learner_updates)
         self._log.info("checkpoint", path=str(path))
         return True
@@ -591,116 +583,33 @@ class Learner:
         report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
         if self._first_values:
             report["sweep"] = self._first_values
-        if self._member is not None:
-            report["population"] = self._member.report()
+        if self._population is not None:
+            report["population"] = self._population.member.report()
         return self._files.write_report(report)
 
-    # --- as a member of a population ---
-
-    def _as_member(self, process: ServiceProcess) -> Member:
-        settings, names = self._settings, process.spec.task_names
-        own = settings.population
-        window = FitnessWindow(names, suite_of(settings.env).reference_scores(), num_games=own.fitness_episodes)
-        self._statistics.fitness = window
-        return Member(Membership(settings=self._first_values), window, fitness=own.fitness)
-
-    def _restore_member(self, checkpoint: Checkpoint) -> None:
-        """Go on under the settings that the checkpoint was made under.
-
-        Raises:
-            CheckpointError: these settings do not take them.
-        """
-        if self._member is None or snapshot.POPULATION not in checkpoint.state:
-            return
-        statistics = self._statistics
-        try:
-            self._member.restore(
-                checkpoint.state[snapshot.POPULATION], learner_updates=statistics.learner_updates, env_frames=statistics.env_frames
-            )
-            self._go_on_under(self._member.membership)
-        except (KeyError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise CheckpointError(f"{checkpoint.path}: what it says of its member of the population cannot be used: {reason}") from error
-
-    def _go_on_under(self, membership: Membership) -> None:
-        self._settings = self._settings.with_values(membership.settings)
-        self._trainer.go_on_under(self._settings.loss, self._settings.optimizer)
-
-    @property
-    def _order(self) -> Order | None:
-        """Of the population, where it is to be carried out still."""
-        if self._member is None or self._population is None or not self._member.is_new(order := self._population.order):
-            return None
-        return order
-
     def _carry_out(self, session_seconds: float) -> None:
-        """Do what the population ordered, all shards at once. It is done when the checkpoint that says so is on disk, or not at all."""
-        member, group = self._member, self._group
-        assert member is not None
+        """Do what the population ordered, whole or not at all; all shards at once."""
+        assert self._population is not None
         self._absorb_news()
-        order = self._order
-        told = group.first_says(None if order is None else order.model_dump(mode="json"))
-        order = Order.model_validate_json(json.dumps(told))
-        reason, donor, theirs = "", None, None
-        try:
-            self._settings.with_values({setting.key: setting.value for setting in order.settings})
-            if order.copied is not None:
-                donor, theirs = self._load_donor(order.copied)
-        except (CheckpointError, ValueError) as error:
-            reason = " ".join(str(error).split())
-        counts = {"learner_updates": self._statistics.learner_updates, "env_frames": self._statistics.env_frames}
-        after = member.membership.after(order, theirs, agent=self._settings.learner.agent, **counts)
-        reason = group.first_says(reason)
-        if not reason:
-            is_written = self._checkpoint(session_seconds, donor=None if donor is None else donor.tensors, after=after)
-            reason = group.first_says("" if is_written else "its checkpoint could not be written")
-        if reason:
-            self._log.warning("order of the population not carried out", number=order.number, reason=reason)
-            member.decline(order, reason)
+        done = self._population.carry_out(lambda donor, after: self._checkpoint(session_seconds, donor=donor, after=after))
+        self._log.info("order of the population", is_done=done is not None, member=self._population.member.point())
+        if done is None:
             return
-        self._go_on_under(after)
-        if order.copied is not None:
-            snapshot.adopt(snapshot.spread(donor, group), self._trainer)
+        self._settings = done.settings
+        if done.is_copy:
             # Other weights under the same count of updates: a new lineage, which all shards enter in the next turn.
-            self._lineage = int(group.first_says(self._open_lineage(self._lineage + 1) if group.is_first else None))
-        member.become(after)
-        self._log.info("order of the population carried out", **told)
+            self._lineage = int(self._group.first_says(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
 
-    def _load_donor(self, copied: Copied) -> tuple[Checkpoint | None, Membership | None]:
-        """The donor's checkpoint, and what member it was; nothing where another shard reads it.
-
-        Raises:
-            CheckpointError: it cannot be had.
-            ValueError: it is of no member.
-        """
-        own = snapshot.tensors_of(self._trainer)
-        if not self._group.is_first:
-            return None, None
-        donor = snapshot.load_of_member(self._settings.agent_directory(copied.donor), copied.learner_updates, self._origin, own)
-        return donor, Membership.model_validate(donor.state.get(snapshot.POPULATION, {}).get("membership"))
-
-    def _report_standing(self) -> None:
-        if self._population is not None:
-            self._population.standing = self._standing()
-
-    def _report_last(self) -> None:
-        """Let the population hear of what was done last; what it does not, it hears when this member goes on."""
-        if self._population is None:
-            return
-        self._report_standing()
-        self._population.report_now()
-        deadline = time.monotonic() + LAST_REPORT_SECONDS
-        while not self._population.is_heard and time.monotonic() < deadline and self._io.failure is None:
-            time.sleep(0.02)
-
-    def _standing(self) -> MemberReport:
-        assert self._member is not None
-        statistics = self._statistics
-        return self._member.standing(
-            run_id=self._settings.name,
-            agent=self._settings.learner.agent,
-            contract=self._origin.contract,
-            env_frames=statistics.env_frames,
-            learner_updates=statistics.learner_updates,
-            num_episodes=statistics.episodes,
+    def _join_population(self, process: ServiceProcess) -> PopulationLink | None:
+        settings, own = self._settings, self._settings.population
+        if own.strategy == "none":
+            return None
+        window = FitnessWindow(process.spec.task_names, suite_of(settings.env).reference_scores(), num_games=own.fitness_episodes)
+        self._statistics.fitness = window
+        member = Member(Membership(settings=settings.own_values), window, fitness=own.fitness)
+        client = None
+        if self._group.is_first:
+            client = PopulationClient(process.context, settings.learner.population, interval_seconds=own.report_interval_seconds)
+        return PopulationLink(
+            settings, member, self._origin, self._group, trainer=self._trainer, statistics=self._statistics, client=client
         )

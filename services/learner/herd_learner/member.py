@@ -37,6 +37,7 @@ class Membership(BaseModel):
                 number=order.number,
                 receiver=agent,
                 donor=copied.donor,
+                donor_applied=copied.applied,
                 donor_updates=copied.learner_updates,
                 donor_env_frames=copied.env_frames,
                 learner_updates=learner_updates,

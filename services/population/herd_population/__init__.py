@@ -1,1 +1,1 @@
-"""The population service: watches how the agents of a run fare, and decides who copies whom and whose settings change. Runs without torch."""
+"""The population service: watches the agents of a run, decides who copies whom and whose settings change. Runs without torch."""

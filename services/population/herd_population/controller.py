@@ -42,7 +42,13 @@ class Controller:
     """One population."""
 
     def __init__(
-        self, settings: PopulationSettings, *, num_members: int, seed: int, is_allowed: Callable[[Settings], bool], events: Sequence[Event] = ()
+        self,
+        settings: PopulationSettings,
+        *,
+        num_members: int,
+        seed: int,
+        is_allowed: Callable[[Settings], bool],
+        events: Sequence[Event] = (),
     ) -> None:
         """``is_allowed``: whether a member can have these settings. ``events``: of the journal so far."""
         self._settings = settings
@@ -57,7 +63,7 @@ class Controller:
         """Take a member's report; return what happens now, for the journal first and then for `note`, in order."""
         member = self.members[report.agent]
         member.report = report
-        applied = 0 if report.applied is None else report.applied.number
+        applied = _applied(report)
         self._last_number = max(self._last_number, applied)  # also where the journal was lost: a number has one meaning
         if applied < member.done:
             return [Returned(member=report.agent, number=applied)]
@@ -96,9 +102,11 @@ class Controller:
         pending = self.members[agent].pending
         if pending is None:
             return None
-        copied = None
-        if pending.donor is not None and pending.donor_updates is not None and pending.donor_env_frames is not None:
-            copied = Copied(donor=pending.donor, learner_updates=pending.donor_updates, env_frames=pending.donor_env_frames)
+        copied, copy = None, pending.copy_at(learner_updates=0, env_frames=0)
+        if copy is not None:
+            copied = Copied(
+                donor=copy.donor, applied=copy.donor_applied, learner_updates=copy.donor_updates, env_frames=copy.donor_env_frames
+            )
         settings = tuple(OwnSetting(key=key, value=value) for key, value in pending.settings.items())
         return Order(number=pending.number, copied=copied, settings=settings)
 
@@ -118,12 +126,10 @@ class Controller:
         partner_fitness = None if other is None else other.fitness
         before = _values(report)
         base, checkpoint = before, None
-        if other is not None and other.checkpoint is not None and partner_fitness is not None:
-            if is_better(partner_fitness, report.fitness, rules.threshold):
-                base, checkpoint = _values(other), other.checkpoint
-        after = perturbed(
-            base, random, probability=rules.perturb_probability, factor=rules.perturb_factor, is_allowed=self._is_allowed
-        )
+        if other is not None and partner_fitness is not None and is_better(partner_fitness, report.fitness, rules.threshold):
+            # Without a checkpoint there is nothing to copy: it goes on under its own settings.
+            base, checkpoint = (_values(other), other.checkpoint) if other.checkpoint is not None else (before, None)
+        after = perturbed(base, random, probability=rules.perturb_probability, factor=rules.perturb_factor, is_allowed=self._is_allowed)
         return [
             Decided(
                 number=number,
@@ -134,12 +140,17 @@ class Controller:
                 partner=partner,
                 partner_fitness=partner_fitness,
                 donor=None if checkpoint is None else partner,
+                donor_applied=None if checkpoint is None or other is None else _applied(other),
                 donor_updates=None if checkpoint is None else checkpoint[0],
                 donor_env_frames=None if checkpoint is None else checkpoint[1],
                 before=before,
                 settings=after,
             )
         ]
+
+
+def _applied(report: MemberReport) -> int:
+    return 0 if report.applied is None else report.applied.number
 
 
 def _values(report: MemberReport) -> Settings:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def is_ready(*, env_frames: int, burn_in_env_frames: int, episodes_since: int, fitness_episodes: int) -> bool:
-    """Whether it is time to decide for a member: its own frames are beyond the burn-in, and it has played enough games since the last time."""
+    """Whether it is time to decide for a member: it is beyond the burn-in, and has played enough games since the last time."""
     return env_frames >= burn_in_env_frames and episodes_since >= fitness_episodes
 
 

@@ -71,11 +71,11 @@ class PopulationServer:
                 self._journal.append(event)
             except OSError as error:
                 self._meters.file_failed()
-                warn_limited("write journal", "cannot write the journal: nothing is decided until it can", reason=error.strerror or str(error))
+                warn_limited("write journal", "the journal cannot be written: nothing is decided", reason=error.strerror or str(error))
                 return
             self._controller.note(event)
             self._meters.happened(event)
-            self._process.log.info(f"member {event.event}", **event.model_dump(exclude={"event"}))  # type: ignore[union-attr]
+            self._process.log.info(f"member {event.event}", **event.model_dump(exclude={"event"}))
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -95,7 +95,11 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         except JournalError as error:
             raise BadInputError(str(error)) from error
         controller = Controller(
-            own, num_members=settings.agents, seed=settings.seed, is_allowed=lambda values: _is_allowed(settings, values), events=journal.events
+            own,
+            num_members=settings.agents,
+            seed=settings.seed,
+            is_allowed=lambda values: _is_allowed(settings, values),
+            events=journal.events,
         )
         try:
             endpoint = f"tcp://{own.host}:{own.port or '*'}"

@@ -1,0 +1,167 @@
+"""A learner's part in a population: it reports how its agent stands, and carries out orders, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from herd.checkpoints.errors import CheckpointError
+from herd.wire.messages import Order
+from herd_learner import snapshot
+from herd_learner.member import Member, Membership
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+    from herd.checkpoints.store import Checkpoint
+    from herd.config.origin import Origin
+    from herd.config.settings import RunSettings
+    from herd.learning.trainer import Trainer
+    from herd.wire.messages import Copied, MemberReport
+    from herd.wire.population_client import PopulationClient
+    from herd_learner.shards.group import ShardGroup
+    from herd_learner.statistics import RunStatistics
+
+LAST_REPORT_SECONDS = 2.0
+"""At the end of a member's run, for the population to hear of what was done last."""
+
+
+class CarriedOut(NamedTuple):
+    """What an order changed."""
+
+    settings: RunSettings
+    is_copy: bool
+    """The weights are another member's."""
+
+
+class PopulationLink:
+    """Of one shard; all shards carry orders out together, and shard 0 alone hears of them."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        member: Member,
+        origin: Origin,
+        group: ShardGroup,
+        *,
+        trainer: Trainer,
+        statistics: RunStatistics,
+        client: PopulationClient | None,
+    ) -> None:
+        """``settings``: the agent's own; ``client``: shard 0's, which another thread polls."""
+        self.member = member
+        self.client = client
+        self._settings = settings
+        self._origin = origin
+        self._group = group
+        self._trainer = trainer
+        self._statistics = statistics
+
+    @property
+    def order(self) -> Order | None:
+        """What is to be carried out still."""
+        order = None if self.client is None else self.client.order
+        return order if self.member.is_new(order) else None
+
+    def restore(self, checkpoint: Checkpoint) -> RunSettings:
+        """Go on as the member that wrote a checkpoint, under its settings, which are returned.
+
+        Raises:
+            CheckpointError: these settings do not take them.
+        """
+        state = checkpoint.state.get(snapshot.POPULATION)
+        if state is None:
+            return self._settings
+        statistics = self._statistics
+        try:
+            self.member.restore(state, learner_updates=statistics.learner_updates, env_frames=statistics.env_frames)
+            return self._go_on_under(self.member.membership)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise CheckpointError(f"{checkpoint.path}: what it says of its member of the population cannot be used: {reason}") from error
+
+    def carry_out(self, write: Callable[[Mapping[str, Mapping[str, Tensor]] | None, Membership], bool]) -> CarriedOut | None:
+        """Do what was ordered: it is done when the checkpoint that says so is on disk. Every shard asks at once.
+
+        ``write`` a checkpoint of these tensors in the place of one's own, where there are any, as this member; False if it could not.
+        None: it was not done, and the population will hear why.
+        """
+        member, group = self.member, self._group
+        order = self.order
+        told = group.first_says(None if order is None else order.model_dump(mode="json"))
+        order = Order.model_validate_json(json.dumps(told))
+        reason, donor, theirs = "", None, None
+        try:
+            self._settings.with_values({setting.key: setting.value for setting in order.settings})
+            if order.copied is not None:
+                donor, theirs = self._load(order.copied)
+        except (CheckpointError, ValueError) as error:
+            reason = " ".join(str(error).split())
+        statistics, agent = self._statistics, self._settings.learner.agent
+        after = member.membership.after(
+            order, theirs, agent=agent, learner_updates=statistics.learner_updates, env_frames=statistics.env_frames
+        )
+        reason = group.first_says(reason)
+        if not reason:
+            is_written = write(None if donor is None else donor.tensors, after)
+            reason = group.first_says("" if is_written else "its checkpoint could not be written")
+        if reason:
+            member.decline(order, reason)
+            return None
+        settings = self._go_on_under(after)
+        if order.copied is not None:
+            copied = snapshot.spread(donor, group)
+            assert copied is not None  # or there was a reason
+            snapshot.adopt(copied, self._trainer)
+        member.become(after)
+        return CarriedOut(settings, is_copy=order.copied is not None)
+
+    def report(self) -> None:
+        """Hand over how the member stands now, to be sent when it is time."""
+        if self.client is not None:
+            self.client.standing = self._standing()
+
+    def report_last(self, go_on: Callable[[], bool]) -> None:
+        """Let the population hear of what was done last, while ``go_on``; what it does not, it hears when this member is back."""
+        if self.client is None:
+            return
+        self.report()
+        self.client.report_now()
+        deadline = time.monotonic() + LAST_REPORT_SECONDS
+        while not self.client.is_heard and time.monotonic() < deadline and go_on():
+            time.sleep(0.02)
+
+    def _load(self, copied: Copied) -> tuple[Checkpoint | None, Membership | None]:
+        """The donor's checkpoint, and what member it was; nothing where another shard reads it.
+
+        Raises:
+            CheckpointError: it cannot be had.
+            ValueError: it is of no member.
+        """
+        own = snapshot.tensors_of(self._trainer)
+        if not self._group.is_first:
+            return None, None
+        donor = snapshot.load_of_member(self._settings.agent_directory(copied.donor), copied.learner_updates, self._origin, own)
+        theirs = Membership.model_validate(donor.state.get(snapshot.POPULATION, {}).get("membership"))
+        if copied.applied != (0 if theirs.applied is None else theirs.applied.number):
+            raise CheckpointError(f"{donor.path}: has been replaced since by one under other orders")
+        return donor, theirs
+
+    def _go_on_under(self, membership: Membership) -> RunSettings:
+        self._settings = self._settings.with_values(membership.settings)
+        self._trainer.go_on_under(self._settings.loss, self._settings.optimizer)
+        return self._settings
+
+    def _standing(self) -> MemberReport:
+        statistics = self._statistics
+        return self.member.standing(
+            run_id=self._settings.name,
+            agent=self._settings.learner.agent,
+            contract=self._origin.contract,
+            env_frames=statistics.env_frames,
+            learner_updates=statistics.learner_updates,
+            num_episodes=statistics.episodes,
+        )

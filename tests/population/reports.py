@@ -1,0 +1,47 @@
+"""Members as a controller hears of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from herd_population.controller import Controller
+
+from herd.config.population import PopulationSettings
+from herd.wire.messages import Applied, Declined, MemberReport, OwnSetting
+
+RULES = PopulationSettings(strategy="pbt", fitness="episode_return", fitness_episodes=100, burn_in_env_frames=1000)
+SETTINGS = {"optimizer.learning_rate": 1e-3, "loss.entropy_cost": 1e-2}
+
+
+def controller_of(num_members: int = 2, **changes: Any) -> Controller:
+    """Of a population that allows everything."""
+    return Controller(RULES, **{"num_members": num_members, "seed": 5, "is_allowed": lambda _: True, **changes})
+
+
+def report_of(agent: int, **changes: Any) -> MemberReport:
+    """Of a member beyond its burn-in; ``settings``, ``applied`` and ``declined`` in short."""
+    settings = changes.pop("settings", SETTINGS)
+    applied, declined = changes.pop("applied", None), changes.pop("declined", None)
+    fields: dict[str, Any] = {
+        "request_id": 1,
+        "run_id": "run",
+        "agent": agent,
+        "contract": "c",
+        "env_frames": 5000,
+        "learner_updates": 50,
+        "num_episodes": 100,
+        "fitness": 0.5,
+        "checkpoint": (40, 4000),
+        "settings": tuple(OwnSetting(key=key, value=value) for key, value in settings.items()),
+        "applied": None if applied is None else Applied(number=applied, env_frames=5000, learner_updates=50),
+        "declined": None if declined is None else Declined(number=declined, reason="no disk"),
+    }
+    return MemberReport(**fields | changes)
+
+
+def play(controller: Controller, report: MemberReport) -> list[Any]:
+    """What a server does with a report whose journal is in order."""
+    events = controller.heard(report)
+    for event in events:
+        controller.note(event)
+    return list(events)

@@ -1,0 +1,208 @@
+"""Reports in, events and orders out: who is copied, what is told again, and what a controller that starts again still knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from herd.config.population_journal import Decided, Done, Failed, Returned, ancestry, copies_of
+from herd.wire.messages import Applied
+from tests.population.reports import SETTINGS, controller_of, play, report_of
+
+
+def test_a_better_member_is_copied_from_its_named_checkpoint() -> None:
+    controller = controller_of()
+    theirs = {key: value / 10 for key, value in SETTINGS.items()}
+    assert play(controller, report_of(1, num_episodes=50, fitness=0.9, settings=theirs)) == []
+    (decided,) = play(controller, report_of(0))
+    assert (decided.donor, decided.donor_updates, decided.donor_env_frames) == (1, 40, 4000)
+    assert decided.before == SETTINGS
+    assert all(round(decided.settings[key] / value, 3) in {1.0, 1.2, 0.833} for key, value in theirs.items())
+    order = controller.order_of(0)
+    assert order is not None
+    assert order.copied is not None
+    assert (order.copied.donor, order.copied.learner_updates) == (1, 40)
+    assert {setting.key: setting.value for setting in order.settings} == decided.settings
+    assert controller.order_of(1) is None
+
+
+@pytest.mark.parametrize(
+    "partner",
+    [
+        {"fitness": 0.54},
+        {"fitness": None},
+        {"fitness": 0.9, "checkpoint": None},
+    ],
+)
+def test_nobody_copies_who_is_not_better_or_has_no_checkpoint(partner: dict[str, Any]) -> None:
+    controller = controller_of()
+    play(controller, report_of(1, num_episodes=50, **partner))
+    (decided,) = play(controller, report_of(0))
+    assert decided.donor is decided.donor_updates is None
+
+
+def test_nobody_copies_who_was_never_heard_and_the_dead_keep_their_place() -> None:
+    controller = controller_of()
+    assert play(controller, report_of(0))[0].donor is None
+    controller = controller_of()
+    play(controller, report_of(1, num_episodes=50, fitness=0.9))
+    applied = None
+    for number in range(1, 6):  # member 1 says nothing more
+        (decided,) = play(controller, report_of(0, num_episodes=100 * number, applied=applied))
+        assert decided.donor == 1
+        applied = decided.number
+        play(controller, report_of(0, num_episodes=100 * number, applied=applied))
+
+
+def test_settings_change_also_without_a_copy_and_nothing_is_ordered_where_nothing_changes() -> None:
+    outcomes = set()
+    for seed in range(40):
+        controller = controller_of(seed=seed)
+        (decided,) = play(controller, report_of(0))
+        assert decided.donor is None
+        changed = decided.settings != SETTINGS
+        assert (controller.order_of(0) is not None) is changed is decided.is_order
+        outcomes.add(changed)
+    assert outcomes == {True, False}
+
+
+def test_an_order_stands_until_it_is_done_and_is_counted_once() -> None:
+    controller = controller_of()
+    play(controller, report_of(1, num_episodes=50, fitness=0.9))
+    (decided,) = play(controller, report_of(0))
+    order = controller.order_of(0)
+    for _ in range(3):
+        assert play(controller, report_of(0, num_episodes=900)) == []  # not done yet: nothing new is decided
+        assert controller.order_of(0) == order
+    assert play(controller, report_of(0, applied=decided.number)) == [
+        Done(number=decided.number, member=0, env_frames=5000, learner_updates=50)
+    ]
+    assert play(controller, report_of(0, num_episodes=199, applied=decided.number)) == []
+    assert controller.order_of(0) is None
+    (again,) = play(controller, report_of(0, num_episodes=200, applied=decided.number))
+    assert again.number > decided.number
+
+
+def test_an_order_that_fails_is_void_and_the_next_comes_after_as_many_games() -> None:
+    controller = controller_of()
+    play(controller, report_of(1, num_episodes=50, fitness=0.9))
+    (decided,) = play(controller, report_of(0))
+    assert play(controller, report_of(0, declined=decided.number)) == [Failed(number=decided.number, member=0, reason="no disk")]
+    assert controller.order_of(0) is None
+    assert play(controller, report_of(0, num_episodes=199, declined=decided.number)) == []
+    (again,) = play(controller, report_of(0, num_episodes=200, declined=decided.number))
+    assert again.number == decided.number + 1
+
+
+def test_what_the_journal_did_not_take_has_not_happened() -> None:
+    controller = controller_of()
+    play(controller, report_of(1, num_episodes=50, fitness=0.9))
+    first = controller.heard(report_of(0))
+    assert controller.order_of(0) is None
+    assert controller.heard(report_of(0)) == first  # the same number, partner and settings
+
+
+def test_a_member_that_went_back_is_noted_and_given_new_numbers() -> None:
+    controller = controller_of()
+    play(controller, report_of(1, num_episodes=50, fitness=0.9))
+    (decided,) = play(controller, report_of(0))
+    play(controller, report_of(0, applied=decided.number))
+    assert play(controller, report_of(0)) == [Returned(member=0, number=0)]
+    assert play(controller, report_of(0)) == []
+    (again,) = play(controller, report_of(0, num_episodes=300))
+    assert again.number > decided.number
+
+
+def test_without_its_journal_it_gives_no_number_twice() -> None:
+    controller = controller_of()
+    play(controller, report_of(1, applied=41, num_episodes=50))
+    (decided,) = play(controller, report_of(0))
+    assert decided.number == 42
+
+
+class _Members:
+    """Members that obey, fail, die and come back at random; they keep what their checkpoints would hold."""
+
+    def __init__(self, num_members: int, random: Random) -> None:
+        self.random = random
+        self.ancestry: list[tuple[Any, ...]] = [() for _ in range(num_members)]
+        self.settings = [dict(SETTINGS) for _ in range(num_members)]
+        self.applied: list[Applied | None] = [None] * num_members
+        self.declined = [0] * num_members
+        self.frames = [5000] * num_members
+        self.checkpoints: dict[tuple[int, int, int], tuple[Any, ...]] = {}
+
+    def report(self, agent: int) -> Any:
+        frames = self.frames[agent]
+        return report_of(
+            agent,
+            env_frames=frames,
+            learner_updates=frames // 10,
+            num_episodes=frames // 50,
+            fitness=self.random.random(),
+            checkpoint=(frames // 10, frames),
+            settings=self.settings[agent],
+            declined=self.declined[agent] or None,
+        ).model_copy(update={"applied": self.applied[agent]})
+
+    def obey(self, agent: int, order: Any) -> None:
+        applied = self.applied[agent]
+        if order is None or order.number in {0 if applied is None else applied.number, self.declined[agent]}:
+            return
+        if self.random.random() < 0.2:
+            self.declined[agent] = order.number
+            return
+        if order.copied is not None:
+            copied = order.copied
+            link = (order.number, agent, copied.donor, copied.learner_updates)
+            self.ancestry[agent] = (*self.checkpoints[copied.donor, copied.learner_updates, copied.applied], link)
+        self.settings[agent] = {setting.key: setting.value for setting in order.settings}
+        frames = self.frames[agent]
+        self.applied[agent] = Applied(number=order.number, env_frames=frames, learner_updates=frames // 10)
+        self.save(agent)
+
+    def save(self, agent: int) -> None:
+        """A checkpoint of the same number of updates replaces the one before."""
+        applied = self.applied[agent]
+        number = 0 if applied is None else applied.number
+        self.checkpoints[agent, self.frames[agent] // 10, number] = self.ancestry[agent]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_journal_alone_tells_the_lineage_that_members_hold_whoever_is_killed_when(seed: int) -> None:
+    random = Random(seed)
+    members = _Members(4, random)
+    journal: list[Any] = []
+    controller = controller_of(4, seed=seed)
+    for _ in range(3000):
+        if random.random() < 0.05:  # the controller is killed
+            controller = controller_of(4, seed=seed, events=list(journal))
+        agent = random.randrange(4)
+        members.frames[agent] += 10 * random.randrange(1, 200)
+        members.save(agent)
+        for event in controller.heard(members.report(agent)):
+            journal.append(event)
+            if random.random() < 0.05:  # killed between the disk and its own state
+                controller = controller_of(4, seed=seed, events=list(journal))
+                break
+            controller.note(event)
+        if random.random() < 0.8:  # or the answer is lost
+            members.obey(agent, controller.order_of(agent))
+    _check(journal, members)
+
+
+def _check(journal: Sequence[Any], members: _Members) -> None:
+    decided = [event.number for event in journal if isinstance(event, Decided)]
+    ended = [event.number for event in journal if isinstance(event, Done | Failed)]
+    assert len(set(decided)) == len(decided) > 50
+    assert len(set(ended)) == len(ended)
+    copies = copies_of(journal)
+    noted = {copy.number for copy in copies}
+    assert len(copies) > 20
+    for agent in range(4):
+        if all(number in noted for number, *_ in members.ancestry[agent]):  # the last one may not have been reported yet
+            found = [(copy.number, copy.receiver, copy.donor, copy.donor_updates) for copy in ancestry(copies, agent)]
+            assert found == list(members.ancestry[agent])
