@@ -1,0 +1,380 @@
+"""A member that copies another is that other from then on, and a copy is whole or did not happen, wherever it is broken off."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from herd_learner import snapshot
+from herd_learner.fitness import FitnessWindow
+from herd_learner.ledger import Ledger
+from herd_learner.member import Member, Membership
+from herd_learner.population import PopulationLink
+from herd_learner.shards.group import ShardGroup
+from herd_learner.shards.rendezvous import Place
+from herd_learner.statistics import RunStatistics
+from torch import Tensor
+
+from herd.checkpoints.store import CheckpointError
+from herd.config.origin import Origin
+from herd.config.population_journal import Copy
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.learning.optimizers import rates_at
+from herd.wire.messages import Copied, MemberReport, Order, OwnSetting
+from tests.failing_disks import no_space_beyond
+from tests.learning.small_runs import batch_of, run_of, trainer_of
+
+RMSPROP = {
+    "optimizer": {"schedule": "constant", "momentum": 0.9},
+    "sweep": {
+        "optimizer.learning_rate": {"draw": "log_uniform", "low": 1e-3, "high": 1e-2},
+        "optimizer.epsilon": {"draw": "choice", "values": [0.1, 0.003]},
+        "optimizer.max_gradient_norm": {"draw": "uniform", "low": 0.1, "high": 1.0},
+        "loss.entropy_cost": {"draw": "log_uniform", "low": 1e-2, "high": 1.0},
+    },
+}
+FOLLOWING = {**RMSPROP, "optimizer": {"schedule": "constant", "target_kl": 1e-4, "kl_interval_updates": 1, "clip_percentile": 50.0}}
+ADAMW = {
+    "optimizer": {"kind": "adamw", "schedule": "constant", "warmup_updates": 0},
+    "sweep": {
+        "optimizer.learning_rate": {"draw": "log_uniform", "low": 1e-3, "high": 1e-2},
+        "optimizer.beta2": {"draw": "choice", "values": [0.9, 0.98]},
+        "optimizer.weight_decay": {"draw": "uniform", "low": 0.01, "high": 0.1},
+        "loss.baseline_cost": {"draw": "uniform", "low": 0.5, "high": 2.0},
+    },
+}
+POPART = {**RMSPROP, "value_scaling": {"kind": "popart", "rate": 0.1}}
+RUNS = {"rmsprop": RMSPROP, "following": FOLLOWING, "adamw": ADAMW, "popart": POPART}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before, random_state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    torch.set_rng_state(random_state)
+
+
+class _Client:
+    """What the I/O thread would have heard and is to send."""
+
+    order: Order | None = None
+    standing: MemberReport | None = None
+
+
+class _Learner:
+    """Of a member: what its process has of it, and the same again from its directory."""
+
+    def __init__(self, directory: Path, agent: int, run: dict[str, Any]) -> None:
+        population = {"strategy": "pbt", "fitness": "episode_return", "fitness_episodes": 3}
+        whole = run_of(**run, agents=3, population=population, run_dir=str(directory))
+        self.settings: RunSettings = whole.of_agent(agent)
+        self.agent = agent
+        self.directory = whole.agent_directory(agent)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        spec = environment_spec(self.settings.env)
+        self.origin = Origin.of(self.settings, spec)
+        self.trainer = trainer_of(self.settings)
+        group = ShardGroup(Place(0, 1))
+        checkpoint = snapshot.load_newest(self.directory, self.origin)
+        self.statistics, _, _ = snapshot.restore_counters(checkpoint, spec)
+        self.statistics.fitness = FitnessWindow(spec.task_names, {}, num_games=3)
+        member = Member(Membership(settings=self.settings.own_values), self.statistics.fitness, fitness="episode_return")
+        self.client = _Client()
+        self.link = PopulationLink(
+            self.settings,
+            member,
+            self.origin,
+            group,
+            trainer=self.trainer,
+            statistics=self.statistics,
+            client=self.client,  # type: ignore[arg-type]
+        )
+        if checkpoint is not None:
+            self.settings = self.link.restore(checkpoint)
+            snapshot.restore(checkpoint, self.trainer, replay=None)
+
+    def update(self, seed: int) -> dict[str, float]:
+        """Take one, at the rates of the settings."""
+        rates = rates_at(self.settings.optimizer, env_frames=0, learner_updates=self.statistics.learner_updates)
+        update = self.trainer(batch_of(self.settings, seed), rates)
+        self.statistics.learner_updates += 1
+        return {name: measured.value for name, measured in update.losses.items()} | {"norm": update.gradient_norm}
+
+    def play(self, *episode_returns: float) -> None:
+        for episode_return in episode_returns:
+            self.statistics.record_episode(0, episode_return)
+
+    def write(self, donor: Mapping[str, Mapping[str, Tensor]] | None = None, after: Membership | None = None) -> bool:
+        tensors = snapshot.tensors_of(self.trainer)
+        if donor is not None:
+            tensors = {file: dict(named) for file, named in donor.items()} | {"random": tensors["random"]}
+        try:
+            snapshot.save(
+                self.directory,
+                tensors,
+                origin=self.origin,
+                learner_updates=self.statistics.learner_updates,
+                lineage=1,
+                ledger=Ledger().snapshot().as_json(),
+                statistics=self.statistics.as_json(0.0),
+                replay_random=[],
+                population=self.link.member.as_json(after),
+                keep=2,
+            )
+        except CheckpointError:
+            return False
+        return True
+
+    def carry_out(self, order: Order) -> bool:
+        self.client.order = order
+        done = self.link.carry_out(self.write)
+        if done is not None:
+            self.settings = done.settings
+        return done is not None
+
+    def state(self) -> dict[str, Any]:
+        """All that its next update depends on."""
+        tensors = snapshot.tensors_of(self.trainer)
+        values = {f"{file}/{name}": tensor.tolist() for file in tensors if file != "random" for name, tensor in tensors[file].items()}
+        return {**values, "settings": self.settings.own_values, "group": self._group()}
+
+    def _group(self) -> dict[str, Any]:
+        return {
+            name: value for name, value in self.trainer.optimizer.param_groups[0].items() if name not in {"params", "lr", "weight_decay"}
+        }
+
+    @property
+    def is_done(self) -> bool:
+        return self.link.member.membership.applied is not None
+
+
+def _order(donor: _Learner | None, settings: Mapping[str, Any], *, number: int = 7, applied: int = 0) -> Order:
+    copied = None
+    if donor is not None:
+        copied = Copied(donor=donor.agent, learner_updates=donor.statistics.learner_updates, env_frames=0, applied=applied)
+    own = tuple(OwnSetting(key=key, value=value) for key, value in settings.items())
+    return Order(number=number, copied=copied, settings=own)
+
+
+def _pair(directory: Path, run: dict[str, Any]) -> tuple[_Learner, _Learner]:
+    """A donor of three updates, with a checkpoint, and a receiver of two others."""
+    donor, receiver = _Learner(directory, 1, run), _Learner(directory, 2, run)
+    assert donor.settings.own_values != receiver.settings.own_values
+    for seed in range(3):
+        donor.update(seed)
+    for seed in (10, 11):
+        receiver.update(seed)
+    assert donor.write()
+    assert receiver.write()
+    return donor, receiver
+
+
+def _assert_close(one: Any, other: Any, where: str = "") -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key, value in one.items():
+            _assert_close(value, other[key], f"{where}/{key}")
+    elif isinstance(one, list):
+        assert torch.allclose(torch.tensor(one), torch.tensor(other), rtol=0.0, atol=1e-6, equal_nan=True), where
+    elif isinstance(one, float):
+        assert math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6), where
+    else:
+        assert one == other, where
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_first_update_is_the_donors_next_one(tmp_path: Path, name: str) -> None:
+    donor, receiver = _pair(tmp_path, RUNS[name])
+    assert receiver.carry_out(_order(donor, donor.settings.own_values))
+    assert receiver.state() == donor.state()
+    expected, found = donor.update(5), receiver.update(5)
+    _assert_close(found, expected)
+    _assert_close(receiver.state(), donor.state())
+    # And a member that starts again from its checkpoint takes the same one.
+    again = _Learner(tmp_path, 2, RUNS[name])
+    _assert_close(again.update(5), expected)
+    _assert_close(again.state(), donor.state())
+
+
+def test_changed_settings_are_in_force_after_the_optimizers_state_is_loaded(tmp_path: Path) -> None:
+    donor, receiver = _pair(tmp_path, RMSPROP)
+    changed = {key: value / 1.2 for key, value in donor.settings.own_values.items()}
+    assert receiver.carry_out(_order(donor, changed))
+    group = receiver.trainer.optimizer.param_groups[0]
+    assert group["epsilon"] == changed["optimizer.epsilon"]
+    receiver.update(5)
+    assert group["lr"] == changed["optimizer.learning_rate"]
+    donor.settings = donor.settings.with_values(changed)
+    donor.trainer.go_on_under(donor.settings.loss, donor.settings.optimizer)
+    donor.update(5)
+    _assert_close(receiver.state(), donor.state())
+
+
+def test_without_a_copy_only_settings_change(tmp_path: Path) -> None:
+    _, receiver = _pair(tmp_path, FOLLOWING)
+    receiver.play(1.0, 2.0, 3.0)
+    before = receiver.state()
+    changed = {key: value * 1.2 for key, value in receiver.settings.own_values.items()}
+    assert receiver.carry_out(_order(None, changed))
+    after = receiver.state()
+    assert after["settings"] == changed
+    assert {**after, "settings": 0, "group": 0} == {**before, "settings": 0, "group": 0}
+    assert receiver.link.member.fitness == 2.0
+
+
+def test_a_donor_without_an_update_leaves_nothing_of_the_receivers_optimizer(tmp_path: Path) -> None:
+    _, receiver = _pair(tmp_path, RMSPROP)
+    fresh = _Learner(tmp_path, 0, RMSPROP)
+    assert fresh.write()
+    assert receiver.carry_out(_order(fresh, fresh.settings.own_values))
+    assert receiver.state() == fresh.state()
+    assert not any(name.startswith("optimizer/") for name in receiver.state())
+
+
+def test_fitness_begins_anew_with_other_weights_and_ancestry_goes_on_from_the_donors(tmp_path: Path) -> None:
+    donor, receiver = _pair(tmp_path, RMSPROP)
+    receiver.play(1.0, 2.0, 3.0)
+    donor.carry_out(_order(receiver, donor.settings.own_values, number=4))
+    assert receiver.carry_out(_order(donor, donor.settings.own_values, number=9, applied=4))
+    first = Copy(number=4, receiver=1, donor=2, donor_applied=0, donor_updates=2, donor_env_frames=0, learner_updates=3, env_frames=0)
+    second = Copy(number=9, receiver=2, donor=1, donor_applied=4, donor_updates=3, donor_env_frames=0, learner_updates=2, env_frames=0)
+    for member in (receiver.link.member, _Learner(tmp_path, 2, RMSPROP).link.member):
+        assert member.membership.ancestry == (first, second)
+        assert member.fitness is None
+        assert member.window.games == []
+
+
+def _lose(directory: Path) -> None:
+    shutil.rmtree(directory / "agents" / "1" / "checkpoints")
+
+
+def _damage(directory: Path) -> None:
+    file = next((directory / "agents" / "1" / "checkpoints").glob("*/optimizer.safetensors"))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize(("harm", "said"), [(_lose, "missing"), (_damage, "damaged")])
+def test_a_donors_checkpoint_that_cannot_be_had_changes_nothing(tmp_path: Path, harm: Any, said: str) -> None:
+    donor, receiver = _pair(tmp_path, POPART)
+    before = receiver.state()
+    harm(tmp_path)
+    order = _order(donor, donor.settings.own_values)
+    _assert_declined(receiver, order, before, said)
+
+
+def test_a_checkpoint_that_was_replaced_under_its_number_is_another_one(tmp_path: Path) -> None:
+    donor, receiver = _pair(tmp_path, POPART)
+    donor.carry_out(_order(None, receiver.settings.own_values, number=6))
+    _assert_declined(receiver, _order(donor, donor.settings.own_values), receiver.state(), "replaced since")
+
+
+def test_settings_that_cannot_be_are_declined(tmp_path: Path) -> None:
+    donor, receiver = _pair(tmp_path, RMSPROP)
+    order = _order(donor, {**donor.settings.own_values, "optimizer.epsilon": -1.0})
+    _assert_declined(receiver, order, receiver.state(), "optimizer.epsilon")
+
+
+def test_a_full_disk_changes_nothing_and_the_next_order_is_carried_out(tmp_path: Path) -> None:
+    donor, receiver = _pair(tmp_path, RMSPROP)
+    order = _order(donor, donor.settings.own_values)
+    with no_space_beyond(100):
+        _assert_declined(receiver, order, receiver.state(), "could not be written")
+    assert receiver.carry_out(order.model_copy(update={"number": 8}))
+    assert receiver.state() == donor.state()
+
+
+def _assert_declined(receiver: _Learner, order: Order, before: dict[str, Any], said: str) -> None:
+    assert not receiver.carry_out(order)
+    assert receiver.state() == before
+    assert receiver.link.order is None  # not tried again and again
+    receiver.link.report()
+    standing = receiver.client.standing
+    assert standing is not None
+    assert standing.applied is None
+    assert standing.declined is not None
+    assert standing.declined.number == order.number
+    assert said in standing.declined.reason
+
+
+class _Killed(BaseException):
+    """Nothing in the process runs after it."""
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+def test_a_receiver_killed_at_any_step_is_the_old_one_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    donor, receiver = _pair(tmp_path / "run", POPART)
+    old, new = receiver.state(), donor.state()
+    outcomes = []
+    for step in range(40):
+        shutil.rmtree(tmp_path / "try", ignore_errors=True)
+        shutil.copytree(tmp_path / "run", tmp_path / "try")
+        victim = _Learner(tmp_path / "try", 2, POPART)
+        order = _order(donor, donor.settings.own_values)
+        killed = False
+        with monkeypatch.context() as patch:
+            _kill_at(patch, call, step)
+            try:
+                victim.carry_out(order)
+            except _Killed:
+                killed = True
+        successor = _Learner(tmp_path / "try", 2, POPART)
+        assert successor.state() == (new if successor.is_done else old)
+        assert successor.statistics.learner_updates == 2  # its own account goes on
+        outcomes.append(successor.is_done)
+        if not killed:
+            break
+        # The controller has not heard that it was done, and orders it again: nothing happens twice, nothing is left out.
+        successor.client.order = order
+        assert (successor.link.order is None) is successor.is_done
+        assert successor.is_done or successor.carry_out(order)
+        assert successor.state() == new
+    assert outcomes[0] is False
+    assert outcomes[-1] is True
+    assert outcomes == sorted(outcomes)
+
+
+def _kill_at(patch: pytest.MonkeyPatch, call: str, step: int) -> None:
+    """The process dies instead of its call number ``step``, from 0."""
+    left = [step]
+    original = os.fsync if call == "fsync" else Path.rename
+
+    def dying(*words: Any) -> Any:
+        if not left[0]:
+            raise _Killed
+        left[0] -= 1
+        return original(*words)
+
+    patch.setattr(os if call == "fsync" else Path, call, dying)
+
+
+def test_fitness_is_of_the_newest_games_once_there_are_enough(tmp_path: Path) -> None:
+    del tmp_path
+    window = FitnessWindow(("a",), {}, num_games=3)
+    found = []
+    for episode_return in (4.0, 1.0, 2.0, 6.0):
+        window.add(0, episode_return)
+        found.append(window.episode_return())
+    assert found == [None, None, 7.0 / 3.0, 3.0]
+    window.begin()
+    assert window.episode_return() is None
+
+
+def test_statistics_feed_the_window_and_its_games_survive(tmp_path: Path) -> None:
+    _, receiver = _pair(tmp_path, RMSPROP)
+    receiver.play(1.0, 2.0, 3.0, 4.0)
+    receiver.write()
+    member = _Learner(tmp_path, 2, RMSPROP).link.member
+    assert member.window.games == [(0, 2.0), (0, 3.0), (0, 4.0)]
+    assert member.fitness == 3.0
+    assert isinstance(receiver.statistics, RunStatistics)
