@@ -18,7 +18,6 @@ from herd_learner.member import Member, Membership
 from herd_learner.population import PopulationLink
 from herd_learner.shards.group import ShardGroup
 from herd_learner.shards.rendezvous import Place
-from herd_learner.statistics import RunStatistics
 from torch import Tensor
 
 from herd.checkpoints.store import CheckpointError
@@ -76,7 +75,8 @@ class _Learner:
     def __init__(self, directory: Path, agent: int, run: dict[str, Any]) -> None:
         population = {"strategy": "pbt", "fitness": "episode_return", "fitness_episodes": 3}
         whole = run_of(**run, agents=3, population=population, run_dir=str(directory))
-        self.settings: RunSettings = whole.of_agent(agent)
+        learner = whole.learner.model_copy(update={"agent": agent})
+        self.settings: RunSettings = whole.of_agent(agent).model_copy(update={"learner": learner})
         self.agent = agent
         self.directory = whole.agent_directory(agent)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -358,8 +358,7 @@ def _kill_at(patch: pytest.MonkeyPatch, call: str, step: int) -> None:
     patch.setattr(os if call == "fsync" else Path, call, dying)
 
 
-def test_fitness_is_of_the_newest_games_once_there_are_enough(tmp_path: Path) -> None:
-    del tmp_path
+def test_fitness_is_of_the_newest_games_once_there_are_enough() -> None:
     window = FitnessWindow(("a",), {}, num_games=3)
     found = []
     for episode_return in (4.0, 1.0, 2.0, 6.0):
@@ -377,4 +376,3 @@ def test_statistics_feed_the_window_and_its_games_survive(tmp_path: Path) -> Non
     member = _Learner(tmp_path, 2, RMSPROP).link.member
     assert member.window.games == [(0, 2.0), (0, 3.0), (0, 4.0)]
     assert member.fitness == 3.0
-    assert isinstance(receiver.statistics, RunStatistics)
