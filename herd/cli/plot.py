@@ -1,4 +1,4 @@
-"""``herd plot``: learning curves of one or several runs, or what a run's bandits learned about temperatures."""
+"""``herd plot``: learning curves of one or several runs, what a run's bandits learned about temperatures, or how a population evolved."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd plot",
         description="Draws return and throughput of runs; repeats of one experiment become a mean with its interval. "
-        "With --bandit: the values of one run's temperatures over time, and which were handed out.",
+        "With --bandit: the values of one run's temperatures over time, and which were handed out. "
+        "With --population: members' scores and settings, the family tree, and the best one through its ancestors.",
     )
     parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="of herd train; running ones too")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help=".png, .pdf or .svg; default: RUN_DIR/curve.png, curves.png, or RUN_DIR/bandit.png"
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help=".png, .pdf or .svg; default: curve.png, bandit.png or population.png in RUN_DIR; curves.png of several runs",
     )
     parser.add_argument("--bandit", action="store_true", help="draw the bandits of one run")
+    parser.add_argument("--population", action="store_true", help="draw the population of one run")
     parser.add_argument("--task", metavar="NAME", help="with --bandit: of a run with several tasks")
     parser.add_argument("--agent", type=int, default=0, metavar="N", help="with --bandit: of a population")
     parser.add_argument(
@@ -43,8 +48,10 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     for directory in options.run_dirs:
         existing_run(directory)
-    if options.bandit:
+    if options.bandit and not options.population:
         return _plot_bandit(options)
+    if options.population:
+        return _plot_population(options)
     if options.x == "episodes" or options.task is not None:
         raise CommandError("--x episodes and --task go with --bandit")
     require("matplotlib")
@@ -89,6 +96,23 @@ def _plot_bandit(options: argparse.Namespace) -> int:
     output = options.output or run_dir / ("bandit.png" if options.task is None else f"bandit-{options.task}.png")
     try:
         plot_bandit(run_dir, output, task=options.task, agent=options.agent, x=options.x, data=options.data)
+    except PlotError as error:
+        raise CommandError(str(error)) from error
+    print(output)
+    return 0
+
+
+def _plot_population(options: argparse.Namespace) -> int:
+    if options.bandit or len(options.run_dirs) > 1 or options.x != "env_frames":
+        raise CommandError("--population draws one run, over env_frames, and without --bandit")
+    require("matplotlib")
+    from herd.plots.history import PlotError  # noqa: PLC0415  numpy loads; --help does without
+    from herd.plots.population import plot_population  # noqa: PLC0415
+
+    [run_dir] = options.run_dirs
+    output = options.output or run_dir / "population.png"
+    try:
+        plot_population(run_dir, output, data=options.data)
     except PlotError as error:
         raise CommandError(str(error)) from error
     print(output)
