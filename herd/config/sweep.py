@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
 from herd.config.draws import Draw, Value
 
@@ -21,7 +21,12 @@ SECTIONS = ("loss", "optimizer")
 SHARED = frozenset({"loss.kind", "loss.ablation", "loss.function", "loss.head", "loss.options", "optimizer.kind"})
 """What is the same for all agents all the same: actors, bandit and network depend on it."""
 
-Sweep = dict[str, list[Value] | Draw]
+
+def _list_or_draw(values: object) -> str:
+    return "list" if isinstance(values, list | tuple) else "draw"
+
+
+Sweep = dict[str, Annotated[Annotated[list[Value], Tag("list")] | Annotated[Draw, Tag("draw")], Discriminator(_list_or_draw)]]
 """By dotted key: values, of which each agent has another combination, or the rule that each agent draws one by."""
 _SWEEP: TypeAdapter[Sweep] = TypeAdapter(Sweep)
 

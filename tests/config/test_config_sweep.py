@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Mapping
 from itertools import product
+from math import log
 from pathlib import Path
 
 import pytest
@@ -15,10 +18,10 @@ from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 
 RATES, COSTS = [3e-4, 6e-4, 1.2e-3], [5e-3, 1e-2, 2e-2]
-SWEEP = {"optimizer.learning_rate": RATES, "loss.entropy_cost": COSTS}
+SWEEP: dict[str, object] = {"optimizer.learning_rate": RATES, "loss.entropy_cost": COSTS}
 
 
-def _load(sweep: dict[str, list[object]], agents: int, *words: str) -> RunSettings:
+def _load(sweep: Mapping[str, object], agents: int, *words: str) -> RunSettings:
     return load_settings([], ["--sweep", json.dumps(sweep), "--agents", str(agents), *words], {})
 
 
@@ -55,6 +58,57 @@ def test_it_comes_from_a_file_and_goes_back_into_one(tmp_path: Path) -> None:
     assert load_settings([file], [], {}) == settings
 
 
+DRAWS = {
+    "loss.entropy_cost": {"draw": "log_uniform", "low": 5e-5, "high": 1e-2},
+    "optimizer.learning_rate": {"draw": "log_uniform", "low": 5e-6, "high": 5e-3},
+    "optimizer.epsilon": {"draw": "choice", "values": [1e-1, 1e-3, 1e-5, 1e-7]},
+    "optimizer.max_gradient_norm": {"draw": "uniform", "low": 10.0, "high": 100.0},
+}
+"""IMPALA's Table D.1, and PopArt's Table 9."""
+
+
+def test_draws_are_those_of_the_papers_tables() -> None:
+    """Over 256 agents: means of uniform draws, or of their logarithms, within five standard errors (0.29 of the range / 16)."""
+    settings = _load(DRAWS, 256)
+    values = [settings.of_agent(agent).own_values for agent in range(256)]
+    ranges = {"loss.entropy_cost": (5e-5, 1e-2, log), "optimizer.learning_rate": (5e-6, 5e-3, log)}
+    for key, (low, high, scale) in {**ranges, "optimizer.max_gradient_norm": (10.0, 100.0, float)}.items():
+        found = [(scale(each[key]) - scale(low)) / (scale(high) - scale(low)) for each in values]
+        assert all(0.0 <= place <= 1.0 for place in found)
+        assert abs(sum(found) / 256 - 0.5) < 5 * 0.29 / 16
+        assert min(found) < 0.05
+        assert max(found) > 0.95
+        assert len(set(found)) == 256
+    choices = Counter(each["optimizer.epsilon"] for each in values)
+    assert set(choices) == {1e-1, 1e-3, 1e-5, 1e-7}
+    assert all(abs(count - 64) < 5 * 7 for count in choices.values())  # standard deviation 6.9
+
+
+def test_a_draw_depends_on_seed_agent_and_key_alone() -> None:
+    few = {"optimizer.learning_rate": DRAWS["optimizer.learning_rate"]}
+    assert _load(few, 2).of_agent(1).own_values.items() <= _load(DRAWS, 24).of_agent(1).own_values.items()
+    values = {_load(few, 2, "--seed", str(seed)).of_agent(agent).optimizer.learning_rate for seed in (1, 2) for agent in (0, 1)}
+    assert len(values) == 4
+
+
+def test_lists_and_draws_go_together() -> None:
+    settings = _load({"loss.entropy_cost": [0.1, 0.2], "optimizer.learning_rate": DRAWS["optimizer.learning_rate"]}, 2)
+    assert [settings.of_agent(agent).own_values["loss.entropy_cost"] for agent in (0, 1)] == [0.1, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("agents", "words", "said"),
+    [
+        (1, (), "needs agents 2 or more"),
+        (2, ("--learner.compile", "default"), "needs learner.compile off"),
+    ],
+)
+def test_a_population_that_cannot_be_is_refused_in_one_line(agents: int, words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(SettingsError, match=said) as refusal:
+        _load(DRAWS, agents, "--population.strategy", "pbt", *words)
+    assert "\n" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     ("sweep", "agents", "said"),
     [
@@ -63,6 +117,10 @@ def test_it_comes_from_a_file_and_goes_back_into_one(tmp_path: Path) -> None:
         ({"loss.kind": ["dice", "impala"]}, 2, "loss.kind is the same for all agents"),
         ({"optimizer.learning_rate": [1e-3, -1.0]}, 2, "optimizer.learning_rate"),
         ({"loss.entropy_costs": [0.1, 0.2]}, 2, "loss.entropy_costs"),
+        ({"loss.entropy_cost": {"draw": "log_uniform", "low": 1e-2, "high": 1e-3}}, 2, "must be below high"),
+        ({"loss.entropy_cost": {"draw": "log_uniform", "low": 0.0, "high": 1e-3}}, 2, "greater than 0"),
+        ({"loss.entropy_cost": {"draw": "choice", "values": [-1.0]}}, 2, "loss.entropy_cost"),
+        ({"network.torso": {"draw": "choice", "values": ["deep"]}}, 2, "network.torso is the same for all agents"),
         ({"loss.entropy_cost": []}, 1, "loss.entropy_cost has no values"),
         ({"loss.correction": ["v_trace", "none"]}, 2, "needs correction v_trace"),
     ],

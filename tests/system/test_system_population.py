@@ -1,0 +1,79 @@
+"""A population of real processes, whose controller, members and parameter server are killed while copies are made."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herd.config.population_journal import Copy, Decided, Done, Failed, ancestry, copies_of, journal_file, read_journal
+from tests.system.whole_runs import Run, pid_of, read_points, read_report
+
+NUM_MEMBERS = 3
+SWEEP = {
+    # One of them can hardly learn, one learns at once: the others soon have something to copy.
+    "optimizer.learning_rate": {"draw": "log_uniform", "low": 1e-6, "high": 1e-2},
+    "loss.entropy_cost": {"draw": "log_uniform", "low": 1e-3, "high": 1e-2},
+}
+WORDS = (
+    *("--agents", str(NUM_MEMBERS), "--sweep", json.dumps(SWEEP), "--optimizer.schedule", "constant", "--actor.count", str(NUM_MEMBERS)),
+    *("--population.strategy", "pbt", "--population.fitness", "episode_return", "--population.fitness_episodes", "100"),
+    *("--population.burn_in_env_frames", "2000", "--population.threshold", "0.01", "--population.report_interval_seconds", "0.2"),
+    *("--population.port", "0", "--learner.checkpoint_interval_seconds", "1", "--learner.log_interval_seconds", "1"),
+)
+
+
+def _copies(run: Run) -> list[Copy]:
+    return copies_of(read_journal(journal_file(run.run_dir)))
+
+
+def _kill(run: Run, process: str) -> None:
+    """And wait until its successor is there."""
+    pid = pid_of(run.run_dir, process)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    run.until(lambda: pid_of(run.run_dir, process) not in {None, pid}, f"{process} is started again")
+
+
+def _frames(run: Run) -> list[int]:
+    points = [read_points(run.run_dir / "agents" / str(agent)) for agent in range(NUM_MEMBERS)]
+    return [each[-1]["env_frames"] if each else 0 for each in points]
+
+
+@pytest.mark.timeout(600)
+def test_copies_go_on_whoever_is_killed(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", *WORDS) as run:
+        run.until(lambda: len(_copies(run)) >= 2, "two copies")
+        newest = _copies(run)[-1]
+        for process in ("population-0", f"learner-{newest.receiver}", f"learner-{newest.donor}", "paramserver-0"):
+            _kill(run, process)
+            known, frames = len(_copies(run)), _frames(run)
+            run.until(lambda known=known: len(_copies(run)) > known, f"a copy after {process} was killed")  # type: ignore[misc]
+            run.until(lambda frames=frames: all(now > before for now, before in zip(_frames(run), frames, strict=True)), "all train on")  # type: ignore[misc]
+        assert run.stop() == 0, run.output
+        _check(run.run_dir)
+
+
+def _check(run_dir: Path) -> None:
+    events = read_journal(journal_file(run_dir))
+    decided = [event.number for event in events if isinstance(event, Decided)]
+    ended = [event.number for event in events if isinstance(event, Done | Failed)]
+    assert decided == sorted(set(decided))
+    assert len(set(ended)) == len(ended)
+    assert set(ended) <= set(decided)
+    copies = copies_of(events)
+    for agent in range(NUM_MEMBERS):
+        report: dict[str, Any] = read_report(run_dir / "agents" / str(agent))  # after a look at its ledger
+        recorded = [Copy(**copy) for copy in report["population"]["ancestry"]]
+        assert recorded == ancestry(copies, agent)
+        settings = report["population"]["settings"]
+        assert settings.keys() == SWEEP.keys()
+        applied = report["population"]["applied"]
+        if applied is not None:
+            (order,) = [event for event in events if isinstance(event, Decided) and event.number == applied["number"]]
+            assert settings == order.settings
+            assert read_points(run_dir / "agents" / str(agent))[-1]["population"]["number"] == applied["number"]
