@@ -592,9 +592,11 @@ class Learner:
         assert self._population is not None
         self._absorb_news()
         done = self._population.carry_out(lambda donor, after: self._checkpoint(session_seconds, donor=donor, after=after))
-        self._log.info("order of the population", is_done=done is not None, member=self._population.member.point())
+        member = self._population.member
         if done is None:
+            self._log.warning("an order of the population was not carried out", reason=member.declined_reason)
             return
+        self._log.info("an order of the population was carried out", **member.point())
         self._settings = done.settings
         if done.is_copy:
             # Other weights under the same count of updates: a new lineage, which all shards enter in the next turn.

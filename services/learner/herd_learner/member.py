@@ -92,6 +92,11 @@ class Member:
         """An order cannot be carried out; nothing of it was done."""
         self._declined = Declined(number=order.number, reason=reason[:1024])
 
+    @property
+    def declined_reason(self) -> str | None:
+        """Why the newest order could not be carried out; None where it could."""
+        return None if self._declined is None else self._declined.reason
+
     def is_new(self, order: Order | None) -> bool:
         """Whether there is something to do."""
         if order is None or (self._declined is not None and self._declined.number == order.number):

@@ -1,0 +1,34 @@
+"""Whether a population evolves. Runs without one have none of these series, and none of these alerts."""
+
+from observability.rules import Alert
+
+ALERTS = (
+    Alert(
+        name="HerdPopulationSilent",
+        # Where learners train and report nothing; or where the controller is scraped that exports nothing of the kind.
+        expression="""
+            (
+              sum by (RUN) (rate(herd_population_reports_total{SCOPE}[10m])) == 0
+              and on (RUN) sum by (RUN) (rate(herd_learner_env_frames_total{SCOPE}[10m])) > 0
+            )
+            or
+            (group by (RUN) (up{SCOPE, component="population"}) unless on (RUN) sum by (RUN) (rate(herd_population_reports_total{SCOPE}[10m])))
+            """,
+        lasting="5m",  # with the window: a quarter of an hour
+        severity="warning",
+        summary="No member of {{ $labels.release }} reports to the population.",
+        description="Members train on under the settings they have, and nobody copies anybody: the controller is away, or learners cannot "
+        "reach it.",
+    ),
+    Alert(
+        name="HerdPopulationOrdersFail",
+        expression="""
+            sum by (RUN) (increase(herd_population_failed_orders_total{SCOPE}[6h]))
+              > 0.5 * sum by (RUN) (increase(herd_population_decisions_total{SCOPE, outcome!="unchanged"}[6h]))
+            """,
+        lasting="15m",
+        severity="warning",
+        summary="Members of {{ $labels.release }} cannot carry out most orders of the population.",
+        description="They cannot read each other's checkpoints, or cannot write their own: learners of one population share a volume.",
+    ),
+)
