@@ -2,4 +2,16 @@
 
 from observability.rows import actors, bandit, evaluator, frames_per_second, learner, population, queue, replay, scores, weights, wire
 
-ROWS = (frames_per_second.ROW, actors.ROW, wire.ROW, queue.ROW, learner.ROW, weights.ROW, replay.ROW, bandit.ROW, population.ROW, scores.ROW, evaluator.ROW)
+ROWS = (
+    frames_per_second.ROW,
+    actors.ROW,
+    wire.ROW,
+    queue.ROW,
+    learner.ROW,
+    weights.ROW,
+    replay.ROW,
+    bandit.ROW,
+    population.ROW,
+    scores.ROW,
+    evaluator.ROW,
+)
