@@ -33,6 +33,7 @@ ALERTS = (
               increase(herd_learner_write_failures_total{SCOPE}[15m])
               or increase(herd_bandit_file_failures_total{SCOPE}[15m])
               or label_replace(increase(herd_replay_file_failures_total{SCOPE}[15m]), "file", "snapshot", "", "")
+              or label_replace(increase(herd_population_file_failures_total{SCOPE}[15m]), "file", "journal", "", "")
             ) > 0
             """,
         lasting="0m",  # every failure is final for what it should have written

@@ -12,7 +12,10 @@ ALERTS = (
               and on (RUN) sum by (RUN) (rate(herd_learner_env_frames_total{SCOPE}[10m])) > 0
             )
             or
-            (group by (RUN) (up{SCOPE, component="population"}) unless on (RUN) sum by (RUN) (rate(herd_population_reports_total{SCOPE}[10m])))
+            (
+              group by (RUN) (up{SCOPE, component="population"})
+              unless on (RUN) sum by (RUN) (rate(herd_population_reports_total{SCOPE}[10m]))
+            )
             """,
         lasting="5m",  # with the window: a quarter of an hour
         severity="warning",

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.observability.healthy_run import ACTORS, BANDIT, PODS, REPLAY, REPLICA, ROOT, RUN, SHARDS, everywhere, gone, grows, key, stays
+from tests.observability.healthy_run import (
+    ACTORS,
+    BANDIT,
+    PODS,
+    POPULATION,
+    REPLAY,
+    REPLICA,
+    ROOT,
+    RUN,
+    SHARDS,
+    everywhere,
+    gone,
+    grows,
+    key,
+    stays,
+)
 
 LONG = 60.0
 """Minutes of most cases: longer than any alert must hold, but for a few."""
@@ -501,4 +516,30 @@ SHARED_REPLAY = (
     ),
 )
 
-CASES = PROCESSES + PROGRESS + WEIGHTS + LEARNING + WIRE + DISK + TEMPERATURES + SHARED_REPLAY
+EVOLVING = (
+    Case(
+        "HerdPopulationSilent",
+        "nobody reports",
+        {key("herd_population_reports_total", POPULATION, outcome="noted"): stays(9, LONG)},
+        fires=(RUN,),
+    ),
+    Case("HerdPopulationSilent", "it exports nothing", {}, without=("herd_population_reports_total",), fires=(RUN,)),
+    Case(
+        "HerdPopulationSilent",
+        "nobody trains",
+        {
+            key("herd_population_reports_total", POPULATION, outcome="noted"): stays(9, LONG),
+            **everywhere("herd_learner_env_frames_total", "learner", stays(5, LONG)),
+        },
+    ),
+    Case("HerdPopulationSilent", "the run has none", no_pods("population"), without=("herd_population_reports_total",)),
+    Case(
+        "HerdPopulationOrdersFail",
+        "two in three",
+        {key("herd_population_failed_orders_total", POPULATION): grows(0.02, LONG)},
+        fires=(RUN,),
+    ),
+    Case("HerdPopulationOrdersFail", "one in three", {key("herd_population_failed_orders_total", POPULATION): grows(0.01, LONG)}),
+)
+
+CASES = PROCESSES + PROGRESS + WEIGHTS + LEARNING + WIRE + DISK + TEMPERATURES + SHARED_REPLAY + EVOLVING

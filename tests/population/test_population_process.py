@@ -1,0 +1,210 @@
+"""The controller from outside: real sockets over loopback, real signals, a disk that really fails."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herd.config.loading import dump_settings
+from herd.config.population_journal import Decided, Done, journal_file, read_journal
+from herd.config.settings import RunSettings
+from herd.wire.codec import encode
+from herd.wire.messages import Ack, Applied, Declined, MemberAnswer, MemberReport, Order, OwnSetting, Refused
+from herd.wire.sockets import Context, new_context
+from tests.failing_disks import no_space_beyond
+from tests.patience import patient
+from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, killed_at_the_end, until
+
+pytestmark = pytest.mark.processes
+
+RATE = "optimizer.learning_rate"
+
+
+def settings_of(run_dir: Path, **changes: Any) -> RunSettings:
+    """Three members; whoever decides, decides that the rate changes."""
+    population = {
+        "strategy": "pbt",
+        "fitness": "episode_return",
+        "fitness_episodes": 10,
+        "burn_in_env_frames": 0,
+        "perturb_probability": 1.0,
+        "port": 0,
+    }
+    sweep = {RATE: {"draw": "log_uniform", "low": 1e-4, "high": 1e-2}}
+    return RunSettings.model_validate(
+        {"name": "pong", "run_dir": run_dir, "agents": 3, "sweep": sweep, "population": population, **changes}
+    )
+
+
+class Server(ServerProcess):
+    """One controller."""
+
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__("population", settings_of(run_dir))
+
+    def events(self) -> list[Any]:
+        return read_journal(journal_file(self.settings.directory))
+
+
+class Member(AskingClient):
+    """Reports by hand."""
+
+    applied: Applied | None = None
+    declined: Declined | None = None
+    rate = 1e-3
+
+    def report(self, agent: int, games: int, fitness: float = 0.0, **changes: Any) -> MemberReport:
+        fields: dict[str, Any] = {
+            "request_id": games,
+            "run_id": "pong",
+            "agent": agent,
+            "contract": self.server.contract,
+            "env_frames": 100 * games,
+            "learner_updates": games,
+            "num_episodes": games,
+            "fitness": fitness,
+            "checkpoint": (games, 100 * games),
+            "settings": (OwnSetting(key=RATE, value=self.rate),),
+            "applied": self.applied,
+            "declined": self.declined,
+        }
+        return MemberReport(**fields | changes)
+
+    def order(self, agent: int, games: int, fitness: float = 0.0) -> Order | None:
+        answer = self.ask(self.report(agent, games, fitness))
+        assert isinstance(answer, MemberAnswer)
+        return answer.order
+
+
+@contextmanager
+def running(run_dir: Path) -> Iterator[Server]:
+    with killed_at_the_end(Server(run_dir)) as server:
+        yield server
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    with new_context() as made:
+        yield made
+
+
+Connect = Callable[[Server], Member]
+
+
+@pytest.fixture
+def connect(context: Context) -> Iterator[Connect]:
+    with connecting(Member, context) as connect:
+        yield connect
+
+
+def test_what_it_decided_outlives_it_and_is_not_decided_again(tmp_path: Path, connect: Connect) -> None:
+    with running(tmp_path / "run") as first:
+        member = connect(first)
+        for agent in (1, 2):
+            assert member.order(agent, 5, fitness=0.9) is None
+        order = member.order(0, 20)
+        assert order is not None
+        assert order.copied is not None
+        assert order.copied.donor in {1, 2}
+        assert order.copied.learner_updates == 5
+        assert first.end(signal.SIGKILL) == -signal.SIGKILL
+    with running(tmp_path / "run") as second:
+        member = connect(second)
+        assert member.order(0, 40) == order  # as it was: what others report since does not change it
+        member.applied = Applied(number=order.number, env_frames=2000, learner_updates=20)
+        assert member.order(0, 45) is None
+        began, decided, done = second.events()
+        assert [settings[RATE] for settings in began.members] == [
+            second.settings.of_agent(agent).optimizer.learning_rate for agent in range(3)
+        ]
+        assert isinstance(decided, Decided)
+        assert done == Done(number=order.number, member=0, env_frames=2000, learner_updates=20)
+        assert second.end(signal.SIGTERM) == 0
+    with running(tmp_path / "run") as third:
+        member = connect(third)
+        member.applied = Applied(number=order.number, env_frames=2000, learner_updates=20)
+        assert member.order(0, 25) is None  # ten games since the decision, which was at 20, are not played yet
+        assert third.events() == [began, decided, done]
+        again = member.order(0, 30)
+        assert again is not None
+        assert again.number == order.number + 1
+
+
+def test_while_the_disk_is_full_nothing_is_decided(tmp_path: Path, connect: Connect) -> None:
+    with running(tmp_path / "run") as server:
+        member = connect(server)
+        size = journal_file(server.settings.directory).stat().st_size
+        with no_space_beyond(size + 10, server.process.pid):
+            assert member.order(0, 20) is None
+            assert member.order(0, 21) is None
+            assert server.total("herd_population_file_failures_total") == 2
+            assert len(server.events()) == 1
+        order = member.order(0, 22)
+        assert order is not None
+        assert order.number == 1
+        assert server.total("herd_population_decisions_total", outcome="perturbed") == 1
+
+
+def test_strangers_are_refused_and_change_nothing(tmp_path: Path, connect: Connect) -> None:
+    with running(tmp_path / "run") as server:
+        member = connect(server)
+        report = member.report(0, 20)
+        for changes, said in (
+            ({"run_id": "breakout"}, "belongs to run pong, not breakout"),
+            ({"contract": "c"}, "does not match"),
+            ({"agent": 3}, "members 0 to 2"),
+        ):
+            answer = member.ask(report.model_copy(update=changes))
+            assert isinstance(answer, Refused)
+            assert said in answer.reason
+        member.send(b"\xc1")
+        assert member.ask(report) is not None
+        until(lambda: server.total("herd_wire_malformed_messages_total") >= 1)
+        assert server.total("herd_population_reports_total", outcome="refused") == 3
+        assert len(server.events()) == 2
+
+
+def test_a_message_of_another_service_is_dropped(tmp_path: Path, connect: Connect) -> None:
+    with running(tmp_path / "run") as server:
+        member = connect(server)
+        member.send(*encode(Ack(sequence=1, granted_unrolls=0)))
+        assert member.order(1, 1) is None
+        assert server.total("herd_wire_malformed_messages_total", reason="unexpected") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {
+                "population": {"strategy": "pbt", "fitness": "human_normalised", "port": 0},
+                "env": {"suite": "catch", "tasks": ["catch"]},
+                "network": {"torso": "mlp"},
+            },
+            "no human score is known of catch",
+        ),
+        ({"seed": 2}, "of another sweep"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with running(tmp_path / "run") as server:
+        assert server.end(signal.SIGTERM) == 0
+    config = tmp_path / "other.yaml"
+    config.write_text(dump_settings(settings_of(tmp_path / "run", **changes)))
+    done = subprocess.run(
+        [sys.executable, "-m", "herd_population", "--config", config],
+        capture_output=True,
+        text=True,
+        timeout=patient(ANSWER_SECONDS),
+        check=False,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
