@@ -32,17 +32,41 @@ tcp://{{ include "herd.fullname" . }}-bandit:7300
 {{- $addresses | toJson -}}
 {{- end -}}
 
-{{/* (list $ rank): the host name of a shard's pod. */}}
-{{- define "herd.host.learner" -}}
-{{- $fullname := include "herd.fullname" (index . 0) -}}
-{{- printf "%s-learner-%d.%s-learner" $fullname (index . 1 | int) $fullname -}}
+{{- define "herd.address.population" -}}
+tcp://{{ include "herd.fullname" . }}-population:7500
 {{- end -}}
 
-{{/* Every shard's, in the order of ranks, as JSON. */}}
+{{/* (list $ agent): the StatefulSet of an agent's learner; that of the only agent has no number. */}}
+{{- define "herd.learner.name" -}}
+{{- $name := printf "%s-learner" (include "herd.fullname" (index . 0)) -}}
+{{- if gt (include "herd.agents" (index . 0) | int) 1 -}}
+{{- printf "%s-%d" $name (index . 1 | int) -}}
+{{- else -}}
+{{- $name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* (list $ agent rank): the host name of a shard's pod. */}}
+{{- define "herd.host.learner" -}}
+{{- printf "%s-%d.%s-learner" (include "herd.learner.name" .) (index . 2 | int) (include "herd.fullname" (index . 0)) -}}
+{{- end -}}
+
+{{/* The host names of every shard, those of agent 0 first and in the order of ranks, as JSON. */}}
+{{- define "herd.hosts.learner" -}}
+{{- $hosts := list -}}
+{{- range $agent := until (include "herd.agents" . | int) -}}
+{{- range $rank := until (include "herd.shards" $ | int) -}}
+{{- $hosts = append $hosts (include "herd.host.learner" (list $ $agent $rank)) -}}
+{{- end -}}
+{{- end -}}
+{{- $hosts | toJson -}}
+{{- end -}}
+
+{{/* The same as addresses. */}}
 {{- define "herd.addresses.learner" -}}
 {{- $addresses := list -}}
-{{- range $rank := until (include "herd.shards" . | int) -}}
-{{- $addresses = append $addresses (printf "tcp://%s:7100" (include "herd.host.learner" (list $ $rank))) -}}
+{{- range include "herd.hosts.learner" . | fromJsonArray -}}
+{{- $addresses = append $addresses (printf "tcp://%s:7100" .) -}}
 {{- end -}}
 {{- $addresses | toJson -}}
 {{- end -}}

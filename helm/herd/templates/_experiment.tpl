@@ -46,6 +46,15 @@
 /var/lib/herd/runs/{{ include "herd.run" . }}
 {{- end -}}
 
+{{- define "herd.agents" -}}
+{{- include "herd.setting" (list . "" "agents" 1) -}}
+{{- end -}}
+
+{{/* "true" where agents are a population; else empty. */}}
+{{- define "herd.hasPopulation" -}}
+{{- if eq (include "herd.setting" (list . "population" "strategy" "none")) "pbt" -}}true{{- end -}}
+{{- end -}}
+
 {{- define "herd.shards" -}}
 {{- if kindIs "invalid" .Values.learner.shards -}}
 {{- include "herd.setting" (list . "learner" "shards" 1) -}}
@@ -97,9 +106,9 @@ others alone: a new learning rate is no reason to replace thousands of actors.
 */}}
 {{- define "herd.checksum" -}}
 {{- $experiment := include "herd.experiment.map" (index . 0) | fromJson -}}
-{{- if ne (index . 1) "learner" -}}
+{{- if not (has (index . 1) (list "learner" "population")) -}}
 {{- $loss := pick (default dict $experiment.loss) "kind" "ablation" "head" -}}
-{{- $experiment = set (omit $experiment "learner" "optimizer" "stop") "loss" $loss -}}
+{{- $experiment = set (omit $experiment "learner" "optimizer" "stop" "sweep" "population") "loss" $loss -}}
 {{- if ne (index . 1) "replay" -}}
 {{- $experiment = omit $experiment "replay" "replay_service" -}}
 {{- end -}}
