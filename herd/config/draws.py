@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from herd.config.section import PositiveFloat, Section
 
 if TYPE_CHECKING:
     from random import Random
 
-Value = float | int | bool | str | None
-"""Of a setting."""
+_EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+")
+
+
+def _number_without_a_point(value: object) -> object:
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+
+
+Value = Annotated[float | int | bool | str | None, BeforeValidator(_number_without_a_point)]
+"""Of a setting. ``1e-7`` is a text in YAML 1.1, which asks for a point; where any kind of value may stand, nobody means the text."""
 
 
 class _Range(Section):

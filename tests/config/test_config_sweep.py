@@ -15,6 +15,7 @@ from herd.config.contract import contract_digest
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.losses import ImpalaSettings
 from herd.config.settings import RunSettings
+from herd.config.sweep import swept_values
 from herd.envs.make import environment_spec
 
 RATES, COSTS = [3e-4, 6e-4, 1.2e-3], [5e-3, 1e-2, 2e-2]
@@ -89,6 +90,14 @@ def test_a_draw_depends_on_seed_agent_and_key_alone() -> None:
     assert _load(few, 2).of_agent(1).own_values.items() <= _load(DRAWS, 24).of_agent(1).own_values.items()
     values = {_load(few, 2, "--seed", str(seed)).of_agent(agent).optimizer.learning_rate for seed in (1, 2) for agent in (0, 1)}
     assert len(values) == 4
+
+
+def test_numbers_without_a_point_are_numbers_all_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("agents: 2\nsweep:\n  optimizer.epsilon: {draw: choice, values: [1e-7]}\n  loss.entropy_cost: [1e-3, 1E-2]\n")
+    settings = load_settings([file], [], {})
+    assert settings.sweep["loss.entropy_cost"] == [1e-3, 1e-2]
+    assert swept_values(settings.sweep, 1, settings.seed) == {"optimizer.epsilon": 1e-7, "loss.entropy_cost": 1e-2}
 
 
 def test_lists_and_draws_go_together() -> None:

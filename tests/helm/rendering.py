@@ -54,6 +54,14 @@ def render_ci(name: str, *words: str, engine: str = NEWEST) -> list[Object]:
     return render("--values", str(CHART / "ci" / name), *words, engine=engine)
 
 
+def render_all(*words: str) -> list[Object]:
+    """Every component: those of a run of one agent, of several shards, and the population, which only a run of several agents has."""
+    population = render_ci("population-values.yaml", *words)
+    return render_ci("multi-learner-values.yaml", *words) + [
+        each for each in population if each["metadata"]["labels"].get("app.kubernetes.io/component") == "population"
+    ]
+
+
 def with_values(*assignments: str) -> list[str]:
     """Words that set values: ``actor.replicas=7``; the right side is JSON where it can be, else text."""
     words = []

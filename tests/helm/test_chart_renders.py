@@ -29,6 +29,7 @@ from tests.helm.rendering import (
     names,
     pod_of,
     render,
+    render_all,
     render_ci,
     settings_of,
     with_values,
@@ -56,7 +57,7 @@ EVERY_SWITCH = with_values(
 
 
 def test_the_files_of_ci_are_those_that_were_asked_for() -> None:
-    wanted = {"default", "minimal-cpu", "gpu", "multi-learner", "spot", "autoscaled", "actors-4000"}
+    wanted = {"default", "minimal-cpu", "gpu", "multi-learner", "spot", "autoscaled", "actors-4000", "population"}
     assert {name.removesuffix("-values.yaml") for name in CI_FILES} == wanted
 
 
@@ -153,7 +154,7 @@ def test_names_labels_and_namespaces(name: str) -> None:
             continue
         selector = workload["spec"]["selector"]["matchLabels"]
         # What never changes, and nothing else: a selector cannot be changed, a chart's version is.
-        assert set(selector) == {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component")}
+        assert set(selector) - {"herd/agent"} == {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component")}
         assert selector.items() <= workload["spec"]["template"]["metadata"]["labels"].items()
         assert "helm.sh/chart" not in workload["spec"]["template"]["metadata"]["labels"]
 
@@ -167,9 +168,10 @@ def test_services_find_pods_and_their_ports(name: str) -> None:
             for each in workloads(objects)
             if each["kind"] != "Pod" and service["spec"]["selector"].items() <= each["spec"]["template"]["metadata"]["labels"].items()
         ]
-        assert len(pods) == 1
-        ports = {port["name"]: port["containerPort"] for port in container_of(pods[0])["ports"]}
-        assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
+        assert len(pods) == (2 if name == "population-values.yaml" and service["metadata"]["name"] == "herd-learner" else 1)
+        for each in pods:
+            ports = {port["name"]: port["containerPort"] for port in container_of(each)["ports"]}
+            assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
 
 
 @pytest.mark.parametrize("name", CI_FILES)
@@ -183,15 +185,12 @@ def test_every_process_takes_its_settings(name: str, tmp_path: Path) -> None:
 def test_an_experiment_is_the_same_as_text_as_map_and_on_a_laptop(file: str, tmp_path: Path) -> None:
     path = ROOT / "experiments" / file
     laptop = load_settings([path], [], {})
-    if laptop.agents > 1:
-        with pytest.raises(RenderError, match="the chart runs one agent"):
-            render("--set-file", f"experiment={path}")
-        return
+    shared = with_values("learner.persistence.existingClaim=runs") if laptop.population.strategy == "pbt" else []
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"experiment": yaml.safe_load(path.read_text())}, sort_keys=False))
     for engine in ENGINES:
         for words in (("--set-file", f"experiment={path}"), ("--values", str(values))):
-            objects = render(*words, engine=engine)
+            objects = render(*words, *shared, engine=engine)
             text = find(objects, "ConfigMap", "herd-experiment")["data"]["experiment.yaml"]
             (tmp_path / "rendered.yaml").write_text(text)
             assert load_settings([tmp_path / "rendered.yaml"], [], {}) == laptop
@@ -220,7 +219,7 @@ def test_null_in_an_experiment_is_kept(tmp_path: Path) -> None:
         (with_values("experiment=a: [b"), "not a map of settings in YAML"),
         (with_values("experiment=just words"), "not a map of settings in YAML"),
         (with_values("experiment=learner: 3"), "learner must be a map of settings"),
-        (with_values("experiment.agents=2"), "the chart runs one agent"),
+        (with_values("experiment.population.strategy=pbt"), "learner.persistence.existingClaim"),
         (with_values("experiment.security.curve_keys=keys"), "security.curve.existingSecret"),
         (with_values('learner.env=[{"name": "RANK", "value": "3"}]'), "RANK is the chart's own"),
         (with_values('actor.env=[{"name": "A"}, {"name": "A"}]'), "A is given twice"),
@@ -275,7 +274,7 @@ def test_what_is_for_every_component() -> None:
     words = [
         word for each in components for key, value in (given | more).items() for word in with_values(f"{each}.{key}={json.dumps(value)}")
     ]
-    pods = [each for each in workloads(render_ci("multi-learner-values.yaml", *words)) if each["kind"] != "Pod"]
+    pods = [each for each in workloads(render_all(*words)) if each["kind"] != "Pod"]
     assert len(pods) == len(components)
     for workload in pods:
         spec, container, metadata = pod_of(workload), container_of(workload), workload["spec"]["template"]["metadata"]
@@ -298,7 +297,7 @@ def test_what_is_for_every_component() -> None:
 
 @pytest.mark.parametrize(("words", "is_there"), [((), True), (("networkPolicy.enabled=false",), False)])
 def test_network_policies_switch(words: tuple[str, ...], is_there: bool) -> None:
-    objects = render_ci("multi-learner-values.yaml", *with_values(*words))
+    objects = render_all(*with_values(*words))
     policies = {each["metadata"]["name"] for each in objects if each["kind"] == "NetworkPolicy"}
     components = (*COMPONENT_NAMES, "test", "default-deny")
     assert policies == ({f"herd-{each}" for each in components} if is_there else set())
@@ -317,7 +316,7 @@ TALK = {
 
 
 def test_the_chart_has_the_components_of_the_table() -> None:
-    pods = {each["metadata"]["name"].removeprefix("herd-"): each for each in workloads(render_ci("multi-learner-values.yaml"))}
+    pods = {each["metadata"]["name"].removeprefix("herd-"): each for each in workloads(render_all())}
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert {name for name, each in pods.items() if each["kind"] != "Pod"} == set(COMPONENT_NAMES)
     for component in COMPONENTS:
@@ -330,7 +329,8 @@ def test_the_chart_has_the_components_of_the_table() -> None:
 
 def test_who_may_talk_to_whom() -> None:
     """Both ends allow what the protocol needs, and nothing more."""
-    policies = [each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "NetworkPolicy"]
+    policies = [each for each in render_all() if each["kind"] == "NetworkPolicy"]
+    policies.append(find(render_ci("population-values.yaml"), "NetworkPolicy", "herd-learner"))
     component = "app.kubernetes.io/component"
     outgoing, incoming = set(), set()
     for policy in policies:
@@ -369,9 +369,7 @@ def test_who_may_read_metrics() -> None:
 
 
 def test_keys_go_where_their_role_is() -> None:
-    objects = render_ci(
-        "multi-learner-values.yaml", *with_values("security.curve.existingSecret=k", 'security.curve.clients=["default", "old"]')
-    )
+    objects = render_all(*with_values("security.curve.existingSecret=k", 'security.curve.clients=["default", "old"]'))
     files = {
         "client": {"server.public", "client-default.secret"},
         "server": {"server.secret", "client-default.public", "client-old.public"},

@@ -1,0 +1,95 @@
+"""A population: a learner StatefulSet for each member, one Deployment of actors for all, one controller, one volume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from herd.config.settings import RunSettings
+from tests.helm.rendering import (
+    Object,
+    RenderError,
+    container_of,
+    find,
+    names,
+    pod_of,
+    render,
+    render_ci,
+    settings_of,
+    with_values,
+    workloads,
+)
+
+pytestmark = pytest.mark.processes
+
+FILE = "population-values.yaml"
+
+
+def test_it_is_there_where_agents_are_a_population() -> None:
+    sweep = with_values("experiment.agents=2", 'experiment.sweep={"loss.entropy_cost": [0.1, 0.01]}')
+    for objects, is_there in ((render(), False), (render(*sweep), False), (render_ci(FILE), True)):
+        kinds = {kind for kind, name in names(objects) if name == "herd-population"}
+        assert kinds == ({"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} if is_there else set())
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_every_member_has_learners_of_its_own_and_actors_know_them_all(shards: int, tmp_path: Path) -> None:
+    objects = render_ci(FILE, *with_values(f"learner.shards={shards}", "experiment.agents=3"))
+
+    def settings(kind: str, name: str) -> RunSettings:
+        return settings_of(objects, find(objects, kind, name), tmp_path)
+
+    hosts = [f"herd-learner-{agent}-{rank}.herd-learner" for agent in range(3) for rank in range(shards)]
+    for agent in range(3):
+        name = f"herd-learner-{agent}"
+        own = settings("StatefulSet", name).learner
+        assert (own.agent, own.shards, own.population) == (agent, shards, "tcp://herd-population:7500")
+        member = find(objects, "StatefulSet", name)
+        assert member["spec"]["serviceName"] == "herd-learner"
+        assert member["spec"]["selector"]["matchLabels"].items() <= member["spec"]["template"]["metadata"]["labels"].items()
+        addresses = [each["value"] for each in container_of(member)["env"] if each["name"] == "MASTER_ADDR"]
+        assert addresses == ([f"{name}-0.herd-learner"] if shards > 1 else [])
+    selectors = [each["spec"]["selector"]["matchLabels"] for each in workloads(objects) if each["kind"] == "StatefulSet"]
+    assert len({str(sorted(selector.items())) for selector in selectors}) == len(selectors)
+    actor = settings("Deployment", "herd-actor").actor
+    assert actor.learner == tuple(f"tcp://{host}:7100" for host in hosts)
+    assert (actor.agent, actor.index) == (None, None)  # leased together
+    test = container_of(find(objects, "Pod", "herd-test"))["args"]
+    assert [word for word in test if word.startswith("--learner")] == [f"--learner=http://{host}:9400" for host in hosts]
+    assert "--ready=http://herd-population:9400" in test
+    own = settings("StatefulSet", "herd-population").population
+    assert (own.strategy, own.host, own.port, own.metrics_port) == ("pbt", "0.0.0.0", 7500, 9400)
+
+
+def test_members_share_a_volume_or_are_refused() -> None:
+    def claim(workload: Object) -> str | None:
+        (run,) = [each for each in pod_of(workload)["volumes"] if each["name"] == "run"]
+        return run.get("persistentVolumeClaim", {}).get("claimName")
+
+    objects = render_ci(FILE)
+    assert {claim(find(objects, "StatefulSet", f"herd-{name}")) for name in ("learner-0", "learner-1", "population")} == {"runs"}
+    with pytest.raises(RenderError, match="members read each other's checkpoints"):
+        render_ci(FILE, *with_values("learner.persistence.existingClaim="), *with_values("learner.persistence.enabled=true"))
+
+
+def test_what_only_members_read_restarts_members_and_controller_alone() -> None:
+    def checksums(*words: str) -> dict[str, str]:
+        objects = render_ci(FILE, *with_values(*words))
+        return {
+            name: find(objects, kind, f"herd-{name}")["spec"]["template"]["metadata"]["annotations"]["checksum/experiment"]
+            for name, kind in (
+                ("population", "StatefulSet"),
+                ("actor", "Deployment"),
+                ("learner-0", "StatefulSet"),
+                ("paramserver", "StatefulSet"),
+            )
+        }
+
+    before = checksums()
+    for words in (
+        "experiment.population.threshold=0.1",
+        'experiment.sweep={"loss.entropy_cost": {"draw": "uniform", "low": 0, "high": 1}}',
+    ):
+        after = checksums(words)
+        assert {name for name in before if before[name] != after[name]} == {"population", "learner-0"}
