@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
 from herd.cli.errors import CommandError
@@ -16,7 +16,7 @@ from herd.config.run_files import agent_directories
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class RunStatus:
     """Over the tasks with human scores; None before each has finished a game."""
     checkpoint: str | None
     """Newest, by name: its learner updates. None of a run with several agents, each of which has its own."""
+    member: dict[str, Any] | None = None
+    """Of an agent of a population: number of the newest order carried out, and of the newest copy; fitness; settings."""
     agents: tuple[RunStatus, ...] = ()
     """Of a run with several agents: each by itself, with the learners that train it."""
 
@@ -104,6 +106,7 @@ def read_status(run_dir: Path) -> RunStatus:
             tasks=len(point.get("tasks") or {}),
             human_normalised_mean_capped=point.get("human_normalised_mean_capped"),
             checkpoint=checkpoints[-1] if checkpoints else None,
+            member=member if isinstance(member := point.get("population"), dict) else None,
         )
 
     directories = agent_directories(run_dir)
@@ -152,6 +155,13 @@ def _returns(status: RunStatus) -> str:
     return "-" if status.episode_return_mean_100 is None else f"{status.episode_return_mean_100:,.2f}"
 
 
+def _membership(member: Mapping[str, Any]) -> str:
+    fitness, settings = member.get("fitness"), member.get("settings") or {}
+    known = "-" if fitness is None else f"{fitness:.2f}"
+    values = (f"{key.rpartition('.')[2]} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in settings.items())
+    return f"{known}: {', '.join(values)}"
+
+
 def _print_table(statuses: Sequence[RunStatus]) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -159,6 +169,9 @@ def _print_table(statuses: Sequence[RunStatus]) -> None:
     from herd.supervisor.view import count  # noqa: PLC0415
 
     table = Table("run", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
+    has_members = any(agent.member is not None for run in statuses for agent in run.agents)
+    if has_members:
+        table.add_column("fitness: settings")
     for status in (each for run in statuses for each in (run, *run.agents)):
         states = list(status.processes.values())
         processes = ", ".join(f"{states.count(state)} {state}" for state in ("ready", "not ready", "gone") if state in states)
@@ -169,5 +182,6 @@ def _print_table(statuses: Sequence[RunStatus]) -> None:
             "-" if status.frames_per_second is None else f"{status.frames_per_second:,.0f}",
             _returns(status),
             status.checkpoint or "-",
+            *([_membership(status.member) if status.member is not None else "-"] if has_members else []),
         )
     Console().print(table, highlight=False)

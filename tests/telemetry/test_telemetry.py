@@ -89,7 +89,7 @@ def test_every_catalogue_entry_follows_the_conventions(metric):
     assert metric.help.endswith(".")
     assert not set(metric.labels) & {"pod", "actor", "actor_index", "host", "instance"}
     assert "task" not in metric.labels or metric.services in {("learner",), ("bandit",), ("evaluator",)}
-    bounded = {"agent", "layer", "name", "statistic", "task", "term", "tile"}
+    bounded = {"agent", "layer", "name", "setting", "statistic", "task", "term", "tile"}
     assert metric.values or set(metric.labels) <= bounded or metric is names.PROCESS_INFO
     if metric.values:
         assert len(metric.labels) == 1
