@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -32,15 +32,17 @@ from herd.acting.temperatures import Temperatures
 from herd.bench.hardware import describe_hardware
 from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
-from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec, make_environments
 from herd.telemetry.scrape import scrape, total
-from herd.wire.layout import Array, UnrollLayout
 from herd.wire.messages import MAX_UNROLLS_PER_INSERT
 from herd.wire.replay_client import ReplayClient
 from herd.wire.replay_samples import SampledEpisode, SampledUnrolls
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import new_context
+
+if TYPE_CHECKING:
+    from herd.config.settings import RunSettings
+    from herd.wire.layout import Array, UnrollLayout
 
 START_SECONDS = 60.0
 REPLAYED = 28

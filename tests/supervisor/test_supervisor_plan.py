@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 from pathlib import Path
@@ -112,7 +113,7 @@ def test_replay_is_started_where_the_run_shares_it_and_every_learner_is_told_of_
     assert "replay-0" not in planned(*replicas)
     plans = planned(*shared, *replicas)
     assert list(plans)[:5] == ["paramserver-0", "replay-0", "replay-1", "learner-0", "learner-1"]
-    options = [dict(zip(words, words[1:], strict=False)) for words in (plans[f"replay-{index}"].command(FIRST) for index in range(2))]
+    options = [dict(itertools.pairwise(words)) for words in (plans[f"replay-{index}"].command(FIRST) for index in range(2))]
     assert [option["--replay_service.index"] for option in options] == ["0", "1"]
     addresses = tuple(f"tcp://127.0.0.1:{option['--replay_service.port']}" for option in options)
     assert len(set(addresses)) == 2
