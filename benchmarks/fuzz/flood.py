@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, Self
 import zmq
 
 from benchmarks.fuzz.hostile_messages import (
-    BanditOracle,
     Hostility,
     LearnerOracle,
+    OfAnotherRun,
     ParameterServerOracle,
     bandit_bases,
     learner_bases,
     parameter_server_bases,
+    replay_bases,
 )
 from benchmarks.fuzz.insiders import Insider
 from herd.telemetry.scrape import Samples, total
-from herd.wire.messages import actor_identity
+from herd.wire.messages import ExchangeTemperatures, InsertUnrolls, SampleEpisode, SampleUnrolls, actor_identity
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -54,8 +55,8 @@ def counted(name: str, samples: Samples) -> Counter[Outcome]:
             result["malformed", dict(labels)["reason"]] = int(value)
         elif metric == "herd_wire_refused_messages_total":
             result["refused", dict(labels)["reason"]] = int(value)
-    if name == "bandit":
-        result["refused", "run"] = int(total(samples, "herd_bandit_requests_total", outcome="refused"))
+    if name in {"bandit", "replay"}:
+        result["refused", "run"] = int(total(samples, f"herd_{name}_requests_total", outcome="refused"))
     if name == "learner":
         result["rejected", "malformed"] = int(total(samples, "herd_learner_unrolls_dropped_total", reason="malformed"))
     if name == "paramserver":
@@ -96,7 +97,10 @@ class Flood:
             oracle = LearnerOracle(run.run_id, run.contract, run.layout, run.action_repeat)
             return Hostility(self._random, learner_bases(run.run_id, run.contract), oracle, MEBIBYTE)
         if self._name == "bandit":
-            return Hostility(self._random, bandit_bases(run.contract), BanditOracle(), MEBIBYTE)
+            return Hostility(self._random, bandit_bases(run.contract), OfAnotherRun(ExchangeTemperatures), MEBIBYTE)
+        if self._name == "replay":
+            of_replay = OfAnotherRun(InsertUnrolls, SampleUnrolls, SampleEpisode)
+            return Hostility(self._random, replay_bases(run.contract), of_replay, MEBIBYTE)
         weights = ParameterServerOracle(run.run_id, run.contract, is_replica=self._name == "replica")
         return Hostility(self._random, parameter_server_bases(run.run_id, run.contract), weights, MEBIBYTE + 1)
 

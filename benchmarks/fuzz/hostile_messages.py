@@ -26,11 +26,14 @@ from herd.wire.messages import (
     GetWeights,
     Goodbye,
     Hello,
+    InsertUnrolls,
     LeaseIndex,
     PublishHeartbeat,
     PublishSlice,
     Refused,
     ReleaseIndex,
+    SampleEpisode,
+    SampleUnrolls,
     StalePublish,
     Unrolls,
 )
@@ -121,17 +124,22 @@ class ParameterServerOracle:
         return "answered", ""
 
 
-class BanditOracle:
-    """A bandit of another run: every request is refused."""
+class OfAnotherRun:
+    """A server of another run, which refuses whatever it can be asked: a bandit, or replay."""
+
+    def __init__(self, *requests: type[Message]) -> None:
+        self._requests = requests
 
     def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:  # noqa: ARG002  as the others have it
         try:
             message = decode_header(frames[0])
         except MalformedMessage as malformed:
             return "malformed", malformed.label
-        if len(frames) > 1:
+        if ExchangeTemperatures in self._requests and len(frames) > 1:
             return "malformed", "array"
-        return ("refused", "run") if isinstance(message, ExchangeTemperatures) else ("malformed", "unexpected")
+        if not isinstance(message, self._requests):
+            return "malformed", "unexpected"
+        return ("malformed", "array") if len(frames) > 1 and not isinstance(message, InsertUnrolls) else ("refused", "run")
 
 
 def header(message: Message) -> bytes:
@@ -352,3 +360,18 @@ def bandit_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
         return [header(ExchangeTemperatures(request_id=1 + random.getrandbits(20), run_id=OTHER_RUN, contract=contract, **fields))]
 
     return [exchange]
+
+
+def replay_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
+    """What a stranger may say to a replay service."""
+    who = {"run_id": OTHER_RUN, "agent": 0, "contract": contract}
+
+    def insert(random: Random) -> list[bytes]:
+        message = InsertUnrolls(**who, writer=random.getrandbits(63), sequence=1, oldest_sequence=1, num_unrolls=random.choice([1, 32]))
+        return [*(bytes(frame) for frame in encode(message, {"x": np.zeros(4, np.uint8)})), bytes(16)]
+
+    return [
+        insert,
+        lambda random: [header(SampleUnrolls(**who, request_id=random.getrandbits(20), num_unrolls=random.randint(1, 256)))],
+        lambda random: [header(SampleEpisode(**who, request_id=random.getrandbits(20)))],
+    ]

@@ -9,18 +9,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgpack
+import numpy as np
 import torch
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
 from herd_paramserver.requests import Reply
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import WeightsStore
+from herd_replay.assembly import Assembler
+from herd_replay.exchange import ReplayHandler, Replica
+from herd_replay.segments import SegmentLog
+from herd_replay.store import EpisodeStore
+from herd_replay.writers import Writers
 
 from herd.checkpoints.errors import CheckpointError
 from herd.checkpoints.weights import decode_weights, encode_weights
 from herd.wire.codec import MalformedMessage, decode_header, encode, read_arrays
+from herd.wire.episode_pieces import inserted_layout
 from herd.wire.layout import UnrollLayout
-from herd.wire.messages import PROTOCOL_VERSION, GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, Refused, StalePublish, Unrolls
+from herd.wire.messages import (
+    PROTOCOL_VERSION,
+    GetWeights,
+    InsertUnrolls,
+    LeaseIndex,
+    PublishHeartbeat,
+    PublishSlice,
+    Refused,
+    Sampled,
+    SampleEpisode,
+    SampleUnrolls,
+    StalePublish,
+    Unrolls,
+)
+from herd.wire.replay_samples import read_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,6 +147,61 @@ def fuzz_tensors(data: bytes) -> None:
     assert sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) <= len(data)
 
 
+class _Replay:
+    """A replica that is new for each input; its handler's memory for arrays is made once."""
+
+    def __init__(self) -> None:
+        self.assembler = Assembler(1000)
+        self.store = EpisodeStore(capacity_steps=1000, max_bytes=1 << 26, unroll_length=LAYOUT.new_steps, log=SegmentLog(1 << 14))
+        self.writers = Writers()
+        self.handler = ReplayHandler(
+            run_id=RUN,
+            contract=CONTRACT,
+            num_agents=3,
+            layout=LAYOUT,
+            replica=Replica(0, 1),
+            assembler=self.assembler,
+            store=self.store,
+            writers=self.writers,
+            random=np.random.default_rng(0),
+            max_episode_bytes=1 << 20,
+        )
+
+    def state(self) -> tuple[int, ...]:
+        """Changes with whatever is taken."""
+        return self.assembler.num_open, self.assembler.num_steps, self.store.inserted_episodes
+
+
+def fuzz_replay(data: bytes) -> None:
+    """Hand one message to a replica of the replay service, and draw from it; or to a learner what a replica might answer."""
+    frames = split(data)
+    try:
+        message = decode_header(frames[0])
+        if isinstance(message, Sampled):
+            _read_sample(message, frames[1:])
+            return
+        replay = _Replay()
+        before = replay.state()
+        answer = replay.handler.answer(message, frames[1:])
+    except MalformedMessage:
+        return
+    if answer.outcome != "inserted":
+        assert replay.state() == before
+    asked = {"request_id": 1, "run_id": RUN, "agent": 0, "contract": CONTRACT}
+    for request in (SampleUnrolls(**asked, num_unrolls=5), SampleEpisode(**asked)):
+        head, *payload = replay.handler.answer(request, []).frames
+        sampled = decode_header(head)
+        assert isinstance(sampled, Sampled)
+        _read_sample(sampled, [bytes(frame) for frame in payload])
+
+
+def _read_sample(message: Sampled, frames: Sequence[bytes]) -> None:
+    out = LAYOUT.allocate(1)
+    for part in read_parts(message, frames, LAYOUT)[:8]:
+        for step in range(part.first_step, part.stop_step, LAYOUT.new_steps)[:8]:
+            part.unroll_at(step).write_into(out, 0)
+
+
 ODD_VALUES = (
     0,
     1,
@@ -208,6 +284,30 @@ def mutate(data: bytes, max_bytes: int, random: Random, mutate_bytes: Callable[[
     return mutated[:max_bytes]
 
 
+def replay_seeds() -> list[bytes]:
+    """Games of one to three steps, whole and with their end in the next unroll, and what is answered about them."""
+    layout = inserted_layout(LAYOUT)
+    seeds = []
+    for end in (1, 2):
+        arrays = layout.allocate(2)
+        arrays["row_valid"][...] = True
+        arrays["game_reset"][0, 0] = arrays["game_reset"][:, end] = True
+        arrays["row_valid"][:, end - 1] = False
+        arrays["index_in_episode"][1], arrays["episode_id"][1] = 2 - end, 1
+        arrays["game_reset"][1, 0] = end == 2
+        arrays["frames"][...] = np.arange(arrays["frames"].size).reshape(arrays["frames"].shape) % 7
+        message = InsertUnrolls(run_id=RUN, agent=2, contract=CONTRACT, writer=1, sequence=1, oldest_sequence=1, num_unrolls=2)
+        actors = np.full((2, 2), 5, np.int64).tobytes()
+        frames = [*(bytes(frame) for frame in encode(message, arrays, "zstd")), actors]
+        seeds.append(join(frames))
+        replay = _Replay()
+        replay.handler.answer(decode_header(frames[0]), frames[1:])
+        asked = {"request_id": 1, "run_id": RUN, "agent": 0, "contract": CONTRACT}
+        for request in (SampleUnrolls(**asked, num_unrolls=3), SampleEpisode(**asked)):
+            seeds += [join(encode(request)), join([bytes(frame) for frame in replay.handler.answer(request, []).frames])]
+    return seeds
+
+
 def tensors_seeds() -> list[bytes]:
     """Weights of every dtype, empty ones and none."""
     every = {str(dtype): torch.zeros(2, 3, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8)}
@@ -244,5 +344,6 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], int
     "unrolls": (fuzz_unrolls, unrolls_seeds, 32_768),
     "weights": (fuzz_weights, weights_seeds, 4096),
     "tensors": (fuzz_tensors, tensors_seeds, 4096),
+    "replay": (fuzz_replay, replay_seeds, 32_768),
 }
 """Function, seeds, longest input in bytes."""

@@ -7,10 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import EXIT_BAD_INPUT, CommandError
-from herd.config.layers import close_match
-from herd.config.loading import SettingsError
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -33,14 +29,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``herd``; returns the exit code: 0 done, 2 bad input (one line on stderr), 1 anything else."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        return _main(words)
+    except KeyboardInterrupt:
+        print("herd: interrupted", file=sys.stderr)
+        return 1
+
+
+def _main(words: list[str]) -> int:
+    # Imported where an interruption is understood: on a busy machine imports take seconds.
+    from herd.cli.errors import EXIT_BAD_INPUT, CommandError  # noqa: PLC0415
+    from herd.config.layers import SettingsError  # noqa: PLC0415
+
+    try:
         code = _answer(words)
         sys.stdout.flush()  # here, where a reader that went away is understood
     except (CommandError, SettingsError) as error:
         print(f"herd: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
-    except KeyboardInterrupt:
-        print("herd: interrupted", file=sys.stderr)
-        return 1
     except BrokenPipeError:
         # The reader (head, less) went away; nothing is left to say, and Python's own flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -56,6 +61,9 @@ def usage() -> str:
 
 
 def _answer(words: list[str]) -> int:
+    from herd.cli.errors import EXIT_BAD_INPUT, CommandError  # noqa: PLC0415  see _main
+    from herd.config.layers import close_match  # noqa: PLC0415
+
     if not words or words[0] in {"-h", "--help", "help"}:
         print(usage())
         return 0 if words else EXIT_BAD_INPUT

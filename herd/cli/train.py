@@ -65,6 +65,7 @@ def run(argv: Sequence[str]) -> int:
         if settings.resume:
             check_resumable(settings)
         check_installed(settings)
+        check_descriptors()
         check_torso(settings)
         if (uneven := check_dealing(settings)) is not None:
             print(f"herd: {uneven}", file=sys.stderr)
@@ -100,6 +101,11 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         raise CommandError(f"env.tasks: {error}" if "env." not in str(error) else str(error)) from error
     if (objection := settings.auxiliary.objection(spec)) is not None:
         raise CommandError(objection)
+    if settings.evaluation.protocol is not None:
+        from herd.evaluation.protocols import PROTOCOLS  # noqa: PLC0415  few runs have one
+
+        if (objection := PROTOCOLS[settings.evaluation.protocol].objection(settings.env)) is not None:
+            raise CommandError(f"evaluation.protocol: {objection}")
     return settings
 
 
@@ -116,6 +122,21 @@ def check_installed(settings: RunSettings) -> None:
     require("torch", "safetensors", *compression)
     if (missing := what_is_missing(settings.env)) is not None:
         raise CommandError(missing)
+
+
+def check_descriptors() -> None:
+    """Check that this process and its children may open enough files.
+
+    Raises:
+        CommandError: they may not.
+
+    """
+    from herd.service.startup import BadInputError, ensure_descriptors  # noqa: PLC0415  --help does without
+
+    try:
+        ensure_descriptors()
+    except BadInputError as error:
+        raise CommandError(str(error)) from error
 
 
 def check_torso(settings: RunSettings) -> None:
@@ -180,7 +201,8 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
 
 
 def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Outcome:
-    from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415  --help does without
+    from herd.supervisor.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  --help does without
+    from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415
     from herd.supervisor.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
     from herd.supervisor.summary import draw_curve, print_summary  # noqa: PLC0415
     from herd.supervisor.supervisor import Outcome, Supervisor  # noqa: PLC0415
@@ -204,6 +226,8 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
         finally:
             with suppress(OSError):
                 view.close()
+        if settings.evaluation.final and outcome.exit_code == 0 and not inbox.asked:
+            evaluate_at_the_end(run_dir, inbox, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
         curve_problem = draw_curve(run_dir)
         with suppress(OSError):
             print_summary(console, run_dir, curve_problem)

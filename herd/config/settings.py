@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
+from herd.config.evaluation import EvaluationSettings
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.replay import NoReplay, ReplaySettings
@@ -23,7 +24,7 @@ from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port
 from herd.config.suites import SuiteSettings, default_suite, suite_union
 from herd.config.sweep import SECTIONS, Sweep, check_keys, num_combinations, swept_section, swept_values
 from herd.config.user_code import USER_CODE
-from herd.config.value_scaling import NoValueScaling, ValueScalingSettings
+from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
 from herd.config.variants import with_default_variants
 
 if TYPE_CHECKING:
@@ -377,6 +378,7 @@ class RunSettings(Section):
     paramserver: ParamserverSettings = ParamserverSettings()
     bandit: BanditSettings = BanditSettings()
     replay_service: ReplayServiceSettings = ReplayServiceSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     security: SecuritySettings = SecuritySettings()
     stop: StopSettings = StopSettings()
 
@@ -470,6 +472,8 @@ class RunSettings(Section):
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to bring up to date")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
             raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it is of all advantages together")
+        if isinstance(self.value_scaling, PopArtSettings) and self.value_scaling.replayed and self.replay.kind == "none":
+            raise ValueError("value_scaling.replayed needs another replay.kind than none: there are no replayed unrolls to follow")
         if (objection := self.env.objection(self.network)) is not None:
             raise ValueError(objection)
         if self.num_online_unrolls < 1:

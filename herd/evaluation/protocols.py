@@ -63,6 +63,10 @@ class Protocol:
         """``played`` as a command line has it."""
         return [word for name, value in self.played.items() for word in (f"--env.{name}", json.dumps(value))]
 
+    def applied(self, env: SuiteSettings) -> SuiteSettings:
+        """Return ``env`` as games are played."""
+        return type(env).model_validate(env.model_dump() | dict(self.played))
+
     def objection(self, env: SuiteSettings) -> str | None:
         """Why no evaluation of a run that was trained in ``env`` can be this protocol's; None if it can."""
         if env.suite != self.suite:
@@ -111,8 +115,9 @@ PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
             Protocol(
                 name="impala-dmlab",
                 suite="dmlab",
-                says="mean of 500 games (IMPALA, arXiv:1802.01561, table 3)",
+                says="mean of 500 games on held-out levels (IMPALA, arXiv:1802.01561, table 3)",
                 episodes=500,
+                played={"hold_out": True},
                 trained={"action_repeat": 4},
             ),
             Protocol(

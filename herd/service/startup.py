@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
@@ -33,6 +34,12 @@ options. docs/configuration.md lists every setting. SIGTERM, SIGINT and SIGHUP e
 what it should have left."""
 
 
+LEAST_DESCRIPTORS = 256
+"""Files and sockets that a process may need: libraries, environments, 64 connections, metrics."""
+MOST_DESCRIPTORS = 32_768
+"""Asked for where they may be had: a server keeps a connection for each of its clients."""
+
+
 class BadInputError(Exception):
     """What the operator gave cannot work, and no restart helps; one line."""
 
@@ -52,6 +59,7 @@ def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], 
     """
     try:
         settings = parse_settings(service, sys.argv[1:])
+        ensure_descriptors()
         own = component_of(service, settings).service
         if own.has_torch:
             ensure_tuned_allocator(own.module, stop)
@@ -63,6 +71,23 @@ def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], 
     finally:
         let_go_of_output(sys.stdout, sys.stderr)
     return 0
+
+
+def ensure_descriptors() -> None:
+    """Let this process, and those that it starts, open as many files as they may.
+
+    Raises:
+        BadInputError: they may open too few to work with.
+
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    if soft != resource.RLIM_INFINITY and soft < LEAST_DESCRIPTORS:
+        raise BadInputError(f"a process may open {soft} files here, and needs {LEAST_DESCRIPTORS}: raise the limit (ulimit -n)")
 
 
 def fail(service: str, message: str, exit_code: int = EXIT_BAD_INPUT) -> NoReturn:

@@ -71,6 +71,8 @@ class HttpEndpoint:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    # Connections that the kernel keeps until they are accepted; socketserver's 5 fail scrapes as soon as a few come together.
+    request_queue_size = MAX_CLIENTS
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
         self.pages = pages

@@ -198,12 +198,12 @@ def _read_field(field: FieldSpec, header: ArrayHeader, shape: tuple[int, ...], f
     if len(raw) != num_bytes:
         raise MalformedMessage(f"array {field.name} has {len(raw)} bytes, expected {num_bytes}", "size")
     array = np.frombuffer(raw, field.dtype).reshape(shape)
-    if not _values_fit(field, array):
+    if not values_fit(field, array):
         raise MalformedMessage(f"array {field.name} holds a value out of range", "array")
     return array
 
 
-def _values_fit(field: FieldSpec, array: Array) -> bool:
+def values_fit(field: FieldSpec, array: Array) -> bool:
     """Tell whether every value can be used as it is.
 
     An action out of range would abort a CUDA process, a NaN would poison the parameters.

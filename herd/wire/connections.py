@@ -13,7 +13,7 @@ import resource
 import socket
 import struct
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
@@ -167,6 +167,9 @@ class Connections:
         self._strangers: OrderedDict[int, None] = OrderedDict()
         self._greeting: OrderedDict[int, None] = OrderedDict()
         self._unread_bytes = 0
+        self._speakers: dict[int, bytes] = {}
+        # As many as there may be connections: whoever does not ask who has left loses nothing but that.
+        self._departed: deque[bytes] = deque(maxlen=MAX_CONNECTIONS)
 
     def __contains__(self, descriptor: int) -> bool:
         return descriptor in self._connections
@@ -200,6 +203,8 @@ class Connections:
         """Forget a connection."""
         self._strangers.pop(descriptor, None)
         self._greeting.pop(descriptor, None)
+        if (speaker := self._speakers.pop(descriptor, None)) is not None:
+            self._departed.append(speaker)
         known = self._connections.pop(descriptor, None)
         if known is not None:
             self._unread_bytes -= known.unread
@@ -216,6 +221,17 @@ class Connections:
     def introduced(self, descriptor: int) -> None:
         """Keep the place of a connection: a message of it was taken by the service, as one of this run."""
         self._strangers.pop(descriptor, None)
+
+    def speaks(self, descriptor: int, peer: bytes) -> None:
+        """Note who is heard over a connection."""
+        if descriptor in self._connections:
+            self._speakers[descriptor] = peer
+
+    def departures(self) -> list[bytes]:
+        """Return the peers whose connections have ended since the last call; they may have others."""
+        departed = list(self._departed)
+        self._departed.clear()
+        return departed
 
     def look(self) -> None:
         """Compare some connections with what the kernel says, and cut off who holds too much."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from herd.wire.codec import MalformedMessage, compress, decompress
+from herd.wire.codec import MalformedMessage, compress, decompress, values_fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ class PieceLayout:
         """Return the arrays of a piece by field, [num_rows, ...] and [num_steps, ...].
 
         Raises:
-            MalformedMessage: it is not of this size.
+            MalformedMessage: it is not of this size, or a value cannot be used.
 
         """
         raw = decompress("piece", "zstd", packed, self.num_bytes(num_rows, num_steps))
@@ -133,9 +133,10 @@ class PieceLayout:
         for fields, count in ((self.rows, num_rows), (self.steps, num_steps)):
             for field in fields:
                 shape = (count, *field.shape[1:])
-                arrays[field.name] = np.frombuffer(raw, field.dtype, count * _entry_bytes(field) // field.dtype.itemsize, offset).reshape(
-                    shape
-                )
+                array = np.frombuffer(raw, field.dtype, count * _entry_bytes(field) // field.dtype.itemsize, offset).reshape(shape)
+                if not values_fit(field, array):
+                    raise MalformedMessage(f"a piece whose {field.name} holds a value out of range", "array")
+                arrays[field.name] = array
                 offset += count * _entry_bytes(field)
         return arrays
 

@@ -50,6 +50,8 @@ PART = np.dtype(
 """A part: the episode, its size, which steps of it are sampled, and how many pieces of the message are this part's."""
 MAX_EPISODE_STEPS = 1 << 24
 """Of one game: 600 times the 27,000 steps at which Atari's time limit ends one."""
+MAX_INDEX = (1 << 31) - 1
+"""Of environments and tasks: they travel as i4."""
 _KEPT_PIECES = 3
 """Unpacked ones of an episode: an unroll of it needs the end of the one before, and parts of two."""
 
@@ -187,6 +189,9 @@ class EpisodePart:
         """Raise unless the pieces are successive, of possible sizes, and hold what the part says."""
         first, steps, rows = (self._pieces[name] for name in ("first_step", "num_steps", "num_rows"))
         length = self.layout.new_steps
+        most_tasks = MAX_INDEX if self.layout.num_tasks is None else self.layout.num_tasks - 1
+        if self.task_id > most_tasks or self.key.environment_slot > MAX_INDEX:
+            raise MalformedMessage("a sampled part of an environment or task that cannot be", "array")
         if not len(self._pieces) or min(first.min(), steps.min() - 1, self.first_step, self.task_id, *self.key) < 0:
             raise MalformedMessage("a sampled part without pieces, or with a negative number", "array")
         if not 1 <= self.episode_steps <= MAX_EPISODE_STEPS or not 1 <= self.num_steps <= self.episode_steps - self.first_step:

@@ -316,6 +316,8 @@ class Router(_Socket):
             if len(frames) > 1 and self._may_speak(frames[1]):
                 peer = self._routes.heard(frames[0].bytes, peer_name(frames[1]))
                 if peer is not None:
+                    if self._descriptor is not None:
+                        self.connections.speaks(self._descriptor, peer)
                     return peer, [frame.buffer for frame in frames[1:]]
         return None
 

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
+import psutil
 import pytest
 
 from herd.bench.measurement import Measurement, ceiling_agent_steps_per_second, measure, summarise
@@ -58,3 +63,20 @@ def test_the_warm_up_is_not_measured() -> None:
     measured = measure(step, seconds=0.0, warmup_seconds=0.0)
     assert len(calls) == 2
     assert measured.agent_steps == 7
+
+
+@pytest.mark.processes
+def test_processes_below_this_one_are_counted() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
+        busy = psutil.Process(child.pid)
+
+        def step() -> int:
+            before = busy.cpu_times().user
+            while busy.cpu_times().user < before + 0.1:
+                time.sleep(0.01)
+            return 1
+
+        measured = measure(step, seconds=0.3, warmup_seconds=0.0)
+        child.kill()
+    # Each step lasts until the other process has worked for a tenth of a second.
+    assert measured.cpu_seconds >= 0.09 * measured.agent_steps

@@ -250,3 +250,21 @@ def test_a_reader_that_went_away_is_no_error(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("words", [["train", "catch"], ["evaluate", "run"], ["doctor"]])
+def test_an_interruption_while_a_command_is_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    def interrupted(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("herd.cli.main.importlib.import_module", interrupted)
+    assert main(words) == 1
+    assert capsys.readouterr().err == "herd: interrupted\n"
+
+
+def test_nothing_that_takes_time_is_imported_before_an_interruption_is_understood() -> None:
+    said = "import sys, herd.cli.main; print(*sorted(name for name in sys.modules if name.split('.')[0] in {'herd', 'pydantic', 'yaml'}))"
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True, timeout=patient(60.0))
+    assert done.stdout.split() == ["herd", "herd.cli", "herd.cli.main"]

@@ -189,6 +189,12 @@ def test_sections_are_still_validated_together() -> None:
     assert "minimum_fill_unrolls 1000" in refusal([], ["--replay.kind", "uniform", "--replay.capacity_unrolls", "999"])
 
 
+def test_statistics_of_replayed_unrolls_need_some() -> None:
+    words = ["--value_scaling.kind", "popart", "--value_scaling.replayed", "true"]
+    assert "value_scaling.replayed needs another replay.kind than none" in refusal([], words)
+    load_settings([], [*words, "--replay.kind", "uniform", "--learner.queue_batches", "9"], {})
+
+
 def test_a_replay_that_does_not_name_its_kind_is_told_which_have_the_setting() -> None:
     """What stood in files before there were kinds."""
     message = refusal([], ["--replay.fraction", "0.5"])

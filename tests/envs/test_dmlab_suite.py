@@ -56,13 +56,22 @@ def rows_of_table() -> list[dict[str, str]]:
 def test_dmlab30_stands_for_its_levels_in_the_order_of_the_table() -> None:
     rows = rows_of_table()
     assert DMLabSettings().tasks == tuple(row["train_level"] for row in rows)
-    held_out = DMLabSettings(tasks=("dmlab30_test",), hold_out=True).tasks
+    held_out = DMLabSettings(hold_out=True).tasks
     assert held_out == tuple(row["test_level"] for row in rows)
     assert len(held_out) == 30
     assert [level for level in held_out if level not in DMLabSettings().tasks] == [
         "rooms_collect_good_objects_test",
         "rooms_exploit_deferred_effects_test",
     ]
+
+
+def test_an_evaluation_plays_the_variants_for_testing(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("env: {suite: dmlab, tasks: [lt_chasm, rooms_collect_good_objects_train, rooms_watermaze]}\n")
+    assert load_settings([file], [], {}).env.tasks == ("lt_chasm", "rooms_collect_good_objects_train", "rooms_watermaze")
+    held_out = load_settings([file], ["--env.hold_out", "true"], {}).env
+    assert held_out.tasks == ("lt_chasm", "rooms_collect_good_objects_test", "rooms_watermaze")
+    assert DMLabSettings.model_validate_json(held_out.model_dump_json()) == held_out
 
 
 def test_spaces_are_known_without_the_lab() -> None:
@@ -109,7 +118,7 @@ def test_reference_scores_stand_for_both_variants_of_a_level() -> None:
     [
         ("rooms_watermaize", "rooms_watermaze"),
         ("explore_goal_location_small", "explore_goal_locations_small"),
-        ("dmlab_30", "dmlab30"),
+        ("dmlab-30", "dmlab30"),
         ("lt_chasn", "lt_chasm"),
     ],
 )

@@ -78,7 +78,7 @@ class Scripted:
             mode = os.O_RDONLY if os.path.exists(os.path.join(self.task, "reads")) else os.O_WRONLY
             os.close(os.open(os.path.join(os.path.dirname(self.task), "pipe"), mode))
         if action == ENGINE:
-            engine = subprocess.Popen(["sleep", "1000"])
+            engine = subprocess.Popen(["sleep", "1000"], close_fds=False)  # as a program in C would start one
             with open(os.path.join(self.task, "engine"), "w") as file:
                 file.write(str(engine.pid))
         return Played(self.seen(), 0.5)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cv2
 import numpy as np
@@ -20,6 +21,8 @@ from herd.config.contract import EnvSpec
 from herd.config.loading import SettingsError, load_settings
 from herd.envs.api import BatchedEnvironment, UnknownTaskError
 from herd.envs.make import environment_spec, make_environments, suite_named
+from herd.envs.processes.solo import Played
+from herd.envs.suites.vizdoom.game import Game
 from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.envs.suites.vizdoom.settings import ViZDoomSettings
 
@@ -148,6 +151,16 @@ def test_the_clock_truncates_and_death_terminates() -> None:
     assert len(ends[0]) == 2
     assert ends[1]
     assert all(terminated and not truncated for terminated, truncated, _ in ends[1])
+
+
+@pytest.mark.parametrize(("dead", "timed_out"), [(True, False), (False, True), (True, True)])
+def test_death_counts_also_with_the_last_tic(dead: bool, timed_out: bool) -> None:
+    game = Game.__new__(Game)
+    game._actions, game._action_repeat = [[0.0]], 4
+    game._game = mock.Mock(**{"make_action.return_value": -1.0, "is_episode_finished.return_value": True})
+    game._game.is_player_dead.return_value = dead
+    game._game.is_episode_timeout_reached.return_value = timed_out
+    assert game.step(0) == Played(None, -1.0, terminated=dead, truncated=not dead)
 
 
 @pytest.mark.processes

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from herd_learner.ingest import TAKEOVER_SECONDS, Ingest, Reply
-from herd_learner.ledger import LEARNER_RESTART, MALFORMED, Ledger, LedgerSnapshot
+from herd_learner.ingest import DEPARTURE_SECONDS, TAKEOVER_SECONDS, Ingest, Reply
+from herd_learner.ledger import LEARNER_RESTART, MALFORMED, MAX_SKIPPED, Ledger, LedgerSnapshot
 from herd_learner.queue import UnrollQueue
 
 from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
@@ -315,3 +315,32 @@ def test_who_claims_the_index_of_a_living_actor_takes_nothing(learner: Learner) 
         assert learner.grant(4, now=second + 4.9) == [Reply(PEER, Credit(granted_unrolls=4))]
         assert learner.ingest.expire(second + 4.9) == []
     assert learner.receive(unrolls_message(1, generated=8)) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]
+
+
+def test_who_has_hung_up_returns_its_credit_soon_and_who_came_back_keeps_it(learner: Learner) -> None:
+    """Two actors hold all credit; both connections end, and one of them is heard again."""
+    learner.hello(OTHER, actor_index=1, incarnation=8)
+    learner.grant(4)
+    learner.grant(4, OTHER)
+    assert learner.credit.granted_unused == CAPACITY
+    for peer in (PEER, OTHER, b"actor/9/9"):  # the last is nobody
+        learner.ingest.on_departed(peer, 10.0)
+    learner.grant(4, OTHER, now=14.0)
+    learner.ingest.expire(10.0 + DEPARTURE_SECONDS - 0.1)
+    assert learner.ingest.has_session(PEER)
+    learner.ingest.expire(10.0 + DEPARTURE_SECONDS)
+    assert not learner.ingest.has_session(PEER)
+    assert learner.ingest.has_session(OTHER)
+    assert learner.credit.granted_unused == 4
+
+
+def test_nobody_books_more_frames_than_can_have_been_skipped() -> None:
+    """A hello that skips to the last number there is would let the next message book 9e18 frames as dropped."""
+    learner = Learner()
+    for oldest in (2**63 - 1, MAX_SKIPPED + 2):
+        (reply,) = learner.hello(oldest_sequence=oldest)
+        assert isinstance(reply.message, Refused)
+        assert "start this actor again" in reply.message.reason
+        assert not learner.ingest.has_session(PEER)
+    (reply,) = learner.hello(oldest_sequence=MAX_SKIPPED + 1)
+    assert isinstance(reply.message, Welcome)

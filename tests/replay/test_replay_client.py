@@ -18,7 +18,7 @@ from herd.wire.episode_pieces import replica_of
 from herd.wire.layout import Array, UnrollLayout
 from herd.wire.messages import MAX_SAMPLED_UNROLLS, InsertUnrolls
 from herd.wire.replay_client import ReplayClient
-from herd.wire.replay_samples import SampledEpisode, SampledUnrolls
+from herd.wire.replay_samples import PART, SampledEpisode, SampledUnrolls
 from tests.replay.played_games import RECURRENT, oracle_slice, play, unrolls_of
 from tests.replay.replica import CONTRACT, LAYOUT, Process
 
@@ -310,6 +310,22 @@ def test_answers_of_a_hostile_server_are_dropped_or_read_within_bounds(
                 continue
             except OverflowError as error:
                 raise AssertionError from error
+
+
+@pytest.mark.parametrize(("name", "value"), [("environment_slot", 2**31), ("task_id", 5), ("episode_steps", 0), ("num_pieces", 2**62)])
+def test_a_part_that_cannot_be_is_refused(tmp_path: Path, name: str, value: int) -> None:
+    network = Network(tmp_path, 1)
+    client = client_of(network)
+    insert(client, *UNROLLS[0])
+    settle(client)
+    client.request(1, whole_episodes=True)
+    network.poll(0.0)
+    head, parts, *rest = network.dealers[0].incoming.pop()
+    table = np.frombuffer(parts, PART).copy()
+    table[name] = value
+    network.dealers[0].incoming.append([head, table.tobytes(), *rest])
+    assert client.poll(0.0) == []
+    assert client.num_malformed == 1
 
 
 def test_the_insertion_names_its_oldest_message(tmp_path: Path) -> None:

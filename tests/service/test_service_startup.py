@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from herd.service import allocator
 from herd.service.announcement import announce_process
-from herd.service.startup import let_go_of_output, parse_settings
+from herd.service.startup import MOST_DESCRIPTORS, BadInputError, ensure_descriptors, let_go_of_output, parse_settings
 from tests.failing_disks import read_only
 from tests.patience import patient
 
@@ -142,3 +143,18 @@ def test_the_operators_own_values_stay(started: list[tuple[str, list[str], dict[
         monkeypatch.setenv(name, "0")
     allocator.ensure_tuned_allocator("herd_actor")
     assert len(started) == 1
+
+
+@pytest.mark.parametrize(("limits", "after"), [((300, 1000), 1000), ((300, 10**6), MOST_DESCRIPTORS), ((300, 300), 300)])
+def test_a_process_may_open_as_many_files_as_there_may_be(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], after: int) -> None:
+    held = [limits]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: held[0])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, now: held.append(now) or held.pop(0))  # type: ignore[func-returns-value]
+    ensure_descriptors()
+    assert held == [(after, limits[1])]
+
+
+def test_too_few_files_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (20, 20))
+    with pytest.raises(BadInputError, match=r"may open 20 files here, and needs 256: raise the limit \(ulimit -n\)"):
+        ensure_descriptors()

@@ -77,7 +77,10 @@ def test_a_level_that_cannot_start_is_told_in_one_line(tmp_path: Path, lab: None
             ["impala-dmlab30", "--env.tasks", "rooms_watermase"],
             "unknown DeepMind Lab level 'rooms_watermase'; did you mean rooms_watermaze",
         ),
-        (["impala-dmlab30", "--env.tasks", "dmlab30_test"], "hold_out must be true to play rooms_collect_good_objects_test"),
+        (
+            ["impala-dmlab30", "--env.tasks", "rooms_collect_good_objects_test"],
+            "hold_out must be true to play rooms_collect_good",
+        ),
         (["doom-multitask", "--env.tasks", "basics"], "unknown ViZDoom scenario 'basics'; did you mean basic"),
     ],
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +62,15 @@ def test_garbage_is_answered_or_hung_up_on(endpoint: HttpEndpoint, garbage: byte
         while stranger.recv(4096):
             pass
     assert scrape(f"http://127.0.0.1:{endpoint.port}/metrics")
+
+
+def test_scrapes_that_come_together_wait_in_the_kernel() -> None:
+    """As many as may be answered at once: the sixth was refused before."""
+    served = HttpEndpoint("127.0.0.1", 0, {})
+    try:
+        # Of a listening socket: tcpi_sacked is how many may wait to be accepted.
+        (most,) = struct.unpack_from("=I", served._server.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 28)
+    finally:
+        served.close()
+    allowed = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    assert most == min(http_endpoint._Server.request_queue_size, allowed) > 5

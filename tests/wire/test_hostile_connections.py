@@ -352,3 +352,19 @@ def test_many_that_hold_a_little_are_cut_off_in_one_pass(monkeypatch: pytest.Mon
         return look
 
     assert_linear(prepare, 64, 128, 256)
+
+
+def test_who_was_heard_over_a_connection_that_ended_is_told_once(kernel: Kernel) -> None:
+    table = kernel.table()
+    for descriptor in (1, 2, 3):
+        kernel.connect(table, descriptor)
+    table.speaks(1, b"one")
+    table.speaks(1, b"one")
+    table.speaks(2, b"two")
+    table.speaks(7, b"nobody")  # gone, or not over TCP
+    for descriptor in (1, 3, 7):
+        table.closed(descriptor)
+    assert table.departures() == [b"one"]
+    assert table.departures() == []
+    kernel.connect(table, 2, "another")  # the number is used again
+    assert table.departures() == [b"two"]

@@ -44,6 +44,8 @@ MAX_EPISODE_RETURN = 1e15
 TAKEOVER_SECONDS = 6.0
 """An actor whose index another one claims has this long to be heard, or its session ends: one that lives is heard every 5 s. Whoever
 can say hello can claim any index."""
+DEPARTURE_SECONDS = 15.0
+"""And one whose connection has ended: it connects again within 5 s. Otherwise its credit would be missing until it expires."""
 
 
 class Reply(NamedTuple):
@@ -106,6 +108,8 @@ class Ingest:
         """The newest session under each actor index."""
         self._claimed: OrderedDict[bytes, float] = OrderedDict()
         """Sessions whose index another one has claimed since, and when it did first; oldest claim first."""
+        self._departed: OrderedDict[bytes, float] = OrderedDict()
+        """Sessions whose connection has ended, and when; first ended first."""
 
     def on_message(self, peer: bytes, frames: Sequence[Frame], now: float) -> list[Reply]:
         """Answers to one message; ``now`` in monotonic seconds.
@@ -138,6 +142,11 @@ class Ingest:
         """Tell whether ``peer`` has said hello, and was welcome."""
         return peer in self._sessions
 
+    def on_departed(self, peer: bytes, now: float) -> None:
+        """The connection of ``peer`` has ended: its session ends soon, unless it is heard over another one."""
+        if peer in self._sessions:
+            self._departed.setdefault(peer, now)
+
     def on_consumed(self, num_unrolls: int) -> list[Reply]:
         """Unrolls left the queue: their places are granted again."""
         return self._announce(self._credit.on_consumed(num_unrolls))
@@ -145,10 +154,11 @@ class Ingest:
     def expire(self, now: float) -> list[Reply]:
         """Take back the credit of silent actors; soon where a successor claims the index."""
         replies = self._announce(self._credit.expire(now))
-        while self._claimed and now - next(iter(self._claimed.values())) >= TAKEOVER_SECONDS:
-            peer, claimed_at = self._claimed.popitem(last=False)
-            if self._credit.is_silent_since(peer, claimed_at):
-                replies += self._end(peer)
+        for suspects, patience_seconds in ((self._claimed, TAKEOVER_SECONDS), (self._departed, DEPARTURE_SECONDS)):
+            while suspects and now - next(iter(suspects.values())) >= patience_seconds:
+                peer, since = suspects.popitem(last=False)
+                if self._credit.is_silent_since(peer, since):
+                    replies += self._end(peer)
         for peer in [peer for peer in self._sessions if not self._credit.knows(peer)]:
             self._forget(peer)
         return replies
@@ -193,6 +203,8 @@ class Ingest:
         if hello.max_unrolls > self._credit.capacity:
             largest = f"messages of {hello.max_unrolls} unrolls never fit the queue of {self._credit.capacity}"
             return "size", f"{largest}: raise learner.queue_batches"
+        if not self._ledger.can_skip_to((hello.actor_index, hello.incarnation), hello.oldest_sequence):
+            return "sequence", f"message {hello.oldest_sequence} is too far beyond the last one known: start this actor again"
         return None
 
     def _refuse(self, peer: bytes, request_id: int | None, label: Refusal, reason: str) -> list[Reply]:
@@ -281,5 +293,6 @@ class Ingest:
             return
         self._ledger.on_session_end(session.actor)
         self._claimed.pop(peer, None)
+        self._departed.pop(peer, None)
         if self._peers.get(session.actor[0]) == peer:
             del self._peers[session.actor[0]]

@@ -169,6 +169,8 @@ class IoThread:
             now = time.monotonic()
             if now >= expire_at:
                 expire_at = now + 1.0
+                for peer in self._router.connections.departures():
+                    self._ingest.on_departed(peer, now)
                 self._send(self._ingest.expire(now))
 
     def _empty_mailbox(self) -> None:

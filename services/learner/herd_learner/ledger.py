@@ -33,6 +33,10 @@ MAX_ACCOUNTS = 65_536
 """Incarnations remembered: 16 restarts of each of 4,000 actors, 16 MB. Those without a session are forgotten first, the longest silent
 of them before the others; there are at most 16,384 sessions (``herd.wire.credit.MAX_SESSIONS``)."""
 
+MAX_SKIPPED = 1 << 24
+"""Messages that an actor may say were accepted before: ten a second for 19 days. Each of them can be booked as dropped, so that whoever
+says more would make the account of the run worthless."""
+
 ActorKey = tuple[int, int]
 """(actor_index, incarnation)."""
 
@@ -187,6 +191,12 @@ class Ledger:
             accepted = max(known.sequence if known is not None else 0, oldest_sequence - 1)
             self._sessions[actor] = accepted
             return accepted
+
+    def can_skip_to(self, actor: ActorKey, oldest_sequence: int) -> bool:
+        """Whether so many messages of ``actor`` may have been accepted and forgotten."""
+        with self._lock:
+            known = self._accounts.get(actor)
+            return oldest_sequence - 1 - (known.sequence if known is not None else 0) <= MAX_SKIPPED
 
     def on_session_end(self, actor: ActorKey) -> None:
         """``actor`` is no longer in a session; its account stays while there is room."""

@@ -11,7 +11,7 @@ from herd.service.serving import Inbox, serve, warn_refused
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.wire.codec import decode_header
 from herd.wire.episode_pieces import inserted_layout
-from herd.wire.messages import MAX_UNROLLS_PER_INSERT
+from herd.wire.messages import MAX_HEADER_BYTES, MAX_UNROLLS_PER_INSERT
 from herd.wire.replay_client import MAX_EPISODE_BYTES, WINDOW
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import Router
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 ANSWERS_PER_PEER = 4
 """That wait to be read: a client has one request under way, and repeats it after seconds."""
-SPARE_CONNECTIONS = 16
-"""Beside twice those of all learner shards, old and new ones at a restart."""
 
 
 class ReplayServer:
@@ -122,15 +120,16 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         meters.watch_episodes(store, assembler, lambda: keeper.age_seconds)
         meters.bounded(capacity_steps=capacity_steps, max_bytes=own.memory_bytes)
         inserted = inserted_layout(layout)
+        message_bytes = MAX_UNROLLS_PER_INSERT * inserted.bytes_per_unroll
+        frame_bytes = max(inserted.max_frame_bytes(MAX_UNROLLS_PER_INSERT), MAX_HEADER_BYTES)
         try:
             router = Router(
                 process.context,
                 f"tcp://{own.host}:{own.port or '*'}",
-                max_frame_bytes=inserted.max_frame_bytes(MAX_UNROLLS_PER_INSERT),
+                max_frame_bytes=frame_bytes,
                 high_water_mark=ANSWERS_PER_PEER,
-                # Of every learner shard, while this process is busy with another's.
-                unread_bytes_each=WINDOW * MAX_UNROLLS_PER_INSERT * inserted.bytes_per_unroll,
-                max_connections=2 * settings.agents * settings.learner.shards + SPARE_CONNECTIONS,
+                # Those of every learner shard, while this process is busy with another's; old and new ones of a shard that restarts.
+                unread_frames=max(2, -(-2 * settings.agents * settings.learner.shards * WINDOW * message_bytes // frame_bytes)),
             )
         except OSError as error:
             raise BadInputError(f"replay_service.host, replay_service.port: {error.strerror}") from error

@@ -2,7 +2,7 @@
 - --replay_service.replicas={{ include "herd.replayReplicas" . }}
 - --replay_service.host=0.0.0.0
 - --replay_service.port=7400
-# Who may connect follows from their number.
+# How much may be sent and not yet read follows from their number.
 - --learner.shards={{ include "herd.shards" . }}
 - --replay_service.metrics_host=0.0.0.0
 - --replay_service.metrics_port=9400

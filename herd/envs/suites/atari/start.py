@@ -7,6 +7,7 @@ Their number is fixed, except in Double Dunk under sticky actions, whose menu th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,8 +36,9 @@ class GameStart:
     """Emulator frames on the counter when the no-ops begin, fire included; None where that is random."""
 
 
+@cache
 def game_start(game: str, *, full_action_set: bool, fire_on_reset: bool, sticky_action_probability: float) -> GameStart:
-    """Start ``game`` once, about 60 ms, and look (twice with sticky actions)."""
+    """Start ``game`` once, about 60 ms, and look (twice with sticky actions); an actor that moves does not look again."""
     # The emulator prints a banner for every ROM otherwise.
     ALEInterface.setLoggerMode(LoggerMode.Error)
     emulator, frames = _reset(game, 0.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from herd.config.contract import EnvSpec
 from herd.envs.instructions import MAX_WORDS
 from herd.envs.suite import Suite, require_known
-from herd.envs.suites.dmlab.levels import ACTIONS, OTHERS, SETS_OF_LEVELS, dmlab30, reference_scores
+from herd.envs.suites.dmlab.levels import ACTIONS, ALL_LEVELS, OTHERS, dmlab30, reference_scores
 from herd.envs.suites.dmlab.settings import DMLabSettings
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _spec(settings: DMLabSettings) -> EnvSpec:
     named = [task for task in settings.tasks if "/" not in task]
-    require_known(named, [*SETS_OF_LEVELS, *dmlab30(), *OTHERS], "DeepMind Lab level")
+    require_known(named, [ALL_LEVELS, *dmlab30(), *OTHERS], "DeepMind Lab level")
     return EnvSpec(
         task_names=settings.tasks,
         frame_shape=(settings.frame_height, settings.frame_width, 3),

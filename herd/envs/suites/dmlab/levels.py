@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from herd.envs.scores import ReferenceScores, dmlab_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 ACTIONS: Mapping[str, tuple[tuple[int, ...], ...]] = MappingProxyType(
     {
@@ -49,6 +49,7 @@ ACTIONS: Mapping[str, tuple[tuple[int, ...], ...]] = MappingProxyType(
     }
 )
 """Look right and down (pixels a frame), strafe right, forward, fire, jump, crouch."""
+ALL_LEVELS = "dmlab30"
 OTHERS = (
     "lt_chasm",
     "lt_hallway_slope",
@@ -71,7 +72,9 @@ class Level:
     """One level of DMLab-30."""
 
     is_held_out: bool
-    """A test variant that the Lab keeps from training."""
+    """A variant for testing, which the Lab keeps from training."""
+    tested_as: str
+    """The level that stands for it in a test: itself, where there is no other variant."""
     needs_dataset: bool
     """Shows photographs that the Lab does not come with."""
     reference: ReferenceScores
@@ -87,6 +90,7 @@ def dmlab30() -> Mapping[str, Level]:
             for name in dict.fromkeys((row["train_level"], row["test_level"])):
                 levels[name] = Level(
                     is_held_out=row["has_separate_test"] == "1" and name == row["test_level"],
+                    tested_as=row["test_level"],
                     needs_dataset=row["needs_brady_dataset"] == "1",
                     reference=replace(references[row["task"]], task=name),
                 )
@@ -103,10 +107,8 @@ def level_path(task: str) -> str:
     return f"contributed/dmlab30/{task}" if task in dmlab30() else task
 
 
-def _set_of_levels(*, held_out: bool) -> tuple[str, ...]:
-    other = {name for name in dmlab30() if name.endswith("_train" if held_out else "_test")}
-    return tuple(name for name in dmlab30() if name not in other)
-
-
-SETS_OF_LEVELS = MappingProxyType({"dmlab30": _set_of_levels(held_out=False), "dmlab30_test": _set_of_levels(held_out=True)})
-"""In the order of the table of scores."""
+def spelled_out(tasks: Iterable[str], *, hold_out: bool) -> tuple[str, ...]:
+    """``tasks`` with the 30 levels in the place of ``dmlab30``, in the order of the table; with ``hold_out`` as they are tested."""
+    training = [name for name, level in dmlab30().items() if not level.is_held_out]
+    levels = [level for task in tasks for level in (training if task == ALL_LEVELS else (task,))]
+    return tuple(dmlab30()[level].tested_as if hold_out and level in dmlab30() else level for level in levels)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from herd.config.layers import TRUE_WORDS
 from herd.config.section import PositiveInt
 from herd.config.suites import SuiteSettings
-from herd.envs.suites.dmlab.levels import SETS_OF_LEVELS, dmlab30
+from herd.envs.suites.dmlab.levels import ALL_LEVELS, dmlab30, spelled_out
 
 
 class DMLabSettings(SuiteSettings):
@@ -17,10 +18,9 @@ class DMLabSettings(SuiteSettings):
 
     suite: Literal["dmlab"] = "dmlab"
     """DeepMind Lab, which has no wheel (docs/suites.md)."""
-    tasks: Annotated[tuple[str, ...], Field(min_length=1, validate_default=True)] = ("dmlab30",)
-    """Levels by name; several make one agent of many tasks (docs/many-tasks.md). ``dmlab30`` stands for the 30 levels of DMLab-30,
-    ``dmlab30_test`` for those that it is evaluated on. A name with a slash is a path of a Lab level, such as
-    ``contributed/psychlab/harlow``."""
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] = (ALL_LEVELS,)
+    """Levels by name; several make one agent of many tasks (docs/many-tasks.md). ``dmlab30`` stands for the 30 levels of DMLab-30. A name
+    with a slash is a path of a Lab level, such as ``contributed/psychlab/harlow``."""
     action_set: Literal["impala", "popart"] = "impala"
     """``impala``: the 9 actions of its Table D.2; ``popart``: the 15 of PopArt's Table 2."""
     action_repeat: PositiveInt = 4
@@ -30,7 +30,8 @@ class DMLabSettings(SuiteSettings):
     frame_width: PositiveInt = 96
     """Pixels."""
     hold_out: bool = False
-    """Play what nobody trained on: levels named ``_test``, and other mazes and objects in the rest (the Lab's ``mixerSeed``)."""
+    """Play what nobody trained on, for an evaluation: the ``_test`` variants of the two levels that have one, and other mazes and objects
+    in all (the Lab's ``mixerSeed``)."""
     dataset_path: str | None = None
     """Folder of the photographs (Brady et al. 2008) that two psychlab levels show. ``dummy``: plain pictures instead, whose scores
     compare with nobody's."""
@@ -46,12 +47,15 @@ class DMLabSettings(SuiteSettings):
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("action_set", "frame_height", "frame_width")
 
-    @field_validator("tasks", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _spell_out_sets(cls, tasks: Any) -> Any:
-        if not isinstance(tasks, list | tuple):
-            return tasks
-        return tuple(level for task in tasks for level in (SETS_OF_LEVELS[task] if task in tuple(SETS_OF_LEVELS) else (task,)))
+    def _spell_out(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        tasks, hold_out = values.get("tasks", (ALL_LEVELS,)), str(values.get("hold_out", False)).lower()
+        if isinstance(tasks, list | tuple) and all(isinstance(task, str) for task in tasks):
+            return values | {"tasks": spelled_out(tasks, hold_out=hold_out in TRUE_WORDS)}
+        return values  # which the field refuses
 
     @model_validator(mode="after")
     def _test_levels_are_held_out(self) -> Self:

@@ -1,0 +1,56 @@
+"""What report.json says of replay, from what updates and shards say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from herd_learner.replay_account import ReplayAccount
+
+from herd.learning.losses.off_policy import REJECTED_REPLAYED
+from herd.learning.metrics import Measured
+from herd.learning.trainer import UpdateStatistics
+
+
+def _update(rejected: float | None) -> UpdateStatistics:
+    losses = {"loss_total": Measured(1.0)} | ({} if rejected is None else {REJECTED_REPLAYED: Measured(rejected)})
+    return UpdateStatistics(losses, 1.0, is_finite=True)
+
+
+def test_it_says_what_was_measured() -> None:
+    account = ReplayAccount()
+    account.record(0, 4, [], _update(0.0))  # before the minimum: its rejected share is of nothing
+    account.record(12, 4, [3, 5], _update(0.25))
+    account.record(12, 4, [10], _update(0.75))
+    account.waited(0.5)
+    account.waited(1.5)
+    assert account.report(training_seconds=100.0) == {
+        "fraction": pytest.approx(24 / 36),
+        "rejected_share": pytest.approx(0.5),
+        "staleness": {"mean": pytest.approx(6.0), "max": 10},
+        "waited_share": pytest.approx(0.02),
+    }
+
+
+def test_without_updates_or_a_trust_region_it_says_nothing() -> None:
+    account = ReplayAccount()
+    assert account.report(0.0) == {"fraction": None, "rejected_share": None, "staleness": None, "waited_share": None}
+    account.record(4, 4, [], _update(None))
+    report = account.report(1.0)
+    assert (report["fraction"], report["rejected_share"], report["staleness"]) == (0.5, None, None)
+
+
+def test_the_first_shard_adds_up_and_every_other_tells_its_news_once() -> None:
+    first, second = ReplayAccount(2), ReplayAccount(2)
+    first.record(6, 2, [4], _update(0.5))
+    second.record(3, 1, [8, 9], _update(0.5))
+    second.waited(4.0)
+    news: Any = json.loads(json.dumps(second.news()))
+    first.absorb(news)
+    first.absorb(json.loads(json.dumps(second.news())))
+    report = first.report(training_seconds=10.0)
+    assert report["fraction"] == pytest.approx(9 / 12)
+    assert report["rejected_share"] == pytest.approx(0.5)  # of all shards together already
+    assert report["staleness"] == {"mean": pytest.approx(7.0), "max": 9}
+    assert report["waited_share"] == pytest.approx(4.0 / 20.0)
