@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from herd.config.curve_keys import Role
     from herd.config.settings import RunSettings
 
-ServiceName = Literal["paramserver", "bandit", "replay", "learner", "actor"]
+ServiceName = Literal["paramserver", "bandit", "replay", "learner", "actor", "evaluator"]
 METRICS_PORT = 9400
 """Where every container serves metrics and probes."""
 
@@ -41,8 +41,8 @@ class Service:
     """It writes state to the run directory and reads it when it starts again."""
     moves_weights: bool = False
     """It makes, serves or uses the network's weights."""
-    is_background: bool = False
-    """On a machine that it shares with other services of the run, those go first."""
+    niceness: int = 0
+    """On a machine that it shares with other services of the run; those with less go first."""
 
     @property
     def module(self) -> str:
@@ -88,8 +88,19 @@ PARAMSERVER = Service(name="paramserver", port=7200, moves_weights=True)
 BANDIT = Service(name="bandit", port=7300, keeps_files=True)
 REPLAY = Service(name="replay", port=7400, packages="replay", section_name="replay_service", keeps_files=True)
 LEARNER = Service(name="learner", port=7100, group_port=29500, packages="learner", has_torch=True, keeps_files=True, moves_weights=True)
-ACTOR = Service(name="actor", packages="actor", has_torch=True, moves_weights=True, is_background=True)
-SERVICES = (PARAMSERVER, BANDIT, REPLAY, LEARNER, ACTOR)
+ACTOR = Service(name="actor", packages="actor", has_torch=True, moves_weights=True, niceness=5)
+"""The learner goes first. With equal shares of a laptop's cores the queue fills up and every unroll ages in it (lag 15 instead of 8 updates
+on two cores); this way actors use what is left, and credit keeps them from running ahead."""
+EVALUATOR = Service(
+    name="evaluator",
+    packages="actor",
+    has_torch=True,
+    section_name="evaluation",
+    keeps_files=True,
+    moves_weights=True,
+    niceness=10,  # after all others: how long an evaluation takes changes nothing
+)
+SERVICES = (PARAMSERVER, BANDIT, REPLAY, LEARNER, ACTOR, EVALUATOR)
 
 COMPONENTS = (
     Component(service=PARAMSERVER, name="paramserver", count=lambda _: 1),
@@ -120,6 +131,12 @@ COMPONENTS = (
             Asks("paramserver", ("paramserver-replica", "paramserver")),
             Asks("bandit", ("bandit",)),
         ),
+    ),
+    Component(
+        service=EVALUATOR,
+        name="evaluator",
+        count=lambda settings: int(settings.evaluation.interval_seconds is not None),
+        asks=(Asks("paramserver", ("paramserver-replica", "paramserver")), Asks("bandit", ("bandit",))),
     ),
 )
 

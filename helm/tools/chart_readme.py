@@ -22,6 +22,7 @@ Generated from `values.yaml` by `python -m helm.tools.chart_readme > helm/herd/R
 | object | what it runs |
 | --- | --- |
 | Deployment `RELEASE-herd-actor` | actors, as many as you like |
+| Deployment `RELEASE-herd-evaluator` | the evaluator, where the experiment has `evaluation.interval_seconds` |
 | StatefulSet `RELEASE-herd-learner` | one pod per learner shard |
 | StatefulSet `RELEASE-herd-paramserver` | the parameter server's root |
 | StatefulSet `RELEASE-herd-paramserver-replica` | replicas that actors ask, where there are any |

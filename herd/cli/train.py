@@ -101,6 +101,11 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         raise CommandError(f"env.tasks: {error}" if "env." not in str(error) else str(error)) from error
     if (objection := settings.auxiliary.objection(spec)) is not None:
         raise CommandError(objection)
+    if settings.evaluation.protocol is not None:
+        from herd.evaluation.protocols import PROTOCOLS  # noqa: PLC0415  few runs have one
+
+        if (objection := PROTOCOLS[settings.evaluation.protocol].objection(settings.env)) is not None:
+            raise CommandError(f"evaluation.protocol: {objection}")
     return settings
 
 
@@ -196,7 +201,8 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
 
 
 def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Outcome:
-    from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415  --help does without
+    from herd.supervisor.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  --help does without
+    from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415
     from herd.supervisor.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
     from herd.supervisor.summary import draw_curve, print_summary  # noqa: PLC0415
     from herd.supervisor.supervisor import Outcome, Supervisor  # noqa: PLC0415
@@ -220,6 +226,8 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
         finally:
             with suppress(OSError):
                 view.close()
+        if settings.evaluation.final and outcome.exit_code == 0 and not inbox.asked:
+            evaluate_at_the_end(run_dir, inbox, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
         curve_problem = draw_curve(run_dir)
         with suppress(OSError):
             print_summary(console, run_dir, curve_problem)

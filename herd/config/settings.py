@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
+from herd.config.evaluation import EvaluationSettings
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.replay import NoReplay, ReplaySettings
@@ -377,6 +378,7 @@ class RunSettings(Section):
     paramserver: ParamserverSettings = ParamserverSettings()
     bandit: BanditSettings = BanditSettings()
     replay_service: ReplayServiceSettings = ReplayServiceSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     security: SecuritySettings = SecuritySettings()
     stop: StopSettings = StopSettings()
 

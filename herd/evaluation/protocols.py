@@ -63,6 +63,10 @@ class Protocol:
         """``played`` as a command line has it."""
         return [word for name, value in self.played.items() for word in (f"--env.{name}", json.dumps(value))]
 
+    def applied(self, env: SuiteSettings) -> SuiteSettings:
+        """Return ``env`` as games are played."""
+        return type(env).model_validate(env.model_dump() | dict(self.played))
+
     def objection(self, env: SuiteSettings) -> str | None:
         """Why no evaluation of a run that was trained in ``env`` can be this protocol's; None if it can."""
         if env.suite != self.suite:

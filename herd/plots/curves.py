@@ -14,6 +14,7 @@ import numpy as np
 
 from herd.config.run_files import AGENTS
 from herd.plots.averaging import Curve, FloatArray, mean_curve, single_curve, smoothed
+from herd.plots.evaluations import evaluation_curves
 from herd.plots.history import PlotError, RunHistory, XAxis, read_run
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class _Line:
     curve: Curve
     thin: bool
     """A single run behind its experiment's mean."""
+    is_evaluation: bool = False
+    """Of frozen versions, beside the returns of training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,10 @@ def _lines(groups: Sequence[_Group], x: XAxis, smooth: int) -> list[_Line]:
                 ]
             if mean is not None:
                 lines.append(_Line(panel, group.label, colour, style, mean, thin=False))
+        for run, name in zip(group.runs, names, strict=True):
+            evaluated = evaluation_curves(run, x)
+            shown = [task for task in panels if task in evaluated]
+            lines += [_Line(task, f"{name}: evaluation", colour, style, evaluated[task], thin=False, is_evaluation=True) for task in shown]
     return lines
 
 
@@ -225,6 +232,11 @@ def _draw_panel(axes: Axes, lines: Sequence[_Line], *, unit: float) -> None:
     for line in lines:
         curve = line.curve
         xs = curve.x / unit
+        if line.is_evaluation:
+            bars = np.nan_to_num(curve.high - curve.mean)
+            axes.plot(xs, curve.mean, color=line.colour, linewidth=0.9, linestyle=":", marker="D", markersize=3.5, zorder=4)
+            axes.errorbar(xs, curve.mean, yerr=bars, fmt="none", ecolor=line.colour, elinewidth=0.9, zorder=4)
+            continue
         if line.thin:
             axes.plot(xs, curve.mean, color=line.colour, linewidth=0.7, alpha=0.35, zorder=2)
             continue
@@ -279,7 +291,7 @@ def _draw_legend(figure: Figure, lines: Sequence[_Line]) -> None:
 
     named: dict[str, _Line] = {}
     for line in lines:
-        if not line.thin:
+        if not line.thin and not line.is_evaluation:
             named.setdefault(line.label, line)
     handles = []
     for label, line in named.items():
@@ -287,6 +299,9 @@ def _draw_legend(figure: Figure, lines: Sequence[_Line]) -> None:
         text = f"{label}: mean of {count} runs" if count > 1 else label
         text += ", 95 % t interval" if line.curve.has_interval else ""
         handles.append(Line2D([], [], color=line.colour, linestyle=line.style, linewidth=1.8, label=text))
+    if any(line.is_evaluation for line in lines):
+        text = "evaluation of frozen weights, 95 %"
+        handles.append(Line2D([], [], color="0.35", linewidth=0.9, linestyle=":", marker="D", markersize=3.5, label=text))
     if handles:
         longest = max(len(str(handle.get_label())) for handle in handles)
         columns = max(1, int(figure.get_size_inches()[0] * 11 / (longest + 8)))  # about 11 characters of 9 points an inch

@@ -54,6 +54,8 @@ class RunHistory:
     """[P], over all tasks."""
     wall_seconds: FloatArray
     """[P], running time, restarts included."""
+    learner_updates: FloatArray
+    """[P], NaN where a point has none."""
     frames_per_second: FloatArray
     """[P], NaN where a point has none."""
     human_normalised: FloatArray
@@ -86,6 +88,7 @@ def read_run(directory: Path) -> RunHistory:
         sweep=_sweep_label(swept),
         env_frames=np.array([_number(point, "env_frames") for point in points]),
         wall_seconds=np.array([_number(point, "wall_seconds") for point in points]),
+        learner_updates=np.array([_number(point, "learner_updates") for point in points]),
         frames_per_second=np.array([_number(point, "frames_per_second") for point in points]),
         human_normalised=np.array([_number(point, "human_normalised_mean_capped") for point in points]),
         episode_returns={task: _episode_returns(points, task, only_task=len(tasks) == 1) for task in tasks},

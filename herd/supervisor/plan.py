@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.topology import Asks, Component
 
-_BACKGROUND_NICENESS = 5
-"""Actors and learner share a laptop's cores. With equal shares the queue fills up and every unroll ages in it (lag 15 instead of 8
-updates on two cores); where the learner goes first, actors use what is left, and credit keeps them from running ahead."""
 _RENDEZVOUS = "the rendezvous of learner.shards"
 _RENDEZVOUS_HOST = "127.0.0.1"
 _SHORTEST_WALL_SECONDS = 0.001
@@ -135,7 +132,7 @@ def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ
             place.number,
             partial(planner.command, place),
             planner.environment(place),
-            _BACKGROUND_NICENESS if place.component.service.is_background else 0,
+            place.component.service.niceness,
             place.index // settings.learner.shards if place.service == "learner" else None,
         )
         for place in places_of(settings)
@@ -229,7 +226,7 @@ class _Planner:
         learner = self._settings.learner
         if place.service == "learner":
             return learner.threads or max(1, usable_cpus() // place.component.count(self._settings))
-        return self._settings.actor.inference_threads
+        return self._settings.actor.inference_threads if place.service == "actor" else 1
 
     def _of_shard(self, place: Place) -> dict[str, str]:
         """What torchrun would set: the learners of all agents share the machine, and each agent's shards make a group."""

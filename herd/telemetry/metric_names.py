@@ -1,9 +1,10 @@
 """The catalogue: every metric that any process exports, defined once. ``docs/metrics.md`` is generated from it.
 
 Prometheus adds ``job`` and ``instance`` to what it scrapes, so no metric here is labelled by pod, actor or host: thousands of
-actors stay scrapeable at about 30 series each, and series per task come from the learner and the bandit alone. Every label but ``task``
+actors stay scrapeable at about 30 series each, and series per task come from learner, bandit and evaluator alone. Every label but ``task``
 (bounded by ``env.tasks``), ``layer`` (by the network's), ``term`` and ``name`` (by the 32 numbers that a loss may name), ``agent`` (by
-``agents``), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed set, kept here.
+``agents``), ``statistic`` (six), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed
+set, kept here.
 
 The bandit has three series per agent, task and tile, and 17 more per agent and task: 57 games x (3 x 39 + 17) = 7,638 series, about
 0.5 MB and 35 ms of processor time a scrape of that one process.
@@ -669,11 +670,44 @@ REPLAY_BYTES_OUT = CounterMetric(
     "herd_replay_sent_bytes_total", "Sent, headers included, ZeroMQ's own framing excluded.", "bytes", ("replay",)
 )
 
+# --- evaluator ---------------------------------------------------------------------------------------------------------------------
+EVALUATOR_EVALUATIONS = CounterMetric(
+    "herd_evaluator_evaluations_total", "Frozen versions played to the end.", "evaluations", ("evaluator",)
+)
+EVALUATOR_EPISODES = CounterMetric("herd_evaluator_episodes_total", "Whole games that were played and count.", "games", ("evaluator",))
+EVALUATOR_SECONDS = GaugeMetric(
+    "herd_evaluator_last_evaluation_seconds",
+    "That the last evaluation took; above evaluation.interval_seconds it sets the pace.",
+    "seconds",
+    ("evaluator",),
+)
+EVALUATOR_UPDATES = GaugeMetric(
+    "herd_evaluator_evaluated_updates",
+    "Learner updates of the version that was evaluated last.",
+    "updates",
+    ("evaluator",),
+    labels=("agent",),
+)
+EVALUATOR_SCORE = GaugeMetric(
+    "herd_evaluator_score", "Mean raw return over the games of the last evaluation.", "return", ("evaluator",), labels=("agent", "task")
+)
+EVALUATOR_AGGREGATE = GaugeMetric(
+    "herd_evaluator_normalised_score",
+    "Over the tasks of the last evaluation, where all have reference scores: human-normalised (saber_...: record-normalised).",
+    "1 = human",
+    ("evaluator",),
+    labels=("agent", "statistic"),
+)
+EVALUATOR_FILE_FAILURES = CounterMetric(
+    "herd_evaluator_file_failures_total", "Points that could not be written to evaluation.jsonl.", "points", ("evaluator",)
+)
+
 CATALOGUE: tuple[Metric, ...] = tuple(entry for entry in list(globals().values()) if isinstance(entry, Metric))
 """Every metric above, in the order of this file."""
 WORK_DONE: dict[ServiceName, Metric] = {
     "actor": ACTOR_ENV_FRAMES,
     "bandit": BANDIT_REQUESTS,
+    "evaluator": EVALUATOR_EPISODES,
     "learner": WEIGHTS_UPDATES,  # counts over the whole run: repeating lost updates is no progress
     "paramserver": PARAMSERVER_ANSWERS,
     "replay": REPLAY_REQUESTS,

@@ -1,5 +1,5 @@
 """The dashboard's rows: the speed of the run, then a frame's way from an actor to a score, stage by stage."""
 
-from observability.rows import actors, bandit, frames_per_second, learner, queue, replay, scores, weights, wire
+from observability.rows import actors, bandit, evaluator, frames_per_second, learner, queue, replay, scores, weights, wire
 
-ROWS = (frames_per_second.ROW, actors.ROW, wire.ROW, queue.ROW, learner.ROW, weights.ROW, replay.ROW, bandit.ROW, scores.ROW)
+ROWS = (frames_per_second.ROW, actors.ROW, wire.ROW, queue.ROW, learner.ROW, weights.ROW, replay.ROW, bandit.ROW, scores.ROW, evaluator.ROW)

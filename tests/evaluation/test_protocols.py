@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
+from herd.config.evaluation import EvaluationSettings
 from herd.config.loading import load_settings
 from herd.config.suites import installed_suites
 from herd.evaluation.protocols import PROTOCOLS, Protocol
@@ -9,15 +12,19 @@ from herd.evaluation.protocols import PROTOCOLS, Protocol
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 def test_every_setting_of_a_protocol_is_one_of_its_suite(protocol: Protocol) -> None:
-    suite = installed_suites().usable.get(protocol.suite)
-    if suite is None:
-        pytest.skip(f"suite {protocol.suite} is not installed")
+    suite = installed_suites().usable[protocol.suite]
     assert {*protocol.played, *protocol.trained, *protocol.needed} <= set(suite.settings.model_fields)
     assert not set(protocol.played) & {*protocol.trained, *protocol.needed}
     assert (protocol.episodes > 0) is (protocol.training is None)
     assert not (protocol.training is not None and protocol.played)
-    env = load_settings([], ["--env.suite", protocol.suite, *protocol.words], {}).env
-    assert {name: getattr(env, name) for name in protocol.played} == dict(protocol.played)
+    as_words = load_settings([], ["--env.suite", protocol.suite, *protocol.words], {}).env
+    assert as_words == protocol.applied(suite.settings())
+    assert {name: getattr(as_words, name) for name in protocol.played} == dict(protocol.played)
+
+
+def test_an_evaluator_may_follow_what_plays() -> None:
+    names = get_args(get_args(EvaluationSettings.model_fields["protocol"].annotation)[0])
+    assert set(names) == {protocol.name for protocol in PROTOCOLS.values() if protocol.training is None}
 
 
 def test_limits_in_hours() -> None:

@@ -87,12 +87,12 @@ def test_the_allocator_is_tuned_before_the_process_starts(service: str) -> None:
     assert "TORCH_INDEX" in path_of(service).read_text()
 
 
-@pytest.mark.parametrize("service", SERVICE_NAMES)
-def test_labels_name_the_release(service: str) -> None:
+@pytest.mark.parametrize("service", SERVICES, ids=SERVICE_NAMES)
+def test_labels_name_the_release(service: Service) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    labels = shipped(service).last("LABEL") or ""
+    labels = shipped(service.name).last("LABEL") or ""
     assert f'org.opencontainers.image.version="{version}"' in labels
-    assert ("GPL-2.0-only" in labels) is (service == "actor"), "ale-py is GPL-2.0, and in the actor's image alone"
+    assert ("GPL-2.0-only" in labels) is (service.packages == "actor"), "ale-py is GPL-2.0, and in the images of those who play alone"
 
 
 def test_the_context_holds_what_is_copied_and_no_more() -> None:

@@ -25,8 +25,9 @@ def test_torch_is_there_where_the_table_says_so() -> None:
         assert found >= TORCH if service.has_torch else not found
 
 
-def test_the_emulator_is_in_the_actors_image_alone() -> None:
-    assert {name for name in NEEDS if "ale-py" in pins_of(name)} == {"services/actor/requirements.txt"}
+def test_the_emulator_is_in_the_images_of_those_who_play_alone() -> None:
+    players = {"services/actor/requirements.txt", "services/evaluator/requirements.txt"}
+    assert {name for name in NEEDS if "ale-py" in pins_of(name)} == players
 
 
 def test_what_is_needed_in_turn_is_there() -> None:

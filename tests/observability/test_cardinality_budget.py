@@ -27,7 +27,17 @@ ADDED_BY_PROMETHEUS = 5
 """To every target: up, scrape_duration_seconds, scrape_samples_scraped, scrape_samples_post_metric_relabeling, scrape_series_added."""
 TARGET_LABELS = {"job", "instance", "namespace", "release", "component", "pod"}
 EXPORTED_BY_TELEMETRY = {names.PROCESS_INFO, names.PROCESS_RESIDENT_MEMORY, names.PROCESS_CPU, names.HEARTBEAT_AGE, names.WEIGHTS_AGE}
-OPEN_LABELS = {"task": TASKS, "agent": ["0"], "tile": TILES, "term": NUMBERS_OF_A_LOSS, "name": NUMBERS_OF_A_LOSS, "layer": LAYERS}
+STATISTICS = ["mean", "median", "mean_capped", "interquartile_mean", "saber_mean", "saber_median"]
+"""Of human-normalised scores."""
+OPEN_LABELS = {
+    "task": TASKS,
+    "agent": ["0"],
+    "tile": TILES,
+    "term": NUMBERS_OF_A_LOSS,
+    "name": NUMBERS_OF_A_LOSS,
+    "layer": LAYERS,
+    "statistic": STATISTICS,
+}
 
 
 def exposition(service: ServiceName) -> list[str]:
@@ -72,6 +82,7 @@ def test_a_cluster_of_4000_actors_is_a_small_prometheus(series: dict[str, int]) 
     # What docs/observability.md says.
     assert series["learner"] < 500
     assert series["bandit"] < 7_800
+    assert series["evaluator"] < 150
 
 
 @pytest.mark.parametrize("service", names.EVERY_SERVICE)

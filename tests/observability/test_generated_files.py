@@ -18,7 +18,7 @@ from tests.observability.promql import metric_names, operands, selectors
 from tests.patience import patient
 
 OF_PROMETHEUS = {"up", "ALERTS"}
-STAGES = ["Frames per second", "Actors", "Wire", "Queue", "Learner", "Weights", "Replay", "Bandit", "Scores"]
+STAGES = ["Frames per second", "Actors", "Wire", "Queue", "Learner", "Weights", "Replay", "Bandit", "Scores", "Evaluation"]
 TARGET_LABELS = {"namespace", "release", "component", "pod"}
 VARIABLES = {"$namespace": "lab", "$release": "pong", "$task": ".*", "$target": "1000", "$__rate_interval": "1m"}
 RECORDED_NAME = re.compile(r"herd:[a-z0-9_]+:[a-z0-9_]+")

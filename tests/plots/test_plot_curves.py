@@ -185,3 +185,49 @@ def test_one_task_has_no_panel_of_all(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text(text)
     plot_runs([run], tmp_path / "curve.png", data=tmp_path / "numbers.csv")
     assert {row["panel"] for row in rows_of(tmp_path / "numbers.csv")} == {"pong", "frames_per_second"}
+
+
+def evaluations(run: Path, *points: tuple[int, int, float, float | None], task: str = "pong") -> None:
+    """Lines of (lineage, updates, mean, standard error)."""
+    records = [
+        {"lineage": lineage, "learner_updates": updates, "tasks": {task: {"mean": mean, "standard_error": error}}}
+        for lineage, updates, mean, error in points
+    ]
+    (run / "evaluation.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def with_updates(run: Path) -> Path:
+    """Points at 100, 200, ... updates."""
+    points = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for number, point in enumerate(points, start=1):
+        point["learner_updates"] = 100 * number
+    (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    return run
+
+
+def test_evaluations_lie_where_their_updates_lie_on_the_curve(tmp_path: Path) -> None:
+    run = with_updates(make_run(tmp_path, "run", name="run", seed=1, score=1.0))
+    # The run was restored to 250 updates after 400: what was evaluated of the updates that were lost is dropped.
+    evaluations(run, (1, 0, -21.0, 0.5), (1, 150, -5.0, 1.0), (1, 400, 9.0, 1.0), (2, 300, 3.0, None), (2, 600, 4.0, 2.0))
+    data, picture = tmp_path / "curve.csv", tmp_path / "curve.svg"
+    plot_runs([run], picture, data=data)
+    rows = [row for row in rows_of(data) if row["curve"] == "run: evaluation"]
+    assert [(float(row["env_frames"]), float(row["mean"])) for row in rows] == [(0.0, -21.0), (1.5e6, -5.0), (3e6, 3.0), (5e6, 4.0)]
+    assert [row["interval_high"] for row in rows[1:3]] == ["-3.04", ""]
+    assert "evaluation of frozen weights, 95 %" in picture.read_text()
+    plot_runs([run], picture, x="wall_seconds", data=data)
+    assert [float(row["wall_seconds"]) for row in rows_of(data) if row["curve"] == "run: evaluation"] == [0.0, 150.0, 300.0, 500.0]
+
+
+def test_a_torn_evaluation_is_left_out_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    run = with_updates(make_run(tmp_path, "run", name="run", seed=1, score=1.0))
+    evaluations(run, (1, 100, 1.0, 0.1))
+    file = run / "evaluation.jsonl"
+    whole = file.read_text()
+    file.write_text(whole + '{"lineage": 1, "learner_up')
+    data = tmp_path / "curve.csv"
+    plot_runs([run], tmp_path / "curve.svg", data=data)
+    assert len([row for row in rows_of(data) if row["curve"] == "run: evaluation"]) == 1
+    file.write_text("{}\n" + whole)
+    with pytest.raises(PlotError, match=r"evaluation\.jsonl, line 1, is no evaluation"):
+        plot_runs([run], tmp_path / "curve.svg")

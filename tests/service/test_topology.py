@@ -56,7 +56,8 @@ def test_what_a_run_has() -> None:
         settings = RunSettings.model_validate(sections)
         return {component.name: component.count(settings) for component in COMPONENTS}
 
-    assert counts() == {"paramserver": 1, "paramserver-replica": 0, "bandit": 0, "replay": 0, "learner": 1, "actor": 2}
+    assert counts() == {"paramserver": 1, "paramserver-replica": 0, "bandit": 0, "replay": 0, "learner": 1, "actor": 2, "evaluator": 0}
+    assert counts(evaluation={"interval_seconds": 60.0})["evaluator"] == 1
     dice = {"loss": {"kind": "dice"}}
     assert counts(**dice)["bandit"] == 1
     assert counts(**dice | {"loss": {"kind": "dice", "ablation": "baseline"}})["bandit"] == 0
@@ -68,7 +69,8 @@ def test_what_a_run_has() -> None:
 def test_roles_of_sockets() -> None:
     replica = RunSettings.model_validate({"paramserver": {"upstream": "tcp://root:7200"}})
     roles = {name: component_of(name, RunSettings()).roles for name in SERVICE_NAMES}
-    assert roles == {"actor": ("client",), "bandit": ("server",), "learner": EVERY_ROLE, "paramserver": ("server",), "replay": ("server",)}
+    servers = dict.fromkeys(("bandit", "paramserver", "replay"), ("server",))
+    assert roles == {"actor": ("client",), "evaluator": ("client",), "learner": EVERY_ROLE, **servers}
     assert component_of("paramserver", replica).roles == EVERY_ROLE
     assert component_of("learner", replica).roles == EVERY_ROLE
 

@@ -159,9 +159,17 @@ def test_every_interface_is_reached_over_the_loopback() -> None:
 
 
 def test_actors_give_way_to_the_learner() -> None:
-    plans = planned("--actor.count", "2")
+    plans = planned("--actor.count", "2", "--evaluation.interval_seconds", "60")
     assert plans["learner-0"].niceness == plans["paramserver-0"].niceness == 0
-    assert plans["actor-0"].niceness == plans["actor-1"].niceness > 0
+    assert plans["evaluator-0"].niceness > plans["actor-0"].niceness == plans["actor-1"].niceness > 0
+
+
+def test_an_evaluator_follows_the_weights_that_actors_use() -> None:
+    plans = planned("--evaluation.interval_seconds", "60", "--paramserver.replicas", "1", *DICE)
+    own, actor = parsed(plans["evaluator-0"]).evaluation, parsed(plans["actor-0"]).actor
+    assert (own.paramserver, own.bandit) == (actor.paramserver, actor.bandit)
+    assert plans["evaluator-0"].environment["OMP_NUM_THREADS"] == "1"
+    assert "evaluator-0" not in planned()
 
 
 def test_each_process_gets_the_keys_of_its_roles_and_no_other() -> None:

@@ -88,8 +88,9 @@ def test_every_catalogue_entry_follows_the_conventions(metric):
     assert metric.unit
     assert metric.help.endswith(".")
     assert not set(metric.labels) & {"pod", "actor", "actor_index", "host", "instance"}
-    assert "task" not in metric.labels or metric.services in {("learner",), ("bandit",)}
-    assert metric.values or set(metric.labels) <= {"agent", "name", "task", "term", "tile"} or metric is names.PROCESS_INFO
+    assert "task" not in metric.labels or metric.services in {("learner",), ("bandit",), ("evaluator",)}
+    bounded = {"agent", "layer", "name", "statistic", "task", "term", "tile"}
+    assert metric.values or set(metric.labels) <= bounded or metric is names.PROCESS_INFO
     if metric.values:
         assert len(metric.labels) == 1
     if metric.unit in {"seconds", "bytes"}:

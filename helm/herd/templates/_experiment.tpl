@@ -104,5 +104,8 @@ others alone: a new learning rate is no reason to replace thousands of actors.
 {{- $experiment = omit $experiment "replay" "replay_service" -}}
 {{- end -}}
 {{- end -}}
+{{- if ne (index . 1) "evaluator" -}}
+{{- $experiment = omit $experiment "evaluation" -}}
+{{- end -}}
 {{- $experiment | toJson | sha256sum -}}
 {{- end -}}

@@ -1,0 +1,29 @@
+{{/* "true" where frozen weights are evaluated while the run learns; else empty. */}}
+{{- define "herd.hasEvaluator" -}}
+{{- if include "herd.setting" (list . "evaluation" "interval_seconds" "") -}}true{{- end -}}
+{{- end -}}
+
+{{- define "herd.evaluator.args" -}}
+- --evaluation.paramserver={{ include "herd.address.weights" . }}
+{{- if include "herd.hasBandit" . }}
+- --evaluation.bandit={{ include "herd.address.bandit" . }}
+{{- end }}
+- --evaluation.metrics_host=0.0.0.0
+- --evaluation.metrics_port=9400
+{{- end -}}
+
+{{/* A Deployment's pods share one claim, so it is an object of its own. */}}
+{{- define "herd.evaluator.claim" -}}
+{{- $persistence := .Values.evaluator.persistence -}}
+{{- $persistence.existingClaim | default (printf "%s-evaluator" (include "herd.fullname" .)) -}}
+{{- end -}}
+
+{{- define "herd.evaluator.volume" -}}
+{{- if or .Values.evaluator.persistence.enabled .Values.evaluator.persistence.existingClaim -}}
+persistentVolumeClaim:
+  claimName: {{ include "herd.evaluator.claim" . }}
+{{- else -}}
+emptyDir:
+  sizeLimit: 64Mi
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,105 @@
+"""What an evaluator leaves of a run: evaluation.jsonl, one frozen version a line, for the learning curve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from herd.config.foreign_files import MAX_JSON_BYTES, parse_json, read_file
+from herd.plots.averaging import Curve
+from herd.plots.history import PlotError, read_points
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from herd.plots.history import RunHistory, XAxis
+
+EVALUATIONS = "evaluation.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPoint:
+    """One version, played."""
+
+    lineage: int
+    learner_updates: int
+    means: Mapping[str, float]
+    """By task: the mean return over whole games."""
+    standard_errors: Mapping[str, float]
+    """By task, of the mean; without tasks of which one game was played."""
+
+
+def read_evaluations(directory: Path) -> list[EvaluationPoint]:
+    """Read a run's, or an agent's, in order; empty where there is no file, and without those that a restored run went back on.
+
+    Raises:
+        PlotError: the file cannot be read, or a line other than the last one is no point.
+
+    """
+    path = directory / EVALUATIONS
+    try:
+        lines = read_file(path, MAX_JSON_BYTES).decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise PlotError(f"cannot read {path}: {error.strerror}") from error
+    kept: list[EvaluationPoint] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            point = _point(parse_json(line))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            if number == len(lines):
+                break  # it is being written, or its writer was killed
+            raise PlotError(f"{path}, line {number}, is no evaluation") from None
+        while kept and kept[-1].learner_updates >= point.learner_updates:
+            kept.pop()  # the run was restored from an older checkpoint, or this version was played again
+        kept.append(point)
+    return kept
+
+
+def frames_at(directory: Path, learner_updates: int) -> int | None:
+    """Env frames of a run, or an agent, at ``learner_updates``; None where its learning curve is not here, or has not come so far."""
+    try:
+        points = [point for point in read_points(directory) if isinstance(point.get("learner_updates"), int)]
+    except PlotError:
+        return None
+    if not points or points[-1]["learner_updates"] < learner_updates:
+        return None
+    updates, frames = ([0, *(point[name] for point in points)] for name in ("learner_updates", "env_frames"))
+    return round(float(np.interp(learner_updates, updates, frames)))
+
+
+def evaluation_curves(run: RunHistory, axis: XAxis) -> dict[str, Curve]:
+    """Return a run's evaluations by task; ``low`` and ``high`` are 1.96 standard errors of the mean away, NaN where that is not known.
+
+    A version is known by its learner updates: where it lies on the axis follows from the points of the run's learning curve.
+
+    Raises:
+        PlotError: see `read_evaluations`.
+
+    """
+    points = read_evaluations(run.directory)
+    known = np.isfinite(run.learner_updates)
+    updates = np.concatenate([[0.0], run.learner_updates[known]])
+    places = np.concatenate([[0.0], run.x(axis)[known]])
+    curves = {}
+    for task in dict.fromkeys(task for point in points for task in point.means):
+        own = [point for point in points if task in point.means]
+        mean = np.array([point.means[task] for point in own])
+        error = 1.96 * np.array([point.standard_errors.get(task, np.nan) for point in own])
+        x = np.interp([point.learner_updates for point in own], updates, places)
+        curves[task] = Curve(x, mean, mean - error, mean + error, num_runs=1)
+    return curves
+
+
+def _point(record: dict[str, Any]) -> EvaluationPoint:
+    tasks = record["tasks"]
+    return EvaluationPoint(
+        lineage=int(record["lineage"]),
+        learner_updates=int(record["learner_updates"]),
+        means={name: float(task["mean"]) for name, task in tasks.items() if task["mean"] is not None},
+        standard_errors={name: float(task["standard_error"]) for name, task in tasks.items() if task.get("standard_error") is not None},
+    )

@@ -1,0 +1,52 @@
+"""Evaluation of frozen weights while the run learns. Empty where the run has no evaluator."""
+
+from observability.panels import Panel, Query, Row
+
+ROW = Row(
+    title="Evaluation",
+    panels=(
+        Panel(
+            title="Score",
+            description="Mean raw return over whole games of the last evaluation, by task. Below the returns of training: other "
+            "environments than in training, or chance with few games.",
+            queries=(Query('max by (task) (herd_evaluator_score{SCOPE, task=~"$task"})', "{{task}}"),),
+            low=None,
+            width=12,
+        ),
+        Panel(
+            title="Normalised score",
+            description="Over all tasks: human-normalised (1: human), and record-normalised (saber_...). Empty where a task has no "
+            "reference.",
+            queries=(Query("max by (statistic) (herd_evaluator_normalised_score{SCOPE})", "{{statistic}}"),),
+            unit="percentunit",
+            low=None,
+            width=12,
+        ),
+        Panel(
+            title="Version evaluated",
+            description="Learner updates of the version that was played last, and of the newest that was published.",
+            queries=(
+                Query("max(herd_evaluator_evaluated_updates{SCOPE})", "evaluated"),
+                Query('max(herd_weights_updates{SCOPE, component="learner"})', "learner"),
+            ),
+            width=8,
+        ),
+        Panel(
+            title="Length of an evaluation",
+            description="Seconds of the last one. Above evaluation.interval_seconds it sets the pace.",
+            queries=(Query("max(herd_evaluator_last_evaluation_seconds{SCOPE})", "last"),),
+            unit="s",
+            width=8,
+        ),
+        Panel(
+            title="Games and evaluations",
+            description="Games per second, evaluations per hour, and points that could not be written per hour.",
+            queries=(
+                Query("sum(rate(herd_evaluator_episodes_total{SCOPE}[$__rate_interval]))", "games/s"),
+                Query("3600 * sum(rate(herd_evaluator_evaluations_total{SCOPE}[1h]))", "evaluations/h"),
+                Query("3600 * sum(rate(herd_evaluator_file_failures_total{SCOPE}[1h]))", "points lost/h"),
+            ),
+            width=8,
+        ),
+    ),
+)

@@ -1,0 +1,131 @@
+"""One version of one agent, played: whole games of every task, chosen before they begin, as a point for the learning curve."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from herd.acting.temperatures import Temperatures
+from herd.checkpoints.weights import load_into
+from herd.evaluation.play import play_tasks
+from herd.evaluation.report import TaskScore, summarise_tasks, task_result
+from herd_evaluator.temperatures import BestTemperatures
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from herd.config.settings import RunSettings
+    from herd.evaluation.play import TemperaturesOf
+    from herd.evaluation.report import TaskResult
+    from herd.networks.agent import Agent
+    from herd.service.process import ServiceProcess
+    from herd.service.signals import StopRequest
+    from herd_evaluator.meters import Meters
+
+
+class StoppedError(Exception):
+    """The process was asked to stop: what is under way is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """Weights that stay as they are while they are played."""
+
+    agent: Agent
+    """The network; the weights are copied into it when they are played."""
+    tensors: Mapping[str, Tensor]
+    lineage: int
+    updates: int
+    temperatures: TemperaturesOf | None = None
+    """Of DiCE's games; None: the run's service is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Player:
+    agent: Agent
+    settings: RunSettings
+
+
+class Evaluation:
+    """How the versions of one agent are played."""
+
+    def __init__(self, process: ServiceProcess, played: RunSettings, agent: int, *, meters: Meters, stop: StopRequest) -> None:
+        self._process = process
+        self._played = played
+        self._agent = agent
+        self._meters = meters
+        self._stop = stop
+        self._names = process.spec.task_names
+
+    def of(self, frozen: Frozen) -> dict[str, Any]:
+        """Play, and return the point.
+
+        Raises:
+            CheckpointError: weights of another network.
+            StoppedError: at the signal.
+
+        """
+        began = time.monotonic()
+        settings = self._played
+        load_into(frozen.agent, frozen.tensors)
+        with ExitStack() as sockets:
+            games = play_tasks(
+                _Player(frozen.agent, settings),
+                settings.evaluation.episodes,
+                seed=settings.seed,
+                temperatures=frozen.temperatures or (lambda task_ids: self._served(task_ids, sockets)),
+                on_progress=self._meters.playing,
+                while_playing=self._while_playing,
+            )
+        suite = settings.env.suite
+        tasks = []
+        for task_id, name in enumerate(self._names):
+            returns = np.array([game.episode_return for game in games if game.task_id == task_id])
+            tasks.append(task_result(name, [TaskScore(returns, len(returns))], suite=suite, seed=settings.seed))
+        summary = summarise_tasks(tasks, suite=suite, seed=settings.seed) or {}
+        seconds = time.monotonic() - began
+        aggregates = {name: estimate.score for name, estimate in summary.items() if math.isfinite(estimate.score)}
+        self._meters.evaluated(self._agent, frozen.updates, seconds, {task.task_name: task.mean for task in tasks}, aggregates)
+        return {
+            "lineage": frozen.lineage,
+            "learner_updates": frozen.updates,
+            "protocol": settings.evaluation.protocol,
+            "seconds": round(seconds, 1),
+            "tasks": {task.task_name: _score(task) for task in tasks},
+            "human_normalised": aggregates or None,
+        }
+
+    def _while_playing(self) -> None:
+        self._process.telemetry.beat()
+        if self._stop:
+            raise StoppedError
+
+    def _served(self, task_ids: NDArray[np.int32], sockets: ExitStack) -> Temperatures:
+        if not self._played.loss.draws_temperatures:
+            return Temperatures()
+        process = self._process
+        return sockets.enter_context(
+            closing(BestTemperatures(process.context, process.settings, agent=self._agent, contract=process.contract, task_ids=task_ids))
+        )
+
+
+def _score(task: TaskResult) -> dict[str, Any]:
+    return {
+        "episodes": task.episodes,
+        "mean": _finite(task.mean),
+        "standard_error": _finite(task.standard_error),
+        "human_normalised": _finite(task.human_normalised),
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """As JSON can hold it."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,178 @@
+"""The process: one thread, which waits for weights that are due, plays them, and writes a point; all agents of the run in turn."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, closing, suppress
+from typing import TYPE_CHECKING
+
+import torch
+
+from herd.checkpoints.errors import CheckpointError
+from herd.checkpoints.weights import decode_weights
+from herd.config.foreign_files import read_json
+from herd.evaluation.errors import EvaluationError
+from herd.evaluation.play import drawn_from
+from herd.evaluation.protocols import protocol_named
+from herd.evaluation.temperatures import best_temperatures
+from herd.evaluation.trained_run import load_trained_run
+from herd.networks.agent import agent_of
+from herd.service.process import ServiceProcess
+from herd.service.startup import BadInputError
+from herd.telemetry.logs import warn_limited
+from herd.wire.weights_client import WeightsClient
+from herd_evaluator.evaluation import Evaluation, Frozen, StoppedError
+from herd_evaluator.meters import Meters
+from herd_evaluator.points import PointsFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from herd.config.settings import RunSettings
+    from herd.service.signals import StopRequest
+    from herd.wire.weights_client import Version, WeightsFrame
+
+WAIT_SECONDS = 0.2
+"""How late a signal may be noticed between evaluations."""
+
+
+def run(settings: RunSettings, stop: StopRequest) -> None:
+    """Evaluate every ``evaluation.interval_seconds`` until the signal; without an interval, the newest checkpoints once.
+
+    Raises:
+        BadInputError: an unknown task, a protocol that these games cannot be played by, no checkpoint, or the metrics port in use.
+
+    """
+    if stop:
+        return  # asked while torch was imported: nothing was begun
+    torch.set_num_threads(1)
+    played = _as_played(settings)
+    with ServiceProcess("evaluator", settings) as process:
+        evaluator = Evaluator(process, played, stop)
+        process.serve_metrics()
+        process.announce(0, "evaluator started", protocol=settings.evaluation.protocol)
+        with suppress(StoppedError):
+            if settings.evaluation.interval_seconds is None:
+                evaluator.evaluate_checkpoints()
+            else:
+                evaluator.follow(settings.evaluation.interval_seconds)
+        process.telemetry.set_ready(False, "stopping")
+        process.log.info("stopped")
+
+
+class Evaluator:
+    """Every agent's versions, one after the other."""
+
+    def __init__(self, process: ServiceProcess, played: RunSettings, stop: StopRequest) -> None:
+        """``played``: the run's settings, with ``env`` as games are to be played."""
+        self._process = process
+        self._settings = process.settings
+        self._stop = stop
+        self._meters = Meters(process.telemetry)
+        self._files = [PointsFile(directory, self._meters.file_failed) for directory in self._settings.agent_directories]
+        self._evaluations = [Evaluation(process, played, agent, meters=self._meters, stop=stop) for agent in range(self._settings.agents)]
+
+    def follow(self, interval_seconds: float) -> None:
+        """Evaluate the newest version of each agent, again and again, beginnings ``interval_seconds`` apart; returns at the signal."""
+        settings, process = self._settings, self._process
+        agent = agent_of(settings, process.spec)
+        with ExitStack() as sockets:
+            clients = [
+                sockets.enter_context(
+                    closing(
+                        WeightsClient(
+                            process.context, settings.evaluation.paramserver, run_id=settings.name, agent=number, contract=process.contract
+                        )
+                    )
+                )
+                for number in range(settings.agents)
+            ]
+            self._meters.watch_bytes([client.socket for client in clients])
+            versions = [file.newest_version for file in self._files]
+            while not self._stop:
+                began = time.monotonic()
+                for number, client in enumerate(clients):
+                    frame = self._newest(client, versions[number])
+                    if frame is None:
+                        continue
+                    try:
+                        # Frozen: what is published from now on is of the next time.
+                        self._evaluate(number, Frozen(agent, decode_weights(*frame.slices), *frame.version))
+                        versions[number] = frame.version
+                    except CheckpointError as error:
+                        warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error))
+                self._rest(began + interval_seconds)
+
+    def evaluate_checkpoints(self) -> None:
+        """Evaluate each agent's newest checkpoint, where it has not been already.
+
+        Raises:
+            BadInputError: there is none.
+
+        """
+        for number, (directory, file) in enumerate(zip(self._settings.agent_directories, self._files, strict=True)):
+            try:
+                trained = load_trained_run(directory)
+                ranges = best_temperatures(directory, trained)
+            except EvaluationError as error:
+                raise BadInputError(str(error)) from error
+            version = (_lineage(directory), trained.learner_updates)
+            if version != file.newest_version:
+                temperatures = drawn_from(ranges, seed=self._settings.seed)
+                self._evaluate(number, Frozen(trained.agent, trained.agent.state_dict(), *version, temperatures))
+
+    def _evaluate(self, number: int, frozen: Frozen) -> None:
+        point = self._evaluations[number].of(frozen)
+        self._files[number].add(point)
+        self._process.log.info("evaluated", agent=number, updates=frozen.updates, seconds=point["seconds"], scores=point["tasks"])
+
+    def _newest(self, client: WeightsClient, have: Version | None) -> WeightsFrame | None:
+        """Wait for the server's answer: newer weights, or None: there are none. It is asked until it has some at all.
+
+        Raises:
+            StoppedError: at the signal.
+
+        """
+        client.request(have)
+        frame = client.poll(WAIT_SECONDS)
+        while frame is None and (client.pending or client.held is None):
+            self._look_up()
+            client.request(have)
+            if client.refused is not None:
+                warn_limited("weights refused", "the parameter server refuses this evaluator", reason=client.refused)
+            frame = client.poll(WAIT_SECONDS)
+        self._process.telemetry.set_ready(True)
+        if frame is not None:
+            self._process.telemetry.set_weights_version(*frame.version)
+        return frame
+
+    def _rest(self, until: float) -> None:
+        while not self._stop and (left := until - time.monotonic()) > 0:
+            self._look_up()
+            time.sleep(min(left, WAIT_SECONDS))
+
+    def _look_up(self) -> None:
+        self._process.telemetry.beat()
+        if self._stop:
+            raise StoppedError
+
+
+def _lineage(directory: Path) -> int:
+    """Of the run whose newest checkpoint lies here, as its learner noted; 0 where nothing is noted."""
+    try:
+        return int(read_json(directory / "lineage.json")["lineage"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _as_played(settings: RunSettings) -> RunSettings:
+    name = settings.evaluation.protocol
+    if name is None:
+        return settings
+    try:
+        protocol = protocol_named(name)
+        if (objection := protocol.objection(settings.env)) is not None:
+            raise BadInputError(f"evaluation.protocol: {objection}")
+        return settings.model_copy(update={"env": protocol.applied(settings.env)})
+    except EvaluationError as error:
+        raise BadInputError(f"evaluation.protocol: {error}") from error

@@ -1,0 +1,51 @@
+"""The evaluator's metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.telemetry import metric_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from herd.telemetry import Telemetry
+    from herd.wire.sockets import Dealer
+
+
+class Meters:
+    """What is counted over the process's life, and shown of the newest evaluation of each agent."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._episodes = telemetry.counter(names.EVALUATOR_EPISODES)
+        self._known: tuple[str, int] = ("", 0)
+        self._evaluations = telemetry.counter(names.EVALUATOR_EVALUATIONS)
+        self._seconds = telemetry.gauge(names.EVALUATOR_SECONDS)
+        self._failures = telemetry.counter(names.EVALUATOR_FILE_FAILURES)
+
+    def watch_bytes(self, sockets: Sequence[Dealer]) -> None:
+        """Export what fetching weights has moved."""
+        self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream="weights")
+        self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream="weights")
+
+    def playing(self, label: str, finished: int, wanted: int) -> None:  # noqa: ARG002  as progress is told
+        """``finished`` games of what ``label`` names are over."""
+        before = self._known[1] if self._known[0] == label and self._known[1] < finished else 0
+        self._known = (label, finished)
+        self._episodes.inc(finished - before)
+
+    def evaluated(self, agent: int, updates: int, seconds: float, scores: Mapping[str, float], aggregates: Mapping[str, float]) -> None:
+        """A version was played to the end, in ``seconds``; ``aggregates`` as `herd.envs.scores` has them."""
+        self._evaluations.inc()
+        self._seconds.set(seconds)
+        label = str(agent)
+        self._telemetry.gauge(names.EVALUATOR_UPDATES, agent=label).set(updates)
+        for task, score in scores.items():
+            self._telemetry.gauge(names.EVALUATOR_SCORE, agent=label, task=task).set(score)
+        for statistic, value in aggregates.items():
+            self._telemetry.gauge(names.EVALUATOR_AGGREGATE, agent=label, statistic=statistic).set(value)
+
+    def file_failed(self) -> None:
+        """A point could not be written."""
+        self._failures.inc()

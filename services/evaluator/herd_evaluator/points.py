@@ -1,0 +1,44 @@
+"""RUN/evaluation.jsonl: one evaluated version a line, beside the learner's metrics.jsonl. A disk that fails costs a point, nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from herd.plots.evaluations import EVALUATIONS, frames_at, read_evaluations
+from herd.plots.history import PlotError
+from herd.service.files import append_line
+from herd.telemetry.logs import warn_limited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from herd.wire.weights_client import Version
+
+
+class PointsFile:
+    """Of one agent."""
+
+    def __init__(self, directory: Path, on_failure: Callable[[], None]) -> None:
+        self._path = directory / EVALUATIONS
+        self._on_failure = on_failure
+
+    @property
+    def newest_version(self) -> Version | None:
+        """That was evaluated; None before the first, and where the file cannot be read."""
+        try:
+            points = read_evaluations(self._path.parent)
+        except PlotError:
+            return None
+        return None if not points else (points[-1].lineage, points[-1].learner_updates)
+
+    def add(self, point: Mapping[str, Any]) -> None:
+        """Append a point, with its place on the learning curve where that is known. One that cannot be written is lost."""
+        point = {**point, "env_frames": frames_at(self._path.parent, point["learner_updates"])}
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            append_line(self._path, json.dumps(point, allow_nan=False))
+        except OSError as error:
+            self._on_failure()
+            warn_limited("write evaluation", "cannot write a file of the run", file=str(self._path), reason=error.strerror or str(error))

@@ -1,0 +1,257 @@
+"""The evaluator: what one evaluation says, and the process over updates, restorations, kills and requests to stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from herd_evaluator.evaluation import Evaluation, Frozen, StoppedError
+from herd_evaluator.meters import Meters
+from herd_evaluator.points import PointsFile
+
+from herd.checkpoints.errors import CheckpointError
+from herd.checkpoints.store import save_checkpoint
+from herd.checkpoints.weights import encode_weights
+from herd.config.loading import dump_settings
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.evaluation.evaluate import evaluate_runs
+from herd.networks.agent import Agent, agent_of
+from herd.telemetry.scrape import ScrapeError, scrape, total
+from herd.telemetry.telemetry import Telemetry
+from herd.wire.sockets import new_context
+from herd.wire.weights_client import WeightsPublisher
+from tests.server_process import ServerProcess, killed_at_the_end, until
+
+CATCH = {
+    "env": {"suite": "catch", "tasks": ["catch", "catch_deceptive"], "frame_height": 6, "frame_width": 5},
+    "network": {"torso": "mlp"},
+    "actor": {"inference_precision": "float32"},
+}
+
+
+def settings_in(directory: Path, **evaluation: object) -> RunSettings:
+    return RunSettings.model_validate({**CATCH, "name": "run", "run_dir": str(directory), "seed": 3, "evaluation": evaluation})
+
+
+def decided(settings: RunSettings) -> Agent:
+    """A network that is sure of its actions, whatever they are; a fresh one is nearly uniform."""
+    torch.manual_seed(5)
+    agent = agent_of(settings, environment_spec(settings.env))
+    with torch.no_grad():
+        assert agent.policy_head is not None
+        agent.policy_head.weight.mul_(300.0)
+    return agent
+
+
+def evaluation_of(settings: RunSettings, *, stop: object = False) -> tuple[Evaluation, Telemetry]:
+    telemetry = Telemetry("evaluator", "run")
+    process = SimpleNamespace(settings=settings, spec=environment_spec(settings.env), telemetry=telemetry)
+    return Evaluation(process, settings, 0, meters=Meters(telemetry), stop=stop), telemetry  # type: ignore[arg-type]
+
+
+def test_a_frozen_version_scores_what_herd_evaluate_says_of_it(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, episodes=20)
+    agent = decided(settings)
+    (tmp_path / "config.yaml").write_text(dump_settings(settings))
+    save_checkpoint(tmp_path / "checkpoints", 7, {"model": agent.state_dict()}, {"contract": "", "learner_updates": 7}, 1)
+    other = agent_of(settings, environment_spec(settings.env))  # whatever it was, the frozen weights are copied into it
+    evaluation, telemetry = evaluation_of(settings)
+    point = evaluation.of(Frozen(other, agent.state_dict(), 4, 7))
+    assert (point["lineage"], point["learner_updates"], point["protocol"], point["human_normalised"]) == (4, 7, None, None)
+    said = evaluate_runs([tmp_path], episodes=20, seed=3)
+    expected = {
+        task.task_name: {"episodes": 20, "mean": task.mean, "standard_error": task.standard_error, "human_normalised": None}
+        for task in said.tasks
+    }
+    assert point["tasks"] == expected
+    exported = telemetry.exposition().decode()
+    assert f'herd_evaluator_score{{agent="0",task="catch"}} {said.tasks[0].mean}' in exported
+    assert "herd_evaluator_episodes_total 40.0" in exported
+    assert 'herd_evaluator_evaluated_updates{agent="0"} 7.0' in exported
+
+
+def test_weights_of_another_network_are_refused_before_anything_is_played(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    agent = decided(settings)
+    evaluation, telemetry = evaluation_of(settings)
+    with pytest.raises(CheckpointError, match="is missing"):
+        evaluation.of(Frozen(agent, {}, 1, 1))
+    assert "herd_evaluator_episodes_total 0.0" in telemetry.exposition().decode()
+
+
+def test_a_request_to_stop_ends_an_evaluation_on_the_way(tmp_path: Path) -> None:
+    class AfterAWhile:
+        looks = 0
+
+        def __bool__(self) -> bool:
+            self.looks += 1
+            return self.looks > 50
+
+    settings = settings_in(tmp_path, episodes=1_000_000)
+    stop = AfterAWhile()
+    evaluation, _ = evaluation_of(settings, stop=stop)
+    with pytest.raises(StoppedError):
+        evaluation.of(Frozen(decided(settings), decided(settings).state_dict(), 1, 1))
+    assert stop.looks == 51
+
+
+def test_points_are_appended_with_their_place_on_the_curve(tmp_path: Path) -> None:
+    failures: list[int] = []
+    file = PointsFile(tmp_path, lambda: failures.append(1))
+    assert file.newest_version is None
+    tasks = {"catch": {"mean": 1.0}}
+    file.add({"lineage": 1, "learner_updates": 30, "tasks": tasks})
+    points = [{"env_frames": 1000 * number, "wall_seconds": number, "learner_updates": 20 * number} for number in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    file.add({"lineage": 1, "learner_updates": 35, "tasks": tasks})
+    with (tmp_path / "evaluation.jsonl").open("a") as torn:
+        torn.write('{"lineage": 1, "lear')
+    file.add({"lineage": 2, "learner_updates": 32, "tasks": tasks})
+    lines = [json.loads(line) for line in (tmp_path / "evaluation.jsonl").read_text().splitlines()]
+    assert [(line["learner_updates"], line["env_frames"]) for line in lines] == [(30, None), (35, 1750), (32, 1600)]
+    assert file.newest_version == (2, 32)
+    assert PointsFile(tmp_path / "missing" / "agents" / "0", lambda: None).newest_version is None
+    blocked = PointsFile(tmp_path / "evaluation.jsonl" / "below", lambda: failures.append(1))
+    blocked.add({"lineage": 1, "learner_updates": 1, "tasks": tasks})
+    assert failures == [1]
+
+
+class EvaluatorProcess:
+    """``python -m herd_evaluator`` beside a parameter server."""
+
+    def __init__(self, server: ServerProcess, *words: str) -> None:
+        directory = server.settings.directory
+        command = [sys.executable, "-m", "herd_evaluator", "--config", str(directory / "config.yaml")]
+        self.directory = directory
+        self.process = subprocess.Popen(
+            [*command, "--evaluation.paramserver", server.endpoint, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def points(self) -> list[dict[str, Any]]:
+        file = self.directory / "evaluation.jsonl"
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def versions(self) -> list[tuple[int, int]]:
+        return [(point["lineage"], point["learner_updates"]) for point in self.points()]
+
+    def is_up(self) -> bool:
+        announced = self.directory / "processes" / "evaluator-0.json"
+        return announced.exists() and bool(json.loads(announced.read_text())["pid"] == self.process.pid)
+
+    def reading(self, name: str) -> float:
+        """A metric's value; NaN while it does not answer."""
+        if not self.is_up():
+            return float("nan")
+        port = json.loads((self.directory / "processes" / "evaluator-0.json").read_text())["metrics_port"]
+        try:
+            return total(scrape(f"http://127.0.0.1:{port}/metrics"), name)
+        except ScrapeError:
+            return float("nan")
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=120)
+        assert "Traceback" not in said, said
+        return self.process.returncode
+
+
+@contextmanager
+def evaluating(server: ServerProcess, *words: str) -> Iterator[EvaluatorProcess]:
+    evaluator = EvaluatorProcess(server, *words)
+    try:
+        yield evaluator
+    finally:
+        if evaluator.process.poll() is None:
+            evaluator.process.kill()
+        evaluator.process.communicate(timeout=120)
+
+
+@contextmanager
+def publishing(server: ServerProcess, agent: Agent) -> Iterator[Callable[[int, int], None]]:
+    with new_context() as context:
+        publisher = WeightsPublisher(context, server.endpoint, run_id="run", contract=server.contract)
+
+        def publish(lineage: int, updates: int) -> None:
+            publisher.publish(lineage, updates, 0, 1, encode_weights(agent.state_dict()))
+
+            def confirmed() -> bool:
+                publisher.poll()
+                return publisher.confirmed
+
+            until(confirmed)
+
+        try:
+            yield publish
+        finally:
+            publisher.close()
+
+
+@pytest.mark.processes
+def test_it_follows_versions_through_kills_and_restorations_and_ends_in_order(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, interval_seconds=0.2, episodes=4)
+    settings = settings.model_copy(update={"paramserver": settings.paramserver.model_copy(update={"port": 0})})
+    with killed_at_the_end(ServerProcess("paramserver", settings)) as server, publishing(server, decided(settings)) as publish:
+        with evaluating(server) as first:
+            publish(1, 10)
+            until(lambda: first.versions() == [(1, 10)])
+            publish(1, 20)
+            until(lambda: first.versions() == [(1, 10), (1, 20)])
+            until(lambda: first.reading("herd_weights_updates") == 20)
+            until(lambda: first.reading("herd_evaluator_evaluations_total") == 2)
+            first.process.kill()
+        publish(1, 30)
+        with evaluating(server) as second:
+            # What was evaluated before the kill is not played again.
+            until(lambda: len(second.versions()) == 3)
+            assert second.versions()[-1] == (1, 30)
+            publish(2, 25)  # the run was restored from an older checkpoint
+            until(lambda: len(second.versions()) == 4)
+            assert second.versions()[-1] == (2, 25)
+            assert second.end(signal.SIGTERM) == 0
+        assert all(point["tasks"]["catch"]["episodes"] == 4 for point in second.points())
+
+
+@pytest.mark.processes
+def test_a_request_to_stop_is_heard_while_it_plays_and_while_it_waits(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, interval_seconds=1000.0, episodes=1_000_000)
+    settings = settings.model_copy(update={"paramserver": settings.paramserver.model_copy(update={"port": 0})})
+    with killed_at_the_end(ServerProcess("paramserver", settings)) as server, publishing(server, decided(settings)) as publish:
+        with evaluating(server) as waiting:
+            until(waiting.is_up)  # and there are no weights
+            assert waiting.end(signal.SIGTERM) == 0
+        publish(1, 10)
+        with evaluating(server) as playing:
+            until(lambda: playing.reading("herd_evaluator_episodes_total") > 0)
+            assert playing.end(signal.SIGINT) == 0
+        assert playing.points() == []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--evaluation.protocol", "saber"], "evaluator: evaluation.protocol: saber is a protocol of suite atari, not of catch"),
+        (["--evaluation.interval_seconds", "null"], "holds no checkpoint yet"),
+        (["--evaluation.episodes", "0"], "evaluation.episodes"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, words: list[str], line: str) -> None:
+    settings = settings_in(tmp_path, interval_seconds=1.0)
+    (tmp_path / "config.yaml").write_text(dump_settings(settings))
+    command = [sys.executable, "-m", "herd_evaluator", "--config", str(tmp_path / "config.yaml"), *words]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert line in last
+    assert "Traceback" not in done.stderr
