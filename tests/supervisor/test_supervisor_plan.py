@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 from pathlib import Path
@@ -104,6 +105,20 @@ def test_a_bandit_is_started_where_the_run_asks_for_one() -> None:
         with pytest.raises(PortError, match=r"^bandit\.port"):
             planned(*DICE, "--bandit.port", number)
         planned("--bandit.port", number)  # nobody will bind it
+
+
+def test_replay_is_started_where_the_run_shares_it_and_every_learner_is_told_of_all_replicas() -> None:
+    shared = ("--replay.kind", "shared", "--actor.environments", "4", "--agents", "2", "--actor.count", "2")
+    replicas = ("--replay_service.replicas", "2", "--replay_service.port", "0")
+    assert "replay-0" not in planned(*replicas)
+    plans = planned(*shared, *replicas)
+    assert list(plans)[:5] == ["paramserver-0", "replay-0", "replay-1", "learner-0", "learner-1"]
+    options = [dict(itertools.pairwise(words)) for words in (plans[f"replay-{index}"].command(FIRST) for index in range(2))]
+    assert [option["--replay_service.index"] for option in options] == ["0", "1"]
+    addresses = tuple(f"tcp://127.0.0.1:{option['--replay_service.port']}" for option in options)
+    assert len(set(addresses)) == 2
+    assert [parsed(plans[f"learner-{agent}"]).learner.replay for agent in range(2)] == [addresses] * 2
+    assert parsed(planned(*shared)["learner-0"]).learner.replay == ("tcp://127.0.0.1:7400",)
 
 
 def test_a_restarted_learner_resumes_and_gets_the_time_that_is_left() -> None:
