@@ -208,3 +208,19 @@ def test_children_are_given_the_runs_token_and_with_keys_none() -> None:
     environ = {"PATH": "/bin", RUN_TOKEN_VARIABLE: "secret"}
     assert {plan.environment[RUN_TOKEN_VARIABLE] for plan in planned(environ=environ).values()} == {"secret"}
     assert all(RUN_TOKEN_VARIABLE not in plan.environment for plan in planned().values())
+
+
+def test_each_service_has_the_key_of_its_own_name_where_there_is_one(tmp_path: Path) -> None:
+    for name in ("learner", "paramserver"):
+        (tmp_path / f"client-{name}.secret").touch()
+    words = ("--security.curve_keys", str(tmp_path), "--paramserver.replicas", "1")
+    clients = {name: parsed(plan).security.curve_client for name, plan in planned(*words).items()}
+    assert clients == {
+        "paramserver-0": "default",
+        "paramserver-1": "paramserver",
+        "learner-0": "learner",
+        "actor-0": "default",
+        "actor-1": "default",
+    }
+    named = planned(*words, "--security.curve_client", "mine")
+    assert all("--security.curve_client" not in plan.command(FIRST) for plan in named.values())
