@@ -148,7 +148,8 @@ class Trainer:
             with self._replicas.reducing(start == starts[-1]):
                 loss, output, next_core_state = (self._compiled_part or self._part)(part, self._statistics, num_trained)
                 self._replicas.backward(loss)
-            next_core_states.append(next_core_state)
+            if self._replayer is not None:
+                next_core_states.append(next_core_state.clone())  # a compiled part may write its outputs over again
             launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
             if self._value_scaling.follows_targets:
                 if output.targets is None:

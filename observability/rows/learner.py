@@ -8,8 +8,8 @@ ROW = Row(
         share(
             "Where the learner's time goes",
             "Mean over shards, by phase of the update. `wait`: for batches of their own, starved. `agree`: for other shards, most often "
-            "one that starves. `assemble`: copying a batch together. `host_to_device`: the way to the accelerator. `publish`: weights go "
-            "out too often for their size. Healthy: forward_backward fills it.",
+            "one that starves. `replay`: for replayed unrolls. `assemble`: copying a batch together. `host_to_device`: the way to the "
+            "accelerator. `publish`: weights go out too often for their size. Healthy: forward_backward fills it.",
             Query("herd:learner_phase:ratio_rate1m{SCOPE}", "{{phase}}"),
             stacked=True,
         ),

@@ -40,8 +40,8 @@ def test_the_first_shards_statistics_are_the_runs_once_it_heard_the_news() -> No
 def test_news_are_told_once_and_the_first_has_none() -> None:
     shard = RunStatistics(SPEC, is_first=False)
     shard.record_episode(0, 1.0)
-    assert shard.news() == {"episodes": [(0, 1.0, None)], "consumed": [], "lag": [0.0, 0.0, 0]}
-    assert shard.news() == {"episodes": [], "consumed": [], "lag": [0.0, 0.0, 0]}
+    assert shard.news() == {"episodes": [(0, 1.0, None)], "consumed": [], "lag": [0.0, 0.0, 0], "replay": None}
+    assert shard.news() == {"episodes": [], "consumed": [], "lag": [0.0, 0.0, 0], "replay": None}
     assert RunStatistics(SPEC).news() is None
 
 
