@@ -21,14 +21,18 @@ pytestmark = pytest.mark.processes
 
 NAMESPACE = "lab"
 TREE, BANDIT = "tree", "bandit"
-"""Releases: two shards and a replica of the parameter server; one shard and a bandit."""
+"""Releases: two shards and a replica of the parameter server; one shard, a bandit and replay."""
 RUNS = {
     TREE: ("experiments/catch.yaml", ("learner-0", "learner-1", "paramserver-0", "paramserver-1", "actor-0")),
-    BANDIT: ("experiments/dice-catch.yaml", ("learner-0", "paramserver-0", "bandit-0", "actor-0")),
+    BANDIT: ("experiments/dice-catch.yaml", ("learner-0", "paramserver-0", "bandit-0", "replay-0", "actor-0")),
 }
-WORDS = {TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"), BANDIT: ()}
+SHARED_REPLAY = (
+    *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "500"),
+    *("--learner.queue_batches", "8", "--replay_service.port", "0"),
+)
+WORDS = {TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"), BANDIT: SHARED_REPLAY}
 ONLY_WITH_REPLICAS = frozenset({"Replicas: silence of the parent", "Replicas: answers of the parent"})
-WITHOUT_BANDIT = "herd_bandit_"
+WITHOUT_BANDIT, WITHOUT_REPLAY = "herd_bandit_", "herd_replay_"
 DATA_SECONDS = patient(300.0)
 """Two scrapes and two evaluations a second apart are enough on a free machine."""
 
@@ -123,7 +127,7 @@ def shown(expression: str, release: str) -> str:
 
 
 def releases_with(expression: str, panel: str) -> tuple[str, ...]:
-    if WITHOUT_BANDIT in expression:
+    if WITHOUT_BANDIT in expression or WITHOUT_REPLAY in expression:
         return (BANDIT,)
     return (TREE,) if panel in ONLY_WITH_REPLICAS else (TREE, BANDIT)
 

@@ -47,6 +47,7 @@ def test_every_message_of_a_client_has_somebody_who_may_say_it_and_no_answer_has
         ("client-learner-gpu-1", "learner"),
         ("client-paramserver-1", "paramserver"),
         ("client-viewer", "viewer"),
+        ("client-evaluator", "viewer"),
         ("client-default", None),
         ("client-actors", None),
         ("client-my-actor", None),
