@@ -32,7 +32,9 @@ SHARED_REPLAY = (
 )
 WORDS = {TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"), BANDIT: SHARED_REPLAY}
 ONLY_WITH_REPLICAS = frozenset({"Replicas: silence of the parent", "Replicas: answers of the parent"})
-WITHOUT_BANDIT, WITHOUT_REPLAY = "herd_bandit_", "herd_replay_"
+ONLY_WITH_BANDIT_OR_REPLAY = ("herd_bandit_", "herd_replay_", "herd_learner_replay_")
+IN_NO_RUN = ("herd_evaluator_", "herd_learner_human_normalised_")
+"""Neither has an evaluator, or games with reference scores."""
 DATA_SECONDS = patient(300.0)
 """Two scrapes and two evaluations a second apart are enough on a free machine."""
 
@@ -127,7 +129,9 @@ def shown(expression: str, release: str) -> str:
 
 
 def releases_with(expression: str, panel: str) -> tuple[str, ...]:
-    if WITHOUT_BANDIT in expression or WITHOUT_REPLAY in expression:
+    if any(name in expression for name in IN_NO_RUN):
+        return ()
+    if any(name in expression for name in ONLY_WITH_BANDIT_OR_REPLAY):
         return (BANDIT,)
     return (TREE,) if panel in ONLY_WITH_REPLICAS else (TREE, BANDIT)
 
