@@ -45,5 +45,5 @@ def draw(results: Mapping[str, Sequence[Run]], path: Path, *, env_frames: int, s
         panels[0].set_ylabel("mean return of a game, divided by the task's scale")
         seeds = {len(runs) for runs in results.values()}
         title = f"mean and 95 % interval of {max(seeds)} seeds"
-        panels[1].legend(loc="lower right", frameon=False, title=title, alignment="left")
+        panels[1].legend(loc="center right", frameon=False, title=title, alignment="left")
         figure.savefig(path)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -186,7 +185,7 @@ def main() -> None:
     summaries = {variant: _summary(runs) for variant, runs in results.items()}
     _print_table(summaries, options.env_frames)
     report = {
-        "command": " ".join(["python", "-m", "benchmarks.popart_scales", *sys.argv[1:]]),
+        "command": f"python -m benchmarks.popart_scales --output DIR --seeds {options.seeds} --learning_rate {options.learning_rate:g}",
         "date": time.strftime("%Y-%m-%d"),
         "hardware": describe_hardware(),
         "env_frames": options.env_frames,

@@ -25,6 +25,8 @@ Role = Literal["client", "server"]
 """Of a socket: who binds it is the server. `herd.topology` says which service has which."""
 EVERY_ROLE: tuple[Role, ...] = ("server", "client")
 
+DEFAULT_CLIENT = "default"
+"""Of the settings: the client that a process is unless it is told."""
 SECRET_SUFFIX = ".secret"  # noqa: S105  an ending of names
 SERVER_PUBLIC_FILE = "server.public"
 SERVER_SECRET_FILE = "server.secret"  # noqa: S105  a file's name
@@ -125,8 +127,12 @@ def load_server_keys(security: SecuritySettings, environ: Mapping[str, str]) -> 
         texts = environ.get(CLIENT_PUBLIC_VARIABLE, "").replace(",", " ").split()
         if not texts:
             raise SettingsError(f"{CLIENT_PUBLIC_VARIABLE}: not set: a server finds the clients it lets in there, comma-separated")
-        names = [f"number {number} of {CLIENT_PUBLIC_VARIABLE}" for number in range(1, len(texts) + 1)]
-        return ServerKeys(secret, {_parse(text, name): name for text, name in zip(texts, names, strict=True)}, None)
+        clients = {}
+        for number, text in enumerate(texts, start=1):
+            name, _, digits = text.rpartition("=")  # actor-1=0123..., or the digits alone
+            where = f"number {number} of {CLIENT_PUBLIC_VARIABLE}"
+            clients[_parse(digits, where)] = f"client-{name}" if name else where
+        return ServerKeys(secret, clients, None)
     if security.curve_keys is None:
         return None
     folder = _folder(security.curve_keys)

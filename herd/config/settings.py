@@ -83,7 +83,7 @@ class NetworkSettings(Section):
     """What keeps a constant background from silencing the first layer's filters. ``half``: pixels minus 1/2; ``filters``: each filter minus
     its mean (convolutions only)."""
     layer_norm: bool = False
-    """A layer norm before every ReLU, over units or over each position's channels (PQN, arXiv:2407.04811)."""
+    """A layer norm before every ReLU, over all units of a layer, of an image over channels and positions (PQN, arXiv:2407.04811)."""
 
     @model_validator(mode="after")
     def _layers_are_herds_own(self) -> Self:

@@ -90,7 +90,7 @@ class Look:
     def after(self) -> Health:
         """What the update did."""
         moved = torch.zeros(2, dtype=torch.float64, device=self._sums.device)
-        with _watched(self._agent if self._is_whole else None) as watched:
+        with watched_layers(self._agent if self._is_whole else None) as watched:
             for part, before in zip(self._parts, self._before, strict=True):
                 divergence = (before.exp() * (before - _log_policy(self._forward(part)))).sum(dim=-1)
                 moved[0] += part.trained.sum()
@@ -138,7 +138,7 @@ def _fit(sums: Sequence[float]) -> tuple[float | None, float | None]:
     return effective, 1.0 - (error_square / fitted - (error / fitted) ** 2) / variance
 
 
-class _Watched:
+class WatchedLayer:
     """What one layer's units gave, over all parts."""
 
     def __init__(self, rectifier: Rectifier) -> None:
@@ -161,10 +161,10 @@ class _Watched:
 
 
 @contextmanager
-def _watched(agent: nn.Module | None) -> Iterator[list[_Watched]]:
+def watched_layers(agent: nn.Module | None) -> Iterator[list[WatchedLayer]]:
     """While it is open, every layer with a ReLU is watched; in the order in which the network was put together."""
     rectifiers = [] if agent is None else [module for module in agent.modules() if isinstance(module, Rectifier)]
-    watched = [_Watched(rectifier) for rectifier in rectifiers]
+    watched = [WatchedLayer(rectifier) for rectifier in rectifiers]
     hooks = [rectifier.register_forward_hook(each) for rectifier, each in zip(rectifiers, watched, strict=True)]
     try:
         yield watched

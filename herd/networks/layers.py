@@ -23,8 +23,8 @@ PIXEL_SCALE = 1.0 / 255.0
 not, and scaling 4,096 weights is cheaper than scaling 28,224 pixels an image."""
 
 RELU_GAIN = math.sqrt(2.0)
-_NORM_EPSILON = 1e-6
-"""Added to the variance by a layer norm, as in the PQN authors' framework."""
+_NORM_EPSILON = 1e-5
+"""Added to the variance by a layer norm."""
 
 Initialization = Literal["orthogonal", "truncated_normal"]
 InputCentering = Literal["none", "half", "filters"]
@@ -124,8 +124,9 @@ class Dense(nn.Linear):
 class Rectifier(nn.Module):
     """ReLU, behind a layer norm where the network has them.
 
-    The norm takes the mean and the variance over the units of a dense layer, and over the channels of each position of an image, as
-    PQN's authors do (arXiv:2407.04811); each unit or channel then has a gain and an offset of its own.
+    The norm takes the mean and the variance over all units of a layer, of an image over channels and positions together; each unit or
+    channel then has a gain and an offset of its own (PQN, arXiv:2407.04811, whose authors' code normalises each position by itself: that
+    magnifies a position where nothing is to be seen a thousandfold, as on a constant background behind centred filters).
     """
 
     def __init__(self, num_units: int, *, layer_norm: bool, in_place: bool = True) -> None:
@@ -140,9 +141,10 @@ class Rectifier(nn.Module):
         """[..., num_units] or [N, num_units, H, W] -> the same shape and dtype."""
         if self.gain is None or self.offset is None:
             return F.relu_(values) if self._in_place else F.relu(values)
-        last = values.movedim(1, -1) if values.dim() == 4 else values
-        normed = F.layer_norm(last, (self.num_units,), self.gain.to(values.dtype), self.offset.to(values.dtype), _NORM_EPSILON)
-        return F.relu_(normed.movedim(-1, 1) if values.dim() == 4 else normed)
+        gain, offset = self.gain.to(values.dtype), self.offset.to(values.dtype)
+        if values.dim() == 4:
+            return F.relu_(F.group_norm(values, 1, gain, offset, _NORM_EPSILON))
+        return F.relu_(F.layer_norm(values, (self.num_units,), gain, offset, _NORM_EPSILON))
 
 
 def pixels_last(frames: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.config.curve_keys import RUN_TOKEN_VARIABLE, curve_environment
+from herd.config.curve_keys import DEFAULT_CLIENT, RUN_TOKEN_VARIABLE, client_file, curve_environment
 from herd.config.keys import ENVIRONMENT_PREFIX
 from herd.config.run_files import CONFIG
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
@@ -167,7 +167,16 @@ class _Planner:
         words += ["--config", str(self._run_dir / CONFIG), "--run_dir", str(self._run_dir)]
         for key, value in (options | self._identity(place)).items():
             words += [f"--{place.component.service.section}.{key}", str(value)]
+        words += self._key_of(place)
         return [*words, *(self._of_this_start(start) if place.service == "learner" else ())]
+
+    def _key_of(self, place: Place) -> list[str]:
+        """Its service's own key, where the folder has one (``herd keys DIR --client actor``): it may say what that service says."""
+        security = self._settings.security
+        if security.curve_keys is None or security.curve_client != DEFAULT_CLIENT or not place.component.asks:
+            return []
+        own = security.curve_keys / client_file(place.service, "secret")
+        return ["--security.curve_client", place.service] if own.exists() else []
 
     def environment(self, place: Place) -> dict[str, str]:
         """Of a process: the command's without settings, the keys of its roles, the tuned allocator, torchrun's variables."""

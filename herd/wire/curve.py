@@ -17,6 +17,7 @@ from zmq.utils import z85
 
 from herd.config.curve_keys import client_key_files, load_client_keys, load_server_keys, read_key
 from herd.config.layers import SettingsError
+from herd.wire.roles import role_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import SecuritySettings
     from herd.wire.refusals import OncePerMinute, Refusals
+    from herd.wire.roles import KeyRole
 
 MESSAGE_OVERHEAD_BYTES = 64
 """A frame grows by 33 bytes (command name, nonce, flags, authenticator); MAXMSGSIZE counts what arrives."""
@@ -131,6 +133,10 @@ class AuthorisedClients:
     def admits(self, public_key: str) -> bool:
         """Whether the client with this key (in Z85, as ZeroMQ writes it) is let in."""
         return public_key in self._names
+
+    def role_of(self, public_key: str) -> KeyRole | None:
+        """Of the client with this key, by its name; None where the name tells none."""
+        return role_of(self._names.get(public_key, ""))
 
     def refresh(self) -> None:
         """Look at the folder, if there is one and it is time to; one that cannot be read leaves all as it was, and says so."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.wire.codec import Frame
-    from herd.wire.layout import Array, Arrays, FieldSpec, UnrollLayout
+    from herd.wire.layout import Array, Arrays, UnrollLayout
 
 ROW_FIELDS = ("frames", "observations", "core_reset", "instructions")
 """Kept of every row. ``game_reset`` is true at row 0 and nowhere else."""
@@ -105,8 +105,9 @@ class PieceLayout:
         by_name = {field.name: field for field in layout.fields}
         self.rows = tuple(by_name[name] for name in ROW_FIELDS if name in by_name)
         self.steps = tuple(by_name[name] for name in STEP_FIELDS if name in by_name)
-        self._row_bytes = sum(_entry_bytes(field) for field in self.rows)
-        self._step_bytes = sum(_entry_bytes(field) for field in self.steps)
+        self._entry_bytes = {field.name: field.bytes_per_unroll // field.shape[0] for field in (*self.rows, *self.steps)}
+        self._row_bytes = sum(self._entry_bytes[field.name] for field in self.rows)
+        self._step_bytes = sum(self._entry_bytes[field.name] for field in self.steps)
 
     def num_bytes(self, num_rows: int, num_steps: int) -> int:
         """Before compression."""
@@ -132,12 +133,12 @@ class PieceLayout:
         offset = 0
         for fields, count in ((self.rows, num_rows), (self.steps, num_steps)):
             for field in fields:
-                shape = (count, *field.shape[1:])
-                array = np.frombuffer(raw, field.dtype, count * _entry_bytes(field) // field.dtype.itemsize, offset).reshape(shape)
+                size = count * self._entry_bytes[field.name]
+                array = np.frombuffer(raw, field.dtype, size // field.dtype.itemsize, offset).reshape(count, *field.shape[1:])
                 if not values_fit(field, array):
                     raise MalformedMessage(f"a piece whose {field.name} holds a value out of range", "array")
                 arrays[field.name] = array
-                offset += count * _entry_bytes(field)
+                offset += size
         return arrays
 
 
@@ -150,7 +151,3 @@ def check_episode_fields(arrays: Arrays) -> None:
     """
     if not np.array_equal(arrays["game_reset"][:, 0], arrays["index_in_episode"] == 0):
         raise MalformedMessage("game_reset and index_in_episode of a row 0 contradict each other", "array")
-
-
-def _entry_bytes(field: FieldSpec) -> int:
-    return field.bytes_per_unroll // field.shape[0]

@@ -24,6 +24,7 @@ from herd.wire.curve import MESSAGE_OVERHEAD_BYTES, Curve
 from herd.wire.handshakes import ClientConnection, Handshake, HandshakeMonitor
 from herd.wire.messages import MAX_HEADER_BYTES, MAX_SLICES
 from herd.wire.refusals import OncePerMinute, Refusals
+from herd.wire.roles import check_role
 from herd.wire.routes import NAME_PROPERTY, Routes, peer_name
 from herd.wire.run_token import RunToken
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from herd.config.settings import SecuritySettings
     from herd.wire.codec import Frame
     from herd.wire.curve import AuthorisedClients
+    from herd.wire.messages import Message
+    from herd.wire.roles import KeyRole
 
 RECONNECT_MILLISECONDS = 100
 RECONNECT_MAX_MILLISECONDS = 5_000  # an actor finds a restarted learner within this, and 4,000 actors do not storm it
@@ -277,6 +280,7 @@ class Router(_Socket):
         """Who is connected, and how many were cut off."""
         self._routes = Routes()
         self._descriptor: int | None = None
+        self._role: KeyRole | None = None
         super().__init__(context, zmq.ROUTER, max_frame_bytes, high_water_mark, self.connections)
         # A peer that sends and does not read keeps its connection alive, and the answers to it in memory.
         self._socket.setsockopt(zmq.TCP_MAXRT, HEARTBEAT_TIMEOUT_MILLISECONDS)
@@ -321,6 +325,15 @@ class Router(_Socket):
                     return peer, [frame.buffer for frame in frames[1:]]
         return None
 
+    def check(self, message: Message) -> None:
+        """Check that the sender of the last message may say it: its key may have a role.
+
+        Raises:
+            MalformedMessage: it may not.
+
+        """
+        check_role(self._role, message)
+
     def introduce(self) -> None:
         """Keep the place of the connection that the last message came over: the service took it, as one of this run.
 
@@ -341,7 +354,9 @@ class Router(_Socket):
         """Tell whether the sender's key is still on the list: libzmq asked when it connected, which may be days ago."""
         if self._authorised is None:
             return True
-        if self._authorised.admits(str(frame.get("User-Id"))):
+        key = str(frame.get("User-Id"))
+        if self._authorised.admits(key):
+            self._role = self._authorised.role_of(key)
             return True
         self._context.refusals.add("revoked", "a client whose key was revoked is still connected and is not heard: end it")
         return False

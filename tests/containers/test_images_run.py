@@ -30,12 +30,12 @@ EXPERIMENT = ROOT / "experiments" / "dice-catch.yaml"
 """Needs every service."""
 TAG = "under-test"
 SUBNET = "10.89.77"
-GRACE_SECONDS = {"actor": 10, "bandit": 10, "learner": 60, "paramserver": 10, "paramserver-replica": 10}
+GRACE_SECONDS = {"actor": 10, "bandit": 10, "learner": 60, "paramserver": 10, "paramserver-replica": 10, "replay": 60}
 """docs/runbook.md, "A run does not stop in order"."""
 READY_SECONDS = 240
 TRAIN_SECONDS = 600
 MEASURE_SECONDS = 20
-CPUS = {"actor": "1", "bandit": "0.5", "learner": "1.5", "paramserver": "0.5"}
+CPUS = {"actor": "1", "bandit": "0.5", "learner": "1.5", "paramserver": "0.5", "replay": "0.5"}
 HARDENED = ("--read-only", "--read-only-tmpfs=false", "--cap-drop", "all", "--security-opt", "no-new-privileges", "--tmpfs", "/tmp")
 FACTS = """
 import importlib.util, json, os, sys
@@ -127,9 +127,14 @@ def containers(podman: Podman, images: dict[str, str], measured: dict[str, Any])
         "--actor.paramserver=tcp://the-paramserver:7200",
         "--actor.bandit=tcp://the-bandit:7300",
         "--learner.paramserver=tcp://the-paramserver:7200",
+        "--learner.replay=tcp://the-replay:7400",
+        "--learner.queue_batches=4",
+        "--replay.kind=shared",
+        "--replay.fraction=0.5",
+        "--replay.minimum_fill_agent_steps=1000",
     ]
     started = {}
-    for service in ("paramserver", "bandit", "learner", "actor"):
+    for service in ("paramserver", "bandit", "replay", "learner", "actor"):
         started[service] = time.monotonic()
         podman(
             *("run", "--detach", "--name", service, *HARDENED, "--network", "herd-test", "--ip", addresses[service], *hosts),
@@ -137,7 +142,7 @@ def containers(podman: Podman, images: dict[str, str], measured: dict[str, Any])
             *("--volume", f"{EXPERIMENT}:/etc/herd/experiment.yaml:ro", images[service], *settings),
         )
     seconds: dict[str, float] = {}
-    for service in ("paramserver", "bandit", "learner", "actor"):
+    for service in ("paramserver", "bandit", "replay", "learner", "actor"):
         url = f"http://{addresses[service]}:9400/readyz"
         try:
             until(lambda url=url: probe(url), f"{service} to be ready", READY_SECONDS)
@@ -172,7 +177,7 @@ def test_torch_is_where_it_is_needed_and_nowhere_else(podman: Podman, containers
 def test_a_container_sees_its_quota_and_not_the_machines_cpus(podman: Podman, containers: dict[str, str]) -> None:
     seen = {service: json.loads(podman("exec", service, "python", "-c", FACTS))["cpus"] for service in SERVICES}
     available = len(os.sched_getaffinity(0))
-    assert seen == {"actor": 1, "bandit": 1, "learner": min(2, available), "paramserver": 1}
+    assert seen == {"actor": 1, "bandit": 1, "learner": min(2, available), "paramserver": 1, "replay": 1}
 
 
 def test_every_game_runs_in_the_actors_image(podman: Podman, images: dict[str, str]) -> None:
@@ -188,7 +193,7 @@ def test_frames_flow_between_containers(containers: dict[str, str]) -> None:
 
 def test_each_drains_on_sigterm(podman: Podman, containers: dict[str, str], measured: dict[str, Any]) -> None:
     seconds: dict[str, float] = {}
-    for service in ("actor", "learner", "bandit", "paramserver"):
+    for service in ("actor", "learner", "replay", "bandit", "paramserver"):
         started = time.monotonic()
         podman("stop", "--time", str(GRACE_SECONDS[service]), service, seconds=120)
         seconds[service] = round(time.monotonic() - started, 1)

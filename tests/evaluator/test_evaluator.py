@@ -12,17 +12,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from herd_evaluator.evaluation import Evaluation, Frozen, StoppedError
 from herd_evaluator.meters import Meters
 from herd_evaluator.points import PointsFile
+from herd_evaluator.temperatures import BestTemperatures
 
 from herd.checkpoints.errors import CheckpointError
 from herd.checkpoints.store import save_checkpoint
 from herd.checkpoints.weights import encode_weights
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
+from herd.envs.api import FinishedGame
 from herd.envs.make import environment_spec
 from herd.evaluation.evaluate import evaluate_runs
 from herd.networks.agent import Agent, agent_of
@@ -235,6 +238,26 @@ def test_a_request_to_stop_is_heard_while_it_plays_and_while_it_waits(tmp_path: 
             until(lambda: playing.reading("herd_evaluator_episodes_total") > 0)
             assert playing.end(signal.SIGINT) == 0
         assert playing.points() == []
+
+
+@pytest.mark.processes
+def test_dices_games_get_their_temperatures_from_the_service_and_tell_it_nothing(tmp_path: Path) -> None:
+    sections = {"loss": {"kind": "dice"}, "bandit": {"port": 0}, "actor": {"bandit_timeout_seconds": 60.0}}
+    settings = RunSettings.model_validate({**CATCH, **sections, "name": "run", "run_dir": str(tmp_path)})
+    with killed_at_the_end(ServerProcess("bandit", settings)) as server, new_context() as context:
+        own = settings.evaluation.model_copy(update={"bandit": server.endpoint})
+        asking = settings.model_copy(update={"evaluation": own})
+        temperatures = BestTemperatures(context, asking, agent=0, contract=server.contract, task_ids=np.array([0, 1], np.int32))
+        try:
+            first = temperatures.of_row(np.array([True, True])).copy()
+            temperatures.finished([FinishedGame(0, 0, 1.0, 5)], np.array([0, 0]))
+            second = temperatures.of_row(np.array([True, False]))
+        finally:
+            temperatures.close()
+        assert ((first >= 0) & (first <= 50)).all()
+        assert second[1] == first[1]
+        assert server.total("herd_bandit_requests_total", outcome="evaluation") >= 2  # more where an answer was slow
+        assert server.total("herd_bandit_reports_total") == 0
 
 
 @pytest.mark.processes

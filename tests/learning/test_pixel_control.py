@@ -38,7 +38,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _settings(micro_batch_size: int = BATCH_SIZE, **changes: Any) -> Any:
-    learner = {"batch_size": BATCH_SIZE, "micro_batch_size": micro_batch_size, "health_interval_updates": 2}
+    learner = {"batch_size": BATCH_SIZE, "micro_batch_size": micro_batch_size, "health_interval_updates": 2, "queue_batches": 9}
     return run_of(**{"env": BOARD, "auxiliary": PIXELS, "learner": learner, **changes})
 
 
@@ -110,6 +110,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "env": TASKS,
         "network": {**LSTM, "language": True},
         "value_scaling": {"kind": "popart", "rate": 0.1, "replayed": True},
+        "replay": {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1},
     },
     "multi_head, feed-forward": {"env": TASKS, "network": {"torso": "mlp"}, "value_scaling": {"kind": "multi_head"}},
     "custom": {"loss": {"kind": "custom", "function": "pixel_control_loss_of_mine:only_values"}},

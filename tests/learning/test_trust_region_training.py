@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from herd.config.loading import SettingsError, load_settings
 from herd.config.settings import RunSettings
 from herd.learning.batch import Slab
+from herd.learning.losses.off_policy import of_online_rows
 from herd.learning.trainer import Trainer, UpdateStatistics
 from tests.learning.small_runs import BATCH_SIZE, STEP, run_of, slab_of, trainer_of, unrolls_of, values_of
 
@@ -59,6 +60,16 @@ def test_it_tells_of_online_and_replayed_rows_apart(loss: dict[str, Any]) -> Non
     assert told["mean_rho_replayed"] < told["mean_rho_online"]
     weights = np.array([BATCH_SIZE - NUM_REPLAYED, NUM_REPLAYED]) / BATCH_SIZE
     assert told["mean_rho"] == pytest.approx(weights @ [told["mean_rho_online"], told["mean_rho_replayed"]], rel=1e-5)
+
+
+def test_a_batch_of_online_unrolls_tells_nothing_of_replayed_ones() -> None:
+    settings = _settings(loss={"trust_region": "implied", "trust_region_threshold": 0.2})
+    slab = _batch(settings, _unrolls(settings, far=6.0))
+    whole = _update(settings, slab)[1].losses
+    slab.hold(BATCH_SIZE - NUM_REPLAYED, 0)
+    told = of_online_rows(_update(settings, slab)[1].losses)
+    assert set(whole) - set(told) == {"mean_rho_replayed", "kl_replayed", "rejected_share_replayed"}
+    assert told["mean_rho"].value == pytest.approx(told["mean_rho_online"].value)
 
 
 def test_a_run_without_replay_or_trust_region_names_what_it_always_did() -> None:

@@ -159,7 +159,7 @@ def test_gradients_of_every_parameter_are_the_definitions_slopes() -> None:
     for name, parameter in torso.named_parameters():
         assert parameter.grad is not None, name
         where = np.unravel_index(int(parameter.grad.abs().argmax()), parameter.shape)
-        start, step, totals = float(parameter.detach()[where]), 1e-3, []
+        start, step, totals = float(parameter.detach()[where]), 1e-4, []
         for value in (start + step, start - step, start):
             with torch.no_grad():
                 parameter[where] = value
@@ -336,3 +336,17 @@ def test_a_users_own_torso_sees_what_there_is(own_file: str, frame_shape: tuple[
 def test_a_users_torso_that_is_wrong_is_refused_before_anything_runs(own_file: str, name: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=5), NetworkSettings(torso=f"{own_file}:{name}"))
+
+
+def test_a_constant_picture_behind_centred_filters_has_no_gradient_without_bounds() -> None:
+    """Nothing varies between channels there: a norm of each position by itself would divide by the root of its epsilon."""
+    torso = _torso("shallow", 40, 44, input_centering="filters", layer_norm=True)
+    assert isinstance(torso, StridedTorso)
+    with torch.no_grad():
+        assert torso.pixels.bias is not None
+        torso.pixels.bias.zero_()
+    frames = torch.full((2, 4, 40, 44), 87, dtype=torch.uint8)
+    frames[:, :, 18:22, 18:22] = 236  # a ball
+    torso(frames, None, torch.float32).sum().backward()
+    assert torso.pixels.bias.grad is not None
+    assert float(torso.pixels.bias.grad.norm()) < 1e3

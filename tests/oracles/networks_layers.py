@@ -57,15 +57,15 @@ def max_pool(images: Array) -> Array:
 
 
 def rectify(values: Array, norm: Norm = None) -> Array:
-    """ReLU of [N, F] or [N, C, H, W]; behind a layer norm over F, or over C at each position, where there is one."""
+    """ReLU of [N, F] or [N, C, H, W]; where there is a layer norm, behind it: over all but N, with a gain and an offset by unit."""
     if norm is None:
         return relu(values)
     gain, offset = norm
     out = np.empty_like(values)
-    for n, *position in np.ndindex(len(values), *values.shape[2:]):
-        where = (n, slice(None), *position)
-        deviations = values[where] - values[where].mean()
-        out[where] = relu(gain * deviations / math.sqrt((deviations**2).mean() + 1e-6) + offset)
+    for n, image in enumerate(values):
+        deviations = image - image.mean()
+        for unit in range(len(gain)):
+            out[n, unit] = relu(gain[unit] * deviations[unit] / math.sqrt((deviations**2).mean() + 1e-5) + offset[unit])
     return out
 
 

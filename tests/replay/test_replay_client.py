@@ -120,7 +120,7 @@ STREAMS = [play(LAYOUT, LENGTHS, seed) for seed in range(SLOTS)]
 UNROLLS = [unrolls_of(LAYOUT, rows, slot=slot) for slot, rows in enumerate(STREAMS)]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10_000), num_replicas=st.integers(1, 3), trouble=st.sampled_from([0.0, 0.1, 0.4]))
 def test_every_episode_arrives_once_whatever_is_lost(
     tmp_path_factory: pytest.TempPathFactory, seed: int, num_replicas: int, trouble: float
@@ -278,7 +278,7 @@ def test_what_a_burn_in_repeats_does_not_travel(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(got[name], array, err_msg=name)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_answers_of_a_hostile_server_are_dropped_or_read_within_bounds(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

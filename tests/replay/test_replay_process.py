@@ -173,8 +173,9 @@ def test_no_episode_is_torn_while_unrolls_come_and_go_and_the_service_is_killed(
         while any(waiting):
             unrolls = [waiting[slot].pop(0) for slot in range(4) if waiting[slot]]
             learner.insert(*unrolls)
-            learner.client.request(3, whole_episodes=rounds % 2 == 0)
-            for sample in learner.client.poll(0.02):
+            # Beside the insertion; until something is there, there is nothing to wait for.
+            samples = learner.draw(3, whole_episodes=rounds % 2 == 0) if learner.client.num_steps_stored else learner.client.poll(0.02)
+            for sample in samples:
                 parts = sample.slices() if isinstance(sample, SampledEpisode) else sample.unrolls
                 check(parts, lambda _, slot: streams[slot], learner.layout)
                 seen |= {(unroll.part.key.environment_slot, unroll.part.key.episode_id) for unroll in parts}

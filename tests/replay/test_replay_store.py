@@ -36,8 +36,8 @@ def held(store: EpisodeStore) -> list[int]:
     return [store.record(stored).key.episode_id for stored in store.episodes()]
 
 
-@settings(max_examples=80, deadline=None)
-@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=3000), capacity=st.integers(40, 200))
+@settings(max_examples=30, deadline=None)
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=600), capacity=st.integers(40, 200))
 def test_the_oldest_go_first_and_not_before_they_must(lengths: list[int], capacity: int) -> None:
     store = store_of(capacity)
     kept: deque[tuple[int, int]] = deque()

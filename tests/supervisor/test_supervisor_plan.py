@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 from pathlib import Path
@@ -106,6 +107,20 @@ def test_a_bandit_is_started_where_the_run_asks_for_one() -> None:
         planned("--bandit.port", number)  # nobody will bind it
 
 
+def test_replay_is_started_where_the_run_shares_it_and_every_learner_is_told_of_all_replicas() -> None:
+    shared = ("--replay.kind", "shared", "--actor.environments", "4", "--agents", "2", "--actor.count", "2")
+    replicas = ("--replay_service.replicas", "2", "--replay_service.port", "0")
+    assert "replay-0" not in planned(*replicas)
+    plans = planned(*shared, *replicas)
+    assert list(plans)[:5] == ["paramserver-0", "replay-0", "replay-1", "learner-0", "learner-1"]
+    options = [dict(itertools.pairwise(words)) for words in (plans[f"replay-{index}"].command(FIRST) for index in range(2))]
+    assert [option["--replay_service.index"] for option in options] == ["0", "1"]
+    addresses = tuple(f"tcp://127.0.0.1:{option['--replay_service.port']}" for option in options)
+    assert len(set(addresses)) == 2
+    assert [parsed(plans[f"learner-{agent}"]).learner.replay for agent in range(2)] == [addresses] * 2
+    assert parsed(planned(*shared)["learner-0"]).learner.replay == ("tcp://127.0.0.1:7400",)
+
+
 def test_a_restarted_learner_resumes_and_gets_the_time_that_is_left() -> None:
     learner = planned("--stop.wall_seconds", "120")["learner-0"]
     first, later = parsed(learner, Start(0, 1.5)), parsed(learner, Start(2, 100.0))
@@ -193,3 +208,19 @@ def test_children_are_given_the_runs_token_and_with_keys_none() -> None:
     environ = {"PATH": "/bin", RUN_TOKEN_VARIABLE: "secret"}
     assert {plan.environment[RUN_TOKEN_VARIABLE] for plan in planned(environ=environ).values()} == {"secret"}
     assert all(RUN_TOKEN_VARIABLE not in plan.environment for plan in planned().values())
+
+
+def test_each_service_has_the_key_of_its_own_name_where_there_is_one(tmp_path: Path) -> None:
+    for name in ("learner", "paramserver"):
+        (tmp_path / f"client-{name}.secret").touch()
+    words = ("--security.curve_keys", str(tmp_path), "--paramserver.replicas", "1")
+    clients = {name: parsed(plan).security.curve_client for name, plan in planned(*words).items()}
+    assert clients == {
+        "paramserver-0": "default",
+        "paramserver-1": "paramserver",
+        "learner-0": "learner",
+        "actor-0": "default",
+        "actor-1": "default",
+    }
+    named = planned(*words, "--security.curve_client", "mine")
+    assert all("--security.curve_client" not in plan.command(FIRST) for plan in named.values())

@@ -11,9 +11,15 @@ if TYPE_CHECKING:
 
     from herd.algorithms.trust_region import Gate
     from herd.learning.forward import Forward
+    from herd.learning.trainer import Losses
 
 REJECTED_REPLAYED = "rejected_share_replayed"
 """Share of the trained rows of replayed unrolls that the trust region rejects."""
+
+
+def of_online_rows(losses: Losses) -> Losses:
+    """Of a batch without replayed unrolls: leave out what would be told of them, a mean over nothing."""
+    return {name: measured for name, measured in losses.items() if not name.endswith("_replayed")}
 
 
 def off_policy_metrics(forward: Forward, rhos: Tensor, gate: Gate) -> dict[str, Metric]:

@@ -58,7 +58,9 @@ class BanditServer:
         self._keeper.tick()
 
     def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
-        answer = self._handler.answer(decode_header(frames[0]), num_payloads=len(frames) - 1)
+        message = decode_header(frames[0])
+        self._router.check(message)
+        answer = self._handler.answer(message, num_payloads=len(frames) - 1)
         self._meters.answered(answer)
         if answer.message is None:
             return True

@@ -84,12 +84,14 @@ class Ingest:
         on_episode: Callable[[EpisodeReport, float | None], None],
         on_unrolls: Callable[[int, str | None], None],
         on_refused: Callable[[Refusal], None] = lambda _: None,
+        check: Callable[[Message], None] = lambda _: None,
     ) -> None:
         """Start without sessions.
 
         ``on_episode`` gets each finished game once, with the 1/tau that its rows say, None where none is of it; ``on_unrolls`` the
         number of each message's unrolls and why they were dropped;
-        ``on_refused`` why a message was not taken, once for each that was not and is not malformed.
+        ``on_refused`` why a message was not taken, once for each that was not and is not malformed; ``check`` raises ``MalformedMessage``
+        for one that its sender may not say.
         """
         self._run_id = run_id
         self._agent = agent
@@ -102,6 +104,7 @@ class Ingest:
         self._on_episode = on_episode
         self._on_unrolls = on_unrolls
         self._on_refused = on_refused
+        self._check = check
         self._frames_per_unroll = layout.new_steps * action_repeat
         self._sessions: dict[bytes, _Session] = {}
         self._peers: dict[int, bytes] = {}
@@ -121,6 +124,7 @@ class Ingest:
             message = decode_header(frames[0])
         except OtherProtocol as error:
             return self._refuse(peer, error.request_id, "protocol", error.reason)
+        self._check(message)
         if len(frames) > 1 and not isinstance(message, Unrolls):
             raise MalformedMessage(f"{message.type} with {len(frames) - 1} payload frames", "array")
         if isinstance(message, Hello):

@@ -88,6 +88,7 @@ class IoThread:
             on_episode=lambda episode, inverse_temperature: self.episodes.append((episode, inverse_temperature)),
             on_unrolls=meters.received,
             on_refused=self._on_refused,
+            check=self._router.check,
         )
         self._inbox = Inbox(self._router, self._on_message, meters, max_burst=MESSAGES_PER_TURN)
         self._mailbox = threading.Lock()

@@ -15,6 +15,7 @@ from herd.config.replay import SharedReplay as SharedReplaySettings
 from herd.config.tiling import tiling_of_run
 from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
+from herd.learning.losses.off_policy import of_online_rows
 from herd.learning.optimizers import Rates, rates_at
 from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
@@ -425,6 +426,8 @@ class Learner:
         ahead = self._prepare_next() if works_ahead else []
         ahead_seconds = time.monotonic() - ahead_at
         losses = self._trainer.losses(launched)
+        if self._statistics.replay is not None and not prepared.num_replayed:
+            losses = of_online_rows(losses)
         after_backward = time.monotonic()
         learning_rate = self._learning_rate()
         update = self._trainer.finish(launched, losses, self._rates())

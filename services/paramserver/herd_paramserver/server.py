@@ -111,6 +111,7 @@ class ParameterServer:
             )
         try:
             message = decode_header(frames[0])
+            self._router.check(message)
             action = self._handler.answer(message, frames[1:], peer=peer, now=self._clock())
         except OtherProtocol as error:
             self._send(peer, self._handler.other_protocol(error))

@@ -48,7 +48,9 @@ class PopulationServer:
         self._inbox.serve_waiting()
 
     def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
-        report = report_of(decode_header(frames[0]), num_payloads=len(frames) - 1)
+        message = decode_header(frames[0])
+        self._router.check(message)
+        report = report_of(message, num_payloads=len(frames) - 1)
         settings = self._process.settings
         reason = objection(report, run_id=settings.name, contract=self._process.contract, num_members=settings.agents)
         if reason is not None:

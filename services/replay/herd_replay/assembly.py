@@ -22,7 +22,7 @@ MAX_SLOTS = 1 << 18
 """Environments remembered, 100 MB when all are: 4,000 actors have 128,000. The one silent longest is forgotten first."""
 SLOT_BYTES = 700
 """Of memory for one of them."""
-OPEN_PIECE_BYTES = 480
+OPEN_PIECE_BYTES = 430
 """Of memory for a piece of an open episode, beside what is packed in it."""
 
 Discarded = Literal["hole", "open", "size"]

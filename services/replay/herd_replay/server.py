@@ -62,7 +62,9 @@ class ReplayServer:
         self._keeper.tick()
 
     def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
-        answer = self._handler.answer(decode_header(frames[0]), frames[1:])
+        message = decode_header(frames[0])
+        self._router.check(message)
+        answer = self._handler.answer(message, frames[1:])
         self._meters.answered(answer)
         if answer.refusal is not None:
             # One key: reasons hold what strangers say.

@@ -1,0 +1,37 @@
+"""A whole run with an evaluator: it follows the run from beside it, and the last checkpoint is evaluated before the command ends."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+from tests.system.whole_runs import herd, train
+
+
+def test_a_run_is_evaluated_while_it_learns_and_at_its_end(tmp_path: Path) -> None:
+    run_dir = tmp_path / "catch"
+    # As long as it takes the evaluator to start on a busy machine does not matter: the last version is played whatever came before it.
+    words = ("--evaluation.interval_seconds", "0.5", "--evaluation.episodes", "10", "--evaluation.final", "true")
+    report = train(run_dir, "--stop.env_frames", "60000", *words)
+    points = [json.loads(line) for line in (run_dir / "evaluation.jsonl").read_text().splitlines()]
+    updates = [point["learner_updates"] for point in points]
+    assert updates == sorted(set(updates))  # no version twice
+    last = points[-1]
+    assert (last["learner_updates"], last["env_frames"], last["lineage"]) == (report["learner_updates"], report["env_frames"], 1)
+    assert last["tasks"]["catch"]["episodes"] == 10
+    assert "Traceback" not in (run_dir / "logs" / "evaluator-final.log").read_text()
+    assert "Traceback" not in (run_dir / "logs" / "evaluator-0.log").read_text()
+    data = tmp_path / "curve.csv"
+    assert herd("plot", run_dir, "--data", data).returncode == 0
+    with data.open() as lines:
+        drawn = [row for row in csv.DictReader(lines) if row["curve"].endswith(": evaluation")]
+    assert float(drawn[-1]["env_frames"]) == report["env_frames"]
+    assert len(drawn) == len(points)
+
+
+def test_a_protocol_that_does_not_fit_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    refused = herd("train", "experiments/catch.yaml", "--run_dir", tmp_path / "run", "--evaluation.protocol", "saber")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines() == ["herd: evaluation.protocol: saber is a protocol of suite atari, not of catch"]
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,156 @@
+"""What the key of a learner, an actor, a replica or a viewer may say; keys of other names, and runs without keys, know no roles."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from herd_bandit.server import BanditServer
+from herd_paramserver.server import ParameterServer
+from herd_replay.server import ReplayServer
+
+from herd.cli.keys import make_keys
+from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE, load_server_keys
+from herd.config.settings import SecuritySettings
+from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.wire.messages import ExchangeTemperatures, GetWeights, Goodbye, Message, PublishHeartbeat, SampleUnrolls
+from herd.wire.roles import MAY_SAY, ROLES, check_role, role_of
+from herd.wire.sockets import Dealer, Poller, Router, new_context
+from tests.learner.test_ingest_rules import PEER, Learner
+
+DEADLINE_SECONDS = 60.0
+# The direction of each message is in its class's first line; these are what servers say.
+ANSWERS = {
+    *("welcome", "ack", "credit", "hello_required", "rejected", "refused", "weights", "not_modified", "published", "slice_wanted"),
+    *("stale_publish", "agent_end_noted", "index_leased", "temperatures", "inserted", "sampled", "member_answer"),
+}
+ASK = GetWeights(request_id=1, run_id="run", agent=0, contract="c", have=None)
+PUBLISH = PublishHeartbeat(run_id="run", agent=0, contract="c", lineage=1, updates=1, index=0, count=1)
+
+
+def test_every_message_of_a_client_has_somebody_who_may_say_it_and_no_answer_has() -> None:
+    (union, *_) = get_args(Message)
+    types = {kind.model_fields["type"].default for kind in get_args(union) or get_args(Message)}
+    allowed = set().union(*MAY_SAY.values())
+    assert allowed <= types
+    assert types - allowed == ANSWERS
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("client-actor", "actor"),
+        ("client-actor-7", "actor"),
+        ("client-learner-gpu-1", "learner"),
+        ("client-paramserver-1", "paramserver"),
+        ("client-viewer", "viewer"),
+        ("client-evaluator", "viewer"),
+        ("client-default", None),
+        ("client-actors", None),
+        ("client-my-actor", None),
+        ("", None),
+    ],
+)
+def test_the_name_of_a_key_tells_its_role(name: str, role: str | None) -> None:
+    assert role_of(name) == role
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_weights_are_for_all_and_published_by_learners(role: str) -> None:
+    check_role(role, ASK)  # type: ignore[arg-type]
+    if role == "learner":
+        check_role(role, PUBLISH)
+        return
+    with pytest.raises(MalformedMessage, match=f"the key of a {role} may not say publish_heartbeat"):
+        check_role(role, PUBLISH)  # type: ignore[arg-type]
+
+
+def test_a_viewer_asks_for_temperatures_of_evaluations_alone() -> None:
+    fields = {"request_id": 1, "run_id": "r", "contract": "c", "agent": 0, "incarnation": 1, "finished": (), "starting": ()}
+    check_role("viewer", ExchangeTemperatures(**fields, purpose="evaluation"))  # type: ignore[arg-type]
+    check_role("actor", ExchangeTemperatures(**fields, purpose="training"))  # type: ignore[arg-type]
+    with pytest.raises(MalformedMessage):
+        check_role("viewer", ExchangeTemperatures(**fields, purpose="training"))  # type: ignore[arg-type]
+
+
+def test_a_server_knows_the_key_behind_each_message(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    make_keys(keys)
+    for name in ("learner", "actor-1"):
+        make_keys(keys, client=name)
+    with ExitStack() as stack:
+        context = stack.enter_context(new_context(SecuritySettings(curve_keys=keys), {}))
+        router = stack.enter_context(Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1 << 20))
+        dealers = {}
+        for name in ("learner", "actor-1", "default"):
+            own = stack.enter_context(new_context(SecuritySettings(curve_keys=keys, curve_client=name), {}))
+            dealers[name] = stack.enter_context(Dealer(own, router.endpoint, routing_id=name, max_frame_bytes=1 << 20))
+        poller = Poller(router, *dealers.values())
+        deadline = time.monotonic() + DEADLINE_SECONDS
+
+        def hear() -> bytes:
+            while (received := router.receive()) is None:
+                assert time.monotonic() < deadline, "nothing came"
+                poller.poll(0.02)
+                for dealer in dealers.values():
+                    dealer.receive()
+            return received[0]
+
+        for turn in range(2):
+            for name, dealer in dealers.items():
+                while not dealer.send(encode(PUBLISH)):
+                    assert router.receive() is None
+                    dealer.receive()
+                    assert time.monotonic() < deadline, "no connection"
+                    poller.poll(0.02)
+                assert hear() == name.encode(), turn
+                if name == "actor-1":
+                    with pytest.raises(MalformedMessage, match="the key of a actor may not say publish_heartbeat"):
+                        router.check(PUBLISH)
+                    router.check(Goodbye())
+                else:
+                    router.check(decode_header(encode(PUBLISH)[0]))
+
+
+def test_keys_from_the_environment_may_have_names() -> None:
+    texts = {"actor-1": "aa" * 32, "learner": "bb" * 32}
+    listed = ",".join([*(f"{name}={text}" for name, text in texts.items()), "cc" * 32])
+    security = SecuritySettings(curve_keys_from_environment=True)
+    keys = load_server_keys(security, {SERVER_SECRET_VARIABLE: "dd" * 32, CLIENT_PUBLIC_VARIABLE: listed})
+    assert keys is not None
+    assert {key.hex()[:2]: role_of(name) for key, name in keys.clients.items()} == {"aa": "actor", "bb": "learner", "cc": None}
+
+
+class Strict:
+    """A socket whose last sender may say nothing."""
+
+    def check(self, message: Message) -> None:
+        check_role("viewer", message)
+
+
+@pytest.mark.parametrize(
+    ("server", "method", "message"),
+    [
+        (ParameterServer, "_serve", PUBLISH),
+        (BanditServer, "_answer", PUBLISH),
+        (ReplayServer, "_answer", SampleUnrolls(request_id=1, run_id="run", agent=0, contract="c", num_unrolls=1)),
+    ],
+)
+def test_servers_ask_before_their_handlers_see_it(server: type, method: str, message: Message) -> None:
+    shell = object.__new__(server)  # without a handler, which would be asked next
+    shell._router, shell._upstream = Strict(), None
+    with pytest.raises(MalformedMessage, match="the key of a viewer may not say"):
+        getattr(shell, method)(b"peer", [memoryview(encode(message)[0])])
+
+
+def test_a_learner_asks_before_anything_changes() -> None:
+    learner = Learner()
+    learner.ingest._check = Strict().check
+    before = learner.state()
+    with pytest.raises(MalformedMessage, match="the key of a viewer may not say hello"):
+        learner.hello()
+    assert learner.state() == before
+    assert not learner.ingest.has_session(PEER)
