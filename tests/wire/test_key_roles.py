@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 from herd_bandit.server import BanditServer
 from herd_paramserver.server import ParameterServer
+from herd_population.server import PopulationServer
 from herd_replay.server import ReplayServer
 
 from herd.cli.keys import make_keys
@@ -136,6 +137,7 @@ class Strict:
     [
         (ParameterServer, "_serve", PUBLISH),
         (BanditServer, "_answer", PUBLISH),
+        (PopulationServer, "_answer", PUBLISH),
         (ReplayServer, "_answer", SampleUnrolls(request_id=1, run_id="run", agent=0, contract="c", num_unrolls=1)),
     ],
 )
