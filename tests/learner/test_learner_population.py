@@ -11,24 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from herd_learner import snapshot
 from herd_learner.fitness import FitnessWindow
-from herd_learner.ledger import Ledger
-from herd_learner.member import Member, Membership
-from herd_learner.population import PopulationLink
-from herd_learner.shards.group import ShardGroup
-from herd_learner.shards.rendezvous import Place
-from torch import Tensor
 
-from herd.checkpoints.store import CheckpointError
-from herd.config.origin import Origin
 from herd.config.population_journal import Copy
-from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
-from herd.learning.optimizers import rates_at
-from herd.wire.messages import Copied, MemberReport, Order, OwnSetting
+from herd.wire.messages import Copied, Order, OwnSetting
 from tests.failing_disks import no_space_beyond
-from tests.learning.small_runs import batch_of, run_of, trainer_of
+from tests.learner.members import MemberLearner
+from tests.learning.small_runs import batch_of, run_of
 
 RMSPROP = {
     "optimizer": {"schedule": "constant", "momentum": 0.9},
@@ -62,99 +51,15 @@ def _one_thread() -> Iterator[None]:
     torch.set_rng_state(random_state)
 
 
-class _Client:
-    """What the I/O thread would have heard and is to send."""
-
-    order: Order | None = None
-    standing: MemberReport | None = None
-
-
-class _Learner:
-    """Of a member: what its process has of it, and the same again from its directory."""
+class _Learner(MemberLearner):
+    """Of small batches."""
 
     def __init__(self, directory: Path, agent: int, run: dict[str, Any]) -> None:
         population = {"strategy": "pbt", "fitness": "episode_return", "fitness_episodes": 3}
-        whole = run_of(**run, agents=3, population=population, run_dir=str(directory))
-        learner = whole.learner.model_copy(update={"agent": agent})
-        self.settings: RunSettings = whole.of_agent(agent).model_copy(update={"learner": learner})
-        self.agent = agent
-        self.directory = whole.agent_directory(agent)
-        self.directory.mkdir(parents=True, exist_ok=True)
-        spec = environment_spec(self.settings.env)
-        self.origin = Origin.of(self.settings, spec)
-        self.trainer = trainer_of(self.settings)
-        group = ShardGroup(Place(0, 1))
-        checkpoint = snapshot.load_newest(self.directory, self.origin)
-        self.statistics, _, _ = snapshot.restore_counters(checkpoint, spec)
-        self.statistics.fitness = FitnessWindow(spec.task_names, {}, num_games=3)
-        member = Member(Membership(settings=self.settings.own_values), self.statistics.fitness, fitness="episode_return")
-        self.client = _Client()
-        self.link = PopulationLink(
-            self.settings,
-            member,
-            self.origin,
-            group,
-            trainer=self.trainer,
-            statistics=self.statistics,
-            client=self.client,  # type: ignore[arg-type]
-        )
-        if checkpoint is not None:
-            self.settings = self.link.restore(checkpoint)
-            snapshot.restore(checkpoint, self.trainer, replay=None)
+        super().__init__(run_of(**run, agents=3, population=population, run_dir=str(directory)), agent)
 
-    def update(self, seed: int) -> dict[str, float]:
-        """Take one, at the rates of the settings."""
-        rates = rates_at(self.settings.optimizer, env_frames=0, learner_updates=self.statistics.learner_updates)
-        update = self.trainer(batch_of(self.settings, seed), rates)
-        self.statistics.learner_updates += 1
-        return {name: measured.value for name, measured in update.losses.items()} | {"norm": update.gradient_norm}
-
-    def play(self, *episode_returns: float) -> None:
-        for episode_return in episode_returns:
-            self.statistics.record_episode(0, episode_return)
-
-    def write(self, donor: Mapping[str, Mapping[str, Tensor]] | None = None, after: Membership | None = None) -> bool:
-        tensors = snapshot.tensors_of(self.trainer)
-        if donor is not None:
-            tensors = {file: dict(named) for file, named in donor.items()} | {"random": tensors["random"]}
-        try:
-            snapshot.save(
-                self.directory,
-                tensors,
-                origin=self.origin,
-                learner_updates=self.statistics.learner_updates,
-                lineage=1,
-                ledger=Ledger().snapshot().as_json(),
-                statistics=self.statistics.as_json(0.0),
-                replay_random=[],
-                population=self.link.member.as_json(after),
-                keep=2,
-            )
-        except CheckpointError:
-            return False
-        return True
-
-    def carry_out(self, order: Order) -> bool:
-        self.client.order = order
-        done = self.link.carry_out(self.write)
-        if done is not None:
-            self.settings = done.settings
-        return done is not None
-
-    def state(self) -> dict[str, Any]:
-        """All that its next update depends on."""
-        tensors = snapshot.tensors_of(self.trainer)
-        values = {f"{file}/{name}": tensor.tolist() for file in tensors if file != "random" for name, tensor in tensors[file].items()}
-        return {**values, "settings": self.settings.own_values, "group": self._group()}
-
-    def _group(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in self.trainer.optimizer.param_groups[0].items() if name not in {"params", "lr", "weight_decay"}
-        }
-
-    @property
-    def is_done(self) -> bool:
-        return self.link.member.membership.applied is not None
+    def learn(self, seed: int) -> dict[str, float]:
+        return self.update(batch_of(self.settings, seed))
 
 
 def _order(donor: _Learner | None, settings: Mapping[str, Any], *, number: int = 7, applied: int = 0) -> Order:
@@ -170,9 +75,9 @@ def _pair(directory: Path, run: dict[str, Any]) -> tuple[_Learner, _Learner]:
     donor, receiver = _Learner(directory, 1, run), _Learner(directory, 2, run)
     assert donor.settings.own_values != receiver.settings.own_values
     for seed in range(3):
-        donor.update(seed)
+        donor.learn(seed)
     for seed in (10, 11):
-        receiver.update(seed)
+        receiver.learn(seed)
     assert donor.write()
     assert receiver.write()
     return donor, receiver
@@ -196,12 +101,12 @@ def test_the_first_update_is_the_donors_next_one(tmp_path: Path, name: str) -> N
     donor, receiver = _pair(tmp_path, RUNS[name])
     assert receiver.carry_out(_order(donor, donor.settings.own_values))
     assert receiver.state() == donor.state()
-    expected, found = donor.update(5), receiver.update(5)
+    expected, found = donor.learn(5), receiver.learn(5)
     _assert_close(found, expected)
     _assert_close(receiver.state(), donor.state())
     # And a member that starts again from its checkpoint takes the same one.
     again = _Learner(tmp_path, 2, RUNS[name])
-    _assert_close(again.update(5), expected)
+    _assert_close(again.learn(5), expected)
     _assert_close(again.state(), donor.state())
 
 
@@ -211,11 +116,11 @@ def test_changed_settings_are_in_force_after_the_optimizers_state_is_loaded(tmp_
     assert receiver.carry_out(_order(donor, changed))
     group = receiver.trainer.optimizer.param_groups[0]
     assert group["epsilon"] == changed["optimizer.epsilon"]
-    receiver.update(5)
+    receiver.learn(5)
     assert group["lr"] == changed["optimizer.learning_rate"]
     donor.settings = donor.settings.with_values(changed)
     donor.trainer.go_on_under(donor.settings.loss, donor.settings.optimizer)
-    donor.update(5)
+    donor.learn(5)
     _assert_close(receiver.state(), donor.state())
 
 

@@ -1,0 +1,118 @@
+"""Members of a population without their processes: what a learner has of one, and the same again from its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from herd_learner import snapshot
+from herd_learner.fitness import FitnessWindow
+from herd_learner.ledger import Ledger
+from herd_learner.member import Member, Membership
+from herd_learner.population import PopulationLink
+from herd_learner.shards.group import ShardGroup
+from herd_learner.shards.rendezvous import Place
+from torch import Tensor
+
+from herd.checkpoints.store import CheckpointError
+from herd.config.origin import Origin
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.learning.batch import Slab
+from herd.learning.optimizers import rates_at
+from herd.wire.messages import MemberReport, Order
+from tests.learning.small_runs import trainer_of
+
+
+class HeardOrders:
+    """What the I/O thread would have heard and is to send."""
+
+    order: Order | None = None
+    standing: MemberReport | None = None
+
+
+class MemberLearner:
+    """Of a member: what its process has of it, and the same again from its directory."""
+
+    def __init__(self, whole: RunSettings, agent: int) -> None:
+        """``whole``: of a run in a directory of its own."""
+        learner = whole.learner.model_copy(update={"agent": agent})
+        self.settings: RunSettings = whole.of_agent(agent).model_copy(update={"learner": learner})
+        self.agent = agent
+        self.directory = whole.agent_directory(agent)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        spec = environment_spec(self.settings.env)
+        self.origin = Origin.of(self.settings, spec)
+        self.trainer = trainer_of(self.settings)
+        group = ShardGroup(Place(0, 1))
+        checkpoint = snapshot.load_newest(self.directory, self.origin)
+        self.statistics, _, _ = snapshot.restore_counters(checkpoint, spec)
+        self.statistics.fitness = FitnessWindow(spec.task_names, {}, num_games=whole.population.fitness_episodes)
+        member = Member(Membership(settings=self.settings.own_values), self.statistics.fitness, fitness="episode_return")
+        self.client = HeardOrders()
+        self.link = PopulationLink(
+            self.settings,
+            member,
+            self.origin,
+            group,
+            trainer=self.trainer,
+            statistics=self.statistics,
+            client=self.client,  # type: ignore[arg-type]
+        )
+        if checkpoint is not None:
+            self.settings = self.link.restore(checkpoint)
+            snapshot.restore(checkpoint, self.trainer, replay=None)
+
+    def update(self, slab: Slab) -> dict[str, float]:
+        """Take one, at the rates of the settings."""
+        rates = rates_at(self.settings.optimizer, env_frames=0, learner_updates=self.statistics.learner_updates)
+        update = self.trainer(slab, rates)
+        self.statistics.learner_updates += 1
+        return {name: measured.value for name, measured in update.losses.items()} | {"norm": update.gradient_norm}
+
+    def play(self, *episode_returns: float) -> None:
+        for episode_return in episode_returns:
+            self.statistics.record_episode(0, episode_return)
+
+    def write(self, donor: Mapping[str, Mapping[str, Tensor]] | None = None, after: Membership | None = None) -> bool:
+        tensors = snapshot.tensors_of(self.trainer)
+        if donor is not None:
+            tensors = {file: dict(named) for file, named in donor.items()} | {"random": tensors["random"]}
+        try:
+            snapshot.save(
+                self.directory,
+                tensors,
+                origin=self.origin,
+                learner_updates=self.statistics.learner_updates,
+                lineage=1,
+                ledger=Ledger().snapshot().as_json(),
+                statistics=self.statistics.as_json(0.0),
+                replay_random=[],
+                population=self.link.member.as_json(after),
+                keep=2,
+            )
+        except CheckpointError:
+            return False
+        return True
+
+    def carry_out(self, order: Order) -> bool:
+        self.client.order = order
+        done = self.link.carry_out(self.write)
+        if done is not None:
+            self.settings = done.settings
+        return done is not None
+
+    def state(self) -> dict[str, Any]:
+        """All that its next update depends on."""
+        tensors = snapshot.tensors_of(self.trainer)
+        values = {f"{file}/{name}": tensor.tolist() for file in tensors if file != "random" for name, tensor in tensors[file].items()}
+        return {**values, "settings": self.settings.own_values, "group": self._group()}
+
+    def _group(self) -> dict[str, Any]:
+        return {
+            name: value for name, value in self.trainer.optimizer.param_groups[0].items() if name not in {"params", "lr", "weight_decay"}
+        }
+
+    @property
+    def is_done(self) -> bool:
+        return self.link.member.membership.applied is not None
