@@ -1,0 +1,121 @@
+"""Every composition of what a run is put together from, and the page that shows which of them train.
+
+``python -m tests.learner.compositions > docs/compositions.md`` writes the page anew.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "impala": {"kind": "impala"},
+    "dice": {"kind": "dice"},
+    "laser": {"kind": "impala", "trust_region": "implied"},
+}
+SCALINGS = ("none", "multi_head", "popart")
+REPLAYS = ("none", "uniform", "shared")
+CORES = ("none", "lstm")
+AUXILIARIES = ("none", "pixel_control")
+STRATEGIES = ("none", "pbt")
+BATCH_SIZE, NUM_REPLAYED = 4, 2
+
+
+class Cell(NamedTuple):
+    """One composition."""
+
+    loss: str
+    scaling: str
+    core: str
+    replay: str
+    auxiliary: str
+    strategy: str
+
+    def __str__(self) -> str:
+        return "-".join(self)
+
+
+CELLS = [Cell(*cell) for cell in product(LOSSES, SCALINGS, CORES, REPLAYS, AUXILIARIES, STRATEGIES)]
+
+
+def experiment_of(cell: Cell) -> dict[str, Any]:
+    """Two tasks of Catch, with as little as each part needs."""
+    replay: dict[str, Any] = {"kind": cell.replay}
+    if cell.replay != "none":
+        replay["fraction"] = NUM_REPLAYED / BATCH_SIZE
+    if cell.replay == "uniform":
+        replay |= {"capacity_unrolls": 16, "minimum_fill_unrolls": 4}
+    population = {"strategy": cell.strategy, "fitness": "episode_return", "fitness_episodes": 3, "burn_in_env_frames": 0}
+    sweep = {"optimizer.learning_rate": {"draw": "log_uniform", "low": 1e-4, "high": 1e-2}} if cell.strategy == "pbt" else {}
+    return {
+        "agents": 2 if cell.strategy == "pbt" else 1,
+        "sweep": sweep,
+        "population": population,
+        "env": {
+            "suite": "catch",
+            "tasks": ["catch", "catch_instructed"],
+            "frame_height": 8,
+            "frame_width": 8,
+            "frame_stack": 2,
+            "action_repeat": 1,
+        },
+        "network": {"torso": "mlp", "core": cell.core, "core_size": 8, "language": True, "last_action_and_reward": True},
+        "algorithm": {"unroll_length": 5},
+        "loss": LOSSES[cell.loss],
+        "value_scaling": {"kind": cell.scaling},
+        "auxiliary": {"kind": cell.auxiliary, **({"cell_size": 1} if cell.auxiliary == "pixel_control" else {})},
+        "optimizer": {"schedule": "constant"},
+        "replay": replay,
+        "actor": {"environments": BATCH_SIZE},
+        "learner": {"batch_size": BATCH_SIZE, "queue_batches": 8},
+    }
+
+
+def refusal_of(cell: Cell) -> str | None:
+    """The sentence that such a run is refused with at its start; None where it trains."""
+    try:
+        settings = RunSettings.model_validate(experiment_of(cell))
+    except ValidationError as error:
+        return str(error.errors(include_url=False, include_context=False)[0]["msg"]).removeprefix("Value error, ")
+    return settings.auxiliary.objection(environment_spec(settings.env))
+
+
+def page() -> str:
+    """docs/compositions.md."""
+    refusals = list(dict.fromkeys(sentence for cell in CELLS if (sentence := refusal_of(cell)) is not None))
+    columns = list(product(REPLAYS, AUXILIARIES, STRATEGIES))
+    lines = [
+        "# What goes together",
+        "",
+        "Written by `python -m tests.learner.compositions`. Every cell with a tick trains 20 updates in a test on what its own policy plays"
+        " (`tests/learner/test_compositions.py`); a population copies half-way. A number is the sentence below that the run is refused with"
+        " at its start.",
+        "",
+        f"Columns: `replay.kind`; P: `auxiliary.kind: pixel_control`; pbt: `population.strategy: pbt`. {len(CELLS)} cells in all.",
+        "",
+        "| loss | `value_scaling.kind` | `network.core` | "
+        + " | ".join(
+            " ".join([replay, *(["P"] if auxiliary != "none" else []), *(["pbt"] if strategy != "none" else [])])
+            for replay, auxiliary, strategy in columns
+        )
+        + " |",
+        "| --- " * (3 + len(columns)) + "|",
+    ]
+    for loss, scaling, core in product(LOSSES, SCALINGS, CORES):
+        marks = []
+        for replay, auxiliary, strategy in columns:
+            sentence = refusal_of(Cell(loss, scaling, core, replay, auxiliary, strategy))
+            marks.append("\N{CHECK MARK}" if sentence is None else str(refusals.index(sentence) + 1))
+        lines.append(f"| {loss} | {scaling} | {core} | {' | '.join(marks)} |")
+    lines += ["", "`laser` is `loss.kind: impala` with `loss.trust_region: implied`.", ""]
+    lines += [f"{number}. {sentence}" for number, sentence in enumerate(refusals, start=1)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

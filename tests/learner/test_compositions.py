@@ -1,0 +1,115 @@
+"""Each composition trains on what its own policy plays, or is refused at its start: docs/compositions.md shows which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from herd_learner.batching import BatchAssembler
+from herd_learner.queue import QueuedUnroll, UnrollQueue
+
+from herd.acting.policy import LocalPolicy
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.learning.batch import Slab
+from herd.wire.messages import Copied, Order, OwnSetting
+from herd.wire.run_layout import run_layout
+from tests.acting.playing import Unroll, make_group, play_unroll
+from tests.learner.compositions import BATCH_SIZE, CELLS, NUM_REPLAYED, Cell, experiment_of, page, refusal_of
+from tests.learner.members import MemberLearner
+
+NUM_UPDATES = 20
+PAGE = Path(__file__).parents[2] / "docs" / "compositions.md"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before, random_state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    torch.set_rng_state(random_state)
+
+
+class _Batches:
+    """From unrolls that were just played to the batch that they make with replayed ones."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings = settings
+        self._layout = run_layout(settings, environment_spec(settings.env))
+        self._num_online = settings.num_online_unrolls
+        self._queue = UnrollQueue(self._layout)
+        self._ring = BatchAssembler(self._layout, settings, torch.device("cpu")) if settings.replay.kind != "shared" else None
+        self._played: list[Unroll] = []
+
+    def of(self, unroll: Unroll) -> Slab:
+        self._played.append(unroll)
+        if self._ring is not None:
+            block = self._queue.new_block(self._num_online)
+            for name, array in block.arrays.items():
+                array[...] = unroll[name][: self._num_online]
+            tasks = unroll["task_id"]
+            return self._ring.assemble([QueuedUnroll(block, row, (0, 1), (1, 0), int(tasks[row]), 5) for row in range(self._num_online)])
+        # As a replay service gives them: whole games from the beginning, without the states of those who played.
+        slab = Slab.of(self._layout, unroll)
+        num_replayed = NUM_REPLAYED if len(self._played) > 4 else 0
+        if num_replayed:
+            earlier = self._played[len(self._played) - 5]
+            for name, array in slab.arrays.items():
+                if name in earlier:
+                    array[self._num_online :] = earlier[name][:num_replayed]
+            if "initial_core_state" in slab.arrays:
+                slab.arrays["initial_core_state"][self._num_online :] = 0.0
+        slab.hold(self._num_online, num_replayed)
+        return slab
+
+
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if refusal_of(cell) is None], ids=str)
+def test_it_trains(cell: Cell, tmp_path: Path) -> None:
+    """20 finite updates that change the weights; of a population, the second half goes on from another member's checkpoint."""
+    whole = RunSettings.model_validate({**experiment_of(cell), "run_dir": str(tmp_path)})
+    learner = MemberLearner(whole, 0)
+    batches = _Batches(learner.settings)
+    policy = LocalPolicy(learner.trainer.agent, seed=5, precision=torch.float32)
+    group = make_group(learner.settings, BATCH_SIZE)
+    before = {name: tensor.clone() for name, tensor in learner.trainer.weights().items()}
+    share_replayed = []
+    for number in range(NUM_UPDATES):
+        if number == NUM_UPDATES // 2 and cell.strategy == "pbt":
+            _copy_another(learner, whole)
+        slab = batches.of(play_unroll(learner.settings, [group], policy, version=number))
+        share_replayed.append(slab.num_replayed)
+        losses = learner.update(slab)
+        assert all(math.isfinite(value) for value in losses.values()), losses
+    group.environments.close()
+    after = learner.trainer.weights()
+    assert all(torch.isfinite(tensor).all() for tensor in after.values())
+    assert any(not torch.equal(before[name], tensor) for name, tensor in after.items())
+    assert learner.statistics.learner_updates == NUM_UPDATES
+    assert (max(share_replayed) > 0) is (cell.replay != "none")
+    assert bool(learner.trainer.value_statistics()) is (cell.scaling == "popart")
+    assert bool(learner.trainer.auxiliary_weights()) is (cell.auxiliary == "pixel_control")
+    assert learner.is_done is (cell.strategy == "pbt")
+
+
+def _copy_another(learner: MemberLearner, whole: RunSettings) -> None:
+    donor = MemberLearner(whole, 1)
+    assert donor.write()
+    own = tuple(OwnSetting(key=key, value=value) for key, value in donor.settings.own_values.items())
+    assert learner.carry_out(Order(number=1, copied=Copied(donor=1, learner_updates=0, env_frames=0, applied=0), settings=own))
+    theirs: dict[str, Any] = donor.trainer.weights()
+    assert all(np.array_equal(tensor.numpy(), theirs[name].numpy()) for name, tensor in learner.trainer.weights().items())
+
+
+def test_a_refusal_is_one_sentence() -> None:
+    refused = [sentence for cell in CELLS if (sentence := refusal_of(cell)) is not None]
+    assert all("\n" not in sentence for sentence in refused)
+
+
+def test_the_page_is_fresh() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.learner.compositions > docs/compositions.md"
