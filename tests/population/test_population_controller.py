@@ -123,6 +123,14 @@ def test_without_its_journal_it_gives_no_number_twice() -> None:
     assert decided.number == 42
 
 
+def test_numbers_are_not_used_up_by_a_report_of_orders_that_never_were() -> None:
+    controller = controller_of()
+    play(controller, report_of(1, applied=5, num_episodes=50))
+    assert controller.objection(report_of(1, applied=5 + (1 << 32))) is None
+    said = controller.objection(report_of(1, applied=6 + (1 << 32)))
+    assert said == f"member 1 says that it carried out order {6 + (1 << 32)}, and the newest one is 5"
+
+
 class _Members:
     """Members that obey, fail, die and come back at random; they keep what their checkpoints would hold."""
 

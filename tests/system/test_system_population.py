@@ -58,6 +58,16 @@ def test_copies_go_on_whoever_is_killed(tmp_path: Path) -> None:
         _check(run.run_dir)
 
 
+@pytest.mark.timeout(600)
+def test_the_shards_of_a_member_copy_together(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", *WORDS, "--learner.shards", "2", "--value_scaling.kind", "popart") as run:
+        run.until(lambda: len(_copies(run)) >= 2, "two copies")
+        frames = _frames(run)
+        run.until(lambda: all(now > before for now, before in zip(_frames(run), frames, strict=True)), "all train on")
+        assert run.stop() == 0, run.output
+        _check(run.run_dir)
+
+
 def _check(run_dir: Path) -> None:
     events = read_journal(journal_file(run_dir))
     decided = [event.number for event in events if isinstance(event, Decided)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
@@ -106,7 +107,7 @@ class Member:
     def logged(self, point: Mapping[str, Any]) -> None:
         """A point of the learning curve was made: the fitness may be a number of it."""
         value = point.get(self._fitness)
-        self._point_fitness = float(value) if isinstance(value, float | int) else None
+        self._point_fitness = float(value) if isinstance(value, float | int) and math.isfinite(value) else None
 
     @property
     def fitness(self) -> float | None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from herd.config.population_journal import Settings
     from herd.wire.messages import MemberReport
 
+MOST_AHEAD = 1 << 32
+"""Numbers of orders that a controller without its journal takes from members: more than a run has, and far from where numbers end."""
 Event = Began | Decided | Done | Failed | Returned
 
 
@@ -58,6 +60,13 @@ class Controller:
         self._last_number = 0
         for event in events:
             self.note(event)
+
+    def objection(self, report: MemberReport) -> str | None:
+        """Why a report cannot be of a member of ours, in one sentence: it would use up the numbers of orders. None if it can be."""
+        number = _applied(report)
+        if number > self._last_number + MOST_AHEAD:
+            return f"member {report.agent} says that it carried out order {number}, and the newest one is {self._last_number}"
+        return None
 
     def heard(self, report: MemberReport) -> list[Event]:
         """Take a member's report; return what happens now, for the journal first and then for `note`, in order."""

@@ -53,6 +53,7 @@ class PopulationServer:
         report = report_of(message, num_payloads=len(frames) - 1)
         settings = self._process.settings
         reason = objection(report, run_id=settings.name, contract=self._process.contract, num_members=settings.agents)
+        reason = reason or self._controller.objection(report)
         if reason is not None:
             warn_refused("member", reason, peer)
             self._meters.answered("refused")

@@ -1,0 +1,109 @@
+"""Whether copying helps: a population against its control, the same draws without copying.
+
+``python -m benchmarks.population --output DIR`` trains ``experiments/pbt-quick.yaml`` (or ``--experiment``) with ``population.strategy``
+pbt and none, and every seed, one run after the other, into ``DIR/runs``; a run that is there is not trained again. It prints a table and
+writes ``DIR/population.json``. Seeds decide what is drawn, so runs of one seed are a pair, and differences are within pairs. Intervals are
+95 % bootstrap intervals over seeds. Words after the options go to ``herd train`` as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.dice_statistics import Estimate, estimate, windowed
+from benchmarks.whole_runs import train_whole
+from herd.bench.hardware import describe_hardware
+from herd.config.loading import load_settings
+from herd.config.run_files import agent_directories
+from herd.plots.history import read_run
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+STRATEGIES = ("pbt", "none")
+FIRST_SEED = 101
+"""101 and on were used for no tuning."""
+FEWEST_SEEDS = 3
+WINDOWS = 30
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--experiment", default="pbt-quick")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--limit-seconds", type=float, default=3600.0, help="of one run")
+    options, overrides = parser.parse_known_args()
+    if options.seeds < FEWEST_SEEDS:
+        parser.error(f"--seeds must be at least {FEWEST_SEEDS}: the bootstrap of fewer gives intervals that say nothing")
+    # So that an end from outside unwinds, and takes the run under way along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    experiment = EXPERIMENTS / f"{options.experiment}.yaml"
+    total = float(load_settings([experiment], overrides, {}).stop.env_frames or 0)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    measured: dict[str, list[dict[str, float]]] = {strategy: [] for strategy in STRATEGIES}
+    for seed in seeds:
+        for strategy in STRATEGIES:
+            directory = options.output / "runs" / f"{strategy}-seed{seed}"
+            if not directory.is_dir():
+                started = time.monotonic()
+                # The same name for both: it is part of no draw, but of the run's own files.
+                words = ["--name", options.experiment, "--seed", str(seed), "--population.strategy", strategy, *overrides]
+                train_whole(directory, experiment, words, limit_seconds=options.limit_seconds)
+                print(f"{directory.name} took {time.monotonic() - started:.0f} s", flush=True)
+            measured[strategy].append(measure(directory, total))
+    estimates = compare(measured)
+    for name, row in estimates.items():
+        print(f"{name:16}" + "".join(f"  {key} {one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]" for key, one in row.items()))
+    found = {
+        "experiment": options.experiment,
+        "overrides": overrides,
+        "seeds": list(seeds),
+        "hardware": describe_hardware(),
+        "measured": measured,
+        "estimates": {name: {key: asdict(one) for key, one in row.items()} for name, row in estimates.items()},
+    }
+    (options.output / "population.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def measure(run_dir: Path, total: float) -> dict[str, float]:
+    """Of one run: mean returns in the last window and over the run, of the best member in each window and of all members.
+
+    The best of the control is chosen as generously as that of the population: in each window anew.
+    """
+    curves = []
+    for directory in agent_directories(run_dir):
+        history = read_run(directory)
+        returns = np.mean(np.stack(list(history.episode_returns.values())), axis=0)  # NaN before each task has finished a game
+        curves.append(windowed(history.env_frames, returns, total=total, windows=WINDOWS))
+    members = np.stack(curves)
+    best, mean = members.max(axis=0), members.mean(axis=0)
+    return {
+        "final of the best": float(best[-1]),
+        "whole run of the best": float(best.mean()),
+        "final of all": float(mean[-1]),
+        "whole run of all": float(mean.mean()),
+    }
+
+
+def compare(measured: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, Estimate]]:
+    """By measure: both strategies, and what copying adds, seed by seed."""
+    names = list(measured["pbt"][0])
+    return {
+        name: {
+            **{strategy: estimate([run[name] for run in measured[strategy]]) for strategy in STRATEGIES},
+            "difference": estimate([run[name] - control[name] for run, control in zip(measured["pbt"], measured["none"], strict=True)]),
+        }
+        for name in names
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""A member's reports: how often they go out, what a lost answer costs, and which order is believed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from herd.wire.codec import decode_header, encode
+from herd.wire.messages import MemberAnswer, MemberReport, Order, Refused
+from herd.wire.population_client import PopulationClient
+
+
+class _Dealer:
+    """A socket by hand."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.sent: list[MemberReport] = []
+        self.incoming: list[list[memoryview]] = []
+
+    def send(self, frames: list[Any]) -> bool:
+        message = decode_header(frames[0])
+        assert isinstance(message, MemberReport)
+        self.sent.append(message)
+        return True
+
+    def receive(self) -> list[memoryview] | None:
+        return self.incoming.pop(0) if self.incoming else None
+
+    def answer(self, message: Any, *payloads: bytes) -> None:
+        self.incoming.append([memoryview(frame) for frame in (*encode(message), *payloads)])
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> tuple[PopulationClient, _Dealer, list[float]]:
+    monkeypatch.setattr("herd.wire.population_client.Dealer", _Dealer)
+    now = [100.0]
+    client = PopulationClient(None, "tcp://x", interval_seconds=1.0, clock=lambda: now[0])  # type: ignore[arg-type]
+    return client, client.socket, now  # type: ignore[return-value]
+
+
+def _standing(updates: int) -> MemberReport:
+    return MemberReport(
+        request_id=0,
+        run_id="run",
+        agent=1,
+        contract="c",
+        env_frames=10 * updates,
+        learner_updates=updates,
+        num_episodes=0,
+        fitness=None,
+        checkpoint=None,
+        settings=(),
+        applied=None,
+        declined=None,
+    )
+
+
+def _order(number: int) -> Order:
+    return Order(number=number, copied=None, settings=())
+
+
+def test_it_reports_the_newest_standing_once_an_interval(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
+    client, dealer, now = parts
+    client.poll()
+    assert dealer.sent == []  # nothing to say yet
+    client.standing = _standing(1)
+    client.poll()
+    client.poll()
+    assert [report.learner_updates for report in dealer.sent] == [1]
+    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=None))
+    client.standing = _standing(2)
+    client.standing = _standing(3)
+    client.poll()
+    assert len(dealer.sent) == 1
+    now[0] += 1.0
+    client.poll()
+    assert [report.learner_updates for report in dealer.sent] == [1, 3]
+    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=None))
+    client.standing = _standing(4)
+    client.report_now()
+    client.poll()
+    assert [report.learner_updates for report in dealer.sent] == [1, 3, 4]
+
+
+def test_an_order_is_of_the_newest_answer_and_none_is_taken_back(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
+    client, dealer, now = parts
+    client.standing = _standing(1)
+    client.poll()
+    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=_order(7)))
+    client.poll()
+    assert client.order == _order(7)
+    assert client.is_heard
+    client.standing = _standing(2)
+    assert not client.is_heard
+    now[0] += 1.0
+    client.poll()
+    late = dealer.sent[-1].request_id - 1
+    dealer.answer(MemberAnswer(request_id=late, order=_order(3)))  # to the report before
+    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=_order(4)), b"more")  # with a payload: none of ours
+    client.poll()
+    assert client.order == _order(7)
+    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=None))
+    client.poll()
+    assert client.order is None
+    assert client.is_heard
+
+
+def test_without_an_answer_it_asks_again_with_what_is_so_by_then(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
+    client, dealer, now = parts
+    client.standing = _standing(1)
+    client.poll()
+    client.standing = _standing(5)
+    now[0] += 20.0
+    client.poll()
+    assert [report.learner_updates for report in dealer.sent] == [1, 5]
+    assert dealer.sent[0].request_id != dealer.sent[1].request_id
+    dealer.answer(Refused(request_id=dealer.sent[-1].request_id, reason="another run"))
+    client.poll()
+    assert client.refused == "another run"
+    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=None))
+    client.poll()
+    assert client.refused is None
