@@ -101,16 +101,27 @@ def read_points(directory: Path) -> list[dict[str, Any]]:
 
 
 def _experiment(name: str, directory: Path, config: Mapping[str, Any]) -> str:
-    """The agents of one run share its settings, and are no repeats of each other; of a sweep they are told apart by its values."""
+    """The agents of one run share its settings, and are no repeats of each other; of a sweep they are told apart by its values.
+
+    Those of a population change their values: they go by their numbers.
+    """
     path = directory.resolve()
-    agent = f" agent {path.name}" if path.parent.name == AGENTS and not config.get("sweep") else ""
+    keeps_values = bool(config.get("sweep")) and not _is_population(config)
+    agent = f" agent {path.name}" if path.parent.name == AGENTS and not keeps_values else ""
     return _SEED_SUFFIX.sub("", name) + agent
 
 
 def _swept(config: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """What this agent had at first of its run's sweep, by dotted key; nothing where there is no sweep, or none that can be read."""
+    """What this agent has of its run's sweep, by dotted key; nothing where values change, or there is no sweep that can be read."""
     sweep, seed = parse_sweep(config.get("sweep")), config.get("seed")
-    return {} if sweep is None or not isinstance(seed, int) else swept_values(sweep, agent_number(directory), seed)
+    if sweep is None or not isinstance(seed, int) or _is_population(config):
+        return {}
+    return swept_values(sweep, agent_number(directory), seed)
+
+
+def _is_population(config: Mapping[str, Any]) -> bool:
+    population = config.get("population")
+    return isinstance(population, dict) and population.get("strategy") == "pbt"
 
 
 def _sweep_label(swept: Mapping[str, Any]) -> str:

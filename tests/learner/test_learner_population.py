@@ -14,6 +14,7 @@ import torch
 from herd_learner.fitness import FitnessWindow
 
 from herd.config.population_journal import Copy
+from herd.envs.scores import ReferenceScores
 from herd.wire.messages import Copied, Order, OwnSetting
 from tests.failing_disks import no_space_beyond
 from tests.learner.members import MemberLearner
@@ -272,6 +273,25 @@ def test_fitness_is_of_the_newest_games_once_there_are_enough() -> None:
     assert found == [None, None, 7.0 / 3.0, 3.0]
     window.begin()
     assert window.episode_return() is None
+
+
+def test_human_normalised_fitness_is_the_mean_over_tasks_each_capped() -> None:
+    """Of (s - random) / (human - random): 1.5 capped to 1 for the first task, 0.25 for the second; over tasks, not over games."""
+    references = {
+        "a": ReferenceScores(task="a", random=10.0, human=20.0, world_record=None, minimal_actions=None),
+        "b": ReferenceScores(task="b", random=-4.0, human=4.0, world_record=None, minimal_actions=None),
+    }
+    window = FitnessWindow(("a", "b"), references, num_games=4)
+    for task_id, episode_return in ((0, 99.0), (0, 30.0), (0, 20.0), (0, 25.0)):
+        window.add(task_id, episode_return)
+    assert window.human_normalised() is None  # no game of b
+    window.add(1, -2.0)
+    assert window.games == [(0, 30.0), (0, 20.0), (0, 25.0), (1, -2.0)]
+    assert window.human_normalised() == pytest.approx((1.0 + 0.25) / 2)
+    window.begin([(0, 12.0), (1, 0.0), (1, 2.0)])
+    assert window.human_normalised() is None  # too few
+    window.add(1, 4.0)
+    assert window.human_normalised() == pytest.approx((0.2 + 0.75) / 2)
 
 
 def test_statistics_feed_the_window_and_its_games_survive(tmp_path: Path) -> None:

@@ -153,6 +153,23 @@ def test_agents_of_a_sweep_are_named_by_their_values_and_repeats_of_one_are_aver
     assert means == {"learning_rate 0.0006, entropy_cost 0.01": 7.5, "learning_rate 0.0006, entropy_cost 2": 57.5}
 
 
+def test_members_of_a_population_go_by_their_numbers_for_their_values_change(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, f"pbt/agents/{agent}", name="unused", seed=1, score=float(agent)) for agent in (0, 1)]
+    for run in runs:
+        (run / "config.yaml").unlink()
+    rule = {"draw": "log_uniform", "low": 1e-4, "high": 1e-2}
+    config = {"name": "pbt", "seed": 1, "env": {"tasks": ["pong"]}, "sweep": {"optimizer.learning_rate": rule}}
+    labels = {}
+    for strategy in ("pbt", "none"):
+        (tmp_path / "pbt" / "config.yaml").write_text(yaml.safe_dump({**config, "population": {"strategy": strategy}}))
+        data = tmp_path / f"{strategy}.csv"
+        plot_runs(runs, tmp_path / "curve.png", data=data)
+        labels[strategy] = sorted({row["curve"] for row in rows_of(data) if row["panel"] == "pong"})
+    assert labels["pbt"] == ["agents/0", "agents/1"]
+    assert all(label.startswith("learning_rate ") for label in labels["none"])
+    assert len(labels["none"]) == 2
+
+
 def test_many_tasks_have_a_panel_each_and_one_of_their_scores_together(tmp_path: Path) -> None:
     tasks = tuple(f"game_{number}" for number in range(57))
     run = make_run(tmp_path, "many", name="many", seed=1, score=2.0, tasks=tasks)
