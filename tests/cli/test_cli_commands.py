@@ -125,6 +125,23 @@ def test_a_used_run_directory_is_refused(tmp_path: Path) -> None:
     assert (code, errors) == (2, "herd: run: not empty; add --resume to go on with it, or choose another --run_dir")
 
 
+def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    run_dir = make_run(tmp_path)
+    for agent, fitness in ((0, 0.5), (1, None)):
+        own = run_dir / "agents" / str(agent)
+        own.mkdir(parents=True)
+        settings = {"optimizer.learning_rate": 0.000123456, "loss.q_estimate": "value"}
+        member = {"number": 3, "copied": 0, "fitness": fitness, "settings": settings}
+        (own / "metrics.jsonl").write_text(json.dumps({"env_frames": 100, "population": member}) + "\n")
+    assert main(["status", str(run_dir)]) == 0
+    heading, run, *members = capsys.readouterr().out.splitlines()
+    assert heading.rstrip().endswith("fitness: settings")
+    assert run.rstrip().endswith("-")
+    assert [line.partition(": ")[0][-4:].strip() for line in members] == ["0.50", "-"]
+    assert all(line.rstrip().endswith("learning_rate 0.000123, loss.q_estimate value") for line in members)
+
+
 def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # no cell is broken over lines
     run_dir = make_run(tmp_path, checkpoint=True)
@@ -144,6 +161,7 @@ def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "tasks": 0,
         "human_normalised_mean_capped": None,
         "checkpoint": "000000000042",
+        "member": None,
         "agents": [],
         "running": False,
     }

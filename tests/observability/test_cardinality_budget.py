@@ -29,6 +29,8 @@ TARGET_LABELS = {"job", "instance", "namespace", "release", "component", "pod"}
 EXPORTED_BY_TELEMETRY = {names.PROCESS_INFO, names.PROCESS_RESIDENT_MEMORY, names.PROCESS_CPU, names.HEARTBEAT_AGE, names.WEIGHTS_AGE}
 STATISTICS = ["mean", "median", "mean_capped", "interquartile_mean", "saber_mean", "saber_median"]
 """Of human-normalised scores."""
+SETTINGS = [f"section.setting_{number}" for number in range(4)]
+"""The papers' populations change four."""
 OPEN_LABELS = {
     "task": TASKS,
     "agent": ["0"],
@@ -36,6 +38,7 @@ OPEN_LABELS = {
     "term": NUMBERS_OF_A_LOSS,
     "name": NUMBERS_OF_A_LOSS,
     "layer": LAYERS,
+    "setting": SETTINGS,
     "statistic": STATISTICS,
 }
 
@@ -83,6 +86,7 @@ def test_a_cluster_of_4000_actors_is_a_small_prometheus(series: dict[str, int]) 
     assert series["learner"] < 500
     assert series["bandit"] < 7_800
     assert series["evaluator"] < 150
+    assert series["population"] < 50  # and for each member after the first, six: docs/metrics.md
 
 
 @pytest.mark.parametrize("service", names.EVERY_SERVICE)
