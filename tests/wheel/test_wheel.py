@@ -17,7 +17,7 @@ import pytest
 from tests.patience import patient
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"herd", "herd_actor", "herd_bandit", "herd_learner", "herd_paramserver", "herd_replay"}
+PACKAGES = {"herd", "herd_actor", "herd_bandit", "herd_evaluator", "herd_learner", "herd_paramserver", "herd_replay"}
 SECONDS = 300
 
 
