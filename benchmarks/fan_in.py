@@ -255,7 +255,7 @@ class Receiver:
             "threads": thread_cpu_seconds(),
             "consumed": self._consumed,
             "out_of_order": self._out_of_order,
-            "frames": {**ledger.report(), "balanced": ledger.is_balanced},
+            "frames": {**ledger.as_json(), "balanced": ledger.is_balanced},
             "allocated": self._queue.num_allocated,
         }
 

@@ -1,6 +1,6 @@
 """The temperatures that games are played under (DiCE, arXiv:2106.00707): tau = 1, or drawn from one range for each task.
 
-A third source is a run's service, which actors ask (`herd_actor.temperatures`). E environments.
+A third source is a run's service (`herd.acting.served_temperatures`). E environments.
 """
 
 from __future__ import annotations

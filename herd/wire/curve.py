@@ -5,18 +5,16 @@ Encryption is libzmq's (CurveZMQ, RFC 26), the authenticator is pyzmq's (ZAP, RF
 
 from __future__ import annotations
 
-import atexit
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from herd.config.curve_keys import client_key_files, load_client_keys, load_server_keys, read_key
 from herd.config.layers import SettingsError
+from herd.wire.gate import Gate
 from herd.wire.roles import role_of
 
 if TYPE_CHECKING:
@@ -171,25 +169,14 @@ class AuthorisedClients:
         return clients
 
 
-class _Gate(ThreadAuthenticator):
-    """Lets known keys in and counts the others. ZeroMQ asks it, over an in-process socket, at every handshake with a server here."""
+class _Gate(Gate):
+    """Lets known keys in and counts the others."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], authorised: AuthorisedClients, refusals: Refusals) -> None:
-        super().__init__(context, log=logging.getLogger("herd.wire.zap"))
+        super().__init__(context, refusals)
         self._authorised = authorised
-        self._refusals = refusals
         self._address = ""
         self.configure_curve_callback(_DOMAIN, self)
-
-    def start(self) -> None:
-        """Start the thread; it is stopped before the interpreter ends, when a thread could not be joined any more."""
-        super().start()
-        atexit.register(self.stop)
-
-    def stop(self) -> None:
-        """Stop the thread and close its sockets."""
-        atexit.unregister(self.stop)
-        super().stop()
 
     async def handle_zap_message(self, msg: list[bytes]) -> None:
         """Note who asks: the callback is told the key only."""

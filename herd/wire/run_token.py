@@ -6,15 +6,13 @@ and authenticates nothing after it: across a network, use keys. The authenticato
 
 from __future__ import annotations
 
-import atexit
 import hmac
-import logging
 from typing import TYPE_CHECKING
 
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.wire.gate import Gate
 
 if TYPE_CHECKING:
     from herd.wire.refusals import Refusals
@@ -57,23 +55,12 @@ class RunToken:
             self._gate = None
 
 
-class _Gate(ThreadAuthenticator):
-    """ZeroMQ asks it, over an in-process socket, at every handshake with a server of this process."""
+class _Gate(Gate):
+    """Lets in who knows the token."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: bytes, refusals: Refusals) -> None:
-        super().__init__(context, log=logging.getLogger("herd.wire.zap"))
+        super().__init__(context, refusals)
         self._token = token
-        self._refusals = refusals
-
-    def start(self) -> None:
-        """Start the thread; it is stopped before the interpreter ends, when a thread could not be joined any more."""
-        super().start()
-        atexit.register(self.stop)
-
-    def stop(self) -> None:
-        """Stop the thread and close its sockets."""
-        atexit.unregister(self.stop)
-        super().stop()
 
     def _authenticate_plain(self, domain: str, username: str, password: str) -> tuple[bool, bytes]:  # noqa: ARG002  libzmq enforces the domain
         # Compared in constant time: a stranger may try as often as it likes.

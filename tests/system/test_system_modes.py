@@ -75,8 +75,9 @@ def test_a_recurrent_agent_over_lz4(tmp_path: Path) -> None:
         "--actor.compression",
         "lz4",
     )
-    # How soon an LSTM learns depends on the timing of the two processes; this is twice what it takes as a rule.
-    report = train(tmp_path / "run", *words, "--optimizer.schedule", "constant", "--stop.env_frames", "240000")
+    # Six of six seeds end above 0.97 so; by RMSProp at its paper's rate one in six learns nothing in this time.
+    learning = ("--optimizer.kind", "adam", "--optimizer.learning_rate", "2e-3", "--stop.env_frames", "240000")
+    report = train(tmp_path / "run", *words, *learning)
     assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
 
 

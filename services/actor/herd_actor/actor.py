@@ -28,7 +28,7 @@ from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
 from herd_actor.sending import UnrollSender
 from herd_actor.stint import Stints
-from herd_actor.temperatures import ServedTemperatures
+from herd_actor.temperatures import ReportedTemperatures
 from herd_actor.unroll import UnrollBuilder
 from herd_actor.weights import FreshWeights
 
@@ -157,9 +157,9 @@ class Actor:
         except UnknownTaskError as error:
             raise BadInputError(str(error)) from error
         task_ids = self._environments.task_ids
-        self._temperatures: ServedTemperatures | None = None
+        self._temperatures: ReportedTemperatures | None = None
         if settings.loss.draws_temperatures:
-            self._temperatures = ServedTemperatures(
+            self._temperatures = ReportedTemperatures(
                 context, settings, agent=agent, contract=contract, task_ids=task_ids, first_slot=first_slot
             )
         self._state = RowState(self._spec, settings.network, self._temperatures or Temperatures(), num_environments=self._num_environments)

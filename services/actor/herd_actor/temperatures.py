@@ -6,17 +6,16 @@ import json
 import secrets
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from herd.acting.temperatures import Temperatures
+from herd.acting.served_temperatures import ServedTemperatures
 from herd.config.tiling import tiling_of
 from herd.service.files import replace_file
-from herd.telemetry.logs import get_logger, warn_limited
+from herd.telemetry.logs import get_logger
 from herd.wire.bandit_client import BanditClient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from herd.config.settings import RunSettings
@@ -27,8 +26,8 @@ DRAIN_SECONDS = 1.0
 """At a stop, for the bandit to count the last games."""
 
 
-class ServedTemperatures(Temperatures):
-    """Asks the service for each game's temperature, and tells it the game's return."""
+class ReportedTemperatures(ServedTemperatures):
+    """Tells the service the return of each game under its temperature."""
 
     def __init__(
         self, context: Context, settings: RunSettings, *, agent: int, contract: str, task_ids: NDArray[np.int32], first_slot: int
@@ -38,7 +37,7 @@ class ServedTemperatures(Temperatures):
         self._tiling = tiling_of(settings.bandit)
         self._played = _Games()
         self._dropped = _Games()
-        self._client = BanditClient(
+        client = BanditClient(
             context,
             settings.actor.bandit,
             run_id=settings.name,
@@ -48,19 +47,7 @@ class ServedTemperatures(Temperatures):
             timeout_seconds=settings.actor.bandit_timeout_seconds,
             first_slot=first_slot,
         )
-        for environment in range(len(task_ids)):
-            self._client.ask(environment, 0)
-
-    def of_row(self, game_reset: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """[E], for a row whose games start where ``game_reset`` [E] says. Waits for the service there, with a bound."""
-        if game_reset.any():
-            self._client.begin(np.flatnonzero(game_reset))
-            if self._client.is_silent:
-                reason = self._client.refused or "no answer"
-                warn_limited("bandit", "games begin under the last temperatures of their environments", reason=reason)
-        else:
-            self._client.poll()
-        return self._client.inverse_temperatures
+        super().__init__(client, len(task_ids))
 
     def finished(self, games: Sequence[FinishedGame], episode_ids: NDArray[np.int64]) -> None:
         """Report games that the last step ended."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from herd.acting.temperatures import Temperatures
-from herd.telemetry.logs import warn_limited
+from herd.acting.served_temperatures import ServedTemperatures
 from herd.wire.bandit_client import BanditClient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from herd.config.settings import RunSettings
@@ -20,13 +18,13 @@ if TYPE_CHECKING:
     from herd.wire.sockets import Context
 
 
-class BestTemperatures(Temperatures):
+class BestTemperatures(ServedTemperatures):
     """Asks for each game's, and tells the service nothing: evaluation must not influence learning."""
 
     def __init__(self, context: Context, settings: RunSettings, *, agent: int, contract: str, task_ids: NDArray[np.int32]) -> None:
         """``task_ids`` [E], by the run's numbers."""
         own = settings.evaluation
-        self._client = BanditClient(
+        client = BanditClient(
             context,
             own.bandit,
             run_id=settings.name,
@@ -36,19 +34,7 @@ class BestTemperatures(Temperatures):
             timeout_seconds=settings.actor.bandit_timeout_seconds,
             purpose="evaluation",
         )
-        for environment in range(len(task_ids)):
-            self._client.ask(environment, 0)
-
-    def of_row(self, game_reset: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """See `Temperatures.of_row`; where the service does not answer in time, tau stays what it was, 1 in the first game."""
-        if game_reset.any():
-            self._client.begin(np.flatnonzero(game_reset))
-            if self._client.is_silent:
-                reason = self._client.refused or "no answer"
-                warn_limited("bandit", "games begin under the last temperatures of their environments", reason=reason)
-        else:
-            self._client.poll()
-        return self._client.inverse_temperatures
+        super().__init__(client, len(task_ids))
 
     def finished(self, games: Sequence[FinishedGame], episode_ids: NDArray[np.int64]) -> None:
         """Ask for the temperatures of the games that follow."""
