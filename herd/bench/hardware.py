@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from herd.service.hardware import cpu_has_bfloat16, usable_cpus
+from herd.service.hardware import cpu_gains_from_bfloat16, usable_cpus
 
 CPU_INFO = Path("/proc/cpuinfo")
 PACKAGES = ("torch", "numpy", "pyzmq", "ale-py", "herd-rl")
@@ -20,7 +20,7 @@ def describe_hardware() -> dict[str, object]:
     return {
         "processor": _processor_name(),
         "usable_cores": usable_cpus(),
-        "bfloat16_instructions": cpu_has_bfloat16(),
+        "bfloat16_is_faster": cpu_gains_from_bfloat16(),
         "memory_bytes": psutil.virtual_memory().total,
         "load_average_1_minute": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.machine()}",

@@ -21,7 +21,7 @@ import psutil
 from herd.config.suites import DEFAULT_SUITE, installed_suites
 from herd.envs.make import missing_packages
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
-from herd.service.hardware import cpu_has_bfloat16, usable_cpus
+from herd.service.hardware import cpu_gains_from_bfloat16, usable_cpus
 from herd.topology import SERVERS
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ def check_cpus() -> Check:
 
 
 def check_bfloat16() -> Check:
-    """Without the instructions everything runs in float32."""
-    has = cpu_has_bfloat16()
+    """Where it is not faster, everything runs in float32."""
+    has = cpu_gains_from_bfloat16()
     return Check(
-        "bfloat16 instructions", has, "yes" if has else "no", "none needed: float32 is used, up to 1.6 times slower", required=False
+        "fast bfloat16", has, "yes" if has else "no", "none needed: float32 is used, up to 1.6 times slower", required=False
     )
 
 

@@ -136,7 +136,7 @@ class ActorSettings(Section):
     """Keep each actor on one CPU, dealt round-robin by index. For a machine of its own with one actor per CPU: the thread that steps
     the environments and the one that runs the policy take turns, and on one CPU they find each other's data in its cache."""
     inference_precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """``auto``: bfloat16 where the CPU has instructions for it. The learner corrects with the logits that were sampled from."""
+    """``auto``: bfloat16 where the CPU is faster with it. The learner corrects with the logits that were sampled from."""
     lockstep: bool = False
     """Batched A2C: wait for the policy that learned from the last unrolls before starting the next ones."""
     credit: Literal["at_send", "before_unroll"] = "at_send"
@@ -193,7 +193,7 @@ class LearnerSettings(Section):
     """``auto``: a GPU where there is one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of convolutions and matrix products; parameters, losses and statistics stay float32. ``auto``: bfloat16 where the processor
-    has it."""
+    is faster with it."""
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
     """``torch.compile`` of network and losses, in this mode. On a CPU it needs a C++ compiler. The first update then takes a minute.
     ``reduce-overhead`` and ``max-autotune`` replay CUDA graphs on a GPU."""

@@ -39,9 +39,12 @@ def test_the_smaller_of_affinity_and_quota(cgroup: Path, files: dict[str, str], 
 
 
 @pytest.mark.parametrize(
-    ("text", "has_it"),
+    ("text", "gains"),
     [
-        ("processor : 0\nflags\t\t: fpu avx512f avx512_bf16 amx_tile\n", True),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile\n", True),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512f avx512_bf16\n", False),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx512f avx512_bf16\n", True),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx512f\n", False),
         ("flags\t\t: fpu amx_bf16\n", True),
         ("Features\t: fp asimd bf16 i8mm\n", True),
         ("flags\t\t: fpu avx512f avx2\n", False),
@@ -49,21 +52,21 @@ def test_the_smaller_of_affinity_and_quota(cgroup: Path, files: dict[str, str], 
         ("", False),
     ],
 )
-def test_bfloat16_is_read_from_the_processors_flags(cgroup: Path, text: str, has_it: bool) -> None:
+def test_whether_bfloat16_is_faster_is_read_from_vendor_and_flags(cgroup: Path, text: str, gains: bool) -> None:
     (cgroup / "CPU_INFO").write_text(text)
-    assert hardware.cpu_has_bfloat16() is has_it
+    assert hardware.cpu_gains_from_bfloat16() is gains
 
 
 def test_a_machine_without_cpuinfo_has_no_bfloat16(cgroup: Path) -> None:
     assert not (cgroup / "CPU_INFO").exists()
-    assert hardware.cpu_has_bfloat16() is False
+    assert hardware.cpu_gains_from_bfloat16() is False
 
 
 def test_precision_is_what_was_asked_for_or_what_the_processor_has() -> None:
-    assert hardware.choose_precision("auto", has_bfloat16=True) == "bfloat16"
-    assert hardware.choose_precision("auto", has_bfloat16=False) == "float32"
-    assert hardware.choose_precision("float32", has_bfloat16=True) == "float32"
-    assert hardware.choose_precision("bfloat16", has_bfloat16=False) == "bfloat16"
+    assert hardware.choose_precision("auto", gains_from_bfloat16=True) == "bfloat16"
+    assert hardware.choose_precision("auto", gains_from_bfloat16=False) == "float32"
+    assert hardware.choose_precision("float32", gains_from_bfloat16=True) == "float32"
+    assert hardware.choose_precision("bfloat16", gains_from_bfloat16=False) == "bfloat16"
 
 
 def test_actors_are_dealt_to_the_cpus_they_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from herd.learning.losses.off_policy import of_online_rows
 from herd.learning.optimizers import Rates, rates_at
 from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
-from herd.service.hardware import choose_precision, cpu_has_bfloat16, usable_cpus
+from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16, usable_cpus
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
@@ -116,8 +116,8 @@ def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
         # One process per GPU: torchrun and ``herd train`` number those of one machine.
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    has_bfloat16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_has_bfloat16()
-    choice = choose_precision(settings.learner.precision, has_bfloat16=has_bfloat16)
+    gains_from_bfloat16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_gains_from_bfloat16()
+    choice = choose_precision(settings.learner.precision, gains_from_bfloat16=gains_from_bfloat16)
     return device, torch.bfloat16 if choice == "bfloat16" else torch.float32
 
 
