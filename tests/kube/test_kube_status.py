@@ -179,7 +179,7 @@ def test_an_unknown_release_is_answered_with_those_there_are(served: Served, her
     answer = herd_process("status", "--release", "hrd")
     assert (answer.code, answer.output) == (2, "")
     assert answer.errors == "herd: no release hrd in namespace rl; there are: herd\n"
-    answer = herd_process("status", "--release", "herd", "--namespace", "empty")
+    answer = herd_process("status", "--release", "herd", "-n", "empty")
     assert (
         answer.errors == "herd: no release herd in namespace empty; elsewhere there are: herd (--namespace rl), other (--namespace lab)\n"
     )
@@ -191,6 +191,7 @@ def test_an_unknown_release_is_answered_with_those_there_are(served: Served, her
 def test_local_and_cluster_do_not_mix(herd: Herd) -> None:
     for words, problem in (
         (["--namespace", "rl"], "--namespace goes with --release"),
+        (["-n", "rl"], "--namespace goes with --release"),
         (["--seconds", "0"], "--seconds goes with --release"),
         (["--release", "herd", "runs/pong"], "ask for one of them"),
         (["--release", "herd", "--seconds", "-1"], "--seconds must be"),
