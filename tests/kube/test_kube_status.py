@@ -22,7 +22,7 @@ def test_a_release_is_shown_with_pods_versions_speed_and_returns(herd_process: H
     assert (answer.code, answer.errors) == (0, "")
     lines = answer.output.splitlines()
     assert lines[0] == "herd in namespace rl"
-    assert any(line.split() == ["catch", "80", "0.75"] for line in lines)  # games of both shards, the return of one
+    assert any(line.split() == ["catch", "80", "0.75", "-"] for line in lines)  # games of both shards, the return of one
     assert "3 of 3 actors" in answer.output
     rows = {line.split()[0]: line.split() for line in lines if line.strip()}
     assert rows["learner"][1:3] == ["2/2", "0"]
