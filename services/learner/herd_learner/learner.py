@@ -278,7 +278,9 @@ class Learner:
                 self._drop(stale)
             after_wait = time.monotonic()
             meters.waited(after_wait - now)
-            turn = self._agree(unrolls, stop=is_over, log_due=points.is_due(now), checkpoint_due=checkpoints.is_due(now))
+            turn = self._agree(
+                unrolls, stop=is_over, log_due=points.is_due(now) or self._statistics.start_is_due, checkpoint_due=checkpoints.is_due(now)
+            )
             agreed = time.monotonic()
             meters.agreed(agreed - after_wait)
             if turn.stop:
@@ -527,6 +529,7 @@ class Learner:
 
     def _log_point(self, session_seconds: float) -> None:
         self._absorb_news()
+        self._statistics.logged()
         rates = self._group.gather(self._meters.frames_per_second())
         if not self._group.is_first:
             return
