@@ -147,7 +147,7 @@ def _limits(panel: Panel, lines: Sequence[Line]) -> tuple[float, float]:
     if panel.lowest is not None:
         low = panel.lowest if panel.lowest == 0.0 else max(low, panel.lowest)
     if panel.highest is not None:
-        high = min(high, panel.highest + 0.03)
+        high = panel.highest + 0.03 if panel.lowest == 0.0 else min(high, panel.highest + 0.03)
     return (low, high) if low < high else (low, low + 1.0)
 
 

@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from herd.cli.errors import CommandError
-from herd.cli.train import check_installed
+from herd.cli.preflight import check_installed
 from herd.config.settings import RunSettings
 from herd.config.trackers import LoggingSettings
 from herd.telemetry import logs
