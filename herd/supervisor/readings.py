@@ -104,6 +104,18 @@ def newest_point(file: Path) -> dict[str, Any]:
     return {}
 
 
+def earlier_points(directory: Path) -> list[dict[str, Any]]:
+    """Points that an agent's earlier sessions left in ``directory``; none where there are none that can be read."""
+    if not (directory / METRICS).is_file():
+        return []
+    from herd.plots.history import PlotError, read_points  # noqa: PLC0415  numpy loads; a fresh run does without
+
+    try:
+        return read_points(directory)
+    except PlotError:
+        return []
+
+
 class Watcher:
     """Reads in a thread of its own, so that a child that hangs never delays the supervisor's decisions."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import InitVar, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from herd.supervisor.health import health_warnings
+from herd.supervisor.return_history import ReturnHistory
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import Samples, total
 
@@ -61,6 +62,10 @@ class TaskRow:
     """Trained on for the first time, as of the newest point; where there is none, since the learner started."""
     human_normalised: float | None = None
     """Of the mean return, as of the newest point; None where there is no human score."""
+    best_return: float | None = None
+    """Highest mean over 100 games of this run; None before there is one."""
+    returns: tuple[float, ...] = ()
+    """Mean returns from the beginning of the run to now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,8 @@ class RunSnapshot:
     """What is wrong with its learning, in words."""
     human_normalised: float | None = None
     """Mean over the tasks with human scores, each at most 1; None before each has finished a game."""
+    entropy: float | None = None
+    """Of the policy in the last update, nats."""
     agents: tuple[RunSnapshot, ...] = ()
     """Of a run with several agents: each by itself, without the processes that they share."""
 
@@ -139,11 +146,21 @@ class SnapshotMaker:
     """Turns a series of readings into pictures; remembers counters to make rates of them."""
 
     stop: StopSettings
+    earlier: InitVar[Sequence[Mapping[str, Any]]] = ()
+    """Points of the run from before this session."""
     _rates: dict[tuple[str, str], Rate] = field(default_factory=dict)
     _frames_counter: float = 0.0
     """The learner's, as last read."""
     _point_frames: float = 0.0
     _counter_at_point: float = 0.0
+    _returns: dict[str, ReturnHistory] = field(default_factory=dict)
+    """By task."""
+    _newest: Mapping[str, Any] = field(default_factory=dict)
+    """The point that ``_returns`` ends with."""
+
+    def __post_init__(self, earlier: Sequence[Mapping[str, Any]]) -> None:
+        for point in earlier:
+            self._add_returns(point)
 
     def make(self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float) -> RunSnapshot:
         """Make the picture of this moment."""
@@ -154,6 +171,8 @@ class SnapshotMaker:
         rate = self._rate(readings, learner, names.LEARNER_ENV_FRAMES.name)
         progress, eta = _progress(self.stop, env_frames, rate, elapsed_seconds)
         point = readings.point
+        self._add_returns(point)
+        entropy = point.get("entropy")
         return RunSnapshot(
             elapsed_seconds=elapsed_seconds,
             env_frames=env_frames,
@@ -168,12 +187,24 @@ class SnapshotMaker:
             weights_wait_share=self._mean_rate(readings, actors, names.ACTOR_WEIGHTS_WAIT.name),
             progress=progress,
             eta_seconds=eta,
-            tasks=_tasks(readings, learner),
+            tasks=tuple(self._with_history(row) for row in _tasks(readings, learner)),
             children=tuple(self._row(readings, child) for child in children),
             human_normalised=_gauge(readings, learner, names.HUMAN_NORMALISED.name),
             failed_writes=sum(total(readings.samples.get(learner, {}), metric.name) for metric in _FAILED_WRITES),
             warnings=health_warnings(point),
+            entropy=entropy if isinstance(entropy, int | float) else None,
         )
+
+    def _add_returns(self, point: Mapping[str, Any]) -> None:
+        if not point or point.get("wall_seconds") == self._newest.get("wall_seconds"):
+            return  # seen already
+        self._newest = point
+        for name, task in (point.get("tasks") or {}).items():
+            self._returns.setdefault(name, ReturnHistory()).add(task)
+
+    def _with_history(self, row: TaskRow) -> TaskRow:
+        history = self._returns.get(row.name)
+        return row if history is None else replace(row, best_return=history.best, returns=history.values)
 
     def _env_frames(self, readings: Readings, learner: str) -> float:
         """Of the whole run: the newest point's, plus what the learner's own counter (of this process) has grown since."""
@@ -221,10 +252,11 @@ class SnapshotMaker:
 class AgentsSnapshotMaker:
     """As `SnapshotMaker`, of a run with one agent or several: their pictures, and one of all of them."""
 
-    def __init__(self, stop: StopSettings, agents: Mapping[str, int]) -> None:
-        """``agents``: agent by learner's child."""
+    def __init__(self, stop: StopSettings, agents: Mapping[str, int], earlier: Sequence[Sequence[Mapping[str, Any]]] = ()) -> None:
+        """``agents``: agent by learner's child. ``earlier``: of each agent, the points from before this session."""
         self._agents = agents
-        self._makers = [SnapshotMaker(stop) for _ in range(max(agents.values(), default=0) + 1)]
+        number = max(agents.values(), default=0) + 1
+        self._makers = [SnapshotMaker(stop, earlier[agent] if agent < len(earlier) else ()) for agent in range(number)]
 
     def make(self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float) -> RunSnapshot:
         """Make the picture of this moment."""
@@ -263,6 +295,7 @@ def _together(agents: Sequence[RunSnapshot], order: Sequence[str]) -> RunSnapsho
         eta_seconds=max(known(agent.eta_seconds for agent in agents), default=None),
         tasks=(),
         human_normalised=None,
+        entropy=None,
         children=tuple(rows[name] for name in order),
         failed_writes=sum(agent.failed_writes for agent in agents),
         warnings=tuple(f"agent {number}: {warning}" for number, agent in enumerate(agents) for warning in agent.warnings),

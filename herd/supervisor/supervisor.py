@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from herd.supervisor.child import Child, describe_exit, last_lines
 from herd.supervisor.plan import ChildPlan, Start
-from herd.supervisor.readings import Watcher
+from herd.supervisor.readings import Watcher, earlier_points
 from herd.supervisor.restarts import EXIT_BAD_INPUT, EXIT_LOST, EXIT_SHARD_LOST, Failures, GiveUp, RestartPolicy, after_exit
 from herd.supervisor.run_directory import LOGS
 from herd.supervisor.shutdown import Grace, Phase, Shutdown, Signals
@@ -126,7 +126,7 @@ class Supervisor:
         self._shutdown = Shutdown(self._grace, tuple(self._agents))
         self._outcome = Outcome(0, "")
         self._agent_directories = agent_directories
-        self._snapshots = AgentsSnapshotMaker(stop, agent_of)
+        self._snapshots = AgentsSnapshotMaker(stop, agent_of, [earlier_points(directory) for directory in agent_directories or [run_dir]])
 
     def run(self, inbox: SignalInbox | None = None) -> Outcome:
         """Start everything and stay until nothing is left. Call from the main thread, which owns the signals.

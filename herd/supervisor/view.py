@@ -15,6 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from herd.supervisor.return_history import sparkline
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -28,6 +30,8 @@ _MOST_ROWS = 12
 """Tasks and processes shown one by one; a terminal has 24 lines or more."""
 
 _MOST_WARNINGS = 4
+_STATE_STYLES = {"running": "green", "restarting": "bold red"}
+"""Of a process; any other state is yellow. rich leaves colours out where NO_COLOR is set or nothing is a terminal."""
 
 
 class View(Protocol):
@@ -136,10 +140,12 @@ def one_line(snapshot: RunSnapshot) -> str:
     if len(snapshot.tasks) > _MOST_ROWS:
         parts += [_tasks_in_short(snapshot), *_ranking_in_short(snapshot.tasks)]
     else:
-        parts += [f"{task.name} return {_return(task)}" for task in snapshot.tasks]
+        parts += [f"{task.name} return {_return(task)}{_best(task)}" for task in snapshot.tasks]
     for agent_number, agent in enumerate(snapshot.agents[:_MOST_ROWS]):
         returns = ", ".join(f"{task.name} {_return(task)}" for task in agent.tasks[:_MOST_ROWS])
         parts.append(f"agent {agent_number}: {count(agent.env_frames)} frames, return {returns or '-'}")
+    if snapshot.entropy is not None:
+        parts.append(f"entropy {number(snapshot.entropy, 2)}")
     parts.append(f"lag {number(snapshot.policy_lag, 1)}")
     parts.append(f"queue {number(snapshot.queue_unrolls)}/{number(snapshot.queue_capacity)}")
     parts.append(f"learner starved {percent(snapshot.starved_share)}, actors blocked {percent(snapshot.blocked_share)}")
@@ -168,12 +174,13 @@ def panel(snapshot: RunSnapshot, title: str) -> RenderableType:
 def facts(snapshot: RunSnapshot) -> list[RenderableType]:
     """Draw what every picture of a run shows: speed, who waits for whom, returns by task."""
     numbers = Table.grid(padding=(0, 3))
-    numbers.add_row("frames", "frames/s", "updates", "policy lag", "queue", style="dim")
+    numbers.add_row("frames", "frames/s", "updates", "policy lag", "entropy", "queue", style="dim")
     numbers.add_row(
         count(snapshot.env_frames),
         Text(number(snapshot.frames_per_second), style="bold"),
         number(snapshot.learner_updates),
         number(snapshot.policy_lag, 1),
+        number(snapshot.entropy, 2),
         f"{number(snapshot.queue_unrolls)}/{number(snapshot.queue_capacity)}",
     )
     waits = Text.assemble(
@@ -209,14 +216,17 @@ def _agent_table(agents: Sequence[RunSnapshot]) -> Table:
 def _task_table(tasks: Sequence[TaskRow]) -> Table:
     shown = worst_to_best(tasks) if len(tasks) > _MOST_ROWS else tasks
     several, human = len(tasks) > 1, any(task.human_normalised is not None for task in tasks)
-    columns = ["task", "games", *(["frames"] if several else []), "return (last 100)", *(["human-normalised"] if human else [])]
+    curves = any(sparkline(task.returns) for task in shown)
+    columns = ["task", "games", *(["frames"] if several else []), "return (last 100)", "best"]
+    columns += [*(["human-normalised"] if human else []), *(["return so far"] if curves else [])]
     table = make_table(*columns)
     for task in shown:
         cells = [task.name, f"{task.episodes:,}"]
         if several:
             cells.append("-" if task.env_frames is None else count(task.env_frames))
         scores = [percent_of_human(task.human_normalised)] if human else []
-        table.add_row(*cells, Text(_return(task), style="bold"), *scores)
+        line = [Text(sparkline(task.returns), style="cyan")] if curves else []
+        table.add_row(*cells, Text(_return(task), style="bold"), number(task.best_return, 2), *scores, *line)
     if len(tasks) > len(shown):
         table.add_row(f"and {len(tasks) - len(shown)} more", *[""] * (len(columns) - 1))
     return table
@@ -259,9 +269,9 @@ def _process_table(children: Sequence[ChildRow]) -> Table:
     table = make_table("process", "state", "weights", "cores", "memory", "restarts")
     for child in children[:_MOST_ROWS]:
         memory = "-" if child.resident_bytes is None else f"{child.resident_bytes / 2**20:,.0f} MiB"
-        style = "" if child.state == "running" else "yellow"
+        restarts = Text(str(child.restarts), style="yellow" if child.restarts else "")
         weights, cores = number(child.weights_updates), number(child.cpu_cores, 2)
-        table.add_row(child.name, Text(child.state, style=style), weights, cores, memory, str(child.restarts))
+        table.add_row(child.name, Text(child.state, style=_STATE_STYLES.get(child.state, "yellow")), weights, cores, memory, restarts)
     if len(children) > _MOST_ROWS:
         table.add_row(f"and {len(children) - _MOST_ROWS} more", "", "", "", "", "")
     return table
@@ -304,6 +314,10 @@ def _progress_text(snapshot: RunSnapshot) -> str:
 
 def _return(task: TaskRow) -> str:
     return "-" if task.episode_return is None else f"{task.episode_return:,.2f}"
+
+
+def _best(task: TaskRow) -> str:
+    return "" if task.best_return is None else f" (best {task.best_return:,.2f})"
 
 
 def number(value: float | None, digits: int = 0) -> str:

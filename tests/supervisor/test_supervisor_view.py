@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -115,10 +116,36 @@ def test_many_tasks_are_the_worst_the_median_and_the_best() -> None:
 def test_a_few_tasks_have_frames_and_scores_beside_their_returns() -> None:
     text = drawn(snapshot(tasks=(TaskRow("boxing", 5, 12.0, 461_000.0, 0.99), TaskRow("mine", 2, 7.5, 455_000.0))))
     rows = [line.split()[1:-1] for line in text.splitlines() if "boxing" in line or "mine" in line]
-    assert rows == [["boxing", "5", "461", "k", "12.00", "99%"], ["mine", "2", "455", "k", "7.50", "-"]]
+    assert rows == [["boxing", "5", "461", "k", "12.00", "-", "99%"], ["mine", "2", "455", "k", "7.50", "-", "-"]]
     # A run of one task shows what it always showed.
     assert "human" not in drawn(snapshot(tasks=(TaskRow("mine", 2, 7.5, 455_000.0),)))
     assert "frames   " in drawn(snapshot())
+
+
+def test_best_return_curve_and_entropy_are_shown_where_they_are_known() -> None:
+    learned = snapshot(tasks=(TaskRow("pong", 400, 18.25, best_return=19.5, returns=(-20.0, -10.0, 15.0, 18.0)),), entropy=0.4321)
+    row = next(line for line in drawn(learned).splitlines() if "pong" in line)
+    assert row.split()[1:-1] == ["pong", "400", "18.25", "19.50", "▁▃▇█"]
+    assert "0.43" in drawn(learned)
+    assert "pong return 18.25 (best 19.50)  entropy 0.43  lag" in one_line(learned)
+    young = snapshot(tasks=(TaskRow("pong", 3, -20.0),))
+    assert "return so far" not in drawn(young)
+    assert "best" not in one_line(young)
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_trouble_is_in_colour_on_a_terminal_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch, no_color: bool) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    console = Console(file=StringIO(), width=120, force_terminal=True, color_system="standard")
+    console.print(panel(snapshot(warnings=("values are worse than a constant",), failed_writes=2.0), "run"))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    red, yellow = r"\x1b\[1;31m *", r"\x1b\[33m *"
+    marked = [f"{red}restarting", f"{yellow}3", f"{yellow}values are worse", f"{red}2 writes failed"]
+    assert [re.search(part, text) is not None for part in marked] == [not no_color] * 4
+    assert all(part in text for part in ("restarting", "values are worse", "2 writes failed"))
+    assert "\x1b[3" not in text or not no_color
 
 
 def test_a_file_gets_plain_lines_at_intervals() -> None:
