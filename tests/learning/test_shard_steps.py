@@ -43,7 +43,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "convolutions, adamw": {
         "env": {"suite": "atari", "tasks": ["breakout"]},
-        "network": {"torso": "shallow", "core": "none"},
+        "network": {"torso": "shallow", "core": "none", "input_centering": "mean"},
         "optimizer": {"kind": "adamw", "epsilon": 1e-3},
     },
 }
