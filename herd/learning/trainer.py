@@ -155,7 +155,7 @@ class Trainer:
         if self._replayer is not None:
             self._replayer.begin(batch, num_replayed)
         if self._average is not None and batch.frames is not None:
-            self._average.follow(batch.frames, self._shards)
+            self._average.follow(batch.frames, self._shards.add_up)
 
     def launch(self, batch: TrainBatch) -> Launched:
         """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from herd.learning.sharding import Shards
+    from collections.abc import Callable
 
 SLOWEST_RATE = 1e-4
 """Share of the newest batch in the average once that has settled, so that the image of a new level is learnt too."""
@@ -54,17 +54,17 @@ class AverageImage(nn.Module):
         return pixels.to(dtype).sub_(mean)
 
     @torch.no_grad()
-    def follow(self, planes: Tensor, shards: Shards) -> None:
-        """Take in a batch: uint8 [R, B, H, W, C], one plane a row, this shard's part. Every shard ends with the same numbers.
+    def follow(self, planes: Tensor, add_up: Callable[[Tensor], Tensor]) -> None:
+        """Take in a batch: uint8 [R, B, H, W, C], one plane a row, this shard's part.
 
-        Batch n counts 1/n, and ``SLOWEST_RATE`` at least.
+        ``add_up`` gives the sum over the shards, which all end with the same numbers. Batch n counts 1/n, and ``SLOWEST_RATE`` at least.
         """
         some = planes[::ROW_STRIDE].flatten(0, 1).permute(0, 3, 1, 2)
-        total = shards.add_up(torch.cat([some.sum(0, dtype=torch.float64).flatten(), some.new_tensor([len(some)], dtype=torch.float64)]))
+        total = add_up(torch.cat([some.sum(0, dtype=torch.float64).flatten(), some.new_tensor([len(some)], dtype=torch.float64)]))
         rows = total[-1]
         rate = max(1.0 / (int(self.num_batches) + 1), SLOWEST_RATE)
         self.mean.lerp_((total[:-1] / rows).view_as(self.mean).to(self.mean.dtype), rate)
-        squares = shards.add_up((some.float() - self.mean).square_().sum(dtype=torch.float64))
+        squares = add_up((some.float() - self.mean).square_().sum(dtype=torch.float64))
         variance = squares / (rows * self.mean.numel())
         self.deviation.copy_(self.deviation.square().lerp(variance.to(self.deviation.dtype), rate).sqrt().clamp(min=_LEAST_DEVIATION))
         self.num_batches.add_(1)

@@ -26,7 +26,7 @@ def test_batches_count_alike_at_first_and_by_a_small_share_later() -> None:
     for number, start in enumerate([0, 1, 2, 20_000], 1):
         average.num_batches.fill_(start)
         planes = _planes(number, 40 * number, 60 * number)
-        average.follow(torch.from_numpy(planes), OneShard())
+        average.follow(torch.from_numpy(planes), OneShard().add_up)
         seen = planes[::ROW_STRIDE].reshape(-1, HEIGHT, WIDTH, CHANNELS).transpose(0, 3, 1, 2).astype(np.float64)
         rate = SLOWEST_RATE if start == 20_000 else 1.0 / number
         mean += rate * (seen.mean(axis=0) - mean)
@@ -38,7 +38,7 @@ def test_batches_count_alike_at_first_and_by_a_small_share_later() -> None:
 
 def test_a_picture_that_never_changes_is_not_magnified() -> None:
     average = AverageImage(CHANNELS, HEIGHT, WIDTH)
-    average.follow(torch.full((ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), 87, dtype=torch.uint8), OneShard())
+    average.follow(torch.full((ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), 87, dtype=torch.uint8), OneShard().add_up)
     assert float(average.deviation) == 1.0
 
 
@@ -48,7 +48,7 @@ def test_the_first_layer_sees_pixels_about_the_average_image_in_units_of_their_d
     layer.centre("mean", (CHANNELS, HEIGHT, WIDTH))
     assert layer.bias is not None
     planes = torch.from_numpy(_planes(0))
-    layer.average.follow(planes, OneShard())
+    layer.average.follow(planes, OneShard().add_up)
     frames = torch.from_numpy(_planes(1)).permute(0, 1, 4, 2, 3).reshape(-1, 3, CHANNELS, HEIGHT, WIDTH).flatten(1, 2)
     whole = layer.average.mean.double().round()
     seen = (frames.double() - torch.cat([whole, whole, whole])) / layer.average.deviation.double()
@@ -65,7 +65,7 @@ def test_what_stands_still_reaches_no_filter_and_what_moves_does() -> None:
     background = torch.randint(0, 256, (84, 84), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     planes = background.expand(40, 3, 84, 84).clone().unsqueeze(-1)
     planes[7, 1, 30, 40] = 255  # a ball, once
-    layer.average.follow(planes, OneShard())
+    layer.average.follow(planes, OneShard().add_up)
     still = background.expand(2, 4, 84, 84)
     assert not layer.convolve_pixels(still, torch.float32).any()
     moved = still.clone()
