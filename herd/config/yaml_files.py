@@ -46,7 +46,7 @@ def read_yaml_file(file: Path) -> Layer:
     """Read the settings in ``file``.
 
     Raises:
-        SettingsError: no such file, unreadable, not YAML, or not a mapping of settings.
+        SettingsError: no such file, unreadable, empty, not YAML, or not a mapping of settings.
 
     """
     try:
@@ -67,8 +67,8 @@ def read_yaml_file(file: Path) -> Layer:
     except yaml.YAMLError as error:
         raise SettingsError(f"{file}{_line_of(error)}: not valid YAML: {_problem(error)}") from None
     layer = Layer()
-    if content is None:
-        return layer
+    if content is None or content == {}:
+        raise SettingsError(f"{file}: empty: it holds no settings")
     if not isinstance(content, dict):
         raise SettingsError(f"{file}: must be a mapping of settings, not a {type(content).__name__}")
     _walk(content, (), layer, str(file))
