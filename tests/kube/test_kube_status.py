@@ -194,9 +194,9 @@ def test_local_and_cluster_do_not_mix(herd: Herd) -> None:
         (["-n", "rl"], "--namespace goes with --release"),
         (["--seconds", "0"], "--seconds goes with --release"),
         (["--release", "herd", "runs/pong"], "ask for one of them"),
-        (["--release", "herd", "--seconds", "-1"], "--seconds must be"),
-        (["--release", "herd", "--seconds", "nan"], "--seconds must be"),
-        (["--release", "herd", "--actors", "-1"], "--actors must be"),
+        (["--release", "herd", "--seconds", "-1"], "--seconds: should be a number from 0 to 600"),
+        (["--release", "herd", "--seconds", "nan"], "--seconds: should be a number from 0 to 600"),
+        (["--release", "herd", "--actors", "-1"], "--actors: should be"),
     ):
         answer = herd("status", *words)
         assert (answer.code, answer.output) == (2, ""), words
