@@ -138,7 +138,7 @@ class Cluster:
             timeout = options.pop("_request_timeout")
             del options["_preload_content"]  # never
             query = [(_IN_QUERY.get(name, name), value) for name, value in options.items()]
-            words = self.client.param_serialize(  # type: ignore[no-untyped-call]
+            words = self.client.param_serialize(
                 "GET", path, query_params=query, header_params={"Accept": accept}, auth_settings=["BearerToken"]
             )
             answer = self.client.call_api(*words, _request_timeout=timeout)
