@@ -121,9 +121,9 @@ def _parser() -> OneLineParser:
         f"Without FILE: {DEFAULT_EXPERIMENT}. learner: at its limit, phase by phase (herd bench learner --help).",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--torso", choices=TORSOS, help="network.torso to measure instead of the file's")
-    parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="measured per stage and repeat")
-    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="of every stage; the median counts")
+    parser.add_argument("--torso", choices=TORSOS, help="torso to measure instead of the file's network.torso")
+    parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="seconds measured per stage and repeat")
+    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="number of repeats of each stage; the median counts")
     return parser
 
 

@@ -24,6 +24,7 @@ from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
+from herd.config.trackers import LoggingSettings
 from herd.config.user_code import USER_CODE
 from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
 from herd.config.variants import with_default_variants
@@ -402,6 +403,7 @@ class RunSettings(Section):
     bandit: BanditSettings = BanditSettings()
     replay_service: ReplayServiceSettings = ReplayServiceSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    logging: LoggingSettings = LoggingSettings()
     security: SecuritySettings = SecuritySettings()
     stop: StopSettings = StopSettings()
 
