@@ -15,7 +15,7 @@ WORKERS := -n 2 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev train check test test-slow test-cluster test-containers lint typecheck imports bench doctor docs helm helm-security mutants
+.PHONY: help install dev train check test test-slow test-cluster test-containers lint typecheck imports bench doctor docs docs-site diagrams helm helm-security mutants
 
 help:  ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,8 +43,8 @@ test-containers: $(VENV)/.dev  ## Build all images and train in them (needs root
 	$(BIN)/python -m pytest -m containers tests/containers
 
 lint: $(VENV)/.dev  ## Style: ruff.
-	$(BIN)/ruff check herd services helm images observability tests benchmarks
-	$(BIN)/ruff format --check herd services helm images observability tests benchmarks
+	$(BIN)/ruff check herd services docsite helm images observability tests benchmarks
+	$(BIN)/ruff format --check herd services docsite helm images observability tests benchmarks
 
 typecheck: $(VENV)/.dev  ## Types: mypy, strict.
 	$(BIN)/mypy
@@ -63,6 +63,14 @@ docs: $(VENV)/.dev  ## Write the generated reference pages, dashboard, rules and
 	$(BIN)/python -m herd.telemetry.reference > docs/metrics.md
 	$(BIN)/python -m observability
 	$(BIN)/python -m images.requirements
+
+# The variable silences an advertisement of the theme's successor, which is no warning about these pages.
+docs-site: $(VENV)/.dev  ## Build the documentation site into site/: mkdocs; warnings are errors. No page loads anything from another host.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean
+
+diagrams:  ## Draw the diagrams of the documentation again (needs Graphviz's dot).
+	for name in services unroll weight; do \
+		dot -Tsvg docs/diagrams/$$name.dot | sed '/^<!-- Generated/,/-->/d' > docs/pictures/$$name.svg || exit 1; done
 
 helm: $(VENV)/.dev  ## Write the chart's generated files again: schema and README.
 	$(BIN)/python -m helm.tools.values_schema > $(VENV)/values.schema.json

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from benchmarks.soak.wiring import read_wiring, rewired
-from herd.cli.train import check_installed, read_settings
+from herd.cli.preflight import check_installed
+from herd.cli.train import read_settings
 from herd.supervisor.plan import choose_run_ports, plan_children
 from herd.supervisor.run_directory import claim_run_directory, hold_run_directory
 from herd.supervisor.supervisor import Supervisor

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from herd.bench.hardware import describe_hardware
 from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per_second, summarise
-from herd.bench.stages import STAGES, StageError, run_stage
+from herd.bench.stages import DEFAULT_EXPERIMENT, STAGES, StageError, check_measurable, run_stage
 from herd.bench.system import measure_system
 from herd.config.arguments import split_arguments
-from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
-from herd.config.loading import SettingsError, dump_settings, load_settings
+from herd.config.loading import dump_settings, load_settings
 from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.settings import TORSOS
 from herd.service.hardware import usable_cpus
@@ -106,21 +105,20 @@ def make_report(
 
 def _settings(words: Sequence[str], *, torso: str | None) -> RunSettings:
     files, overrides = split_arguments(words)
-    if not files:
-        raise SettingsError("bench needs a run file or the name of an experiment, such as breakout (see herd bench --help)")
+    files = files or [DEFAULT_EXPERIMENT]
     if torso is not None:
         overrides += ["--network.torso", torso]
     settings = load_settings(files, overrides, os.environ)
-    check_curve_keys(settings.security, os.environ, EVERY_ROLE)
+    check_measurable(settings)
     return settings
 
 
 def _parser() -> OneLineParser:
     parser = OneLineParser(
         prog="herd bench",
-        usage="%(prog)s [options] FILE [--section.key value ...]\n       %(prog)s learner [options] FILE [--section.key value ...]",
+        usage="%(prog)s [options] [FILE] [--section.key value ...]\n       %(prog)s learner [options] FILE [--section.key value ...]",
         description="Measures each stage of a run alone and the whole system, on this machine, with nothing else running. "
-        "learner: at its limit, phase by phase (herd bench learner --help).",
+        f"Without FILE: {DEFAULT_EXPERIMENT}. learner: at its limit, phase by phase (herd bench learner --help).",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--torso", choices=TORSOS, help="network.torso to measure instead of the file's")

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from herd.bench.hardware import describe_hardware
-from herd.bench.stages import FREE_PORTS, StageError, stage_environment
+from herd.bench.stages import DEFAULT_EXPERIMENT, FREE_PORTS, StageError, check_measurable, stage_environment
 from herd.config.arguments import split_arguments
-from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.run_files import CONFIG
@@ -249,19 +248,18 @@ def _last_line(run_dir: Path, name: str) -> str:
 
 def _settings(words: Sequence[str]) -> RunSettings:
     files, overrides = split_arguments(words)
-    if not files:
-        raise SettingsError("bench learner needs a run file or the name of an experiment, such as breakout (see herd bench learner --help)")
-    settings = load_settings(files, [*overrides, *OVERRIDES], os.environ)
-    check_curve_keys(settings.security, os.environ, EVERY_ROLE)
+    settings = load_settings(files or [DEFAULT_EXPERIMENT], [*overrides, *OVERRIDES], os.environ)
+    check_measurable(settings)
     return settings
 
 
 def _parser() -> OneLineParser:
     parser = OneLineParser(
         prog="herd bench learner",
-        usage="%(prog)s [options] FILE [--section.key value ...]",
-        description="Feeds the learner of a run over the wire with made-up unrolls, as fast as it takes them, and says where the time "
-        "of an update goes. --learner.shards N measures several; --actor.count N is the number of feeding processes.",
+        usage="%(prog)s [options] [FILE] [--section.key value ...]",
+        description="Feeds the learner of a run over the wire with made-up unrolls, as fast as it takes them, and says where "
+        f"the time of an update goes. Without FILE: {DEFAULT_EXPERIMENT}. --learner.shards N measures several; "
+        "--actor.count N is the number of feeding processes.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="of each repeat")

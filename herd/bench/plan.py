@@ -132,7 +132,9 @@ def rounded_up(needed: float) -> int:
 
 
 def shown(value: float) -> str:
-    """A number for people: whole from 100 on, else three digits."""
+    """A number for people: whole from 100 on, else three digits; powers of ten where it would fill the line."""
+    if abs(value) >= 1e15:
+        return f"{value:.3g}"
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:,.3g}"
@@ -140,6 +142,8 @@ def shown(value: float) -> str:
 
 def shown_bytes(value: float) -> str:
     """Bytes for people, in powers of a thousand, as networks count."""
+    if value >= 1e15:
+        return f"{value / 1e9:.3g} GB"
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size:
             return f"{value / size:,.3g} {unit}" if value < 100 * size else f"{value / size:,.0f} {unit}"

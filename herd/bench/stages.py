@@ -10,17 +10,21 @@ import argparse
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.bench.measurement import Measurement
-from herd.config.curve_keys import CURVE_VARIABLES
+from herd.config.curve_keys import CURVE_VARIABLES, EVERY_ROLE, check_curve_keys
 from herd.config.keys import ENVIRONMENT_PREFIX
+from herd.config.layers import SettingsError
+from herd.envs.make import environment_spec, what_is_missing
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.topology import SERVERS, SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from herd.config.settings import RunSettings
 
 # One thread each: a cost per core, which the ceiling then spends on every core.
 STAGES: dict[str, tuple[str, ...]] = {
@@ -39,8 +43,27 @@ FREE_PORTS = tuple(
 GRACE_SECONDS = 120.0
 
 
+DEFAULT_EXPERIMENT = Path("breakout")
+"""Measured where no file is named."""
+
+
 class StageError(RuntimeError):
     """A stage could not be measured; one line."""
+
+
+def check_measurable(settings: RunSettings) -> None:
+    """Check what every stage needs, before any is started.
+
+    Raises:
+        SettingsError: keys are missing, or the environments cannot be made.
+    """
+    check_curve_keys(settings.security, os.environ, EVERY_ROLE)
+    try:
+        environment_spec(settings.env)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    if (missing := what_is_missing(settings.env)) is not None:
+        raise SettingsError(missing)
 
 
 def stage_environment() -> dict[str, str]:

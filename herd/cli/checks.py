@@ -96,9 +96,7 @@ def check_cpus() -> Check:
 def check_bfloat16() -> Check:
     """Where it is not faster, everything runs in float32."""
     has = cpu_gains_from_bfloat16()
-    return Check(
-        "fast bfloat16", has, "yes" if has else "no", "none needed: float32 is used, up to 1.6 times slower", required=False
-    )
+    return Check("fast bfloat16", has, "yes" if has else "no", "none needed: float32 is used, up to 1.6 times slower", required=False)
 
 
 def check_memory() -> Check:

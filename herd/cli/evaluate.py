@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
 from herd.cli.requirements import require
-from herd.cli.run_paths import existing_run, run_with_checkpoint
+from herd.cli.run_paths import check_checkpoint, existing_run, run_with_checkpoint
 from herd.config.arguments import take_section
-from herd.config.options import OneLineParser
+from herd.config.options import POSITIVE_WHOLE, WHOLE, OneLineParser
 
 if TYPE_CHECKING:
     import argparse
@@ -36,13 +36,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--protocol", metavar="NAME", help="impala-atari, impala-dmlab, laser-atari, machado, saber or dopamine (docs/evaluation.md)"
     )
-    parser.add_argument("--episodes", type=int, metavar="N", help="games of every task; default: the protocol's, or 200")
+    parser.add_argument("--episodes", type=POSITIVE_WHOLE, metavar="N", help="games of every task; default: the protocol's, or 200")
     parser.add_argument(
-        "--frames", type=int, metavar="N", help="laser-atari and dopamine: env frames of each task at which to look; default: the end"
+        "--frames",
+        type=POSITIVE_WHOLE,
+        metavar="N",
+        help="laser-atari and dopamine: env frames of each task at which to look; default: the end",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of games and of the policy's sampling")
+    parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="of games and of the policy's sampling")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest whole one")
-    parser.add_argument("--environments", type=int, metavar="N", help="games played at once; default: chosen")
+    parser.add_argument("--environments", type=POSITIVE_WHOLE, metavar="N", help="games played at once; default: chosen")
     parser.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
     parser.add_argument(
         "--output", type=Path, metavar="STEM", help="files are STEM.json and so on; default: RUN_DIR/evaluation-<updates>, or ./evaluation"
@@ -55,8 +58,6 @@ def run(argv: Sequence[str]) -> int:
     """Evaluate; returns the exit code."""
     overrides, words = take_section(argv, "env")
     options = _parser().parse_args(words)
-    if options.episodes is not None and options.episodes < 1:
-        raise CommandError(f"--episodes must be at least 1, not {options.episodes}")
     from rich.console import Console  # noqa: PLC0415  after the command line is understood
 
     from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
@@ -67,6 +68,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         of_training = options.protocol is not None and protocol_named(options.protocol).training is not None
         _check_options(options, overrides, of_training=of_training)
+        check_checkpoint(options.checkpoint)
         for directory in options.run_dirs:
             existing_run(directory) if of_training else run_with_checkpoint(directory)
         require("torch", "safetensors")

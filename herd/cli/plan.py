@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 
+RATE = number("number above 0 and at most 1e12", lambda value: 0 < value <= 1e12)
+
+
 def run(argv: Sequence[str]) -> int:
     """Print a plan; returns the exit code."""
     options, words = _parser().parse_known_args(argv)
@@ -61,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Says what a rate of frames needs: actors, learner shards, parameter servers, network and memory, with the arithmetic "
         "and where each figure comes from. Settings are given as elsewhere: --actor.environments 64.",
     )
-    parser.add_argument("--frames_per_second", type=POSITIVE, required=True, help="env frames that the learner consumes")
+    parser.add_argument("--frames_per_second", type=RATE, required=True, help="env frames that the learner consumes")
     parser.add_argument(
         "--preset",
         type=Path,
@@ -70,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--learner", choices=("gpu", "cpu"), default="gpu", help="what shards train on")
     parser.add_argument(
-        "--learner_frames_per_second", type=POSITIVE, help="that one GPU trains on, replayed ones included; without: what was published"
+        "--learner_frames_per_second", type=RATE, help="that one GPU trains on, replayed ones included; without: what was published"
     )
     parser.add_argument("--learner_cores", type=POSITIVE_WHOLE, default=16, help="of one shard with --learner cpu")
     parser.add_argument(

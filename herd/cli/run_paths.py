@@ -49,6 +49,18 @@ def run_with_checkpoint(directory: Path) -> Path:
     return directory
 
 
+def check_checkpoint(directory: Path | None) -> None:
+    """Check that the folder given by ``--checkpoint``, if one was, is there.
+
+    Raises:
+        CommandError: it is not.
+
+    """
+    if directory is not None and not directory.is_dir():
+        siblings = [str(path) for path in sorted(directory.parent.glob("*"))] if directory.parent.is_dir() else []
+        raise CommandError(f"--checkpoint: {directory}: no such folder{close_match(str(directory), siblings)}")
+
+
 def check_resumable(settings: RunSettings) -> None:
     """Check that ``settings.directory`` may be gone on with under these settings, before its config.yaml is replaced.
 

@@ -11,12 +11,16 @@ from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
 from herd.cli.errors import CommandError
 from herd.cli.run_paths import RUNS, existing_run
 from herd.config.foreign_files import read_json
-from herd.config.options import OneLineParser
+from herd.config.options import OneLineParser, number
 from herd.config.run_files import agent_directories
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
+
+
+SECONDS = number("number from 0 to 600", lambda value: 0 <= value <= 600)
+ACTORS = number("whole number from 0 to 1000", lambda value: 0 <= value <= 1000, kind=int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--release", metavar="R", help="look at this release in a cluster instead")
     add_cluster_options(parser)
-    parser.add_argument("--seconds", type=float, metavar="S", help="with --release: time to measure rates over; default: 5, 0: none")
-    parser.add_argument("--actors", type=int, metavar="N", help="with --release: actors asked for their metrics, at most; default: 16")
+    parser.add_argument("--seconds", type=SECONDS, metavar="S", help="with --release: time to measure rates over; default: 5, 0: none")
+    parser.add_argument("--actors", type=ACTORS, metavar="N", help="with --release: actors asked for their metrics, at most; default: 16")
     parser.add_argument("--all", action="store_true", help="with --release: show every pod, however many")
     return parser
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
-from herd.cli.requirements import require
+from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
 from herd.config.arguments import parse_overrides, split_arguments
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
@@ -21,7 +21,6 @@ from herd.config.keys import SettingKey, section_help, setting_keys
 from herd.config.layers import TRUE_WORDS
 from herd.config.loading import load_settings
 from herd.config.reference import default_text
-from herd.config.settings import TORSOS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,8 +43,6 @@ FILE is a run file, or the name of a shipped experiment (herd experiments lists 
 
 Settings: defaults < files in order < environment (HERD_LEARNER__BATCH_SIZE=64) < command line (--learner.batch_size 64).
 Lists are JSON, comma-separated or repeated; null where the type says so; a boolean alone means true."""
-SURELY_LARGE_ENOUGH = 84
-"""Pixels of height and width that every torso of Herd's own was made for."""
 MOST_NAMES = 4
 """Of tasks, in the title of the live view."""
 _MISSING_FILE = "train needs a run file or the name of an experiment, such as breakout, or --resume with --run_dir (see herd train --help)"
@@ -64,11 +61,8 @@ def run(argv: Sequence[str]) -> int:
         settings = read_settings(argv, os.environ)
         if settings.resume:
             check_resumable(settings)
-        check_installed(settings)
-        check_descriptors()
-        check_torso(settings)
-        if (uneven := check_dealing(settings)) is not None:
-            print(f"herd: {uneven}", file=sys.stderr)
+        for note in check_before_start(settings):
+            print(f"herd: {note}", file=sys.stderr)
         return _train(settings, started, inbox)
 
 
@@ -85,7 +79,9 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         if not overrides:
             raise CommandError(_MISSING_FILE)
         given = parse_overrides(overrides).values
-        if given.get("resume") in TRUE_WORDS and "run_dir" in given:  # the run's own file
+        if given.get("resume") in TRUE_WORDS:  # the run's own file
+            if "run_dir" not in given:
+                raise CommandError(_MISSING_FILE)
             files = [Path(given["run_dir"]) / "config.yaml"]
             if not files[0].is_file():
                 raise CommandError(f"{given['run_dir']}: no such run to resume")
@@ -107,79 +103,6 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         if (objection := PROTOCOLS[settings.evaluation.protocol].objection(settings.env)) is not None:
             raise CommandError(f"evaluation.protocol: {objection}")
     return settings
-
-
-def check_installed(settings: RunSettings) -> None:
-    """Check that the processes will find their packages and data.
-
-    Raises:
-        CommandError: names the missing ones.
-
-    """
-    compression = {"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression]
-    from herd.envs.make import what_is_missing  # noqa: PLC0415  numpy loads; --help does without
-
-    require("torch", "safetensors", *compression)
-    if (missing := what_is_missing(settings.env)) is not None:
-        raise CommandError(missing)
-
-
-def check_descriptors() -> None:
-    """Check that this process and its children may open enough files.
-
-    Raises:
-        CommandError: they may not.
-
-    """
-    from herd.service.startup import BadInputError, ensure_descriptors  # noqa: PLC0415  --help does without
-
-    try:
-        ensure_descriptors()
-    except BadInputError as error:
-        raise CommandError(str(error)) from error
-
-
-def check_torso(settings: RunSettings) -> None:
-    """Check that the torso can be built for these observations; torch is loaded only where that is not known without it.
-
-    Raises:
-        CommandError: it does not fit them, or a user's own is not as it should be.
-
-    """
-    from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
-
-    spec = environment_spec(settings.env)
-    if settings.network.torso == "mlp" or (settings.network.torso in TORSOS and min(spec.frame_shape[:2]) >= SURELY_LARGE_ENOUGH):
-        return
-    from herd.networks.torsos import build_torso  # noqa: PLC0415
-
-    try:
-        build_torso(spec, settings.network)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-
-
-def check_dealing(settings: RunSettings) -> str | None:
-    """Check that every task has an environment; returns a sentence where some tasks have one more than others.
-
-    Raises:
-        CommandError: there are more tasks than environments.
-
-    """
-    from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
-
-    num_tasks, own = len(environment_spec(settings.env).task_names), settings.actor
-    num_slots = settings.actors_per_agent * own.environments
-    each, more = divmod(num_slots, num_tasks)
-    if each and not more:
-        return None
-    dealt = f"{num_tasks} tasks are dealt to {num_slots} environments (actor.count {own.count} x actor.environments {own.environments}"
-    dealt += f", of {settings.agents} agents)" if settings.agents > 1 else ")"
-    if not each:
-        raise CommandError(f"env.tasks: {dealt}: {num_tasks - more} would never be played; raise actor.environments to {num_tasks}")
-    return (
-        f"{dealt}: {more} of them are played {each + 1} times, the others {each}; a multiple of {num_tasks} in each actor makes them even"
-    )
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:

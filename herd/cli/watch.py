@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
 from herd.cli.requirements import require
-from herd.cli.run_paths import run_with_checkpoint
-from herd.config.options import OneLineParser
+from herd.cli.run_paths import check_checkpoint, run_with_checkpoint
+from herd.config.options import POSITIVE, POSITIVE_WHOLE, WHOLE, OneLineParser
 
 if TYPE_CHECKING:
     import argparse
@@ -20,12 +20,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="of herd train")
     parser.add_argument("--output", type=Path, metavar="FILE", help=".gif or .mp4; default: RUN_DIR/episode.gif")
     parser.add_argument("--task", metavar="NAME", help="one of the run's tasks; default: its first")
-    parser.add_argument("--games", type=int, default=1, metavar="N", help="recorded one after the other")
-    parser.add_argument("--max_seconds", type=float, default=60.0, metavar="S", help="longest video")
+    parser.add_argument("--games", type=POSITIVE_WHOLE, default=1, metavar="N", help="recorded one after the other")
+    parser.add_argument("--max_seconds", type=POSITIVE, default=60.0, metavar="S", help="longest video")
     parser.add_argument("--view", choices=("screen", "network"), default="screen", help="the console's colours, or what the network sees")
     parser.add_argument("--no_caption", action="store_true", help="without return, value and time above the picture")
     parser.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the game and of the policy's sampling")
+    parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="of the game and of the policy's sampling")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest whole one")
     return parser
 
@@ -34,6 +34,7 @@ def run(argv: Sequence[str]) -> int:
     """Record; returns the exit code."""
     options = _parser().parse_args(argv)
     run_with_checkpoint(options.run_dir)
+    check_checkpoint(options.checkpoint)
     output = options.output if options.output is not None else options.run_dir / "episode.gif"
     if output.suffix.lower() not in {".gif", ".mp4"}:
         raise CommandError(f"{output}: a recording's name ends in .gif or .mp4")

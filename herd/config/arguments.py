@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.config.keys import SettingKey, find_key, setting_keys
-from herd.config.layers import FALSE_WORDS, TRUE_WORDS, Layer, SettingsError, close_match, parse_text
+from herd.config.layers import FALSE_WORDS, TRUE_WORDS, Layer, SettingsError, close_setting, parse_text
 from herd.config.renamed import renamed
 
 if TYPE_CHECKING:
@@ -126,5 +126,6 @@ def _option(word: str) -> tuple[SettingKey, str | None]:
     if key is None and (now := renamed(dotted)) is not None:
         raise SettingsError(f"{name}: {now} (command line)")
     if key is None:
-        raise SettingsError(f"{name}: no such option (command line){close_match(name, [f'--{key.dotted}' for key in setting_keys()])}")
+        known = (key.dotted for key in setting_keys())
+        raise SettingsError(f"{name}: no such option (command line){close_setting(dotted, known, prefix='--')}")
     return key, value if equals else None

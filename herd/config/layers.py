@@ -75,12 +75,16 @@ def plain_integer(key: SettingKey, value: object) -> object:
 
 def close_match(word: str, known: Iterable[str]) -> str:
     """``; did you mean X?``, or nothing where nothing is near."""
-    known = list(known)
     matches = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
-    if not matches:
-        # A setting named without its section: batch_size for learner.batch_size.
-        matches = [name for name in known if name.rpartition(".")[2] == word.rpartition(".")[2]][:1]
     return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def close_setting(dotted: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """As `close_match`, for a dotted key; also where its section is missing or wrong. ``prefix`` stands before what is suggested."""
+    known = list(known)
+    matches = difflib.get_close_matches(dotted, known, n=1, cutoff=0.75)
+    matches = matches or [name for name in known if name.rpartition(".")[2] == dotted.rpartition(".")[2]][:1]
+    return f"; did you mean {prefix}{matches[0]}?" if matches else ""
 
 
 def _list_items(text: str) -> list[Any]:

@@ -16,11 +16,12 @@ from herd.config.arguments import parse_overrides
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
 from herd.config.experiments import find_run_file
 from herd.config.keys import ENVIRONMENT_PREFIX, find_key, is_section, section_variants, setting_keys
-from herd.config.layers import Layer, SettingsError, close_match, parse_text
+from herd.config.layers import Layer, SettingsError, close_match, close_setting, parse_text
 from herd.config.renamed import renamed
 from herd.config.settings import RunSettings
 from herd.config.suites import installed_suites
-from herd.config.yaml_files import read_yaml_file
+from herd.config.user_code import USER_CODE
+from herd.config.yaml_files import read_mapping, read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,22 +29,39 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+_BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
+
 __all__ = ["SettingsError", "dump_settings", "environment_layer", "load_settings", "settings_json_schema"]
 
 
-def load_settings(files: Sequence[Path], overrides: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
+def load_settings(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    base: Mapping[str, object] | None = None,
+    given: Mapping[str, object] | None = None,
+) -> RunSettings:
     """Load the settings of a run.
 
     Args:
         files: YAML files or names of shipped experiments, deep-merged in this order; a list replaces a list.
         overrides: command-line words such as ``["--learner.batch_size", "64", "--resume"]``.
         environ: process environment; every name that starts with ``HERD_`` must be a setting, or hold a CURVE key.
+        base: settings by section, or by dotted key, that everything else overrides.
+        given: the same, which overrides everything else.
 
     Raises:
         SettingsError: one line that names the key or file, where it came from, and a close match.
 
     """
-    layers = [*(read_yaml_file(find_run_file(file)) for file in files), environment_layer(environ), parse_overrides(overrides)]
+    layers = [
+        *([] if base is None else [read_mapping(base, "settings")]),
+        *(read_yaml_file(find_run_file(file)) for file in files),
+        environment_layer(environ),
+        parse_overrides(overrides),
+        *([] if given is None else [read_mapping(given, "arguments")]),
+    ]
     _check_suite(layers)
     for layer in layers:
         _check_names(layer)
@@ -137,11 +155,11 @@ def _check_names(layer: Layer) -> None:
             raise SettingsError(f"{dotted}: {now} ({origin})")
         if is_section(path):
             raise SettingsError(f"{dotted}: a section of settings, not a value ({origin})")
-        raise SettingsError(f"{dotted}: no such setting ({origin}){close_match(dotted, [key.dotted for key in setting_keys()])}")
+        raise SettingsError(f"{dotted}: no such setting ({origin}){close_setting(dotted, (key.dotted for key in setting_keys()))}")
 
 
 def _one_line(error: ValidationError, layers: Sequence[Layer]) -> str:
-    details = error.errors(include_url=False, include_context=False)
+    details = error.errors(include_url=False)
     first = details[0]
     more = f"; and {len(details) - 1} more" if len(details) > 1 else ""
     path = _without_variant(tuple(str(part) for part in first["loc"]))
@@ -151,8 +169,12 @@ def _one_line(error: ValidationError, layers: Sequence[Layer]) -> str:
         if about is not None:
             return about + more
     key = next((path[:end] for end in range(len(path), 0, -1) if find_key(path[:end])), None)
+    if key is not None and first["type"] == "missing":
+        return f"{'.'.join(key)}: is missing, and has no default{more}"
     if key is not None:
-        return f"{'.'.join(key)}: {_wanted(key, first, message)}, not {_shown(first)} ({_origin_of(key, layers)}){more}"
+        return (
+            f"{'.'.join(key)}: {_wanted(key, first, message, is_whole=key == path)}, not {_shown(first)} ({_origin_of(key, layers)}){more}"
+        )
     # A rule between several settings: say where those that it names came from.
     named = [setting for setting in setting_keys() if _names(setting.path, path, message)]
     origins = {f"{setting.dotted}: {_origin_of(setting.path, layers)}" for setting in named}
@@ -205,10 +227,15 @@ def _shown(detail: ErrorDetails) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _wanted(path: tuple[str, ...], detail: ErrorDetails, message: str) -> str:
+def _wanted(path: tuple[str, ...], detail: ErrorDetails, message: str, *, is_whole: bool) -> str:
     """Say what the setting takes: its own words for a wrong type, the validator's for anything finer."""
     key = find_key(path)
-    if key is not None and detail["type"].endswith(("_type", "_parsing")):
+    if key is not None and (detail["type"].endswith(("_type", "_parsing")) or (is_whole and detail["type"] in _BOUNDS)):
         return f"should be {key.type_text}"
+    if detail["type"] == "too_short":
+        return "should not be empty"
+    if detail["type"] == "string_pattern_mismatch":
+        is_user_code = (detail.get("ctx") or {}).get("pattern") == USER_CODE
+        return "should be module:function" if is_user_code else "should be letters, digits and . - _, with a letter or digit first"
     message = message.removeprefix("Input ")
     return message[:1].lower() + message[1:]

@@ -1,0 +1,96 @@
+"""Hooks of the site's build (https://www.mkdocs.org/user-guide/configuration/#hooks).
+
+Pages are written for two readers: GitHub, where links are paths in the repository, and the site, which has only some of its files.
+These hooks bring files from outside ``docs/`` into the site, write the page of commands, and rewrite links that leave ``docs/``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from posixpath import normpath, relpath
+from typing import TYPE_CHECKING
+
+from mkdocs.structure.files import File, Files
+
+from docsite.commands import commands_page
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+BORROWED = {
+    "benchmarks/README.md": "benchmarks/README.md",
+    "benchmarks/data/README.md": "benchmarks/data/README.md",
+    "benchmarks/results/learning/README.md": "benchmarks/results/learning/README.md",
+    "helm/herd/README.md": "helm/herd/README.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
+"""Pages from outside ``docs/``: path in the repository -> path in the site."""
+PICTURES = ("benchmarks/results/**/*.png", "benchmarks/results/**/*.gif")
+EXTERNAL_LINKS = "external-links.txt"
+"""In the site's folder: every address outside of it, which nothing here checks."""
+LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s]+)(?P<after>[^)]*\))")
+FENCE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+
+_log = logging.getLogger("mkdocs.hooks.herd")
+_external: set[str] = set()
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the borrowed pages, their pictures, and the page of commands."""
+    _external.clear()
+    for source, target in BORROWED.items():
+        files.append(File.generated(config, target, content=(ROOT / source).read_text(encoding="utf-8")))
+    for pattern in PICTURES:
+        for path in sorted(ROOT.glob(pattern)):
+            files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+    files.append(File.generated(config, "cli.md", content=commands_page()))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Rewrite links that leave ``docs/``: to the site's copy where it has one, else to the repository."""
+    here = repository_path(page.file.src_uri)
+
+    def rewritten(match: re.Match[str]) -> str:
+        target = match["target"]
+        if target.startswith(("http://", "https://")):
+            _external.add(target)
+            return match[0]
+        if target.startswith("#"):
+            return match[0]
+        return match["before"] + link(here, target, page.file.src_uri, files, str(config.repo_url)) + match["after"]
+
+    pieces = FENCE.split(markdown)
+    return "".join(piece if number % 2 else LINK.sub(rewritten, piece) for number, piece in enumerate(pieces))
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """List the addresses that lead out of the site."""
+    path = Path(config.site_dir) / EXTERNAL_LINKS
+    path.write_text("".join(f"{address}\n" for address in sorted(_external)), encoding="utf-8")
+    _log.info("%d external links, not checked: %s", len(_external), path)
+
+
+def repository_path(src_uri: str) -> str:
+    """Return where the file of a page lies in the repository."""
+    outside = {target: source for source, target in BORROWED.items()}
+    return outside.get(src_uri, f"docs/{src_uri}")
+
+
+def link(here: str, target: str, src_uri: str, files: Files, repository: str) -> str:
+    """Return the link as the site needs it. A path that exists nowhere stays as it is, and fails the build."""
+    path, mark, anchor = target.partition("#")
+    wanted = normpath(f"{here}/../{path}")
+    in_site = BORROWED.get(wanted, wanted.removeprefix("docs/"))
+    if files.get_file_from_path(in_site) is not None:
+        return relpath(in_site, f"{src_uri}/..") + mark + anchor
+    found = ROOT / wanted
+    if not found.exists():
+        return target
+    return f"{repository.rstrip('/')}/{'tree' if found.is_dir() else 'blob'}/main/{wanted}{mark}{anchor}"

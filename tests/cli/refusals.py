@@ -1,0 +1,91 @@
+"""Runs a command line of herd, or of a service, in this process, up to where a run would start."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from herd.cli.main import main
+from herd.config.loading import dump_settings
+from herd.config.origin import Origin
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.service.startup import parse_settings
+
+FILES = {
+    "empty.yaml": "",
+    "comments.yaml": "# nothing but\n# comments\n",
+    "list.yaml": "- breakout\n",
+    "twice.yaml": "seed: 1\nseed: 2\n",
+    "broken.yaml": "learner: {batch_size: [\n",
+    "unknown.yaml": "lerner: {batch_size: 64}\n",
+    "batch.yaml": "learner: {batch_size: 64}\n",
+    "wrong_type.yaml": "learner: {batch_size: many}\n",
+    "section.yaml": "learner: 3\n",
+    "recursive.yaml": "env: &env\n  kwargs: *env\n",
+    "own_code.py": "def Broken(spec):\n    raise RuntimeError('not done yet')\n",
+}
+
+
+class StartedError(AssertionError):
+    """The command would have begun its work."""
+
+
+def furnish(folder: Path) -> None:
+    """Files and runs that the command lines name."""
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (folder / "folder.yaml").mkdir()
+    (folder / "empty").mkdir()
+    for name in ("run", "finished", "population"):
+        settings = RunSettings(run_dir=folder / name)
+        (folder / name).mkdir()
+        (folder / name / "config.yaml").write_text(dump_settings(settings))
+    (folder / "finished" / "checkpoints" / "000000000042").mkdir(parents=True)
+    other = RunSettings(name="other")
+    state = Origin.of(other, environment_spec(other.env)).as_json()
+    (folder / "finished" / "checkpoints" / "000000000042" / "state.json").write_text(json.dumps(state))
+    for agent in range(2):
+        (folder / "population" / "agents" / str(agent)).mkdir(parents=True)
+
+
+def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command line in the working directory; StartedError where it is not refused."""
+
+    def started(*_: Any, **__: Any) -> None:
+        raise StartedError(command)
+
+    words = shlex.split(command)
+    output, errors = io.StringIO(), io.StringIO()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | dict(environment)
+    with (
+        mock.patch.dict(os.environ, environ, clear=True),
+        mock.patch("herd.supervisor.supervisor.Supervisor.run", started),
+        mock.patch("herd.bench.command.bench", started),
+        mock.patch("herd.bench.learner.measure_learner", started),
+        mock.patch.object(sys, "path", list(sys.path)),  # where a user's own code is found
+        redirect_stdout(output),
+        redirect_stderr(errors),
+    ):
+        try:
+            code = main(words[1:]) if words[0] == "herd" else run_service(*words)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        finally:
+            sys.modules.pop("own_code", None)
+    return code, output.getvalue(), errors.getvalue()
+
+
+def run_service(_python: str, _m: str, module: str, *words: str) -> int:
+    """Read a service's settings as ``python -m herd_actor`` does."""
+    parse_settings(module.removeprefix("herd_"), words)
+    raise StartedError(module)

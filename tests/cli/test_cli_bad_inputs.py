@@ -1,0 +1,40 @@
+"""Every line of bad_inputs.yaml, in this process: a run never starts, so hundreds take seconds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from herd.cli.main import COMMANDS
+from tests.cli.refusals import answer, furnish
+
+BAD_INPUTS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("bad_inputs.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bad_inputs")
+    furnish(folder)
+    return folder
+
+
+@pytest.mark.parametrize("case", BAD_INPUTS, ids=lambda case: case["command"])
+def test_a_bad_input_is_one_line_and_exit_code_2(case: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    code, output, errors = answer(case["command"], case.get("environment", {}))
+    assert (code, output, errors.count("\n")) == (2, "", 1), errors
+    wanted = ".*".join(map(re.escape, case["answer"].split("...")))
+    assert re.fullmatch(wanted, errors.strip()), f"{errors}\nis not\n{case['answer']}"
+    assert not (folder / "runs").exists()  # a refusal leaves nothing behind
+
+
+def test_the_list_is_of_all_commands() -> None:
+    assert len(BAD_INPUTS) >= 80
+    assert len({(case["command"], str(case.get("environment"))) for case in BAD_INPUTS}) == len(BAD_INPUTS)
+    assert set(COMMANDS) <= {word for case in BAD_INPUTS for word in case["command"].split()[1:2]}

@@ -1,0 +1,176 @@
+"""What is checked of a machine before a run starts: on both sides of every threshold."""
+
+from __future__ import annotations
+
+import resource
+from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from herd.cli import preflight
+from herd.cli.errors import CommandError
+from herd.config.loading import load_settings
+from herd.config.settings import RunSettings
+from herd.service import hardware, limits
+
+
+def settings_of(*words: str, experiment: str = "breakout") -> RunSettings:
+    return load_settings([Path(experiment)], words, {})
+
+
+def test_memory_is_counted_by_hand() -> None:
+    """Catch: 10 x 5 boards, no stack; 3 actions; T = 7: every array of an unroll by its shape."""
+    settings = settings_of(
+        *("--algorithm.unroll_length", "7", "--actor.count", "3", "--actor.environments", "5"),
+        *("--learner.batch_size", "11", "--learner.queue_batches", "13"),
+        experiment="catch",
+    )
+    rows, steps = 8, 7
+    frames, resets, flags = rows * 10 * 5, 2 * rows, 3 * steps
+    numbers = 4 * steps + 4 * steps + 4 * 3 * steps + 4 * steps  # actions, rewards, logits, temperatures
+    unroll = frames + resets + flags + numbers + 2 * 2 * 8 + 4 + 4 + 4 + 4 + 8 + 4
+    weights = 4 * (50 * 256 + 256 * 256 + 256 * 4)
+    found = [need.num_bytes for need in preflight.memory_needs(settings)]
+    processes = 4 * preflight.TORCH_PROCESS_BYTES + preflight.PROCESS_BYTES
+    assert found[:4] == [processes, 13 * 11 * unroll, 11 * unroll, 3 * 5 * unroll]
+    assert found[4] == pytest.approx(5 * weights, rel=1e-3)
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (["--learner.queue_batches", "1000000"], "learner.queue_batches 1,000,000"),
+        (["--learner.batch_size", "3000000"], "learner.batch_size 3,000,000"),
+        (["--algorithm.unroll_length", "10000000"], "algorithm.unroll_length 10,000,000"),
+        (["--env.frame_stack", "10000000"], "env.frame_stack 10,000,000"),
+        (["--env.frame_height", "90000", "--env.frame_width", "90000"], "frames of 90000 x 90000 pixels"),
+        (["--network.core", "lstm", "--network.core_size", "300000"], "network.core_size 300,000"),
+        (["--network.width_multiplier", "5000"], "network.width_multiplier 5,000"),
+        (["--learner.queue_batches", "9", "--replay.kind", "uniform", "--replay.capacity_unrolls", "99999999"], "replay.capacity_unrolls"),
+    ],
+)
+def test_what_does_not_fit_is_said_by_the_setting_that_made_it_large(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], setting: str
+) -> None:
+    settings = settings_of(*words)
+    needed = sum(need.num_bytes for need in preflight.memory_needs(settings))
+    monkeypatch.setattr(limits, "available_memory", lambda: needed)
+    preflight.check_memory(settings)
+    monkeypatch.setattr(limits, "available_memory", lambda: needed - 1)
+    with pytest.raises(CommandError, match=f"^{setting}.*of memory for .*; the run needs"):
+        preflight.check_memory(settings)
+
+
+def test_a_disk_without_room_for_two_checkpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = settings_of("--run_dir", str(tmp_path / "not" / "yet"))
+    asked = []
+    needed = sum(need.num_bytes for need in preflight.disk_needs(settings))
+    free = SimpleNamespace(free=needed)
+
+    def usage(folder: Path) -> SimpleNamespace:
+        asked.append(folder)
+        return free
+
+    monkeypatch.setattr(preflight.shutil, "disk_usage", usage)
+    preflight.check_disk(settings)
+    free.free -= 1
+    with pytest.raises(CommandError, match=rf"of disk for .*; the run needs .* are free in {tmp_path}$"):
+        preflight.check_disk(settings)
+    assert asked == [tmp_path, tmp_path]
+
+
+@pytest.mark.parametrize(("actors", "cpus", "fits"), [(62, 1, True), (63, 1, False), (126, 2, True), (127, 2, False)])
+def test_so_many_processes_for_each_cpu(monkeypatch: pytest.MonkeyPatch, actors: int, cpus: int, fits: bool) -> None:
+    """With a learner and a parameter server: 64 for each CPU."""
+    monkeypatch.setattr(hardware, "usable_cpus", lambda: cpus)
+    monkeypatch.setattr(limits, "available_tasks", lambda: None)
+    settings = settings_of("--actor.count", str(actors))
+    if fits:
+        preflight.check_processes(settings)
+    else:
+        with pytest.raises(
+            CommandError, match=rf"^actor.count {actors}: the run would have {actors + 2} processes, .* at most {64 * cpus} "
+        ):
+            preflight.check_processes(settings)
+
+
+def test_the_limit_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of("--actor.count", "6", "--actor.inference_threads", "3")
+    needed = 8 * preflight.TASKS_PER_PROCESS + 6 * 2
+    monkeypatch.setattr(limits, "available_tasks", lambda: needed)
+    preflight.check_processes(settings)
+    monkeypatch.setattr(limits, "available_tasks", lambda: needed - 1)
+    with pytest.raises(CommandError, match=f"^actor.count 6: 8 processes need about {needed} tasks, and {needed - 1} more"):
+        preflight.check_processes(settings)
+
+
+def test_a_word_about_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "usable_cpus", lambda: 2)
+    assert preflight.crowded(settings_of("--actor.count", "8")) is None
+    assert "actor.count 9: these actors share 2 CPUs" in str(preflight.crowded(settings_of("--actor.count", "9")))
+    assert preflight.lonely(settings_of("--agents", "2")) is None
+    assert "actor.count 2 for 3 agents" in str(preflight.lonely(settings_of("--agents", "3")))
+
+
+def test_a_gpu_for_each_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of("--learner.device", "cuda", "--learner.shards", "2")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    preflight.check_device(settings)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(CommandError, match=r"^learner.shards 2: each shard needs a GPU of its own, and there are 1 here"):
+        preflight.check_device(settings)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(CommandError, match=r"^learner.device cuda: .*set learner.device auto or cpu$"):
+        preflight.check_device(settings)
+
+
+Memory = namedtuple("Memory", "available")
+Swap = namedtuple("Swap", "free")
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({}, 1000),
+        ({"memory.max": "max", "memory.current": "7"}, 1000),
+        ({"memory.max": "800", "memory.current": "300"}, 500),
+        ({"memory.max": "800", "memory.current": "300", "memory.stat": "anon 5\ninactive_file 40\n"}, 540),
+        ({"memory.max": "800", "memory.current": "900"}, 0),
+        ({"memory.max": "9000", "memory.current": "0"}, 1000),
+        (
+            {"memory/memory.limit_in_bytes": "600", "memory/memory.usage_in_bytes": "100", "memory/memory.stat": "total_inactive_file 1"},
+            501,
+        ),
+    ],
+)
+def test_memory_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], left: int) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(limits, "CGROUP", tmp_path)
+    monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: Memory(available=900))
+    monkeypatch.setattr(limits.psutil, "swap_memory", lambda: Swap(free=100))
+    assert limits.available_memory() == left
+
+
+def test_tasks_of_user_container_and_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CGROUP", tmp_path)
+    monkeypatch.setattr(limits, "PID_MAX", tmp_path / "pid_max")
+    limit = [resource.RLIM_INFINITY, resource.RLIM_INFINITY]
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: tuple(limit))
+    monkeypatch.setattr(limits.os, "geteuid", lambda: 1000)
+    assert limits.available_tasks() is None
+    (tmp_path / "pid_max").write_text("4000")
+    assert limits.available_tasks() == 4000
+    limit[0] = 3000
+    assert limits.available_tasks() == 3000
+    monkeypatch.setattr(limits.os, "geteuid", lambda: 0)
+    assert limits.available_tasks() == 4000
+    (tmp_path / "pids.max").write_text("100")
+    (tmp_path / "pids.current").write_text("30")
+    assert limits.available_tasks() == 70

@@ -1,0 +1,83 @@
+"""The documentation site: it builds without a warning, links lead somewhere, and no page loads anything from another host."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from herd.cli.main import COMMANDS
+
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).parents[2]
+LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "link": "href"}
+"""Elements that fetch an address while a page is shown, by the attribute that holds it."""
+
+
+def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(site)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+class _Loads(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        address = found.get(LOADING.get(tag, ""))
+        if address is not None and found.get("rel") != "canonical":
+            self.addresses.append(address)
+
+
+def test_no_page_loads_anything_from_another_host(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        parser = _Loads()
+        parser.feed(page.read_text(encoding="utf-8"))
+        assert len(parser.addresses) > 3, page  # the theme's own, at least: the search finds what it looks for
+        assert [address for address in parser.addresses if re.match(r"(https?:)?//", address)] == [], page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
+
+
+def test_the_page_of_commands_has_all_of_them(site: Path) -> None:
+    page = (site / "cli.html").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f"usage: herd {name}" in page
+
+
+def test_links_out_of_the_folder_of_pages_lead_to_the_site_or_to_the_repository(site: Path) -> None:
+    popart = (site / "popart.html").read_text(encoding="utf-8")
+    assert 'href="benchmarks/index.html#popart-on-two-scales"' in popart
+    assert 'src="benchmarks/results/popart-scales/popart-scales.png"' in popart
+    benchmarks = (site / "benchmarks" / "index.html").read_text(encoding="utf-8")
+    assert "https://github.com/herd-rl/herd/blob/main/benchmarks/results/dice/comparison.json" in benchmarks
+    assert "https://arxiv.org/abs/1809.04474" in (site / "external-links.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("link", ["no-such-page.md", "../no/such/file.py", "index.md#no-such-part"])
+def test_a_link_that_leads_nowhere_fails_the_build(link: str, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n[somewhere]({link})\n")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nhooks: []\nextra_css: []\nplugins: []\nnav: [index.md]\n")
+    done = build(config, tmp_path / "site")
+    assert done.returncode == 1
+    assert link.partition("#")[2] or link in done.stderr
+    assert "WARNING" in done.stderr
