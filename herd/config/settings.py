@@ -520,6 +520,11 @@ class RunSettings(Section):
             raise ValueError("value_scaling.replayed needs another replay.kind than none: there are no replayed unrolls to follow")
         if (objection := self.env.objection(self.network)) is not None:
             raise ValueError(objection)
+        if self.actor.inference == "remote" and self.inference.max_environments < self.actor.environments:
+            raise ValueError(
+                f"inference.max_environments {self.inference.max_environments} must not be below actor.environments, which is "
+                f"{self.actor.environments}: the service keeps the states of all environments of an actor"
+            )
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
         if self.replay.fraction and self.num_replayed_unrolls < 1:

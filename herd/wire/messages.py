@@ -21,8 +21,6 @@ MAX_SLICES = 256
 MAX_UNROLLS_PER_MESSAGE = 65_536
 MAX_UNROLLS_PER_INSERT = 32
 MAX_SAMPLED_UNROLLS = 256
-MAX_ACTING_ENVIRONMENTS = 4096
-"""Of one request to act: 16 times what one process steps."""
 MAX_OWN_SETTINGS = 64
 """That a member of a population has."""
 
@@ -504,7 +502,7 @@ class Act(_Header):
     run_id: Identifier
     agent: AgentNumber
     contract: Identifier
-    num_environments: Annotated[int, Field(ge=1, le=MAX_ACTING_ENVIRONMENTS)]
+    num_environments: Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_MESSAGE)]
     has_state: bool
     """The payload brings whole stacks and recurrent states, not the newest planes alone: whoever answers need not know the sender."""
 

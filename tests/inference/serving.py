@@ -75,8 +75,8 @@ class Served:
     def start(self) -> None:
         capacity, batch_size, deadline_seconds = self._sizes
         self._stop = False
-        self.sessions = Sessions(capacity)
         batches = Batches(len(self._agents), batch_size=batch_size, deadline_seconds=deadline_seconds)
+        self.sessions = Sessions(capacity, batches.discard)
         engine = Engine(
             self._agents[0],
             self.layout,

@@ -69,12 +69,18 @@ def test_agents_do_not_mix_and_wait_for_their_weights() -> None:
     assert batches.next(70.0) == [without]
 
 
-def test_what_nobody_waits_for_any_more_is_passed_over() -> None:
-    batches = Batches(1, batch_size=4, deadline_seconds=1.0)
+def test_what_nobody_waits_for_any_more_is_forgotten() -> None:
+    batches = Batches(1, batch_size=6, deadline_seconds=1.0)
     batches.may_act(0)
-    gone, wanted = asking(batches, 1, 3, at=1.0), asking(batches, 2, 3, at=1.5)
-    gone.session.waiting = None
-    assert batches.next(2.0) == [wanted]
+    gone, wanted = asking(batches, 1, 3, at=1.0), asking(batches, 2, 2, at=1.5)
+    batches.discard(gone.session)
+    assert (len(batches), batches.due_at()) == (1, 2.5)
+    instead = Request(wanted.session, 2, NO_ROWS, has_state=True, arrived_at=1.7)
+    batches.add(instead)
+    assert (len(batches), batches.due_at()) == (1, 2.7)
+    asking(batches, 3, 3, at=1.8)
+    assert batches.due_at() == 2.7  # five wait: the two that were replaced do not count
+    assert batches.next(3.0)[0] is instead
     assert (len(batches), batches.due_at()) == (0, float("inf"))
 
 
@@ -98,7 +104,8 @@ def test_places_never_overlap_and_come_together_again(steps: list[tuple[bool, in
 
 
 def test_the_longest_silent_make_room() -> None:
-    sessions = Sessions(10)
+    ended: list[Session] = []
+    sessions = Sessions(10, ended.append)
     one, two, three = (sessions.open(name, 0, 3) for name in (b"one", b"two", b"three"))
     two.waiting = Request(two, 1, NO_ROWS, has_state=True, arrived_at=0.0)
     request = two.waiting
@@ -107,11 +114,13 @@ def test_the_longest_silent_make_room() -> None:
     assert sessions.heard(b"two") is sessions.heard(b"three") is None
     assert (four.places, one.places, sessions.num_evicted, sessions.num_environments) == ((3, 7), (0, 3), 6, 7)
     assert not request.is_wanted
+    assert ended == [two, three]
     assert three.num_environments == 3
 
 
 def test_a_client_that_comes_with_another_number_has_one_session() -> None:
-    sessions = Sessions(10)
+    ended: list[Session] = []
+    sessions = Sessions(10, ended.append)
     sessions.open(b"one", 0, 6)
     again = sessions.open(b"one", 0, 7)
     assert (sessions.num_environments, sessions.num_evicted, again.places) == (7, 0, (0, 7))

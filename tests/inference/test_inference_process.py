@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -193,6 +194,40 @@ def test_keys_and_who_may_ask(tmp_path: Path) -> None:
                     group = Both(run.settings, run.agent, remote_policy(client), range(2))
                     group.ask()
                     until(lambda: client.poll() is None and server.total("herd_wire_malformed_messages_total", reason="unexpected") >= 1)
+
+
+@pytest.mark.parametrize("fallback", ["wait", "local"])
+def test_an_actor_that_waits_for_it_hears_a_request_to_stop(tmp_path: Path, fallback: str) -> None:
+    """Nobody listens at any of the addresses, and the actor ends in order."""
+    with ExitStack() as held:
+        addresses = []
+        for _ in range(3):  # bound and not listening: nobody else can take the port
+            reserved = held.enter_context(socket.socket())
+            reserved.bind(("127.0.0.1", 0))
+            addresses.append(f"tcp://127.0.0.1:{reserved.getsockname()[1]}")
+        learner, paramserver, inference = addresses
+        config = tmp_path / "config.yaml"
+        config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\n")
+        words = ["--actor.inference", "remote", "--actor.inference_fallback", fallback, "--actor.inference_timeout_seconds", "0.05"]
+        words += [
+            "--actor.index",
+            "0",
+            "--actor.learner",
+            learner,
+            "--actor.paramserver",
+            paramserver,
+            "--actor.inference_service",
+            inference,
+        ]
+        command = [sys.executable, "-m", "herd_actor", "--config", str(config), "--run_dir", str(tmp_path / "run"), *words]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as actor:
+            assert actor.stderr is not None
+            try:
+                said = next(line for line in actor.stderr if "the inference service is silent" in line)
+                assert ("this actor itself" if fallback == "local" else "nobody") in said
+            finally:
+                actor.send_signal(signal.SIGTERM)
+            assert actor.wait(ANSWER_SECONDS) == 0
 
 
 @pytest.mark.parametrize(

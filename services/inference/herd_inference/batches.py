@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from herd_inference.sessions import Request
+    from herd_inference.sessions import Request, Session
 
 
 class Batches:
@@ -19,7 +19,7 @@ class Batches:
     def __init__(self, num_agents: int, *, batch_size: int, deadline_seconds: float) -> None:
         self._batch_size = batch_size
         self._deadline_seconds = deadline_seconds
-        self._waiting: list[deque[Request]] = [deque() for _ in range(num_agents)]
+        self._waiting: list[OrderedDict[Session, Request]] = [OrderedDict() for _ in range(num_agents)]
         self._num_environments = [0] * num_agents
         self._has_weights = [False] * num_agents
 
@@ -32,9 +32,15 @@ class Batches:
         self._has_weights[agent] = True
 
     def add(self, request: Request) -> None:
-        """Take a request in."""
-        self._waiting[request.session.agent].append(request)
+        """Take a request in, in place of the one that its session waited for."""
+        self.discard(request.session)
+        self._waiting[request.session.agent][request.session] = request
         self._num_environments[request.session.agent] += request.session.num_environments
+
+    def discard(self, session: Session) -> None:
+        """Forget what ``session`` waits for, if anything."""
+        if self._waiting[session.agent].pop(session, None) is not None:
+            self._num_environments[session.agent] -= session.num_environments
 
     def next(self, now: float) -> list[Request]:
         """A batch of one agent that is due at ``now``, of those the one with the oldest request; empty if none is."""
@@ -43,12 +49,11 @@ class Batches:
             return []
         batch: list[Request] = []
         waiting, room = self._waiting[agent], self._batch_size
-        while waiting and (not batch or waiting[0].session.num_environments <= room):
-            request = waiting.popleft()
-            self._num_environments[agent] -= request.session.num_environments
-            if request.is_wanted:
-                room -= request.session.num_environments
-                batch.append(request)
+        while waiting and (not batch or next(iter(waiting)).num_environments <= room):
+            session, request = waiting.popitem(last=False)
+            self._num_environments[agent] -= session.num_environments
+            room -= session.num_environments
+            batch.append(request)
         return batch
 
     def due_at(self) -> float:
@@ -61,7 +66,7 @@ class Batches:
         for number, waiting in enumerate(self._waiting):
             if not waiting or not self._has_weights[number]:
                 continue
-            due_at = waiting[0].arrived_at
+            due_at = next(iter(waiting.values())).arrived_at
             if self._num_environments[number] < self._batch_size:
                 due_at += self._deadline_seconds
             if due_at < first:

@@ -144,9 +144,9 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         device = _device(own.device)
         layout = ActingLayout(run_layout(settings, process.spec))
         meters = Meters(process.telemetry)
-        sessions = Sessions(own.max_environments)
-        max_request = min(settings.actor.environments, own.max_environments)
         batches = Batches(settings.agents, batch_size=own.batch_size, deadline_seconds=own.deadline_milliseconds / 1000)
+        sessions = Sessions(own.max_environments, batches.discard)
+        max_request = settings.actor.environments
         on_gpu = device.type == "cuda"
         precision = choose_precision(own.precision, gains_from_bfloat16=on_gpu or cpu_gains_from_bfloat16())
         # A restarted service must not draw what the one before it drew.

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from herd.wire.acting_rows import ActingRows
     from herd.wire.codec import Frame
 
@@ -85,15 +87,20 @@ class Places:
 class Sessions:
     """All of them, the longest silent first."""
 
-    def __init__(self, capacity: int) -> None:
-        """``capacity``: environments."""
+    def __init__(self, capacity: int, on_end: Callable[[Session], None]) -> None:
+        """``capacity``: environments; ``on_end`` hears of every session that goes."""
         self.num_environments = 0
         """Whose state is kept."""
         self.num_evicted = 0
         """Environments whose state made room for others'."""
         self._capacity = capacity
+        self._on_end = on_end
         self._places = Places(capacity)
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Sessions that there are."""
+        return len(self._sessions)
 
     def heard(self, peer: bytes) -> Session | None:
         """The session of a client that has just spoken; None if it has none."""
@@ -123,5 +130,6 @@ class Sessions:
     def _end(self, session: Session) -> None:
         del self._sessions[session.peer]
         session.waiting = None
+        self._on_end(session)
         self._places.give_back(session.places)
         self.num_environments -= session.num_environments
