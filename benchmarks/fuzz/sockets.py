@@ -3,7 +3,8 @@
 Starts parameter server, replica, bandit, replay, inference, learner and one honest actor on Catch over loopback. For each server:
 fuzzed messages of many kinds over many connections; foreign protocols, frames too large, messages that never end; thousands of
 half-open connections; the same at its metrics port. The honest run goes on beside. Every message is predicted by the decision code
-without sockets, and the sums of /metrics must equal the sums of the predictions. Prints a table, writes a report, ends with 1 if a check fails.
+without sockets, and the sums of /metrics must equal the sums of the predictions. Prints a table, writes a report, ends with 1 if a check
+fails.
 """
 
 from __future__ import annotations

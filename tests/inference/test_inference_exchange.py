@@ -192,9 +192,7 @@ VALID = [
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(
-    messages=st.lists(st.tuples(mutated_frames(VALID), st.sampled_from(PEERS), st.booleans()), min_size=1, max_size=8)
-)
+@given(messages=st.lists(st.tuples(mutated_frames(VALID), st.sampled_from(PEERS), st.booleans()), min_size=1, max_size=8))
 def test_any_bytes_leave_a_service_that_serves(messages: list[tuple[list[bytes], bytes, bool]]) -> None:
     service = Service()
     for frames, peer, acts in messages:
