@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from herd.bench.hardware import describe_hardware
+from herd.service.machine import describe_hardware
 from herd.bench.measurement import measure
 from herd.bench.synthetic import synthetic_unrolls
 from herd.bench.transport import LearnerEnd

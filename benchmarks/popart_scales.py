@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.dice_statistics import Estimate, estimate
 from benchmarks.popart_picture import draw
-from herd.bench.hardware import describe_hardware
+from herd.service.machine import describe_hardware
 from herd.config.settings import RunSettings
 from herd.envs.api import Observation, Transition
 from herd.envs.make import make_environments

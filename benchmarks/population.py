@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.dice_statistics import Estimate, estimate, windowed
 from benchmarks.whole_runs import train_whole
-from herd.bench.hardware import describe_hardware
+from herd.service.machine import describe_hardware
 from herd.config.loading import load_settings
 from herd.config.run_files import agent_directories
 from herd.plots.history import read_run

@@ -29,7 +29,7 @@ from herd_actor.unroll import UnrollBuilder
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.bench.hardware import describe_hardware
+from herd.service.machine import describe_hardware
 from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
 from herd.envs.make import environment_spec, make_environments

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from herd.bench.hardware import describe_hardware
+from herd.service.machine import describe_hardware
 from herd.evaluation.intervals import mean_interval, stratified_interval
 
 ROOT = Path(__file__).parents[1]

@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": ("herd.cli.evaluate", "score a run's checkpoint over whole games"),
     "watch": ("herd.cli.watch", "record a game of a run's policy as a video"),
     "plot": ("herd.cli.plot", "draw the learning curves of runs"),
+    "report": ("herd.cli.report", "write one HTML page about a run"),
     "status": ("herd.cli.status", "show what runs here, or in a cluster, and how far it is"),
     "experiments": ("herd.cli.experiments", "list the experiments that are shipped, and print one to edit"),
     "keys": ("herd.cli.keys", "make the keys that encrypt and authenticate the connections of a run"),
