@@ -66,6 +66,15 @@ class Child:
             else:
                 self._process.send_signal(number)
 
+    def end(self, patience_seconds: float) -> None:
+        """Ask it to stop, and kill it where it does not; returns when it has ended."""
+        self.send(signal.SIGTERM)
+        try:
+            self._process.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+            self._process.wait()
+
     def last_lines(self, count: int) -> list[str]:
         """Return the end of its log."""
         return last_lines(self.log, count)
