@@ -176,8 +176,17 @@ def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
         margin = 0.06 * (new_high - new_low)
         axes.set_ylim(min(axes.get_ylim()[0], score - margin), max(axes.get_ylim()[1], score + margin))
         axes.axhline(score, color="0.45", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1.5)
-        place = {"xycoords": axes.get_yaxis_transform(), "xytext": (0, 2), "textcoords": "offset points"}
-        label = axes.annotate(text, (0.99, score), ha="right", va="bottom", color="0.35", fontsize=8, **place)
+        label = axes.annotate(
+            text,
+            (0.99, score),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            color="0.35",
+            fontsize=8,
+        )
         label.set_path_effects([withStroke(linewidth=3, foreground=axes.get_facecolor())])  # the curve may lie behind it
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,14 +69,8 @@ def charts_of(
     import matplotlib as mpl  # noqa: PLC0415  half a second; only drawing pays for it
 
     curves = collect_curves(agents, panels, group="none", reference_scores=reference_scores)
-    style = {
-        "font.size": 9,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "herd",
-        "figure.facecolor": "none",
-        "axes.facecolor": "white",
-        **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
-    }
+    style: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "herd", "figure.facecolor": "none"}
+    style |= dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK)
     single = [panel.kind for panel in curves.panels].count("task") == 1
     with mpl.rc_context(style):
         charts = [_chart(curves, panel, number, is_wide=single and panel.kind == "task") for number, panel in enumerate(curves.panels)]
