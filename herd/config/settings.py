@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 
 from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.evaluation import EvaluationSettings
+from herd.config.inference import InferenceSettings
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.population import PopulationSettings
@@ -162,6 +163,15 @@ class ActorSettings(Section):
     bandit_timeout_seconds: PositiveFloat = 1.0
     """Longest wait for a temperature at a game's start; then the game is played under the last one of its environment, and the next
     games do not wait until the service answers again."""
+    inference: Literal["local", "remote"] = "local"
+    """Where actions are chosen: in the actor itself, or by the inference service for many actors at once. ``remote`` plays the two
+    halves of the environments in turn, so that one half is answered while the other is stepped."""
+    inference_service: str = "tcp://127.0.0.1:7600"
+    """Address of the inference service (``inference: remote``)."""
+    inference_fallback: Literal["wait", "local"] = "wait"
+    """While the inference service is away: wait for it, or fetch weights and choose actions in the actor until it answers again."""
+    inference_timeout_seconds: PositiveFloat = 2.0
+    """Silence of the inference service after which it is taken to be away."""
     metrics_host: str = "127.0.0.1"
     """Interface of the metrics and health endpoint."""
     metrics_port: Port = 0
@@ -389,6 +399,7 @@ class RunSettings(Section):
     paramserver: ParamserverSettings = ParamserverSettings()
     bandit: BanditSettings = BanditSettings()
     replay_service: ReplayServiceSettings = ReplayServiceSettings()
+    inference: InferenceSettings = InferenceSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     logging: LoggingSettings = LoggingSettings()
     security: SecuritySettings = SecuritySettings()
@@ -509,6 +520,11 @@ class RunSettings(Section):
             raise ValueError("value_scaling.replayed needs another replay.kind than none: there are no replayed unrolls to follow")
         if (objection := self.env.objection(self.network)) is not None:
             raise ValueError(objection)
+        if self.actor.inference == "remote" and self.inference.max_environments < self.actor.environments:
+            raise ValueError(
+                f"inference.max_environments {self.inference.max_environments} must not be below actor.environments, which is "
+                f"{self.actor.environments}: the service keeps the states of all environments of an actor"
+            )
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
         if self.replay.fraction and self.num_replayed_unrolls < 1:
@@ -551,6 +567,8 @@ class RunSettings(Section):
             )
         if self.actor.lockstep and self.learner.sample_reuse != 1:
             raise ValueError("actor.lockstep needs learner.sample_reuse 1: every round is one update")
+        if self.actor.lockstep and self.actor.inference == "remote":
+            raise ValueError("actor.lockstep needs actor.inference local: a round is of one policy, which the service may change within it")
         if self.actor.lockstep and self.actor.pull_interval_steps is not None:
             raise ValueError("actor.lockstep needs actor.pull_interval_steps null: a round is of one policy")
         if self.actor.lockstep and self.learner.publish_interval_updates != 1:

@@ -1,10 +1,10 @@
 """The catalogue: every metric that any process exports, defined once. ``docs/metrics.md`` is generated from it.
 
 Prometheus adds ``job`` and ``instance`` to what it scrapes, so no metric here is labelled by pod, actor or host: thousands of
-actors stay scrapeable at about 30 series each, and series per task come from learner, bandit and evaluator alone. Every label but ``task``
-(bounded by ``env.tasks``), ``layer`` (by the network's), ``term`` and ``name`` (by the 32 numbers that a loss may name), ``agent`` (by
-``agents``), ``setting`` (by ``sweep``), ``statistic`` (six), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info``
-takes its values from a closed set, kept here.
+actors stay scrapeable at about 30 series each (9 more where a service acts for them), and series per task come from learner, bandit and
+evaluator alone. Every label but ``task`` (bounded by ``env.tasks``), ``layer`` (by the network's), ``term`` and ``name`` (by the 32
+numbers that a loss may name), ``agent`` (by ``agents``), ``setting`` (by ``sweep``), ``statistic`` (six), ``tile`` (by
+``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed set, kept here.
 
 The bandit has three series per agent, task and tile, and 17 more per agent and task: 57 games x (3 x 39 + 17) = 7,638 series, about
 0.5 MB and 35 ms of processor time a scrape of that one process.
@@ -56,6 +56,9 @@ REPORT_ANSWERS = ("noted", "ordered", "refused")
 """What the population said to a member's report: nothing to do, an order, not a member of ours."""
 DECISIONS = ("copied", "perturbed", "unchanged")
 """What the population decided for a member whose games were enough: another's weights, other settings alone, nothing."""
+ACTING_OUTCOMES = ("new", "repeated", "late", "state_wanted", "refused")
+"""What the inference service made of a request: acted on, answered as before or still being acted on, older than one answered since;
+without the state of environments that it does not know; of no run of ours."""
 SAMPLE_KINDS = ("unroll", "episode")
 """What a learner asks replay for."""
 
@@ -204,6 +207,25 @@ ACTOR_WEIGHTS_WAIT = CounterMetric(
 ACTOR_ENV_STEP = CounterMetric("herd_actor_env_step_seconds_total", "Spent in stepping environments.", "seconds", ("actor",))
 ACTOR_INFERENCE = CounterMetric(
     "herd_actor_inference_seconds_total", "Spent in the policy, from observation to action.", "seconds", ("actor",)
+)
+ACTOR_ROUND_TRIP = HistogramMetric(
+    "herd_actor_inference_round_trip_seconds",
+    "From asking the inference service about a row to its answer; some of it passes while other environments are stepped.",
+    "seconds",
+    ("actor",),
+    buckets=(0.003, 0.009, 0.03, 0.1),
+)
+ACTOR_REQUESTS_PENDING = GaugeMetric(
+    "herd_actor_inference_requests_pending",
+    "Rows that the inference service has been asked about and has not answered.",
+    "rows",
+    ("actor",),
+)
+ACTOR_SUBSTITUTED = CounterMetric(
+    "herd_actor_inference_substituted_rows_total",
+    "Rows of one half of the environments that the actor's own policy acted on while the inference service was away.",
+    "rows",
+    ("actor",),
 )
 
 # --- learner: the ledger of frames and unrolls -------------------------------------------------------------------------------------
@@ -716,6 +738,57 @@ POPULATION_BYTES_OUT = CounterMetric(
     "herd_population_sent_bytes_total", "Sent, headers included, ZeroMQ's own framing excluded.", "bytes", ("population",)
 )
 
+# --- inference ---------------------------------------------------------------------------------------------------------------------
+INFERENCE_REQUESTS = CounterMetric(
+    "herd_inference_requests_total",
+    "Requests of actors, by what became of them.",
+    "messages",
+    ("inference",),
+    labels=("outcome",),
+    values=ACTING_OUTCOMES,
+)
+INFERENCE_STEPS = CounterMetric(
+    "herd_inference_agent_steps_total", "Environments acted for, once for each row.", "agent_steps", ("inference",)
+)
+INFERENCE_BATCH = HistogramMetric(
+    "herd_inference_batch_environments",
+    "Environments acted for at once.",
+    "environments",
+    ("inference",),
+    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
+)
+INFERENCE_WAIT = HistogramMetric(
+    "herd_inference_wait_seconds",
+    "From a request's arrival until its batch began: inference.deadline_milliseconds, and the batches before it.",
+    "seconds",
+    ("inference",),
+    buckets=(0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.009, 0.02, 0.05, 0.2),
+)
+INFERENCE_COMPUTE = CounterMetric(
+    "herd_inference_compute_seconds_total", "Spent on batches, from their first copy to their answers.", "seconds", ("inference",)
+)
+INFERENCE_PENDING = GaugeMetric(
+    "herd_inference_pending_requests", "Requests taken and not answered yet; at most one of each client.", "messages", ("inference",)
+)
+INFERENCE_ENVIRONMENTS = GaugeMetric(
+    "herd_inference_environments", "Environments whose stacks and recurrent states are kept.", "environments", ("inference",)
+)
+INFERENCE_CAPACITY = GaugeMetric(
+    "herd_inference_capacity_environments", "Most of them: inference.max_environments.", "environments", ("inference",)
+)
+INFERENCE_EVICTED = CounterMetric(
+    "herd_inference_evicted_environments_total",
+    "Environments, silent the longest, whose state made room for others'; their actors send it again.",
+    "environments",
+    ("inference",),
+)
+INFERENCE_BYTES_IN = CounterMetric(
+    "herd_inference_received_bytes_total", "Received of actors, headers included, ZeroMQ's own framing excluded.", "bytes", ("inference",)
+)
+INFERENCE_BYTES_OUT = CounterMetric(
+    "herd_inference_sent_bytes_total", "Sent to actors, headers included, ZeroMQ's own framing excluded.", "bytes", ("inference",)
+)
+
 # --- evaluator ---------------------------------------------------------------------------------------------------------------------
 EVALUATOR_EVALUATIONS = CounterMetric(
     "herd_evaluator_evaluations_total", "Frozen versions played to the end.", "evaluations", ("evaluator",)
@@ -754,6 +827,7 @@ WORK_DONE: dict[ServiceName, Metric] = {
     "actor": ACTOR_ENV_FRAMES,
     "bandit": BANDIT_REQUESTS,
     "evaluator": EVALUATOR_EPISODES,
+    "inference": INFERENCE_STEPS,
     "learner": WEIGHTS_UPDATES,  # counts over the whole run: repeating lost updates is no progress
     "paramserver": PARAMSERVER_ANSWERS,
     "population": POPULATION_REPORTS,
