@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.bench.hardware import describe_hardware
 from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per_second, summarise
 from herd.bench.stages import DEFAULT_EXPERIMENT, STAGES, StageError, check_measurable, run_stage
 from herd.bench.system import measure_system
@@ -21,6 +20,7 @@ from herd.config.loading import dump_settings, load_settings
 from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.settings import TORSOS
 from herd.service.hardware import usable_cpus
+from herd.service.machine import describe_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": ("herd.cli.evaluate", "score a checkpoint over whole games"),
     "watch": ("herd.cli.watch", "record a game as a video"),
     "plot": ("herd.cli.plot", "draw the learning curves of runs"),
+    "report": ("herd.cli.report", "write one HTML page about a run"),
     "status": ("herd.cli.status", "show the runs of this machine or of a cluster, and their progress"),
     "experiments": ("herd.cli.experiments", "list the shipped experiments, or print one to edit"),
     "keys": ("herd.cli.keys", "make keys that encrypt and authenticate the connections of a run"),

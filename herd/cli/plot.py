@@ -68,14 +68,9 @@ def run(argv: Sequence[str]) -> int:
     if options.x == "episodes" or options.task is not None:
         raise CommandError("--x episodes and --task go with --bandit")
     require("matplotlib")
-    from herd.config.suites import installed_suites  # noqa: PLC0415  numpy loads; --help does without
+    from herd.config.suites import reference_scores  # noqa: PLC0415  numpy loads; --help does without
     from herd.plots.curves import plot_runs  # noqa: PLC0415
     from herd.plots.history import PlotError  # noqa: PLC0415
-
-    def reference(suite_name: str, task: str) -> tuple[float, float] | None:
-        suite = installed_suites().usable.get(suite_name)
-        scores = None if suite is None else suite.reference_scores().get(task)
-        return None if scores is None else (scores.random, scores.human)
 
     output = options.output
     if output is None:
@@ -88,7 +83,7 @@ def run(argv: Sequence[str]) -> int:
             x=options.x,
             smooth=options.smooth,
             group=options.group,
-            reference_scores=reference,
+            reference_scores=reference_scores,
             data=options.data,
             panels=options.panels,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from herd.cli.errors import CommandError
 from herd.cli.requirements import require
 from herd.cli.run_paths import check_checkpoint, run_with_checkpoint
-from herd.config.options import POSITIVE, POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.config.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, OneLineParser
 
 if TYPE_CHECKING:
     import argparse
@@ -21,6 +21,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, metavar="FILE", help=".gif or .mp4; default: RUN_DIR/episode.gif")
     parser.add_argument("--task", metavar="NAME", help="task to play; default: the run's first")
     parser.add_argument("--games", type=POSITIVE_WHOLE, default=1, metavar="N", help="number of games to record, one after the other")
+    parser.add_argument(
+        "--min_seconds", type=NON_NEGATIVE, default=10.0, metavar="S", help="more games follow until the video is as long; 0: --games alone"
+    )
     parser.add_argument("--max_seconds", type=POSITIVE, default=60.0, metavar="S", help="length of the video in seconds, at most")
     parser.add_argument(
         "--view", choices=("screen", "network"), default="screen", help="screen: the game's own picture; network: what the network sees"
@@ -53,6 +56,7 @@ def run(argv: Sequence[str]) -> int:
             task=options.task,
             seed=options.seed,
             games=options.games,
+            min_seconds=options.min_seconds,
             max_seconds=options.max_seconds,
             view=options.view,
             caption=not options.no_caption,
