@@ -350,7 +350,7 @@ class StopSettings(Section):
     env_frames: PositiveInt | None = None
     """Env frames consumed by the learner, counted from the run's first start."""
     wall_seconds: PositiveFloat | None = None
-    """Seconds since this start of the command."""
+    """Seconds of training in this session, counted from its first update; the start of processes does not count."""
     wait_for_signal: bool = False
     """A learner whose run has ended keeps its metrics and probes up until it is told to stop. For pods, which are started again
     whenever they end."""

@@ -133,6 +133,9 @@ class Prepared(NamedTuple):
 class Learner:
     """Owns everything of the process; `train` is the hot loop."""
 
+    _trains_since: float | None = None
+    """When this session's first batch was taken."""
+
     def __init__(self, process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> None:
         settings, spec = process.settings, process.spec
         self._settings = settings
@@ -253,7 +256,6 @@ class Learner:
         """Take a batch, update, publish; until the stop conditions or the signal, of any shard."""
         settings, meters = self._settings, self._meters
         started = time.monotonic()
-        first_batch_at: float | None = None
         points = Cadence(settings.learner.log_interval_seconds, now=started)
         checkpoints = Cadence(settings.learner.checkpoint_interval_seconds, now=started)
         reports = Cadence(settings.population.report_interval_seconds, now=started)
@@ -268,7 +270,7 @@ class Learner:
             if self._batches.shared is not None and self._batches.shared.failure is not None:
                 raise RuntimeError("the replay thread died") from self._batches.shared.failure
             self._record_episodes()
-            is_over = bool(stop) or self._is_finished(now - started)
+            is_over = bool(stop) or self._is_finished()
             if not unrolls and not is_over:
                 unrolls, stale = self._queue.take(self._num_online, self._is_stale, BATCH_TIMEOUT_SECONDS)
                 self._drop(stale)
@@ -281,7 +283,7 @@ class Learner:
                 break
             turn = self._enter_lineage(turn)
             if turn.is_ready:
-                first_batch_at = first_batch_at or now
+                self._trains_since = self._trains_since or now
                 self._env_frames += turn.num_frames
                 self._meters.run_env_frames(self._env_frames)
                 unrolls = self._step(unrolls, agreed, may_publish=turn.may_publish)
@@ -298,16 +300,16 @@ class Learner:
             if self._population is not None and (turn.is_ordered or reports.is_due(now)):
                 self._population.report()
                 reports.done(now)
-        self._end(stop, started, first_batch_at)
+        self._end(stop, started)
 
-    def _end(self, stop: StopRequest, started: float, first_batch_at: float | None) -> None:
+    def _end(self, stop: StopRequest, started: float) -> None:
         """Leave everything on disk, then the group.
 
         Raises:
             LostAtEndError: the disk did not take it.
         """
         self._telemetry.set_ready(False, "stopping")
-        if self._settings.agents > 1 and self._group.is_first and self._is_finished(time.monotonic() - started):
+        if self._settings.agents > 1 and self._group.is_first and self._is_finished():
             self._io.end_agent(self._lineage)
         if self._population is not None:
             self._population.report_last(lambda: self._io.failure is None)
@@ -318,9 +320,9 @@ class Learner:
         self._log_point(now - started)
         left = {
             "the last checkpoint": self._checkpoint(now - started),
-            REPORT: self._write_report(now - started, now - first_batch_at if first_batch_at else 0.0),
+            REPORT: self._write_report(now - started, now - self._trains_since if self._trains_since else 0.0),
         }
-        is_over = any(self._group.gather(self._is_finished(now - started)))
+        is_over = any(self._group.gather(self._is_finished()))
         self._group.leave()
         if is_over and self._settings.stop.wait_for_signal:
             self._wait(stop)
@@ -464,11 +466,14 @@ class Learner:
         while self._io.episodes:
             self._meters.episode(*self._io.episodes.popleft())
 
-    def _is_finished(self, session_seconds: float) -> bool:
+    def _is_finished(self) -> bool:
+        """Whether a stop condition is met; ``stop.wall_seconds`` counts from the session's first update on."""
         stop = self._settings.stop
         if stop.env_frames is not None and self._env_frames >= stop.env_frames:
             return True
-        return stop.wall_seconds is not None and session_seconds >= stop.wall_seconds
+        return (
+            stop.wall_seconds is not None and self._trains_since is not None and time.monotonic() - self._trains_since >= stop.wall_seconds
+        )
 
     def _is_stale(self, unroll: QueuedUnroll) -> bool:
         limit = self._settings.learner.max_policy_lag
