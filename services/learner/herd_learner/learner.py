@@ -21,6 +21,7 @@ from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16, usable_cpus
 from herd.service.process import ServiceProcess
+from herd.service.run_settings import changed_settings, is_supervised, keep_settings
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.wire.population_client import PopulationClient
@@ -70,15 +71,15 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """
     if stop:
         return  # asked while torch was imported: nothing was begun
-    settings = settings.of_agent(settings.learner.agent)
+    of_run, settings = settings, settings.of_agent(settings.learner.agent)
     device, precision = choose_device(settings)
     with ServiceProcess("learner", settings) as process:
         # Before the shards meet: who probes this process must not take it for dead while it waits for the others.
         process.serve_metrics()
-        _learn(process, stop, device, precision)
+        _learn(process, of_run, stop, device, precision)
 
 
-def _learn(process: ServiceProcess, stop: StopRequest, device: torch.device, precision: torch.dtype) -> None:
+def _learn(process: ServiceProcess, of_run: RunSettings, stop: StopRequest, device: torch.device, precision: torch.dtype) -> None:
     telemetry, learner = process.telemetry, process.settings.learner
 
     def go_on() -> bool:
@@ -90,6 +91,8 @@ def _learn(process: ServiceProcess, stop: StopRequest, device: torch.device, pre
         group = join_group(learner.shards, device=device, timeout_seconds=learner.shard_timeout_seconds, go_on=go_on)
     except NotGatheredError:
         return  # nothing was begun
+    if group.is_first and learner.agent == 0:
+        _leave_settings(of_run, process)
     try:
         # The shards' first collectives are in the constructor: a peer may be lost there too.
         with _make(process, group, device, precision) as training:
@@ -99,6 +102,18 @@ def _learn(process: ServiceProcess, stop: StopRequest, device: torch.device, pre
     except Exception as error:
         group.end_if_broken(error)
         raise
+
+
+def _leave_settings(settings: RunSettings, process: ServiceProcess) -> None:
+    """What evaluate, watch and plot read, where no ``herd train`` has left it. A disk that fails costs the file, not the run."""
+    try:
+        settings.directory.mkdir(parents=True, exist_ok=True)
+        if not is_supervised(settings.directory):
+            for change in changed_settings(settings.directory, settings):
+                process.log.info("a setting has changed since the last start", change=str(change))
+            keep_settings(settings.directory, settings)
+    except OSError as error:
+        process.log.warning("cannot leave the settings", directory=str(settings.directory), reason=error.strerror or str(error))
 
 
 def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> Learner:
