@@ -352,8 +352,8 @@ class StopSettings(Section):
     wall_seconds: PositiveFloat | None = None
     """Seconds of training in this session, counted from its first update; the start of processes does not count."""
     wait_for_signal: bool = False
-    """A learner whose run has ended keeps its metrics and probes up until it is told to stop. For pods, which are started again
-    whenever they end."""
+    """A learner whose run has ended keeps its metrics and probes up until it is told to stop, and an actor waits on. For pods, which are
+    started again whenever they end."""
 
 
 class RunSettings(Section):

@@ -91,6 +91,7 @@ class Actor:
         self._layout = run_layout(settings, self._spec)
         self._num_environments = settings.actor.environments
         self._telemetry = process.telemetry
+        self._log = process.log
         self._meters = meters
         try:
             learners = shards_of_agent(settings.actor.learner, settings.agents, agent)
@@ -143,7 +144,7 @@ class Actor:
             num_environments=self._num_environments,
             meters=meters,
             stop=stint,
-            beat=self._telemetry.beat,
+            beat=self._beat,
         )
         first_slot = index * self._num_environments
         try:
@@ -192,7 +193,8 @@ class Actor:
     def close(self) -> None:
         """Let the learner acknowledge what is under way, then close everything."""
         self._telemetry.set_ready(False, "leaving its place")
-        self._client.drain(DRAIN_SECONDS)
+        if not self._stint.run_is_over:
+            self._client.drain(DRAIN_SECONDS)
         if self._temperatures is not None:
             self._temperatures.close(self.number)
         self._client.close()
@@ -232,11 +234,20 @@ class Actor:
         self._weights.before_row(is_last=is_last)
         if row % POLL_ROWS == 0:
             self._client.poll()
+            self._beat()
         return True
 
     def _while_waiting(self) -> None:
-        self._telemetry.beat()
         self._client.poll()
+        self._beat()
+
+    def _beat(self) -> None:
+        """Be alive; and notice that the run is over, where this process may end with it: no other agent has work, nobody restarts it."""
+        self._telemetry.beat()
+        is_free = self._settings.agents == 1 and not self._settings.stop.wait_for_signal
+        if is_free and self._client.run_is_over and not self._stint.run_is_over:
+            self._log.info("the run is over")
+            self._stint.run_is_over = True
 
 
 def _episode_report(group: Group, game: FinishedGame) -> EpisodeReport:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 END_SECONDS = 2.0
 """At the end of this agent's run, for the parameter server to note it and send its actors to others. Unheard, it waits for a minute of
 silence before it does."""
+FAREWELL_SECONDS = 0.2
+"""A goodbye to actors may take this long to leave."""
 TICK_SECONDS = 0.25
 """Longest sleep: bounds how late silence is noticed and a heartbeat goes out."""
 MESSAGES_PER_TURN = 64
@@ -137,15 +139,17 @@ class IoThread:
         if not self._end_noted.wait(END_SECONDS):
             self._log.warning("the parameter server did not note the end of this agent")
 
-    def close(self) -> None:
-        """Stop and close the sockets; closing again does nothing."""
+    def close(self, *, run_is_over: bool = False) -> None:
+        """Stop and close the sockets, after a goodbye to actors where the run is over; closing again does nothing."""
         if self._stopping:
             return
         self._stopping = True
         self._waker.wake()
         if self._thread.is_alive():
             self._thread.join()
-        self._router.close()
+        if run_is_over:
+            self._send(self._ingest.farewell())
+        self._router.close(FAREWELL_SECONDS if run_is_over else 0.0)
         self._publisher.close()
         if self._population is not None:
             self._population.close()

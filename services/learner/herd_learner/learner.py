@@ -328,8 +328,9 @@ class Learner:
             self._io.end_agent(self._lineage)
         if self._population is not None:
             self._population.report_last(lambda: self._io.failure is None)
+        is_over = any(self._group.gather(self._is_finished()))
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
-        self._io.close()
+        self._io.close(run_is_over=is_over and not self._settings.stop.wait_for_signal)
         self._record_episodes()
         now = time.monotonic()
         self._log_point(now - started)
@@ -337,7 +338,6 @@ class Learner:
             "the last checkpoint": self._checkpoint(now - started),
             REPORT: self._write_report(now - started, now - self._trains_since if self._trains_since else 0.0),
         }
-        is_over = any(self._group.gather(self._is_finished()))
         self._group.leave()
         if is_over and self._settings.stop.wait_for_signal:
             self._wait(stop)
