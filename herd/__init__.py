@@ -1,1 +1,51 @@
-"""The library that the services are made of. It imports no service."""
+"""Distributed reinforcement learning as message-passing services: the library that the services are made of. It imports no service.
+
+What a script or a notebook uses is here (docs/python-api.md):
+
+- `train` trains as ``herd train`` does, and returns the `Run`;
+- `load_run` opens a run's directory: settings, metrics, report, checkpoints;
+- `load_policy` opens its policy, to act with;
+- `debug` trains in this process and thread, where breakpoints work.
+
+``import herd`` loads nothing else: each of them loads what it needs when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from herd.api.errors import RunError
+    from herd.api.playing import load_policy
+    from herd.api.runs import Run, load_run
+    from herd.api.training import train
+    from herd.config.layers import SettingsError
+    from herd.evaluation.policy import TrainedPolicy
+
+    __version__: str
+
+__all__ = ["Run", "RunError", "SettingsError", "TrainedPolicy", "__version__", "load_policy", "load_run", "train"]
+
+_MODULES = {
+    "Run": "herd.api.runs",
+    "RunError": "herd.api.errors",
+    "SettingsError": "herd.config.layers",
+    "TrainedPolicy": "herd.evaluation.policy",
+    "load_policy": "herd.api.playing",
+    "load_run": "herd.api.runs",
+    "train": "herd.api.training",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415  only where asked for
+
+        return version("herd-rl")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'herd' has no attribute {name!r}")
+    found: object = getattr(import_module(_MODULES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -37,6 +37,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--x", choices=("env_frames", "wall_seconds", "episodes"), default="env_frames", help="horizontal axis; episodes with --bandit only"
     )
+    parser.add_argument(
+        "--panels",
+        choices=("returns", "learning"),
+        default="returns",
+        help="returns and speed, or losses, entropy, values, KL (default file: learning.png)",
+    )
     parser.add_argument("--smooth", type=POSITIVE_WHOLE, default=1, metavar="N", help="trailing mean over N points of the log")
     parser.add_argument("--group", choices=("experiment", "none"), default="experiment", help="average repeats, or draw every run")
     parser.add_argument("--data", type=Path, metavar="FILE", help="also write the numbers drawn as .csv")
@@ -66,7 +72,8 @@ def run(argv: Sequence[str]) -> int:
 
     output = options.output
     if output is None:
-        output = options.run_dirs[0] / "curve.png" if len(options.run_dirs) == 1 else Path("curves.png")
+        of_one, of_several = ("curve.png", "curves.png") if options.panels == "returns" else ("learning.png", "learning.png")
+        output = options.run_dirs[0] / of_one if len(options.run_dirs) == 1 else Path(of_several)
     try:
         plot_runs(
             [agent for directory in options.run_dirs for agent in agent_directories(directory)],
@@ -76,6 +83,7 @@ def run(argv: Sequence[str]) -> int:
             group=options.group,
             reference_scores=reference,
             data=options.data,
+            panels=options.panels,
         )
     except PlotError as error:
         raise CommandError(str(error)) from error

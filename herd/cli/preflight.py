@@ -90,6 +90,10 @@ def check_installed(settings: RunSettings) -> None:
     require("torch", "safetensors", *compression)
     if (missing := what_is_missing(settings.env)) is not None:
         raise CommandError(missing)
+    from herd.tracking.trackers import what_is_missing as viewers_lack  # noqa: PLC0415  --help does without
+
+    if (missing := viewers_lack(settings.logging)) is not None:
+        raise CommandError(missing)
 
 
 def check_descriptors() -> None:

@@ -21,7 +21,7 @@ from herd.config.renamed import renamed
 from herd.config.settings import RunSettings
 from herd.config.suites import installed_suites
 from herd.config.user_code import USER_CODE
-from herd.config.yaml_files import read_yaml_file
+from herd.config.yaml_files import read_mapping, read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,19 +34,34 @@ _BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_th
 __all__ = ["SettingsError", "dump_settings", "environment_layer", "load_settings", "settings_json_schema"]
 
 
-def load_settings(files: Sequence[Path], overrides: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
+def load_settings(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    base: Mapping[str, object] | None = None,
+    given: Mapping[str, object] | None = None,
+) -> RunSettings:
     """Load the settings of a run.
 
     Args:
         files: YAML files or names of shipped experiments, deep-merged in this order; a list replaces a list.
         overrides: command-line words such as ``["--learner.batch_size", "64", "--resume"]``.
         environ: process environment; every name that starts with ``HERD_`` must be a setting, or hold a CURVE key.
+        base: settings by section, or by dotted key, that everything else overrides.
+        given: the same, which overrides everything else.
 
     Raises:
         SettingsError: one line that names the key or file, where it came from, and a close match.
 
     """
-    layers = [*(read_yaml_file(find_run_file(file)) for file in files), environment_layer(environ), parse_overrides(overrides)]
+    layers = [
+        *([] if base is None else [read_mapping(base, "settings")]),
+        *(read_yaml_file(find_run_file(file)) for file in files),
+        environment_layer(environ),
+        parse_overrides(overrides),
+        *([] if given is None else [read_mapping(given, "arguments")]),
+    ]
     _check_suite(layers)
     for layer in layers:
         _check_names(layer)

@@ -24,6 +24,7 @@ from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
+from herd.config.trackers import LoggingSettings
 from herd.config.user_code import USER_CODE
 from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
 from herd.config.variants import with_default_variants
@@ -79,16 +80,16 @@ class NetworkSettings(Section):
     """Feed an LSTM over the level's instruction words (suites with instructions only)."""
     initialization: Literal["orthogonal", "truncated_normal"] = "orthogonal"
     """Of weights. ``truncated_normal``: Sonnet's default, 1 / sqrt(fan-in), which IMPALA's authors used (docs/decisions/0014)."""
-    input_centering: Literal["none", "half", "filters"] = "none"
+    input_centering: Literal["none", "half", "filters", "mean"] = "none"
     """What keeps a constant background from silencing the first layer's filters. ``half``: pixels minus 1/2; ``filters``: each filter minus
-    its mean (convolutions only)."""
+    its mean; ``mean``: pixels minus the run's average image, over their standard deviation. The last two are for convolutions only."""
     layer_norm: bool = False
     """A layer norm before every ReLU, over all units of a layer, of an image over channels and positions (PQN, arXiv:2407.04811)."""
 
     @model_validator(mode="after")
     def _layers_are_herds_own(self) -> Self:
-        if self.torso == "mlp" and self.input_centering == "filters":
-            raise ValueError("input_centering filters is for convolutions: with torso mlp choose half")
+        if self.torso == "mlp" and self.input_centering in {"filters", "mean"}:
+            raise ValueError(f"input_centering {self.input_centering} is for convolutions: with torso mlp choose half")
         if ":" in self.torso and (self.input_centering != "none" or self.layer_norm or self.initialization != "orthogonal"):
             raise ValueError(
                 f"initialization, input_centering and layer_norm are for Herd's own torsos: {self.torso} does these things itself"
@@ -389,6 +390,7 @@ class RunSettings(Section):
     bandit: BanditSettings = BanditSettings()
     replay_service: ReplayServiceSettings = ReplayServiceSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    logging: LoggingSettings = LoggingSettings()
     security: SecuritySettings = SecuritySettings()
     stop: StopSettings = StopSettings()
 

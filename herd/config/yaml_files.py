@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -72,6 +73,22 @@ def read_yaml_file(file: Path) -> Layer:
     if not isinstance(content, dict):
         raise SettingsError(f"{file}: must be a mapping of settings, not a {type(content).__name__}")
     _walk(content, (), layer, str(file))
+    return layer
+
+
+def read_mapping(content: Mapping[str, object], origin: str) -> Layer:
+    """Read settings from a program's mapping: by section as in a file, by dotted key (``{"learner.batch_size": 64}``), or both.
+
+    Raises:
+        SettingsError: a truth value where the setting takes none.
+
+    """
+    layer = Layer()
+    for name, value in content.items():
+        nested: Any = dict(value) if isinstance(value, Mapping) else value
+        for part in reversed(name.split(".")):
+            nested = {part: nested}
+        _walk(nested, (), layer, origin)
     return layer
 
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from herd.config.suites import installed_suites
 from herd.envs.api import UnknownTaskError
+from herd.envs.reading import PlainReader
 
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.suites import SuiteSettings
     from herd.envs.api import BatchedEnvironment
+    from herd.envs.reading import Reader
     from herd.envs.suite import Suite
 
 
@@ -44,6 +46,12 @@ def what_is_missing(settings: SuiteSettings) -> str | None:
 def environment_spec(settings: SuiteSettings) -> EnvSpec:
     """Spaces of what ``settings`` describe. UnknownTaskError if a task does not exist or cannot be played."""
     return suite_of(settings).spec(settings)
+
+
+def make_reader(settings: SuiteSettings, task: str) -> Reader:
+    """Reads the observations of environments of ``task`` that somebody else steps. UnknownTaskError if there is no such environment."""
+    suite = suite_of(settings)
+    return PlainReader(environment_spec(settings)) if suite.reader is None else suite.reader(settings, task)
 
 
 def make_environments(

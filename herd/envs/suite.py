@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.suites import SuiteSettings
     from herd.envs.api import BatchedEnvironment
+    from herd.envs.reading import Reader
     from herd.envs.scores import ReferenceScores
 
 
@@ -60,6 +61,9 @@ class Suite:
     on_screen: Callable[[Any], SuiteSettings] | None = None
     """Settings under which the same games, step by step and draw by draw, are seen as people see them: frames [H, W, 3], not stacked.
     None: people see what the network sees."""
+    reader: Callable[[Any, str], Reader] | None = None
+    """Of these settings and a task: reads what the environments say to those who step them themselves. None: what they say is already as
+    the network sees it (`herd.envs.reading.PlainReader`)."""
 
 
 def require_known(tasks: Iterable[str], known: Iterable[str], what: str, plain_name: Callable[[str], str] = str) -> None:

@@ -27,6 +27,7 @@ from herd.learning.replicas import Replicas
 from herd.learning.sharding import OneShard, gather, shard_like
 from herd.learning.value_scaling import Statistics, UnrollTargets, make_value_scaling, unroll_targets
 from herd.networks.agent import agent_of
+from herd.networks.centering import AverageImage
 from herd.networks.torsos import recommended_micro_batch
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Trainer:
         torch.manual_seed(settings.seed)
         self.agent = agent_of(settings, spec).to(device)
         self.agent.compute_dtype = precision
+        self._average = next((module for module in self.agent.modules() if isinstance(module, AverageImage)), None)
         # After the agent: whatever it begins with is the same with and without an auxiliary loss.
         head = make_auxiliary_head(settings.auxiliary, spec, self.agent.num_features)
         self._auxiliary_head = None if head is None else head.to(device)
@@ -145,10 +147,15 @@ class Trainer:
             return slab.to(self._device)
 
     def begin(self, batch: TrainBatch, num_replayed: int) -> None:
-        """Before the first update on a batch, and not before its other ones: replayed episodes go on where the batch before left them."""
+        """Before the first update on a batch, and not before its other ones.
+
+        Replayed episodes go on where the batch before left them, and the average image takes the batch in.
+        """
+        self._wait_for_copy(batch)
         if self._replayer is not None:
-            self._wait_for_copy(batch)
             self._replayer.begin(batch, num_replayed)
+        if self._average is not None and batch.frames is not None:
+            self._average.follow(batch.frames, self._shards.add_up)
 
     def launch(self, batch: TrainBatch) -> Launched:
         """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor, nn
 
+from herd.networks.centering import AverageImage
 from herd.networks.frame_stack import planes_to_words
 
 PIXEL_SCALE = 1.0 / 255.0
@@ -27,7 +28,7 @@ _NORM_EPSILON = 1e-5
 """Added to the variance by a layer norm."""
 
 Initialization = Literal["orthogonal", "truncated_normal"]
-InputCentering = Literal["none", "half", "filters"]
+InputCentering = Literal["none", "half", "filters", "mean"]
 
 
 class LayerDesign(NamedTuple):
@@ -69,20 +70,33 @@ class PixelConvolution(Convolution):
     """First convolution: takes uint8 pixels and sees them divided by 255, and centred where ``centering`` says so.
 
     Pixels are never negative, so a constant background pushes a filter one way in all of the image at once, and every coherent update
-    pushes it further, until the filter never fires again or always does. Two cures:
+    pushes it further, until the filter never fires again or always does. Three cures:
 
     - ``half``: pixels x become x - 1/2, in [-1/2, 1/2]; padding counts as black, as it does without.
     - ``filters``: each filter w is used as w - mean(w), so that no constant background reaches it, whatever its value (centred weights,
       Huang et al., ICCV 2017, section 3.1; weight standardisation, arXiv:1903.10520, without its division). The gradient goes through
       the mean, so a filter stays centred.
+    - ``mean``: pixels relative to the run's average image, in units of their standard deviation (`AverageImage`). Nothing that stands still
+      reaches any layer.
     """
 
     centering: InputCentering = "none"
+    average: AverageImage
+    """Only where ``centering`` is ``mean``."""
+
+    def centre(self, centering: InputCentering, frame_shape: tuple[int, int, int]) -> None:
+        """Choose the cure. ``frame_shape``: (C, H, W) of one plane."""
+        self.centering = centering
+        if centering == "mean":
+            self.average = AverageImage(*frame_shape)
 
     def convolve_pixels(self, frames: Tensor, dtype: torch.dtype) -> Tensor:
         """uint8 [N, C, H, W] in any memory format -> ``dtype`` [N, out_channels, H', W'], channels_last."""
         weight, bias = self.weight, self.bias
         assert bias is not None
+        if self.centering == "mean":
+            images = self.average.centred(pixels_last(frames), dtype)
+            return F.conv2d(images, (weight / self.average.deviation).to(dtype), bias.to(dtype), self.stride, self.padding)
         if self.centering == "filters":
             weight = weight - weight.mean(dim=(1, 2, 3), keepdim=True)
         elif self.centering == "half":

@@ -88,7 +88,6 @@ class StridedTorso(Torso):
         first, *rest = shapes
         start = design.initialization
         self.pixels = PixelConvolution(first[0], first[1][0], first[1][1], stride=first[1][2], gain=RELU_GAIN, initialization=start)
-        self.pixels.centering = design.input_centering
         self.convolutions = nn.ModuleList(
             Convolution(c, out, kernel, stride=stride, gain=RELU_GAIN, initialization=start) for c, (out, kernel, stride) in rest
         )
@@ -143,7 +142,6 @@ class DeepTorso(Torso):
         inputs = (channels, *section_channels[:-1])
         start = design.initialization
         self.pixels = PixelConvolution(inputs[0], section_channels[0], 3, padding=1, initialization=start)
-        self.pixels.centering = design.input_centering
         self.convolutions = nn.ModuleList(
             Convolution(c, out, 3, padding=1, initialization=start) for c, out in zip(inputs[1:], section_channels[1:], strict=True)
         )
@@ -239,14 +237,18 @@ def design_of(network: NetworkSettings) -> LayerDesign:
 def _convolutions(spec: EnvSpec, network: NetworkSettings) -> Torso:
     height, width, _ = spec.frame_shape
     channels, widen, design = spec.observation_channels, network.width_multiplier, design_of(network)
+    torso: StridedTorso | DeepTorso
     match network.torso:
         case "shallow":
-            return StridedTorso(channels, height, width, ((16 * widen, 8, 4), (32 * widen, 4, 2)), 256, design=design)
+            torso = StridedTorso(channels, height, width, ((16 * widen, 8, 4), (32 * widen, 4, 2)), 256, design=design)
         case "nature":
-            return StridedTorso(channels, height, width, ((32 * widen, 8, 4), (64 * widen, 4, 2), (64 * widen, 3, 1)), 512, design=design)
+            torso = StridedTorso(channels, height, width, ((32 * widen, 8, 4), (64 * widen, 4, 2), (64 * widen, 3, 1)), 512, design=design)
         case "deep":
-            return DeepTorso(channels, height, width, (16 * widen, 32 * widen, 32 * widen), 256, design=design)
-    raise TorsoError(f"network.torso {network.torso} is unknown")
+            torso = DeepTorso(channels, height, width, (16 * widen, 32 * widen, 32 * widen), 256, design=design)
+        case _:
+            raise TorsoError(f"network.torso {network.torso} is unknown")
+    torso.pixels.centre(network.input_centering, (spec.frame_shape[2], height, width))
+    return torso
 
 
 def _user_torso(spec: EnvSpec, name: str) -> Torso:

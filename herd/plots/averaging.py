@@ -1,4 +1,4 @@
-"""Smoothing of one curve, and the mean of several with its 95 % interval. Pure numpy."""
+"""Smoothing of one curve, and the mean of several with its band. Pure numpy; the same runs give the same band."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom; beyond that the normal's 1.96 is within 2 %. The t interval and
-# not the bootstrap, because 3 to 5 seeds are the rule and resampling 3 numbers gives intervals far too narrow.
-_T_95 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-# Two runs give an interval of 12.7 standard errors: wider than the panel, and telling less than the two lines themselves.
-_FEWEST_RUNS_FOR_AN_INTERVAL = 3
+FEWEST_RUNS_TO_RESAMPLE = 5
+"""From so many runs on, a band is a bootstrap interval of the mean. Of fewer it is the range of the runs: resampling three numbers gives
+little else, and to call that a 95 % interval would be untrue. Neither leaves what the runs reached."""
+_RESAMPLES = 2_000
 _GRID_POINTS = 400  # more than a panel has pixels to tell apart
+_COARSE_GRID_POINTS = 100
+"""Where every resample sorts the scores of all tasks."""
+_COARSE_RESAMPLES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line of a panel, G points. ``low`` and ``high`` are NaN where there is no interval (fewer than three runs)."""
+    """One line of a panel, G points. ``low`` and ``high`` bound its band; they are NaN where there is none (one run)."""
 
     x: FloatArray
     mean: FloatArray
@@ -36,9 +34,9 @@ class Curve:
     num_runs: int
 
     @property
-    def has_interval(self) -> bool:
+    def has_band(self) -> bool:
         """Whether ``low`` and ``high`` are known."""
-        return self.num_runs >= _FEWEST_RUNS_FOR_AN_INTERVAL
+        return self.num_runs > 1
 
 
 def smoothed(values: FloatArray, window: int) -> FloatArray:
@@ -66,31 +64,81 @@ def single_curve(x: FloatArray, values: FloatArray) -> Curve:
 
 
 def mean_curve(runs: Sequence[tuple[FloatArray, FloatArray]]) -> Curve | None:
-    """Mean and 95 % t interval over repeats, each (x [P], values [P]) with its own P.
+    """Mean over repeats with its band, each repeat (x [P], values [P]) with its own P.
 
+    The band is the range of the runs, and from `FEWEST_RUNS_TO_RESAMPLE` runs on the 95 % percentile bootstrap of their mean.
     Runs are interpolated linearly onto one grid over the range that all of them cover: beyond it the mean would jump as runs drop out.
     None where they share no range.
     """
     curves = [single_curve(x, values) for x, values in runs]
     curves = [curve for curve in curves if len(curve.x)]
-    if not curves:
+    if len(curves) <= 1:
+        return curves[0] if curves else None
+    grid = _common_grid([curve.x for curve in curves], _GRID_POINTS)
+    if grid is None:
         return None
-    if len(curves) == 1:
-        return curves[0]
-    start = max(curve.x[0] for curve in curves)
-    end = min(curve.x[-1] for curve in curves)
-    if start > end:
-        return None
-    grid = np.linspace(start, end, _GRID_POINTS) if end > start else np.array([start])
     values = np.stack([np.interp(grid, curve.x, curve.mean) for curve in curves])
     count = len(curves)
-    mean = values.mean(axis=0)
-    if count < _FEWEST_RUNS_FOR_AN_INTERVAL:
-        return Curve(grid, mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan), num_runs=count)
-    half_width = t_quantile_95(count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count)
-    return Curve(grid, mean, mean - half_width, mean + half_width, num_runs=count)
+    if count < FEWEST_RUNS_TO_RESAMPLE:
+        low, high = values.min(axis=0), values.max(axis=0)
+    else:
+        # How often each run is drawn, [B, R]: a resample's mean is a weighted one.
+        draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
+        low, high = np.quantile(draws @ values / count, (0.025, 0.975), axis=0)
+    return Curve(grid, values.mean(axis=0), low, high, num_runs=count)
 
 
-def t_quantile_95(degrees_of_freedom: int) -> float:
-    """Half width of the central 95 % of Student's t."""
-    return _T_95[degrees_of_freedom - 1] if degrees_of_freedom <= len(_T_95) else 1.96
+def interquartile_mean_curve(runs: Sequence[tuple[FloatArray, FloatArray]]) -> Curve | None:
+    """Interquartile mean over the scores of all tasks of all runs (Agarwal et al. 2021, arXiv:2108.13264), with its band.
+
+    Args:
+        runs: of each (x [P], scores [P, K]), NaN while a task has none; all with the same K tasks. A point counts once all its tasks do.
+
+    Returns:
+        The curve, or None where no run has such a point, or they share no range. Its band is the 95 % percentile bootstrap that draws
+        runs anew within each task; of fewer than `FEWEST_RUNS_TO_RESAMPLE` runs it lies between the lowest and the highest run.
+
+    """
+    known = []
+    for x, scores in runs:
+        whole = np.isfinite(x) & np.isfinite(scores).all(axis=1)
+        if whole.any():
+            known.append((x[whole], scores[whole]))
+    if len(known) <= 1:
+        return single_curve(known[0][0], _interquartile_mean(known[0][1])) if known else None
+    grid = _common_grid([x for x, _ in known], _COARSE_GRID_POINTS)
+    if grid is None:
+        return None
+    # [R, G, K]
+    scores = np.stack([np.stack([np.interp(grid, x, own[:, task]) for task in range(own.shape[1])], axis=-1) for x, own in known])
+    count, num_points, num_tasks = scores.shape
+    mean = _interquartile_mean(scores.transpose(1, 0, 2).reshape(num_points, -1))
+    if count < FEWEST_RUNS_TO_RESAMPLE:
+        each = np.concatenate([_interquartile_mean(scores), mean[None]])
+        return Curve(grid, mean, each.min(axis=0), each.max(axis=0), num_runs=count)
+    generator = np.random.default_rng(0)
+    tasks = np.arange(num_tasks)
+    resampled = np.stack(
+        [
+            _interquartile_mean(
+                scores[generator.integers(count, size=(count, num_tasks)), :, tasks].transpose(2, 0, 1).reshape(num_points, -1)
+            )
+            for _ in range(_COARSE_RESAMPLES)
+        ]
+    )
+    low, high = np.quantile(resampled, (0.025, 0.975), axis=0)
+    return Curve(grid, mean, low, high, num_runs=count)
+
+
+def _common_grid(axes: Sequence[FloatArray], num_points: int) -> FloatArray | None:
+    start, end = max(x[0] for x in axes), min(x[-1] for x in axes)
+    if start > end:
+        return None
+    return np.linspace(start, end, num_points) if end > start else np.array([start])
+
+
+def _interquartile_mean(values: FloatArray) -> FloatArray:
+    """Mean over the last axis without its lowest and its highest quarter, rounded down: [..., N] -> [...]."""
+    ordered = np.sort(values, axis=-1)
+    cut = ordered.shape[-1] // 4
+    return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))

@@ -62,6 +62,10 @@ class RunHistory:
     """[P] mean over tasks, each at most 1; NaN before each task with a human score has finished a game, or where there are none."""
     episode_returns: dict[str, FloatArray]
     """Per task name: [P] mean raw return of its last 100 games, NaN before the first game ended."""
+    task_scores: dict[str, FloatArray]
+    """Per task with a human score: [P] human-normalised, NaN before the first game ended."""
+    numbers: dict[str, FloatArray]
+    """[P] of every number at the top of a point, and of ``health`` as ``health.update_kl``; NaN where a point has none."""
 
     def x(self, axis: XAxis) -> FloatArray:
         """[P], never decreasing."""
@@ -92,6 +96,8 @@ def read_run(directory: Path) -> RunHistory:
         frames_per_second=np.array([_number(point, "frames_per_second") for point in points]),
         human_normalised=np.array([_number(point, "human_normalised_mean_capped") for point in points]),
         episode_returns={task: _episode_returns(points, task, only_task=len(tasks) == 1) for task in tasks},
+        task_scores=_task_scores(points, tasks),
+        numbers=_numbers(points),
     )
 
 
@@ -194,6 +200,19 @@ def _task_names(points: list[dict[str, Any]], env: dict[str, Any]) -> list[str]:
 def _episode_returns(points: list[dict[str, Any]], task: str, *, only_task: bool) -> FloatArray:
     key = "episode_return_mean_100"
     return np.array([_number(point if only_task else (point.get("tasks") or {}).get(task) or {}, key) for point in points])
+
+
+def _task_scores(points: list[dict[str, Any]], tasks: list[str]) -> dict[str, FloatArray]:
+    key = "human_normalised"
+    records = {task: [(point.get("tasks") or {}).get(task) or {} for point in points] for task in tasks}
+    return {task: np.array([_number(record, key) for record in own]) for task, own in records.items() if any(key in each for each in own)}
+
+
+def _numbers(points: list[dict[str, Any]]) -> dict[str, FloatArray]:
+    """Learners of other versions, and losses of others, name what they like: whatever is a number is kept under its name."""
+    rows = [point | {f"health.{key}": value for key, value in (point.get("health") or {}).items()} for point in points]
+    names = dict.fromkeys(name for row in rows for name in row if np.isfinite(_number(row, name)))
+    return {name: np.array([_number(row, name) for row in rows]) for name in names}
 
 
 def _number(record: dict[str, Any], key: str) -> float:

@@ -42,7 +42,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
                 process_group=0,  # a Ctrl-C at the terminal reaches the supervisor alone, which stops them in order
-                preexec_fn=_before_exec(os.getpid(), niceness),  # noqa: PLW1509  system calls only, which take no lock
+                preexec_fn=before_exec(os.getpid(), niceness),  # noqa: PLW1509  system calls only, which take no lock
             )
 
     def _open_log(self) -> BinaryIO:
@@ -95,14 +95,14 @@ def describe_exit(code: int) -> str:
         return f"signal {-code}"
 
 
-def _before_exec(parent: int, niceness: int) -> Callable[[], None]:
-    """Linux: the kernel kills the child when the thread that started it (the supervisor's main thread) ends, even by SIGKILL."""
+def before_exec(parent: int, niceness: int = 0, number: signal.Signals = signal.SIGKILL) -> Callable[[], None]:
+    """Linux: the kernel sends the child ``number`` when the thread that started it (of a supervisor: its main thread) ends, however."""
     prctl = _PRCTL
 
     def prepare() -> None:
         os.nice(niceness)
         if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
             if os.getppid() != parent:  # it died between fork and prctl
                 os._exit(1)
 

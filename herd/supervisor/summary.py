@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from herd.config.foreign_files import read_json
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 REPORT = "report.json"
 CURVE = "curve.png"
+LEARNING = "learning.png"
 CHECKPOINTS = "checkpoints"
 _MOST_TASKS = 8
 """Whose progress is told: of more, the scores over all tasks say more."""
@@ -24,7 +26,7 @@ _NAME_WIDTH = 16
 
 
 def draw_curve(run_dir: Path) -> str | None:
-    """Draw RUN/curve.png; returns why that was not possible, or None."""
+    """Draw RUN/curve.png, and RUN/learning.png where an update was made; returns why there is no curve, or None."""
     try:
         from herd.plots.curves import plot_runs  # noqa: PLC0415  matplotlib is optional and takes a second to load
         from herd.plots.history import PlotError  # noqa: PLC0415
@@ -36,6 +38,8 @@ def draw_curve(run_dir: Path) -> str | None:
         return f"needs {error.name}: pip install 'herd-rl[plot]'"
     except PlotError as error:
         return str(error)
+    with suppress(PlotError):
+        plot_runs(agent_directories(run_dir), run_dir / LEARNING, panels="learning")
     return None
 
 
@@ -52,6 +56,8 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None) ->
             report = {}
         rows += [*_figures(report), *_paths(agent)]
     rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
+    if (run_dir / LEARNING).is_file():
+        rows.append(("losses", str(run_dir / LEARNING)))
     for name, value in rows:
         # Lines, not a table: a path broken at the terminal's edge could not be copied.
         console.print(f"{name:<{_NAME_WIDTH}}  {value}".rstrip(), markup=False, highlight=False, soft_wrap=True)

@@ -120,6 +120,8 @@ class _Connection:
     received: int = 0
     delivered: int = 0
     """Of these, what has come out as messages, or was heartbeats."""
+    route: bytes | None = None
+    """That its messages bear, once one has come out; a connection never changes it."""
 
     @property
     def unread(self) -> int:
@@ -208,6 +210,17 @@ class Connections:
         known = self._connections.pop(descriptor, None)
         if known is not None:
             self._unread_bytes -= known.unread
+
+    def has(self, descriptor: int, route: bytes) -> bool:
+        """Tell whether this connection is known, and messages of this route come over it."""
+        known = self._connections.get(descriptor)
+        return known is not None and known.route == route
+
+    def routed(self, descriptor: int, route: bytes) -> None:
+        """Note the route of a connection's messages."""
+        known = self._connections.get(descriptor)
+        if known is not None:
+            known.route = route
 
     def delivered(self, descriptor: int, num_bytes: int, num_frames: int) -> None:
         """Count a message that came out."""

@@ -346,8 +346,9 @@ class Router(_Socket):
         self._descriptor = None
         with contextlib.suppress(zmq.ZMQError):  # not over TCP
             self._descriptor = descriptor = int(frames[-1].get(zmq.SRCFD))
-            if descriptor not in self.connections:  # new since the last look, or gone
+            if not self.connections.has(descriptor, frames[0].bytes):  # new since the last look, or gone, or its number was used again
                 self._read_events()
+                self.connections.routed(descriptor, frames[0].bytes)
             self.connections.delivered(descriptor, sum(map(len, frames[1:])), len(frames) - 1)
 
     def _may_speak(self, frame: zmq.Frame) -> bool:

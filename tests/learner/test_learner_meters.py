@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from herd_learner.ledger import LEARNER_RESTART, STALE, Frames, Ledger, LedgerSnapshot
@@ -137,3 +138,20 @@ def test_the_human_normalised_score_is_there_once_it_is_known(telemetry: Telemet
     assert exported(telemetry, names.HUMAN_NORMALISED.name) == {}
     meters.human_normalised(-0.25)
     assert exported(telemetry, names.HUMAN_NORMALISED.name) == {"": -0.25}
+
+
+def test_speed_counts_from_the_first_update_and_not_from_the_start_of_the_process(
+    telemetry: Telemetry, meters: Meters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("herd_learner.meters.time", SimpleNamespace(monotonic=lambda: clock[-1]))
+    speeds = [meters.frames_per_second()]
+    # The first batch comes after a minute. From then on an update every half a second, each of 40 frames.
+    for now in (1060.0, 1060.5, 1061.0, 1061.5):
+        clock.append(now)
+        for _ in range(4):
+            meters.consumed(SimpleNamespace(num_frames=10, task_id=0), 0)  # type: ignore[arg-type]
+        meters.updated(UpdateStatistics({}, gradient_norm=1.0, is_finite=True), 1e-3)
+        speeds.append(meters.frames_per_second())
+    assert speeds == [0.0, 0.0, 80.0, 80.0, 80.0]
+    assert exported(telemetry, names.LEARNER_FRAMES_PER_SECOND.name) == {"": 80.0}

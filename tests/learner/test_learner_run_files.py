@@ -13,6 +13,7 @@ import structlog
 from herd_learner.run_files import METRICS, REPORT, RunFiles
 
 from herd.telemetry import logs
+from herd.tracking.trackers import Trackers
 from tests.failing_disks import no_space_beyond
 
 
@@ -73,3 +74,24 @@ def test_a_run_directory_that_went_away_is_no_end(tmp_path: Path) -> None:
     files.write_report({})
     files.keep_lineage(1)
     assert failed == [METRICS, REPORT, "lineage.json"]
+
+
+def test_viewers_get_the_points_that_the_curve_has_and_those_that_the_disk_lost(tmp_path: Path) -> None:
+    taken: list[object] = []
+
+    class Viewer:
+        name = "viewer"
+
+        def add(self, point: object) -> None:
+            taken.append(point)
+
+        def close(self) -> None:
+            taken.append("closed")
+
+    files = RunFiles(tmp_path, lambda _file: None, Trackers([Viewer]))
+    files.add_point({"env_frames": 1})
+    with no_space_beyond(5):
+        files.add_point({"env_frames": 2})
+    files.close()
+    files.close()
+    assert taken == [{"env_frames": 1}, {"env_frames": 2}, "closed"]

@@ -212,3 +212,30 @@ def test_the_spread_of_frames_is_of_their_mean() -> None:
     alone = RunStatistics(replace(SPEC, task_names=("pong",)))
     alone.record_consumed(0, 80, 0)
     assert "task_frames_spread" not in _point(alone)
+
+
+def test_the_first_hundred_games_are_due_once_and_not_again_after_a_restart() -> None:
+    statistics = RunStatistics(SPEC)
+    for game in range(100):
+        assert not statistics.start_is_due
+        if game == 50:
+            statistics.logged()  # a point in between, by the clock
+        statistics.record_episode(game % 2, float(game))
+    assert statistics.start_is_due
+    statistics.logged()
+    assert not statistics.start_is_due
+    statistics.record_episode(0, 1.0)
+    assert not statistics.start_is_due
+    restored = RunStatistics(SPEC, json.loads(json.dumps(statistics.as_json(1.0))))
+    restored.record_episode(0, 1.0)
+    assert not restored.start_is_due
+
+
+def test_a_run_restored_before_its_first_hundred_games_still_has_them_before_it() -> None:
+    statistics = RunStatistics(SPEC)
+    for _ in range(99):
+        statistics.record_episode(0, 1.0)
+    restored = RunStatistics(SPEC, json.loads(json.dumps(statistics.as_json(1.0))))
+    assert not restored.start_is_due
+    restored.record_episode(0, 1.0)
+    assert restored.start_is_due

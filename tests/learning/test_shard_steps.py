@@ -43,7 +43,8 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "convolutions, adamw": {
         "env": {"suite": "atari", "tasks": ["breakout"]},
-        "network": {"torso": "shallow", "core": "none"},
+        "network": {"torso": "shallow", "core": "none", "input_centering": "mean"},
+        "loss": {"reduction": "mean"},
         "optimizer": {"kind": "adamw", "epsilon": 1e-3},
     },
 }

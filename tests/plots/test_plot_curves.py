@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import matplotlib.image
-import numpy as np
 import pytest
 import yaml
 
@@ -51,11 +50,10 @@ def test_repeats_become_one_mean_and_others_stay_apart(tmp_path: Path) -> None:
     rows = rows_of(data)
     mean = final(rows, "pong", "pong")
     assert (mean["num_runs"], float(mean["env_frames"]), float(mean["mean"])) == ("3", 5e6, 10.0)
-    half_width = 4.303 * np.std([5.0, 10.0, 15.0], ddof=1) / np.sqrt(3)
-    assert float(mean["interval_high"]) == pytest.approx(10 + half_width)
+    assert (float(mean["band_low"]), float(mean["band_high"])) == (5.0, 15.0)
     assert float(final(rows, "pong", "pong-s3")["mean"]) == 15.0
     faster = final(rows, "pong", "faster")
-    assert (faster["num_runs"], float(faster["mean"]), faster["interval_low"]) == ("1", 20.0, "")
+    assert (faster["num_runs"], float(faster["mean"]), faster["band_low"]) == ("1", 20.0, "")
     assert float(final(rows, "frames_per_second", "faster")["mean"]) == 10_000.0
 
 
@@ -230,7 +228,7 @@ def test_evaluations_lie_where_their_updates_lie_on_the_curve(tmp_path: Path) ->
     plot_runs([run], picture, data=data)
     rows = [row for row in rows_of(data) if row["curve"] == "run: evaluation"]
     assert [(float(row["env_frames"]), float(row["mean"])) for row in rows] == [(0.0, -21.0), (1.5e6, -5.0), (3e6, 3.0), (5e6, 4.0)]
-    assert [row["interval_high"] for row in rows[1:3]] == ["-3.04", ""]
+    assert [row["band_high"] for row in rows[1:3]] == ["-3.04", ""]
     assert "evaluation of frozen weights, 95 %" in picture.read_text()
     plot_runs([run], picture, x="wall_seconds", data=data)
     assert [float(row["wall_seconds"]) for row in rows_of(data) if row["curve"] == "run: evaluation"] == [0.0, 150.0, 300.0, 500.0]
@@ -248,3 +246,86 @@ def test_a_torn_evaluation_is_left_out_and_a_broken_one_is_named(tmp_path: Path)
     file.write_text("{}\n" + whole)
     with pytest.raises(PlotError, match=r"evaluation\.jsonl, line 1, is no evaluation"):
         plot_runs([run], tmp_path / "curve.svg")
+
+
+def points_with(run: Path, **columns: list[object]) -> None:
+    """Put columns into the points; a dotted name goes into a part of each."""
+    points = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for name, values in columns.items():
+        for point, value in zip(points, values, strict=True):
+            section, _, key = name.rpartition("__")
+            (point.setdefault(section, {}) if section else point)[key] = value
+    (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+
+
+def test_how_it_learns_has_a_panel_for_each_number_that_there_is(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "run", name="run", seed=1, score=1.0)
+    points_with(
+        run,
+        learner_updates=[0, 100, 200, 300, 400],
+        loss_total=[None, 0.5, 0.25, 0.125, 0.0625],
+        entropy=[None, 1.0, 0.9, 0.8, 0.7],
+        policy_lag_mean=[0.0, 4.0, 5.0, 6.0, 5.0],
+        clever_share=[None, 0.1, 0.2, 0.3, 0.4],  # of somebody's own loss
+        health__update_kl=[None, 0.0, 1e-3, 1e-2, 1e-3],
+        health__explained_variance=[None, -80.0, 0.5, 0.6, 0.7],
+    )
+    data, picture = tmp_path / "numbers.csv", tmp_path / "learning.svg"
+    plot_runs([run], picture, panels="learning", data=data)
+    drawn: dict[str, list[float]] = {}
+    for row in rows_of(data):
+        drawn.setdefault(row["panel"], []).append(float(row["mean"]))
+    # Each twice: as it is, and its trailing mean.
+    assert {name: values[: len(values) // 2] for name, values in drawn.items()} == {
+        "loss_total": [0.5, 0.25, 0.125, 0.0625],
+        "entropy": [1.0, 0.9, 0.8, 0.7],
+        "policy_lag_mean": [4.0, 5.0, 6.0, 5.0],  # at 0 updates nothing had been measured
+        "clever_share": [0.1, 0.2, 0.3, 0.4],
+        "health.update_kl": [1e-3, 1e-2, 1e-3],  # 0 has no place on a logarithmic axis
+        "health.explained_variance": [-80.0, 0.5, 0.6, 0.7],
+    }
+    text = picture.read_text()
+    assert all(title in text for title in ("entropy of the policy", "explained variance of the values", "clever share"))
+    plot_runs([run], tmp_path / "curve.png", data=data)
+    assert {row["panel"] for row in rows_of(data)} == {"pong", "frames_per_second"}
+    young = make_run(tmp_path, "young", name="young", seed=1, score=1.0)
+    with pytest.raises(PlotError, match="no update has been made yet"):
+        plot_runs([young], picture, panels="learning")
+
+
+def test_speed_begins_with_the_first_update(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "run", name="run", seed=1, score=1.0)
+    points_with(run, learner_updates=[0, 0, 100, 200, 300], frames_per_second=[0.0, 0.0, 900.0, 1000.0, 950.0])
+    data = tmp_path / "numbers.csv"
+    plot_runs([run], tmp_path / "curve.png", data=data)
+    assert [float(row["mean"]) for row in rows_of(data) if row["panel"] == "frames_per_second"] == [900.0, 1000.0, 950.0]
+
+
+def test_one_run_needs_no_legend_and_several_say_what_their_band_is(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, f"alpha-s{seed}", name=f"alpha-s{seed}", seed=seed, score=float(seed)) for seed in range(1, 7)]
+
+    def text(number: int) -> str:
+        plot_runs(runs[:number], tmp_path / "curve.svg")
+        return (tmp_path / "curve.svg").read_text()
+
+    assert "alpha" not in text(1)
+    assert "alpha: mean of 3 runs, band from lowest to highest" in text(3)
+    assert "alpha: mean of 6 runs, 95 % bootstrap interval" in text(6)
+
+
+def test_four_tasks_with_human_scores_have_an_interquartile_mean(tmp_path: Path) -> None:
+    tasks = ("a", "b", "c", "d")
+    runs = [make_run(tmp_path, f"many-s{seed}", name="many", seed=seed, score=1.0, tasks=tasks) for seed in (1, 2)]
+    for run, gain in zip(runs, (0.0, 0.2), strict=True):
+        points = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for step, point in enumerate(points):
+            for number, task in enumerate(tasks):
+                point["tasks"][task]["human_normalised"] = None if step == 0 else gain + number * step / 10
+        (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    data = tmp_path / "numbers.csv"
+    plot_runs(runs, tmp_path / "curve.png", data=data)
+    rows = [row for row in rows_of(data) if row["panel"] == "human_normalised_interquartile_mean"]
+    # At the end: 0, 0.4, 0.8, 1.2 and as much plus 0.2; without the two lowest and the two highest.
+    assert float(rows[-1]["mean"]) == pytest.approx((0.4 + 0.6 + 0.8 + 1.0) / 4)
+    assert (float(rows[-1]["band_low"]), float(rows[-1]["band_high"])) == pytest.approx((0.6, 0.8))
+    assert (float(rows[0]["env_frames"]), rows[0]["num_runs"]) == (2e6, "2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
@@ -217,15 +218,35 @@ def port_of(router: Router) -> int:
     return int(router.endpoint.rpartition(":")[2])
 
 
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.01)
+
+
 def shake_hands(router: Router, identity: bytes = b"raw") -> socket.socket:
     """A raw peer that has got through ZMTP's handshake."""
     peer = socket.create_connection(("127.0.0.1", port_of(router)), timeout=DEADLINE_SECONDS)
+    greet(peer, identity)
+    return peer
+
+
+def greet(peer: socket.socket, identity: bytes) -> None:
+    """ZMTP's handshake over a new connection."""
     ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER\x08Identity" + struct.pack(">I", len(identity)) + identity
     peer.sendall(GREETING + b"\x04" + bytes([len(ready)]) + ready)
     received = b""
     while b"READY" not in received:
         received += peer.recv(1000)
-    return peer
 
 
 def send_what_goes(peer: socket.socket, data: bytes, router: Router) -> int:
@@ -320,6 +341,40 @@ def test_connections_that_nobody_introduced_make_room(context: Context, says: by
                 time.sleep(0.01)
             assert dealer.send([b"again"])
     assert set(router.connections.num_cut) == set(CAUSES)
+
+
+def test_a_connection_that_reuses_a_descriptor_keeps_its_introduction(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its message may come out before the server has looked at how the connection before it ended."""
+
+    def hear() -> bool:
+        is_heard = router.receive() is not None
+        if is_heard:
+            router.introduce()
+        return is_heard
+
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE, max_connections=1) as router, ExitStack() as stack:
+        first = stack.enter_context(shake_hands(router, b"first"))
+        first.sendall(b"\x00\x05hello")
+        wait_for(hear)
+        number = next(number for number in range(1000) if number in router.connections)
+        while (filler := os.dup(first.fileno())) < number:  # so that no smaller number is free
+            stack.callback(os.close, filler)
+        os.close(filler)
+        second = stack.enter_context(socket.socket())
+        monkeypatch.setattr(router, "_look", lambda: None)
+        first.shutdown(socket.SHUT_RDWR)  # frees the server's descriptor and not the client's
+        wait_for(lambda: not is_open(number))
+        second.connect(("127.0.0.1", port_of(router)))
+        greet(second, b"second")
+        second.sendall(b"\x00\x05hello")
+        wait_for(hear)
+        assert is_open(number)
+        monkeypatch.undo()
+        with socket.create_connection(("127.0.0.1", port_of(router))) as stranger:
+            until(lambda: router.connections.num_cut["crowd"] == 1, router)
+            assert is_reset(stranger)
+        second.sendall(b"\x00\x05again")
+        wait_for(hear)
 
 
 def test_a_message_of_very_many_frames_comes_out_short_enough_to_refuse(context: Context) -> None:

@@ -24,6 +24,7 @@ from herd.service.process import ServiceProcess
 from herd.service.run_settings import changed_settings, is_supervised, keep_settings
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
+from herd.tracking.trackers import make_trackers, what_is_missing
 from herd.wire.population_client import PopulationClient
 from herd.wire.replay_client import ReplayClient
 from herd.wire.run_layout import run_layout
@@ -66,11 +67,13 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """Learn until ``settings.stop`` or the signal; leaves a checkpoint and report.json.
 
     Raises:
-        BadInputError: unknown task, port in use, a run directory that cannot be used, or no checkpoint that can.
+        BadInputError: unknown task, port in use, a run directory that cannot be used, no checkpoint that can, or a missing package.
         LostAtEndError: the last checkpoint or the report could not be written.
     """
     if stop:
         return  # asked while torch was imported: nothing was begun
+    if (missing := what_is_missing(settings.logging)) is not None:
+        raise BadInputError(missing)
     of_run, settings = settings, settings.of_agent(settings.learner.agent)
     device, precision = choose_device(settings)
     with ServiceProcess("learner", settings) as process:
@@ -237,7 +240,7 @@ class Learner:
             self._meters.watch_replay(self._batches.shared)
         self._meters.run_env_frames(self._env_frames)
         self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
-        self._files = RunFiles(self._run_dir, self._meters.write_failed)
+        self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings, self._run_dir) if group.is_first else None)
         self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
         self._slice = self._own_slice()
         self._publication_due = False
@@ -266,6 +269,7 @@ class Learner:
         self._io.close()
         if self._batches.shared is not None:
             self._batches.shared.close()
+        self._files.close()
 
     def train(self, stop: StopRequest) -> None:
         """Take a batch, update, publish; until the stop conditions or the signal, of any shard."""
@@ -291,7 +295,9 @@ class Learner:
                 self._drop(stale)
             after_wait = time.monotonic()
             meters.waited(after_wait - now)
-            turn = self._agree(unrolls, stop=is_over, log_due=points.is_due(now), checkpoint_due=checkpoints.is_due(now))
+            turn = self._agree(
+                unrolls, stop=is_over, log_due=points.is_due(now) or self._statistics.start_is_due, checkpoint_due=checkpoints.is_due(now)
+            )
             agreed = time.monotonic()
             meters.agreed(agreed - after_wait)
             if turn.stop:
@@ -339,6 +345,7 @@ class Learner:
             REPORT: self._write_report(now - started, now - self._trains_since if self._trains_since else 0.0),
         }
         self._group.leave()
+        self._files.close()
         if is_over and self._settings.stop.wait_for_signal:
             self._wait(stop)
         if not all(left.values()):
@@ -542,6 +549,7 @@ class Learner:
 
     def _log_point(self, session_seconds: float) -> None:
         self._absorb_news()
+        self._statistics.logged()
         rates = self._group.gather(self._meters.frames_per_second())
         if not self._group.is_first:
             return

@@ -71,7 +71,8 @@ class Meters(ServerMeters):
         self._lengths = [gauge(names.EPISODE_LENGTH, task=task) for task in spec.task_names]
         self._recent_lengths: list[deque[int]] = [deque(maxlen=RETURN_WINDOW) for _ in spec.task_names]
         self._task_names = spec.task_names
-        self._window: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+        self._window: deque[tuple[float, int]] = deque()
+        """Time and frames consumed after each update of the last seconds. It begins with the first one: what came before was no speed."""
         self._frames_consumed = 0
         telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.generated_since_start()))
         telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.totals().in_flight))
@@ -190,7 +191,9 @@ class Meters(ServerMeters):
         self._rate.set(self.frames_per_second())
 
     def frames_per_second(self) -> float:
-        """Env frames consumed per second over the last seconds."""
+        """Env frames consumed per second over the last seconds; 0 before two updates."""
+        if not self._window:
+            return 0.0
         (first_at, first), (last_at, last) = self._window[0], self._window[-1]
         return (last - first) / (last_at - first_at) if last_at > first_at else 0.0
 

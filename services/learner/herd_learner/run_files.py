@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from herd.tracking.trackers import Trackers
+
 METRICS = "metrics.jsonl"
 REPORT = "report.json"
 
@@ -20,13 +22,21 @@ REPORT = "report.json"
 class RunFiles:
     """Every failure is counted, and told once a minute; the next write is tried as if there had been none."""
 
-    def __init__(self, run_dir: Path, on_failure: Callable[[str], None]) -> None:
-        """``on_failure`` gets the name of each file that could not be written."""
+    def __init__(self, run_dir: Path, on_failure: Callable[[str], None], trackers: Trackers | None = None) -> None:
+        """``on_failure`` gets the name of each file that could not be written; ``trackers`` get every point as well."""
         self._run_dir = run_dir
         self._on_failure = on_failure
+        self._trackers = trackers
+
+    def close(self) -> None:
+        """Let viewers finish what they have been given, for some seconds at most; may be called again."""
+        if self._trackers is not None:
+            self._trackers.close()
 
     def add_point(self, point: Mapping[str, Any]) -> None:
         """Append a point of the learning curve. One that cannot be written is lost: the next says as much of the run."""
+        if self._trackers is not None:
+            self._trackers.add(point)
         try:
             append_line(self._run_dir / METRICS, json.dumps(point))
         except OSError as error:

@@ -121,6 +121,7 @@ class RunStatistics:
         self.tasks = {name: TaskStatistics() for name in spec.task_names}
         self._names = spec.task_names
         self._recent: deque[float] = deque(maxlen=RETURN_WINDOW)
+        self._start_is_logged = False
         self.env_frames = 0
         self.learner_updates = 0
         self._wall_seconds_before = 0.0
@@ -199,6 +200,15 @@ class RunStatistics:
         self._session_frames += num_frames
         self._session_unrolls += num_unrolls
         self.tasks[self._names[task_id]].env_frames += num_frames
+
+    @property
+    def start_is_due(self) -> bool:
+        """100 games have ended, and no point has said what they returned: the policy that began, before it has learned much."""
+        return not self._start_is_logged and len(self._recent) == RETURN_WINDOW
+
+    def logged(self) -> None:
+        """A point was made of this, here or by the first shard."""
+        self._start_is_logged = self._start_is_logged or len(self._recent) == RETURN_WINDOW
 
     @property
     def episodes(self) -> int:
@@ -344,6 +354,7 @@ class RunStatistics:
         self.learner_updates = state["learner_updates"]
         self._wall_seconds_before = state["wall_seconds"]
         self._recent.extend(state["recent_returns"])
+        self.logged()
         for name, saved in state["tasks"].items():
             task = self.tasks[name]
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]

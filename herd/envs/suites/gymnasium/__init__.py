@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from herd.config.contract import NO_FRAMES, EnvSpec
 from herd.envs.api import UnknownTaskError
+from herd.envs.reading import FRAME, VECTOR, WORDS
 from herd.envs.suite import Suite
 from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from herd.envs.api import BatchedEnvironment
+    from herd.envs.reading import Reader
 
 
 def _spec(settings: GymnasiumSettings) -> EnvSpec:
@@ -25,7 +27,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
     """Spaces are known only to the environments: each task's is made once in every process that asks, and closed."""
     settings = GymnasiumSettings.model_validate_json(settings_json)
     try:
-        from herd.envs.suites.gymnasium.rows import FRAME, VECTOR, WORDS, make_rows  # noqa: PLC0415  settings alone do without gymnasium
+        from herd.envs.suites.gymnasium.rows import make_rows  # noqa: PLC0415  settings alone do without gymnasium
     except ModuleNotFoundError as error:
         raise UnknownTaskError(f"env.suite gymnasium needs {error.name}: {_INSTALL}") from error
 
@@ -71,6 +73,12 @@ def _make(
     )
 
 
+def _reader(settings: GymnasiumSettings, task: str) -> Reader:
+    from herd.envs.suites.gymnasium.rows import RowsReader  # noqa: PLC0415  as in _make
+
+    return RowsReader(settings, task)
+
+
 def _on_screen(settings: GymnasiumSettings) -> GymnasiumSettings:
     screen = {"render": True, "frame_stack": 1, "frame_height": None, "frame_width": None, "grayscale": False}
     return settings.model_copy(update=screen)
@@ -85,4 +93,5 @@ SUITE = Suite(
     install=_INSTALL,
     frames_per_second=30.0,
     on_screen=_on_screen,
+    reader=_reader,
 )

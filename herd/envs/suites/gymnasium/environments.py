@@ -13,7 +13,8 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from herd.envs.api import FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
-from herd.envs.suites.gymnasium.rows import FRAME, VECTOR, WORDS, make_rows
+from herd.envs.reading import FRAME, VECTOR, WORDS
+from herd.envs.suites.gymnasium.rows import make_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

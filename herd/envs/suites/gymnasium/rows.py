@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, cast
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, iterate
 from gymnasium.wrappers import AddRenderObservation, TimeLimit
 
 from herd.config.user_code import USER_CODE, UserCodeError, failure, load_user_code
 from herd.envs.api import UnknownTaskError
 from herd.envs.instructions import MAX_WORDS, NUM_BUCKETS, hash_instruction
+from herd.envs.reading import FRAME, VECTOR, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
-FRAME, VECTOR, WORDS = "frame", "vector", "words"
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 """Of red, green and blue (ITU-R BT.601), as the Atari suite's emulator weighs them."""
 _hashed = lru_cache(maxsize=1024)(hash_instruction)
@@ -40,7 +41,8 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
         actions = environment.action_space
         if not isinstance(actions, spaces.Discrete):
             raise UnknownTaskError(f"env.tasks {task}: its actions are {actions}; only discrete ones (Discrete) can be learned here")
-        self._first_action = int(actions.start)
+        self.first_action = int(actions.start)
+        """What the environment calls action 0."""
         self.num_actions = int(actions.n)
         self._parts = _parts(environment.observation_space, settings, task)
         self.shapes = {part: tuple(space.shape or ()) for part, (space, _) in self._parts.items()}
@@ -51,21 +53,62 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `gymnasium.Env.reset`."""
         observation, _ = self.env.reset(seed=seed, options=options)
-        return self._row(observation), {}
+        return self.parts(observation), {}
 
     def step(self, action: int) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
         """Repeat ``action`` until the game ends; rewards are added up, and the last observation stays."""
         total = 0.0
         for _ in range(self._action_repeat):
-            observation, reward, terminated, truncated, _ = self.env.step(self._first_action + int(action))
+            observation, reward, terminated, truncated, _ = self.env.step(self.first_action + int(action))
             total += float(reward)
             if terminated or truncated:
                 break
         # Nobody reads what else an environment tells, and a vector environment takes long to collect it.
-        return self._row(observation), total, bool(terminated), bool(truncated), {}
+        return self.parts(observation), total, bool(terminated), bool(truncated), {}
 
-    def _row(self, observation: Any) -> dict[str, Any]:
+    def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
+        """The parts of one observation of the environment's own."""
         return {part: convert(observation) for part, (_, convert) in self._parts.items()}
+
+
+class RowsReader:
+    """Reads what an environment says by itself, before anything was made of it here; a `Reader`."""
+
+    def __init__(self, settings: GymnasiumSettings, task: str) -> None:
+        """Make the environment, for its spaces, and close it.
+
+        Raises:
+            UnknownTaskError: see `make_rows`.
+        """
+        self._rows = make_rows(settings, task)
+        self._rows.close()
+        self._space = self._rows.env.observation_space
+        self.first_action = self._rows.first_action
+
+    def rows(self, observations: Any, num_environments: int) -> list[Any]:
+        """See `Reader`: what a vector environment of gymnasium's returns, or a list."""
+        rows = observations if isinstance(observations, list) else list(iterate(batch_space(self._space, num_environments), observations))
+        if len(rows) != num_environments:
+            raise ValueError(f"expected observations of {num_environments} environments, not of {len(rows)}")
+        return rows
+
+    def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
+        """See `Reader`."""
+        # Not `contains`: environments that leave their own bounds can be trained on, and played.
+        refusal = f"expected an observation of {self._space}, not {_told(observation)}"
+        try:
+            parts = self._rows.parts(observation)
+        except Exception as error:  # whatever a space makes of what is none of its own
+            raise ValueError(refusal) from error
+        if {name: part.shape for name, part in parts.items()} != self._rows.shapes:
+            raise ValueError(refusal)
+        return parts
+
+
+def _told(observation: Any) -> str:
+    if isinstance(observation, np.ndarray):
+        return f"an array of {observation.dtype} {observation.shape}"
+    return f"a {type(observation).__name__}"
 
 
 def make_rows(settings: GymnasiumSettings, task: str) -> Rows:

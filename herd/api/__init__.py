@@ -1,0 +1,1 @@
+"""What scripts and notebooks use; ``import herd`` offers it under shorter names."""

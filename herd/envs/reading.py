@@ -1,0 +1,100 @@
+"""What an environment says, as the parts of one row: a frame, a vector, words. For those who step environments of their own.
+
+Shapes: H W C one frame, D numbers of a vector, L words of an instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from herd.envs.instructions import hash_instruction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from herd.config.contract import EnvSpec
+
+FRAME, VECTOR, WORDS = "frame", "vector", "words"
+"""Names of the parts."""
+
+
+class Reader(Protocol):
+    """How observations of one suite's environments are read."""
+
+    first_action: int
+    """What the environment calls action 0."""
+
+    def rows(self, observations: Any, num_environments: int) -> Sequence[Any]:
+        """Observations of several environments, one by one; ValueError where they are not so many."""
+        ...
+
+    def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
+        """One environment's: frame uint8 [H, W, C], vector float32 [D], words int64 [L], those of them that the network reads.
+
+        Raises:
+            ValueError: it is not what the network was trained on; one line.
+        """
+        ...
+
+
+class PlainReader:
+    """Takes the parts as they are.
+
+    An observation is the frame, uint8 [H, W, C], or [H, W] of one channel; the vector; or, of both or with an instruction, a mapping with
+    the entries ``frame``, ``vector`` and ``words`` (a text, or its hashed words). A stack of frames, [S, H, W] or [S, H, W, C], oldest
+    first, counts as its newest frame.
+    """
+
+    first_action = 0
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._spec = spec
+        self._wanted = [FRAME] * spec.has_frames + [VECTOR] * bool(spec.vector_size) + [WORDS] * bool(spec.instruction_length)
+
+    def rows(self, observations: Any, num_environments: int) -> Sequence[Any]:
+        """See `Reader`: arrays [E, ...], or a mapping of them."""
+        if isinstance(observations, Mapping):
+            columns = {name: self.rows(values, num_environments) for name, values in observations.items()}
+            return [{name: values[index] for name, values in columns.items()} for index in range(num_environments)]
+        if len(observations) != num_environments:
+            raise ValueError(f"expected observations of {num_environments} environments, not of {len(observations)}")
+        return list(observations)
+
+    def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
+        """See `Reader`."""
+        if not isinstance(observation, Mapping):
+            if len(self._wanted) > 1:
+                raise ValueError(f"expected a mapping with the entries {', '.join(self._wanted)}")
+            observation = {self._wanted[0]: observation}
+        if missing := [name for name in self._wanted if name not in observation]:
+            raise ValueError(f"the observation has no entry {missing[0]}, but {', '.join(map(str, observation))}")
+        return {name: getattr(self, f"_{name}")(observation[name]) for name in self._wanted}
+
+    def _frame(self, value: Any) -> NDArray[np.uint8]:
+        array, shape = np.asarray(value), self._spec.frame_shape
+        if array.dtype != np.uint8:
+            raise ValueError(f"frames are uint8, not {array.dtype}")
+        plain = [shape, *([shape[:2]] if shape[2] == 1 else [])]
+        stacks = [(self._spec.frame_stack, *each) for each in plain]
+        if array.shape not in plain and array.shape in stacks:
+            array = array[-1]
+        if array.shape not in plain:
+            raise ValueError(f"expected a frame of shape {shape}, not {array.shape}")
+        return array.reshape(shape)
+
+    def _vector(self, value: Any) -> NDArray[np.float32]:
+        array = np.asarray(value, np.float32)
+        if array.shape != (self._spec.vector_size,):
+            raise ValueError(f"expected a vector of {self._spec.vector_size} numbers, not an array of shape {array.shape}")
+        return array
+
+    def _words(self, value: Any) -> NDArray[np.int64]:
+        array = np.array(hash_instruction(value) if isinstance(value, str) else value, np.int64)
+        if array.shape != (self._spec.instruction_length,):
+            raise ValueError(f"expected a text, or {self._spec.instruction_length} hashed words, not an array of shape {array.shape}")
+        return array

@@ -1,0 +1,181 @@
+"""A trained policy to act with: the state between rows is kept here, so that a caller hands over what an environment says and no more.
+
+E environments, S frames in a stack, H W C one frame, D numbers of a vector, A actions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from herd.acting.policy import LocalPolicy, inference_precision
+from herd.acting.row_state import RowState
+from herd.envs.api import Observation, Transition
+from herd.envs.make import make_environments, make_reader
+from herd.envs.reading import FRAME, VECTOR, WORDS
+from herd.evaluation.play import drawn_from
+from herd.service.hardware import usable_cpus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from herd.acting.policy import PolicyStep
+    from herd.acting.temperatures import Bounds
+    from herd.config.contract import EnvSpec
+    from herd.config.settings import RunSettings
+    from herd.envs.api import BatchedEnvironment
+    from herd.evaluation.trained_run import TrainedRun
+
+
+class TrainedPolicy:
+    """A checkpoint's policy, in one task, in one environment or in a batch of them.
+
+    It keeps the recurrent state, the stack of frames, the last action and reward, and DiCE's temperatures, as actors do in training.
+    """
+
+    def __init__(
+        self,
+        run: TrainedRun,
+        task_id: int = 0,
+        *,
+        num_environments: int | None = None,
+        greedy: bool = False,
+        seed: int = 0,
+        ranges: Sequence[Bounds] | None = None,
+    ) -> None:
+        """Begin before the first row.
+
+        Args:
+            run: whose weights act.
+            task_id: the task that is played.
+            num_environments: E of `act`; None: observations are of one environment, without a leading axis.
+            greedy: take the most probable action instead of sampling.
+            seed: of the sampling, and of DiCE's temperatures.
+            ranges: of 1/tau, by task; None: tau is 1.
+
+        """
+        self.spec: EnvSpec = run.spec
+        """Spaces of the environments."""
+        self.settings: RunSettings = run.settings
+        """Of training."""
+        self.learner_updates = run.learner_updates
+        """Of the checkpoint."""
+        self.env_frames = run.env_frames
+        """Of training up to the checkpoint; None where it does not say."""
+        self.task_name = run.spec.task_names[task_id]
+        self.last_step: PolicyStep | None = None
+        """Logits [E, A], values [E, K] and core state of the last row, of one environment too; None before the first."""
+        self._task_id = task_id
+        self._num_environments = num_environments
+        self._seed = seed
+        self._ranges = ranges
+        self._reader = make_reader(run.settings.env, self.task_name)
+        self._policy = LocalPolicy(run.agent, seed=seed, precision=inference_precision(run.settings), greedy=greedy)
+        self._state: RowState | None = None
+        self._stack = np.zeros((0, 0, 0, 0), np.uint8)
+
+    def make_environments(self, num_environments: int = 1, *, seed: int = 0) -> BatchedEnvironment:
+        """Herd's own environments of the task, with all that training makes of them, to be stepped with `act`."""
+        env = self.settings.env.model_copy(update={"tasks": (self.task_name,)}) if len(self.spec.task_names) > 1 else self.settings.env
+        num_threads = min(usable_cpus(), num_environments)
+        return make_environments(env, num_environments=num_environments, first_slot=0, seed=seed, num_threads=num_threads)
+
+    def reset(self) -> None:
+        """Forget everything: the next row starts new games."""
+        self._state = None
+        self.last_step = None
+
+    def act(self, observation: Any, *, reward: Any = None, reset: Any = None) -> Any:
+        """Choose actions for one row; rows come in order, each once.
+
+        Two kinds of observation are taken (docs/python-api.md has both in full):
+
+        - what an environment says by itself, of ``num_environments`` or of one. Of the suite gymnasium that is what its ``reset`` and
+          ``step`` return, or a vector environment's; of the others what `herd.envs.reading.PlainReader` takes.
+        - of Herd's environments (`make_environments`) the `Observation` of ``reset`` and the `Transition` of ``step``.
+
+        Args:
+            observation: the row to act on.
+            reward: of the step that led here, [E] or a number; needed from a game's second row on where the network is fed with it
+                (``network.last_action_and_reward``). Not with Herd's environments, which say it themselves.
+            reset: whether a game starts with this row, [E] or a truth value; None: where `reset` was called, or at the first row. Not with
+                Herd's environments.
+
+        Returns:
+            What the environment takes: an int, int64 [E], or of Herd's environments int32 [E].
+
+        Raises:
+            ValueError: not such an observation; a missing reward. One line.
+
+        """
+        if isinstance(observation, Observation | Transition):
+            if reward is not None or reset is not None:
+                raise ValueError(
+                    "Herd's environments say by themselves where games start, and which reward came: leave reward and reset out"
+                )
+            return self._step(observation).actions
+        num_environments = self._num_environments or 1
+        observations = [observation] if self._num_environments is None else self._reader.rows(observation, num_environments)
+        parts = [self._reader.parts(each) for each in observations]
+        starts = _per_environment(self._state is None if reset is None else reset, np.bool_, num_environments, "reset") | (
+            self._state is None
+        )
+        rewards = self._rewards(reward, starts)
+        row = self._observed(parts, starts)
+        if self._state is None:
+            actions = self._step(row).actions
+        else:
+            no = np.zeros(num_environments, np.bool_)
+            actions = self._step(Transition(row, rewards, terminated=no, truncated=no, valid=~no, finished=())).actions
+        named = actions.astype(np.int64) + self._reader.first_action
+        return int(named[0]) if self._num_environments is None else named
+
+    def _step(self, row: Observation | Transition) -> PolicyStep:
+        """Act on a row, after the state has moved to it."""
+        if isinstance(row, Transition):
+            if self._state is None or self.last_step is None:
+                raise ValueError("the first row is what the environment's reset returned")
+            self._state.advance(self.last_step, row)
+            observation = row.observation
+        else:
+            observation = row
+            num_environments = len(observation.game_reset)
+            temperatures = drawn_from(self._ranges, seed=self._seed)(np.full(num_environments, self._task_id, np.int32))
+            self._state = RowState(self.spec, self.settings.network, temperatures, num_environments=num_environments)
+        self.last_step = self._policy.collect(self._policy.submit(self._state.rows(observation)))
+        return self.last_step
+
+    def _observed(self, parts: list[dict[str, NDArray[Any]]], starts: NDArray[np.bool_]) -> Observation:
+        """A row as Herd's environments say it; [E, ...] each."""
+        vector = np.stack([part[VECTOR] for part in parts]) if VECTOR in parts[0] else None
+        if vector is not None and not np.isfinite(vector).all():
+            raise ValueError("the observation holds a number that is not finite")
+        if FRAME in parts[0]:
+            frames = np.stack([part[FRAME] for part in parts]).transpose(0, 3, 1, 2)
+            channels = frames.shape[1]
+            shape = (len(parts), self.spec.frame_stack * channels, *frames.shape[2:])
+            older = self._stack if self._state is not None else np.zeros(shape, np.uint8)
+            self._stack = np.empty(shape, np.uint8)
+            self._stack[:, :-channels] = older[:, channels:]
+            self._stack[starts] = 0
+            self._stack[:, -channels:] = frames
+        return Observation(self._stack, starts, np.stack([part[WORDS] for part in parts]) if WORDS in parts[0] else None, vector)
+
+    def _rewards(self, reward: Any, starts: NDArray[np.bool_]) -> NDArray[np.float32]:
+        if reward is None:
+            if self.settings.network.last_action_and_reward and not starts.all():
+                raise ValueError("this network is fed with the last reward: act(observation, reward=...)")
+            reward = 0.0
+        return _per_environment(reward, np.float32, len(starts), "reward")
+
+
+def _per_environment(value: Any, dtype: type[np.generic], num_environments: int, name: str) -> NDArray[Any]:
+    array = np.asarray(value, dtype)
+    if array.shape not in {(), (num_environments,)}:
+        raise ValueError(
+            f"{name} must be one value, or one for each of {num_environments} environments, not an array of shape {array.shape}"
+        )
+    return np.broadcast_to(array, (num_environments,)).copy()

@@ -1,0 +1,225 @@
+"""Panels drawn by matplotlib: one figure of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from herd.plots.averaging import FEWEST_RUNS_TO_RESAMPLE, Curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from herd.plots.history import XAxis
+    from herd.plots.panels import Panel
+
+Style = Literal["-", "--", ":", "-."]
+References = Mapping[str, tuple[float, float]]
+"""(random, human) score by task."""
+# A reference score that would squeeze the curves into less than a third of the panel is named at its edge instead.
+_LONGEST_STRETCH = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One curve of one panel."""
+
+    panel: Panel
+    label: str
+    colour: str
+    style: Style
+    curve: Curve
+    thin: bool
+    """A single run behind its experiment's mean, or single updates behind their trailing mean."""
+    is_evaluation: bool = False
+    """Of frozen versions, beside the returns of training."""
+
+
+def new_figure() -> Figure:
+    """Make an empty figure that needs no screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 (half a second; only drawing pays for it)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(layout="constrained", dpi=150)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def draw_panels(lines: Sequence[Line], panels: Sequence[Panel], *, x: XAxis, references: References) -> Figure:
+    """Draw all panels and one legend."""
+    figure = new_figure()
+    columns = _num_columns(len(panels))
+    scale = x_scale(lines, x)
+    for index, (panel, axes) in enumerate(zip(panels, _axes(figure, panels, columns), strict=True)):
+        draw_panel(axes, panel, [line for line in lines if line.panel == panel], scale=scale, references=references)
+        axes.set_title(panel.title, loc="left", fontweight="bold")
+        if index + columns < len(panels):
+            axes.set_xlabel("")
+        if panel.kind == "task" and index % columns:
+            axes.set_ylabel("")
+    _draw_legend(figure, lines)
+    return figure
+
+
+def x_scale(lines: Sequence[Line], x: XAxis) -> tuple[float, str]:
+    """Return what the horizontal axis counts in, and its label."""
+    return _x_unit(max((float(line.curve.x[-1]) for line in lines if len(line.curve.x)), default=0.0), x)
+
+
+def _num_columns(panels: int) -> int:
+    return min(panels, 3) if panels <= 12 else math.ceil(math.sqrt(panels))
+
+
+def _axes(figure: Figure, panels: Sequence[Panel], columns: int) -> list[Axes]:
+    count = len(panels)
+    if count == 2 and panels[0].kind == "task":  # one task: its curve is what the picture is for
+        figure.set_size_inches(10.0, 4.2)
+        return list(figure.subplots(1, 2, width_ratios=(1.7, 1.0)))
+    rows = math.ceil(count / columns)
+    figure.set_size_inches(3.7 * columns, 2.9 * rows + 0.5)
+    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid[count:]:
+        axes.remove()
+    return grid[:count]
+
+
+def draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], *, scale: tuple[float, str], references: References) -> None:
+    """Draw one panel, without title and legend."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter  # noqa: PLC0415
+
+    unit, unit_name = scale
+    for line in lines:
+        curve = line.curve
+        xs = curve.x / unit
+        if line.is_evaluation:
+            below, above = np.nan_to_num(curve.mean - curve.low), np.nan_to_num(curve.high - curve.mean)
+            axes.plot(xs, curve.mean, color=line.colour, linewidth=0.9, linestyle=":", marker="D", markersize=3.5, zorder=4)
+            axes.errorbar(xs, curve.mean, yerr=(below, above), fmt="none", ecolor=line.colour, elinewidth=0.9, zorder=4)
+            continue
+        if line.thin:
+            axes.plot(xs, curve.mean, color=line.colour, linewidth=0.7, alpha=0.35, zorder=2)
+            continue
+        # A lone point has no line to show it.
+        marker = "o" if len(xs) == 1 else None
+        axes.plot(xs, curve.mean, color=line.colour, linestyle=line.style, linewidth=1.6, zorder=3, marker=marker, markersize=4)
+        if curve.has_band and panel.kind != "speed":  # of speed the runs behind the mean say as much
+            axes.fill_between(xs, curve.low, curve.high, color=line.colour, alpha=0.18, linewidth=0, zorder=1)
+    if any(len(line.curve.mean) for line in lines):
+        if not panel.is_log:
+            axes.set_ylim(*_limits(panel, lines))
+    else:
+        missing = "no game has ended yet" if panel.kind == "task" else "not measured yet"
+        axes.text(0.5, 0.5, missing, transform=axes.transAxes, ha="center", va="center", color="0.45")
+        axes.set_yticks([])
+    axes.set_xlabel(unit_name)
+    axes.set_ylabel(panel.unit)
+    axes.set_xlim(left=0.0)
+    axes.grid(visible=True, color="0.9", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.yaxis.set_major_formatter(FuncFormatter(_tick_text))
+    if panel.is_log and axes.lines:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+        axes.yaxis.set_major_formatter(FuncFormatter(_tick_text))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    if panel.kind == "task" and panel.key in references:
+        _draw_references(axes, references[panel.key])
+
+
+def _limits(panel: Panel, lines: Sequence[Line]) -> tuple[float, float]:
+    """Everything drawn, bands included, but for what the panel cuts off: what a single update does behind a trailing mean."""
+    solid = [line.curve for line in lines if not line.thin or panel.kind != "learning"]
+    values = np.concatenate([part[np.isfinite(part)] for curve in solid for part in (curve.mean, curve.low, curve.high)])
+    if panel.kind == "learning":
+        # Single updates at the very start may be a hundred times what follows: the curve that is left must be readable.
+        behind = [line.curve.mean for line in lines if line.thin]
+        values = np.concatenate([values, *(np.quantile(own, (0.02, 0.98)) for own in behind if len(own))])
+    low, high = float(values.min()), float(values.max())
+    margin = 0.06 * (high - low) or 0.05 * max(abs(high), 1.0)
+    low, high = low - margin, high + margin
+    if panel.lowest is not None:
+        low = panel.lowest if panel.lowest == 0.0 else max(low, panel.lowest)
+    if panel.highest is not None:
+        high = panel.highest + 0.03 if panel.lowest == 0.0 else min(high, panel.highest + 0.03)
+    return (low, high) if low < high else (low, low + 1.0)
+
+
+def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
+    """Random and human score as dashed lines; one far outside the curves is only named, at the edge it lies beyond."""
+    from matplotlib.patheffects import withStroke  # noqa: PLC0415
+
+    low, high = axes.get_ylim()
+    for name, score in zip(("random", "human"), references, strict=True):
+        new_low, new_high = min(low, score), max(high, score)
+        text = f"{name} {_tick_text(score)}"
+        if new_high - new_low > _LONGEST_STRETCH * (high - low):
+            above = score > high
+            axes.text(
+                *(0.99, 0.98 if above else 0.02),
+                f"{text} {'↑' if above else '↓'}",
+                transform=axes.transAxes,
+                ha="right",
+                va="top" if above else "bottom",
+                color="0.35",
+                fontsize=8,
+            )
+            continue
+        margin = 0.06 * (new_high - new_low)
+        axes.set_ylim(min(axes.get_ylim()[0], score - margin), max(axes.get_ylim()[1], score + margin))
+        axes.axhline(score, color="0.45", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1.5)
+        label = axes.text(0.99, score, text, transform=axes.get_yaxis_transform(), ha="right", va="bottom", color="0.35", fontsize=8)
+        label.set_path_effects([withStroke(linewidth=3, foreground=axes.get_facecolor())])  # the curve may lie behind it
+
+
+def _draw_legend(figure: Figure, lines: Sequence[Line]) -> None:
+    """Name what must be told apart. One run alone needs no name: the picture is of it."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415
+
+    named: dict[str, Line] = {}
+    for line in lines:
+        if not line.thin and not line.is_evaluation:
+            named.setdefault(line.label, line)
+    handles = []
+    for label, line in named.items():
+        if len(named) > 1 or line.curve.num_runs > 1:
+            text = f"{label}{band_text(line.curve.num_runs)}"
+            handles.append(Line2D([], [], color=line.colour, linestyle=line.style, linewidth=1.8, label=text))
+    if any(line.is_evaluation for line in lines):
+        text = "evaluation of frozen weights, 95 %"
+        handles.append(Line2D([], [], color="0.35", linewidth=0.9, linestyle=":", marker="D", markersize=3.5, label=text))
+    if handles:
+        longest = max(len(str(handle.get_label())) for handle in handles)
+        columns = max(1, int(figure.get_size_inches()[0] * 11 / (longest + 8)))  # about 11 characters of 9 points an inch
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(columns, len(handles)), frameon=False)
+
+
+def band_text(num_runs: int) -> str:
+    """``: mean of 3 runs, band from lowest to highest``; empty for one run."""
+    if num_runs < 2:
+        return ""
+    band = "band from lowest to highest" if num_runs < FEWEST_RUNS_TO_RESAMPLE else "95 % bootstrap interval"
+    return f": mean of {num_runs} runs, {band}"
+
+
+def _x_unit(largest: float, x: XAxis) -> tuple[float, str]:
+    if x == "env_frames":
+        if largest >= 2e6:
+            return 1e6, "environment frames (millions)"
+        return (1e3, "environment frames (thousands)") if largest >= 2e3 else (1.0, "environment frames")
+    if largest >= 2 * 3600:
+        return 3600.0, "running time (hours)"
+    return (60.0, "running time (minutes)") if largest >= 120 else (1.0, "running time (seconds)")
+
+
+def _tick_text(value: float, _position: int | None = None) -> str:
+    """Thousands with separators, small numbers as they are, minus as a minus sign."""
+    small = f"{value:.10f}".rstrip("0") if 1e-7 < abs(value) < 1e-4 else f"{value:,.4g}"
+    text = f"{value:,.0f}" if abs(value) >= 1000 else small
+    return text.replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,115 @@
+"""Hands points to viewers in a thread of its own: a viewer that is slow, breaks or cannot be reached costs its points, never the run."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from herd.telemetry.logs import get_logger, warn_limited
+from herd.tracking.event_files import EventFiles
+from herd.tracking.weights_and_biases import WandbRun, is_logged_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from herd.config.settings import RunSettings
+    from herd.config.trackers import LoggingSettings
+
+Made = TypeVar("Made")
+MOST_WAITING = 256
+"""Points: twenty minutes' worth at one in 5 s, about 0.5 MB with one task."""
+CLOSE_SECONDS = 15.0
+"""For what is under way when a run ends: ``herd train`` gives a learner longer than that before it kills it."""
+
+
+class Tracker(Protocol):
+    """A viewer's own format."""
+
+    name: str
+
+    def add(self, point: Mapping[str, Any]) -> None:
+        """Take a point of metrics.jsonl; may wait, may raise."""
+
+    def close(self) -> None:
+        """Finish; may wait, may raise."""
+
+
+class Trackers:
+    """Bounded queue and thread between a learner and viewers. ``add`` never waits; beyond `MOST_WAITING` points it drops the new one."""
+
+    def __init__(self, makers: Sequence[Callable[[], Tracker]]) -> None:
+        """``makers`` are called in the thread: to begin a session may take long."""
+        self._makers = makers
+        self._points: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MOST_WAITING)
+        self._thread = threading.Thread(target=self._run, name="trackers", daemon=True)
+        self._thread.start()
+
+    def add(self, point: Mapping[str, Any]) -> None:
+        """Queue a point; it must not change any more."""
+        try:
+            self._points.put_nowait(point)
+        except queue.Full:
+            warn_limited("trackers", "a viewer is too slow: a point was left out", waiting=MOST_WAITING)
+
+    def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Wait for what is queued, but not longer than that."""
+        try:
+            self._points.put(None, timeout=timeout_seconds)
+        except queue.Full:
+            return
+        self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        trackers = [tracker for make in self._makers if (tracker := _tried("begin", make)) is not None]
+        while (point := self._points.get()) is not None:
+            for tracker in trackers:
+                _tried(tracker.name, partial(tracker.add, point))
+        for tracker in trackers:
+            _tried(tracker.name, tracker.close)
+
+
+def make_trackers(settings: RunSettings, run_dir: Path) -> Trackers | None:
+    """Return what gets the points of the agent in ``run_dir``; None where the settings ask for no viewer."""
+    own = settings.logging
+    makers: list[Callable[[], Tracker]] = []
+    if own.tensorboard:
+        makers.append(partial(EventFiles, run_dir))
+    if own.wandb != "off":
+        agent = f" agent {settings.learner.agent}" if settings.agents > 1 else ""
+        makers.append(
+            partial(
+                WandbRun,
+                run_dir,
+                mode=own.wandb,
+                project=own.wandb_project,
+                entity=own.wandb_entity,
+                run_name=f"{settings.name}{agent}",
+                config=settings.model_dump(mode="json"),
+            )
+        )
+    return Trackers(makers) if makers else None
+
+
+def what_is_missing(settings: LoggingSettings) -> str | None:
+    """Why the viewers that the settings ask for cannot be written here, in one line that says what to do; None where they can."""
+    wanted = {"logging.tensorboard": ("tensorboard", settings.tensorboard), "logging.wandb": ("wandb", settings.wandb != "off")}
+    missing = {key: package for key, (package, is_on) in wanted.items() if is_on and find_spec(package) is None}
+    if missing:
+        return f"{' and '.join(missing)}: needs {', '.join(missing.values())}: pip install 'herd-rl[{','.join(missing.values())}]'"
+    if settings.wandb == "online" and not is_logged_in(os.environ):
+        return "logging.wandb: online needs an account's key: run wandb login, set WANDB_API_KEY, or choose offline"
+    return None
+
+
+def _tried(what: str, act: Callable[[], Made]) -> Made | None:
+    try:
+        return act()
+    except Exception as error:  # of a package of others: whatever it is, the run goes on
+        if warn_limited(f"tracker {what}", "a viewer did not take a point", viewer=what, reason=str(error).partition("\n")[0]):
+            get_logger().debug("a viewer's error", exc_info=True)
+        return None

@@ -1,0 +1,106 @@
+"""``import herd`` and ``herd.train`` as a user's script has them: real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import herd
+from tests.system.whole_runs import ROOT, SECONDS, environment, read_points, read_report
+
+pytestmark = pytest.mark.processes
+
+HEAVY = ("torch", "numpy", "pydantic", "zmq", "matplotlib", "gymnasium")
+SHORT = "learner={'threads': 1}, stop={'env_frames': 6400}, actor={'environments': 8}"
+
+
+def script(folder: Path, text: str) -> subprocess.Popen[str]:
+    """Start ``text`` as a script of its own in ``folder``."""
+    (folder / "script.py").write_text(text)
+    command = [sys.executable, "-u", "script.py"]
+    environ = environment() | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_import_loads_nothing_until_it_is_needed(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        f"import sys, herd\nprint([name for name in {HEAVY!r} if name in sys.modules], herd.__version__)\n"
+        "print(sorted(set(herd.__all__) - set(dir(herd))))\n"
+        "herd.load_run, herd.train\nprint('torch' in sys.modules)\nherd.load_policy\nprint('torch' in sys.modules)\n",
+    )
+    output, errors = process.communicate(timeout=SECONDS)
+    assert errors == ""
+    assert output.splitlines() == [f"[] {herd.__version__}", "[]", "False", "True"]
+    with pytest.raises(AttributeError, match="no attribute 'tarin'"):
+        _ = herd.tarin  # type: ignore[attr-defined]
+    assert (Path(herd.__file__).parent / "py.typed").is_file()
+
+
+def test_a_script_without_a_guard_trains_in_a_thread_and_plays_what_it_learned(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        "import threading, numpy, herd\n"
+        f"def work():\n    run = herd.train('catch', name='mine', {SHORT})\n"
+        "    print('frames', run.array('env_frames')[-1], len(run.metrics), run.report['learner_updates'], run.settings.name)\n"
+        "    policy = herd.load_policy(run, greedy=True)\n"
+        "    print('action', policy.act(numpy.zeros((10, 5), numpy.uint8)) in (0, 1, 2))\n"
+        "    try:\n        herd.train('catch', run_dir=run.directory)\n"
+        "    except herd.RunError as error:\n        print('refused', error)\n"
+        f"    again = herd.train(resume=True, run_dir=run.directory, progress=False, stop={{'env_frames': 9600}})\n"
+        "    print('resumed', again.array('env_frames')[-1] >= 9600)\n"
+        "thread = threading.Thread(target=work)\nthread.start()\nthread.join()\n",
+    )
+    output, errors = process.communicate(timeout=SECONDS)
+    assert errors == ""
+    lines = output.splitlines()
+    assert lines[0] == "run directory: runs/mine"
+    said = {line.partition(" ")[0]: line for line in lines}
+    assert said["action"] == "action True"
+    assert said["resumed"] == "resumed True"
+    assert "not empty" in said["refused"]
+    frames, points, updates, name = said["frames"].split()[1:]
+    assert float(frames) >= 6400
+    assert int(points) > 0
+    assert int(updates) > 0
+    assert name == "mine"
+    assert read_report(tmp_path / "runs" / "mine")["env_frames"] >= 9600
+
+
+def test_settings_that_only_the_command_can_refuse_leave_nothing_behind(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        "import herd\ntry:\n    herd.train('catch', progress=False, env={'tasks': ['cacth']})\n"
+        "except herd.SettingsError as error:\n    print(error)\n",
+    )
+    output, errors = process.communicate(timeout=SECONDS)
+    assert errors == ""
+    assert output.startswith("env.tasks: ")
+    assert output.count("\n") == 1
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_an_interruption_ends_the_run_in_order(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        "import herd\nlearner = {'threads': 1, 'log_interval_seconds': 0.5}\n"
+        "run = herd.train('catch', run_dir='here', actor={'environments': 8}, learner=learner,"
+        " stop={'env_frames': 10**12})\nprint('ended', run.report['learner_updates'] > 0, len(run.checkpoints))\n",
+    )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not any(point["learner_updates"] for point in read_points(tmp_path / "here")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.kill(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    assert output.splitlines()[-1] == "ended True 1", output + errors

@@ -1,0 +1,252 @@
+"""A trained policy acts as the network does over the rows that a slow loop writes down, whoever steps the environments."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import herd
+from herd.envs.instructions import hash_instruction
+from herd.envs.make import make_environments
+from herd.evaluation.play import start_play
+from herd.evaluation.trained_run import load_trained_run
+
+RunMaker = Callable[..., Path]
+BREAKOUT = {
+    "env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42},
+    "network": {"core": "lstm", "core_size": 16, "last_action_and_reward": True},
+}
+CATCH = {
+    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
+    "network": {"torso": "mlp"},
+}
+STACK, HEIGHT, WIDTH = 3, 36, 40
+
+
+class Scene(gymnasium.Env):
+    """Pictures of noise and a mission that changes with each game; actions are called 5, 6 and 7; a game has ``length`` steps."""
+
+    def __init__(self, length: int = 4) -> None:
+        self.action_space = spaces.Discrete(3, start=5)
+        self.observation_space = spaces.Dict(
+            {
+                "picture": spaces.Box(0, 255, (HEIGHT, WIDTH, 3), np.uint8),
+                "mission": spaces.Text(40),
+                "speed": spaces.Box(-1.0, 1.0, (2,), np.float64),
+            }
+        )
+        self._length, self._step, self._games = length, 0, 0
+
+    def reset(self, *, seed=None, options=None):  # noqa: ARG002
+        super().reset(seed=seed)
+        self._step, self._games = 0, self._games + 1
+        return self._observation(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self._step += 1
+        return self._observation(), float(self.np_random.normal(scale=2.0)), self._step == self._length, False, {}
+
+    def _observation(self):
+        picture = self.np_random.integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
+        # Beyond its own bounds, as many environments are.
+        return {"picture": picture, "mission": f"go to door {self._games}", "speed": self.np_random.normal(size=2, scale=3.0)}
+
+
+SCENE = {
+    "env": {
+        "suite": "gymnasium", "tasks": [f"{__name__}:Scene"], "frame_stack": STACK, "image_key": "picture", "instruction_key": "mission",
+        "vector_keys": ["speed"],
+    },
+    "network": {"core": "lstm", "core_size": 8, "last_action_and_reward": True, "language": True},
+}  # fmt: skip
+
+
+@pytest.fixture
+def scene_run(make_run: RunMaker, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(sys.modules, "scenes", sys.modules[__name__])
+    return make_run(SCENE | {"env": SCENE["env"] | {"tasks": ["scenes:Scene"]}})
+
+
+def played(run: Path, environment: gymnasium.Env, policy: herd.TrainedPolicy, *, games: int, seed: int):
+    """Rows of ``games`` games as the loop of docs/python-api.md plays them: observation, start, reward before, action, logits."""
+    rows = []
+    for game in range(games):
+        observation, _ = environment.reset(seed=seed if game == 0 else None)
+        reward, starts, over = 0.0, True, False
+        while not over:
+            action = policy.act(observation, reward=reward, reset=starts)
+            assert policy.last_step is not None
+            rows.append((observation, starts, reward, action, policy.last_step.behaviour_logits[0]))
+            observation, reward, terminated, truncated, _ = environment.step(action)
+            starts, over = False, terminated or truncated
+    return rows
+
+
+def expected_logits(run: Path, rows) -> np.ndarray:
+    """Of all rows at once, [T, A], from inputs that are put together here by their definitions."""
+    agent = load_trained_run(run).agent
+    frames, starts, actions, rewards, words, vectors = [], [], [], [], [], []
+    for number, (observation, start, reward, _, _) in enumerate(rows):
+        first = max(earlier for earlier in range(number + 1) if rows[earlier][1])
+        planes = [
+            rows[row][0]["picture"] if row >= first else np.zeros((HEIGHT, WIDTH, 3), np.uint8) for row in range(number - 2, number + 1)
+        ]
+        frames.append(np.concatenate([plane.transpose(2, 0, 1) for plane in planes]))
+        starts.append(start)
+        actions.append(-1 if start else rows[number - 1][3] - 5)
+        rewards.append(0.0 if start else min(1.0, max(-1.0, reward)))
+        words.append(hash_instruction(observation["mission"]))
+        vectors.append(observation["speed"])
+    with torch.inference_mode():
+        output, _ = agent(
+            torch.tensor(np.array(frames)).unsqueeze(1),
+            torch.tensor(starts).unsqueeze(1),
+            torch.zeros(1, 2, 8),
+            torch.tensor(actions).unsqueeze(1),
+            torch.tensor(rewards, dtype=torch.float32).unsqueeze(1),
+            torch.tensor(words).unsqueeze(1),
+            torch.tensor(np.array(vectors), dtype=torch.float32).unsqueeze(1),
+        )
+    return output.policy_logits[:, 0].numpy()
+
+
+def test_one_environment_of_gymnasium_is_acted_in_as_the_network_says(scene_run: Path) -> None:
+    policy = herd.load_policy(scene_run, seed=3)
+    rows = played(scene_run, Scene(length=5), policy, games=3, seed=2)
+    assert len(rows) == 15
+    assert {action for *_, action, _ in rows} == {5, 6, 7}
+    assert max(abs(reward) for _, _, reward, _, _ in rows) > 1.0
+    np.testing.assert_allclose([logits for *_, logits in rows], expected_logits(scene_run, rows), rtol=1e-4, atol=1e-5)
+    # After `reset` the same game is played the same way, but for the sampling, which goes on.
+    policy.reset()
+    again = played(scene_run, Scene(length=5), policy, games=1, seed=2)
+    np.testing.assert_allclose(again[0][4], rows[0][4], rtol=1e-5)
+
+
+def test_a_batch_is_acted_in_as_its_environments_one_by_one(scene_run: Path) -> None:
+    lengths = (2, 3, 7)
+    batch = gymnasium.vector.SyncVectorEnv(
+        [lambda length=length: Scene(length) for length in lengths], autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP
+    )
+    policy = herd.load_policy(scene_run, num_environments=3, greedy=True)
+    observations, _ = batch.reset(seed=4)
+    rewards, starts, over = np.zeros(3), np.ones(3, np.bool_), np.zeros(3, np.bool_)
+    seen = []
+    for _ in range(9):
+        actions = policy.act(observations, reward=rewards, reset=starts)
+        assert policy.last_step is not None
+        seen.append((observations, rewards, starts, actions, policy.last_step.behaviour_logits))
+        observations, rewards, terminated, truncated, _ = batch.step(actions)
+        # NextStep: the step after a game's last returns the next one's first row.
+        starts, over = over, terminated | truncated
+    assert sum(int(starts.sum()) for _, _, starts, _, _ in seen) == 3 + 2 + 2 + 1
+    for slot in range(3):
+        own = herd.load_policy(scene_run, greedy=True)
+        for observations, rewards, starts, actions, logits in seen:
+            one = {"picture": observations["picture"][slot], "mission": observations["mission"][slot], "speed": observations["speed"][slot]}
+            assert own.act(one, reward=rewards[slot], reset=starts[slot]) == actions[slot]
+            assert own.last_step is not None
+            np.testing.assert_allclose(own.last_step.behaviour_logits[0], logits[slot], rtol=1e-4, atol=1e-5)
+    batch.close()
+
+
+def test_herds_own_environments_are_acted_in_as_evaluation_does(make_run: RunMaker) -> None:
+    run = make_run(BREAKOUT)
+    trained = load_trained_run(run)
+    environments = make_environments(trained.settings.env, num_environments=2, first_slot=0, seed=9, num_threads=1)
+    play = start_play(trained, environments, seed=5, greedy=False)
+    policy = herd.load_policy(run / "checkpoints" / "000000000250", seed=5)
+    mirrored = policy.make_environments(2, seed=9)
+    row = mirrored.reset()
+    lost_lives = 0
+    for _ in range(60):
+        step = play.step()
+        actions = policy.act(row)
+        assert policy.last_step is not None
+        np.testing.assert_array_equal(policy.last_step.behaviour_logits, step.choice.behaviour_logits)
+        np.testing.assert_array_equal(actions, step.choice.actions)
+        row = mirrored.step(actions)
+        lost_lives += int(row.terminated.sum())
+    assert lost_lives > 0
+    environments.close()
+    mirrored.close()
+    assert (policy.learner_updates, policy.env_frames, policy.task_name) == (250, 160_000, "breakout")
+
+
+def test_frames_are_taken_alone_or_as_the_newest_of_a_stack(make_run: RunMaker) -> None:
+    run = make_run({"env": BREAKOUT["env"]})
+    random = np.random.default_rng(1)
+    frames = random.integers(0, 256, (6, 42, 42), np.uint8)
+    forms = {
+        "plane": lambda row: frames[row],
+        "channel": lambda row: frames[row][..., None],
+        "stack": lambda row: np.stack([frames[max(0, row - back)] for back in (3, 2, 1, 0)]),
+        "mapping": lambda row: {"frame": frames[row]},
+    }
+    logits = {}
+    for form, of_row in forms.items():
+        policy = herd.load_policy(run, seed=1)
+        logits[form] = []
+        for row in range(6):
+            policy.act(of_row(row), reset=row == 4)
+            logits[form].append(policy.last_step.behaviour_logits)
+    for other in ("channel", "stack", "mapping"):
+        np.testing.assert_array_equal(logits["plane"], logits[other])
+    # A stack begins with its game: row 4 is seen as a first row.
+    fresh = herd.load_policy(run)
+    fresh.act(frames[4])
+    np.testing.assert_array_equal(fresh.last_step.behaviour_logits, logits["plane"][4])
+    assert not np.array_equal(logits["plane"][4], logits["plane"][5])
+
+
+@pytest.mark.parametrize(
+    ("observation", "options", "line"),
+    [
+        (np.zeros((6, 5), np.float32), {}, r"^frames are uint8, not float32$"),
+        (np.zeros((5, 6), np.uint8), {}, r"^expected a frame of shape \(6, 5, 1\), not \(5, 6\)$"),
+        ({"picture": np.zeros((6, 5), np.uint8)}, {}, r"^the observation has no entry frame, but picture$"),
+        (np.zeros((6, 5), np.uint8), {"reset": [True, False]}, r"^reset must be one value, .* not an array of shape \(2,\)$"),
+    ],
+)
+def test_what_is_no_observation_is_refused_in_one_line(make_run: RunMaker, observation, options, line) -> None:
+    policy = herd.load_policy(make_run(CATCH))
+    with pytest.raises(ValueError, match=line):
+        policy.act(observation, **options)
+
+
+def test_a_missing_reward_and_wrong_numbers_are_refused(scene_run: Path, make_run: RunMaker) -> None:
+    observation, _ = Scene().reset(seed=1)
+    policy = herd.load_policy(scene_run)
+    policy.act(observation)
+    with pytest.raises(ValueError, match="fed with the last reward"):
+        policy.act(observation)
+    policy.act(observation, reset=True)
+    with pytest.raises(ValueError, match="expected an observation of Dict"):
+        policy.act(observation["picture"], reward=0.0)
+    with pytest.raises(ValueError, match="not finite"):
+        policy.act(observation | {"speed": np.array([0.0, np.nan])}, reward=0.0)
+    with pytest.raises(ValueError, match="of 2 environments, not of 3"):
+        herd.load_policy(make_run(CATCH, name="catch"), num_environments=2).act(np.zeros((3, 6, 5), np.uint8))
+    environments = herd.load_policy(scene_run).make_environments(2)
+    row = environments.reset()
+    with pytest.raises(ValueError, match="leave reward and reset out"):
+        policy.act(row, reward=1.0)
+    environments.close()
+
+
+def test_what_cannot_be_played_is_refused(make_run: RunMaker, tmp_path: Path) -> None:
+    run = make_run(CATCH)
+    with pytest.raises(herd.RunError, match="plays catch, not pong"):
+        herd.load_policy(run, task="pong")
+    with pytest.raises(herd.RunError, match="no such run"):
+        herd.load_policy(tmp_path / "nowhere")
+    (run / "checkpoints" / "000000000250" / "state.json").write_text(json.dumps({}))
+    with pytest.raises(herd.RunError, match=r"state\.json"):
+        herd.load_policy(run)

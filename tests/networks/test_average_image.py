@@ -1,0 +1,97 @@
+"""The average image against sums in float64, and what the first layer sees of a picture that stands still."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - the field's name for it
+from numpy.typing import NDArray
+
+from herd.learning.sharding import OneShard
+from herd.networks.centering import ROW_STRIDE, SLOWEST_RATE, AverageImage
+from herd.networks.layers import PixelConvolution
+from tests.learning.small_runs import STEP, batch_of, run_of, trainer_of
+
+ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS = 9, 3, 5, 4, 2
+
+
+def _planes(seed: int, low: int = 0, high: int = 256) -> NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(low, high, (ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), dtype=np.uint8)
+
+
+def test_batches_count_alike_at_first_and_by_a_small_share_later() -> None:
+    average = AverageImage(CHANNELS, HEIGHT, WIDTH)
+    mean, variance = np.zeros((CHANNELS, HEIGHT, WIDTH)), 0.0
+    for number, start in enumerate([0, 1, 2, 20_000], 1):
+        average.num_batches.fill_(start)
+        planes = _planes(number, 40 * number, 60 * number)
+        average.follow(torch.from_numpy(planes), OneShard().add_up)
+        seen = planes[::ROW_STRIDE].reshape(-1, HEIGHT, WIDTH, CHANNELS).transpose(0, 3, 1, 2).astype(np.float64)
+        rate = SLOWEST_RATE if start == 20_000 else 1.0 / number
+        mean += rate * (seen.mean(axis=0) - mean)
+        variance += rate * (((seen - mean) ** 2).mean() - variance)
+        np.testing.assert_allclose(average.mean.double(), mean, rtol=1e-5)
+        assert float(average.deviation) == pytest.approx(variance**0.5, rel=1e-5)
+    assert int(average.num_batches) == 20_001
+
+
+def test_a_picture_that_never_changes_is_not_magnified() -> None:
+    average = AverageImage(CHANNELS, HEIGHT, WIDTH)
+    average.follow(torch.full((ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), 87, dtype=torch.uint8), OneShard().add_up)
+    assert float(average.deviation) == 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_first_layer_sees_pixels_about_the_average_image_in_units_of_their_deviation(dtype: torch.dtype) -> None:
+    layer = PixelConvolution(3 * CHANNELS, 8, 3, padding=1)
+    layer.centre("mean", (CHANNELS, HEIGHT, WIDTH))
+    assert layer.bias is not None
+    planes = torch.from_numpy(_planes(0))
+    layer.average.follow(planes, OneShard().add_up)
+    frames = torch.from_numpy(_planes(1)).permute(0, 1, 4, 2, 3).reshape(-1, 3, CHANNELS, HEIGHT, WIDTH).flatten(1, 2)
+    whole = layer.average.mean.double().round()
+    seen = (frames.double() - torch.cat([whole, whole, whole])) / layer.average.deviation.double()
+    expected = F.conv2d(seen, layer.weight.double(), layer.bias.double(), padding=1)
+    exact = layer.average.centred(frames, dtype).double() / layer.average.deviation.double()
+    assert torch.equal(exact, seen)
+    tolerance = 1e-5 if dtype == torch.float32 else 3e-2
+    torch.testing.assert_close(layer.convolve_pixels(frames, dtype).double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_what_stands_still_reaches_no_filter_and_what_moves_does() -> None:
+    layer = PixelConvolution(4, 16, 8, stride=4)
+    layer.centre("mean", (1, 84, 84))
+    background = torch.randint(0, 256, (84, 84), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    planes = background.expand(40, 3, 84, 84).clone().unsqueeze(-1)
+    planes[7, 1, 30, 40] = 255  # a ball, once
+    layer.average.follow(planes, OneShard().add_up)
+    still = background.expand(2, 4, 84, 84)
+    assert not layer.convolve_pixels(still, torch.float32).any()
+    moved = still.clone()
+    moved[0, 3, 50:52, 20] ^= 0xFF
+    response = layer.convolve_pixels(moved, torch.float32).detach()
+    assert float(response[0].abs().max()) > 0.1
+    assert not response[1].any()
+
+
+def test_the_learner_takes_each_batch_in_once_and_actors_get_the_average_with_the_weights() -> None:
+    run = run_of(
+        env={"suite": "atari", "tasks": ["breakout"]},
+        network={"torso": "shallow", "core": "none", "input_centering": "mean"},
+        learner={"batch_size": 2, "sample_reuse": 2},
+    )
+    trainer = trainer_of(run)
+    slab = batch_of(run)
+    batch = trainer.to_device(slab)
+    trainer.begin(batch, 0)
+    for _ in range(2):
+        launched = trainer.launch(batch)
+        trainer.finish(launched, trainer.losses(launched), STEP)
+    weights = trainer.weights()
+    assert int(weights["torso.pixels.average.num_batches"]) == 1
+    expected = slab.arrays["frames"][:, ::ROW_STRIDE].astype(np.float64).mean(axis=(0, 1))
+    np.testing.assert_allclose(weights["torso.pixels.average.mean"].double(), expected.transpose(2, 0, 1), rtol=1e-5)
+    again = trainer_of(run)
+    again.load_weights({name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor for name, tensor in weights.items()})
+    torch.testing.assert_close(again.weights()["torso.pixels.average.mean"], weights["torso.pixels.average.mean"], rtol=1e-2, atol=0.0)

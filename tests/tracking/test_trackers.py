@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from herd.cli.errors import CommandError
+from herd.cli.preflight import check_installed
+from herd.config.settings import RunSettings
+from herd.config.trackers import LoggingSettings
+from herd.telemetry import logs
+from herd.tracking import trackers
+from herd.tracking.trackers import MOST_WAITING, Trackers, make_trackers, what_is_missing
+from herd.tracking.weights_and_biases import is_logged_in
+from tests.patience import patient
+
+
+@pytest.fixture(autouse=True)
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """The lines of this test. What earlier tests warned of holds nothing back."""
+    monkeypatch.setattr(logs, "_limited", logs.LimitedWarnings(logs.get_logger()))
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    stream = io.StringIO()
+    logs.configure_logging("learner", stream=stream)
+    yield stream
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def point(frames: int, value: float) -> dict[str, Any]:
+    return {"env_frames": frames, "wall_seconds": frames / 10, "entropy": value, "tasks": {"pong": {"episode_return_mean_100": -value}}}
+
+
+SESSIONS = [[(0, 1.0), (100, 0.9), (200, 0.8), (300, 0.7)], [(250, 0.75), (350, 0.65)]]
+"""The second goes on from a checkpoint at 200 frames: what the first one did after that is in no policy."""
+
+
+def write(settings: RunSettings, run_dir: Path) -> None:
+    for session in SESSIONS:
+        viewers = make_trackers(settings, run_dir)
+        assert viewers is not None
+        for frames, value in session:
+            viewers.add(point(frames, value))
+        viewers.close(patient(60))
+
+
+@pytest.mark.filterwarnings("ignore")  # of the reader's dependencies
+def test_tensorboard_reads_one_curve_from_two_sessions(tmp_path: Path) -> None:
+    write(RunSettings(logging=LoggingSettings(tensorboard=True)), tmp_path)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  warns as it loads
+
+    reader = EventAccumulator(str(tmp_path / "tensorboard"))
+    reader.Reload()
+    assert sorted(reader.Tags()["scalars"]) == ["run/entropy", "run/env_frames", "run/wall_seconds", "tasks/pong/episode_return_mean_100"]
+    for tag, sign in (("run/entropy", 1), ("tasks/pong/episode_return_mean_100", -1)):
+        curve = [(event.step, event.value) for event in reader.Scalars(tag)]
+        expected = [(0, 1.0), (100, 0.9), (200, 0.8), (250, 0.75), (350, 0.65)]
+        assert [step for step, _ in curve] == [step for step, _ in expected]
+        assert [value for _, value in curve] == pytest.approx([sign * value for _, value in expected])
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore")  # of a package of others
+def test_wandb_offline_leaves_files_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    settings = RunSettings(name="pong7", logging=LoggingSettings(wandb="offline", wandb_project="games"))
+    write(settings, tmp_path)
+    from wandb.proto.wandb_internal_pb2 import Record  # noqa: PLC0415  warns as it loads
+
+    runs, curves = set(), []
+    for file in (tmp_path / "wandb").glob("offline-run-*/*.wandb"):
+        records = [Record.FromString(data) for data in records_of(file.read_bytes())]
+        [begun] = [record.run for record in records if record.WhichOneof("record_type") == "run"][:1]
+        runs.add((begun.project, begun.display_name, begun.run_id))
+        rows = [history_of(record) for record in records if record.WhichOneof("record_type") == "history"]
+        assert all(row["tasks/pong/episode_return_mean_100"] == -row["run/entropy"] for row in rows)
+        curves.append([(row["_step"], row["run/entropy"]) for row in rows])
+    assert runs == {("games", "pong7", (tmp_path / "wandb" / "id").read_text().strip())}
+    assert sorted(curves) == SESSIONS
+
+
+def records_of(data: bytes) -> Iterator[bytes]:
+    """LevelDB's log format: blocks of 32 KiB with parts of records; header of a part: checksum, length, kind (1 whole, 2-4 parts)."""
+    at, whole = 7, b""  # after wandb's own header
+    while at + 7 <= len(data):
+        if 32_768 - at % 32_768 < 7:
+            at += 32_768 - at % 32_768
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, at)
+        if kind == 0:
+            return
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in {1, 4}:
+            yield whole
+            whole = b""
+
+
+def history_of(record: Any) -> dict[str, float]:
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+
+
+class Stuck:
+    """A viewer that does not answer before it is let."""
+
+    name = "stuck"
+
+    def __init__(self) -> None:
+        self.entered, self.released = threading.Event(), threading.Event()
+        self.taken: list[int] = []
+
+    def add(self, point: Mapping[str, Any]) -> None:
+        self.entered.set()
+        assert self.released.wait(patient(30))
+        self.taken.append(point["env_frames"])
+
+    def close(self) -> None:
+        raise RuntimeError("cannot close")
+
+
+def test_a_viewer_that_hangs_never_makes_the_learner_wait(log: io.StringIO) -> None:
+    viewer = Stuck()
+    viewers = Trackers([lambda: viewer])
+    viewers.add(point(0, 0.0))
+    assert viewer.entered.wait(patient(30))
+    for number in range(1, MOST_WAITING + 11):
+        viewers.add(point(number, 0.0))
+    viewer.released.set()
+    viewers.close(patient(30))
+    assert viewer.taken == list(range(MOST_WAITING + 1))
+    assert "a viewer is too slow: a point was left out" in log.getvalue()
+    assert "cannot close" in log.getvalue()
+    viewers.close(patient(30))  # a second time, as when a run is over and its process ends later
+
+
+def test_viewers_that_break_cost_their_own_points_only(log: io.StringIO, tmp_path: Path) -> None:
+    class Breaks(Stuck):
+        def add(self, point: Mapping[str, Any]) -> None:
+            if point["env_frames"] == 1:
+                raise OSError("no space left on device")
+            self.taken.append(point["env_frames"])
+
+    def unreachable() -> Stuck:
+        raise ConnectionError("no answer\nand a page of text")
+
+    viewer = Breaks()
+    viewers = Trackers([unreachable, lambda: viewer])
+    for number in range(3):
+        viewers.add(point(number, 0.0))
+    viewers.close(patient(30))
+    assert viewer.taken == [0, 2]
+    text = log.getvalue()
+    assert "no space left on device" in text
+    assert "no answer" in text
+    assert "page of text" not in text
+
+
+def test_no_viewer_is_the_default(tmp_path: Path) -> None:
+    assert make_trackers(RunSettings(), tmp_path) is None
+    assert what_is_missing(LoggingSettings()) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "installed", "line"),
+    [
+        ({"tensorboard": True}, (), "logging.tensorboard: needs tensorboard: pip install 'herd-rl[tensorboard]'"),
+        ({"wandb": "offline"}, ("tensorboard",), "logging.wandb: needs wandb: pip install 'herd-rl[wandb]'"),
+        (
+            {"tensorboard": True, "wandb": "online"},
+            (),
+            "logging.tensorboard and logging.wandb: needs tensorboard, wandb: pip install 'herd-rl[tensorboard,wandb]'",
+        ),
+        ({"tensorboard": True, "wandb": "offline"}, ("tensorboard", "wandb"), None),
+        (
+            {"wandb": "online"},
+            ("wandb",),
+            "logging.wandb: online needs an account's key: run wandb login, set WANDB_API_KEY, or choose offline",
+        ),
+    ],
+)
+def test_what_a_viewer_lacks_is_said_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, chosen: dict[str, Any], installed: tuple[str, ...], line: str | None
+) -> None:
+    monkeypatch.setattr(trackers, "find_spec", lambda name: object() if name in installed else None)
+    monkeypatch.setattr(trackers, "is_logged_in", lambda _environ: False)
+    settings = RunSettings(logging=LoggingSettings(**chosen))
+    assert what_is_missing(settings.logging) == line
+    if line is None:
+        check_installed(settings)
+        return
+    with pytest.raises(CommandError) as caught:
+        check_installed(settings)
+    assert str(caught.value) == line
+
+
+def test_an_account_is_known_by_its_key(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    assert not is_logged_in({})
+    assert not is_logged_in(home)
+    assert is_logged_in({"WANDB_API_KEY": "0" * 40})
+    # What `wandb login` leaves, of a server of one's own.
+    (tmp_path / "elsewhere").write_text(f"machine wandb.example.org\n  login user\n  password {'0' * 40}\n")
+    (tmp_path / "elsewhere").chmod(0o600)
+    assert is_logged_in({**home, "NETRC": str(tmp_path / "elsewhere")})
+    assert not is_logged_in(home)
+    (tmp_path / ".netrc").write_text("machine git.example.org\n  login somebody\n  password secret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    assert not is_logged_in(home)
+    (tmp_path / ".netrc").write_text("machine")
+    assert not is_logged_in(home)
