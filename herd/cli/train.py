@@ -35,11 +35,15 @@ metrics.jsonl, report.json, curve.png and checkpoints in the run directory (runs
   herd train breakout --stop.wall_seconds 120
   herd train pong --run_dir runs/mine --stop.env_frames 2e6 --learner.port 0 --paramserver.port 0
   herd train --resume --run_dir runs/mine
+  herd train mine.yaml --debug
 
 FILE is a run file, or the name of a shipped experiment (herd experiments lists them).
+--debug trains with one actor and one learner that take turns in this process and thread, so that breakpoints work
+(docs/python-api.md).
 
 Settings: defaults < files in order < environment (HERD_LEARNER__BATCH_SIZE=64) < command line (--learner.batch_size 64).
 Lists are JSON, comma-separated or repeated; null where the type says so; a boolean alone means true."""
+_DEBUG = "--debug"
 MOST_NAMES = 4
 """Of tasks, in the title of the live view."""
 _MISSING_FILE = "train needs a run file or the name of an experiment, such as breakout, or --resume with --run_dir (see herd train --help)"
@@ -51,6 +55,8 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(f"{_HEAD}\n{settings_help(shutil.get_terminal_size().columns)}")
         return 0
+    if _DEBUG in argv:
+        return _debug([word for word in argv if word != _DEBUG])
     from herd.supervisor.signals import SignalInbox  # noqa: PLC0415  --help does without
 
     # From here to the end: whoever asks to stop is answered with an end in order, and exit code 0.
@@ -61,6 +67,25 @@ def run(argv: Sequence[str]) -> int:
         for note in check_before_start(settings):
             print(f"herd: {note}", file=sys.stderr)
         return _train(settings, started, inbox)
+
+
+def _debug(argv: Sequence[str]) -> int:
+    """Train in this thread, where an interruption is for the debugger."""
+    settings = read_settings(argv, os.environ)
+    if settings.resume:
+        check_resumable(settings)
+    from herd.api.debugging import debug, debug_settings  # noqa: PLC0415  --help does without
+    from herd.api.errors import RunError  # noqa: PLC0415
+
+    for note in check_before_start(debug_settings(settings)):
+        print(f"herd: {note}", file=sys.stderr)
+    try:
+        run = debug(settings)
+    except RunError as error:
+        print(f"herd: {error}", file=sys.stderr)
+        return 1
+    print(f"run directory: {run.directory}")
+    return 0
 
 
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:

@@ -69,6 +69,15 @@ class Child:
             else:
                 self._process.send_signal(number)
 
+    def end(self, patience_seconds: float) -> None:
+        """Ask it to stop, and kill it where it does not; returns when it has ended."""
+        self.send(signal.SIGTERM)
+        try:
+            self._process.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+            self._process.wait()
+
     def last_lines(self, count: int) -> list[str]:
         """Return the end of what it wrote to its log."""
         return last_lines(self.log, count, start=self._log_start)

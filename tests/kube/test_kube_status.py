@@ -22,7 +22,7 @@ def test_a_release_is_shown_with_pods_versions_speed_and_returns(herd_process: H
     assert (answer.code, answer.errors) == (0, "")
     lines = answer.output.splitlines()
     assert lines[0] == "herd in namespace rl"
-    assert any(line.split() == ["catch", "80", "0.75"] for line in lines)  # games of both shards, the return of one
+    assert any(line.split() == ["catch", "80", "0.75", "-"] for line in lines)  # games of both shards, the return of one
     assert "3 of 3 actors" in answer.output
     rows = {line.split()[0]: line.split() for line in lines if line.strip()}
     assert rows["learner"][1:3] == ["2/2", "0"]
@@ -179,7 +179,7 @@ def test_an_unknown_release_is_answered_with_those_there_are(served: Served, her
     answer = herd_process("status", "--release", "hrd")
     assert (answer.code, answer.output) == (2, "")
     assert answer.errors == "herd: no release hrd in namespace rl; there are: herd\n"
-    answer = herd_process("status", "--release", "herd", "--namespace", "empty")
+    answer = herd_process("status", "--release", "herd", "-n", "empty")
     assert (
         answer.errors == "herd: no release herd in namespace empty; elsewhere there are: herd (--namespace rl), other (--namespace lab)\n"
     )
@@ -191,11 +191,12 @@ def test_an_unknown_release_is_answered_with_those_there_are(served: Served, her
 def test_local_and_cluster_do_not_mix(herd: Herd) -> None:
     for words, problem in (
         (["--namespace", "rl"], "--namespace goes with --release"),
+        (["-n", "rl"], "--namespace goes with --release"),
         (["--seconds", "0"], "--seconds goes with --release"),
         (["--release", "herd", "runs/pong"], "ask for one of them"),
-        (["--release", "herd", "--seconds", "-1"], "--seconds must be"),
-        (["--release", "herd", "--seconds", "nan"], "--seconds must be"),
-        (["--release", "herd", "--actors", "-1"], "--actors must be"),
+        (["--release", "herd", "--seconds", "-1"], "--seconds: should be a number from 0 to 600"),
+        (["--release", "herd", "--seconds", "nan"], "--seconds: should be a number from 0 to 600"),
+        (["--release", "herd", "--actors", "-1"], "--actors: should be"),
     ):
         answer = herd("status", *words)
         assert (answer.code, answer.output) == (2, ""), words

@@ -96,7 +96,11 @@
 {{- if .Values.actor.autoscaling.enabled -}}
 {{- .Values.actor.autoscaling.minReplicas | int -}}
 {{- else -}}
-{{- .Values.actor.replicas | default 1 | int -}}
+{{- $sum := 0 -}}
+{{- range include "herd.actor.deployments" . | fromJsonArray -}}
+{{- $sum = add $sum (.values.replicas | default 0 | int) -}}
+{{- end -}}
+{{- max 1 $sum -}}
 {{- end -}}
 {{- end -}}
 

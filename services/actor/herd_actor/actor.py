@@ -30,14 +30,14 @@ from herd_actor.sending import UnrollSender
 from herd_actor.stint import Stints
 from herd_actor.temperatures import ReportedTemperatures
 from herd_actor.unroll import UnrollBuilder
-from herd_actor.weights import FreshWeights
+from herd_actor.weights import WAIT_SECONDS, FreshWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame
-    from herd.service.signals import StopRequest
+    from herd.service.signals import Stop
     from herd_actor.sending import Unrolls
     from herd_actor.stint import Stint
 
@@ -47,7 +47,7 @@ DRAIN_SECONDS = 2.0
 """At the end of a stint, for the acknowledgement of what was sent."""
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, stop: Stop) -> None:
     """Act in one place after the other until the signal.
 
     Raises:
@@ -57,6 +57,20 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     if stop:
         return  # asked while torch was imported: nothing was begun
     torch.set_num_threads(settings.actor.inference_threads)
+    try:
+        for _ in acting(settings, stop):
+            pass
+    except BrokenEnvironmentError as error:
+        raise SystemExit(f"actor: {error}") from error  # one line and exit code 1: whoever started this process starts another
+
+
+def acting(settings: RunSettings, stop: Stop) -> Generator[Actor]:
+    """Act in one place after the other; hands over after each message of unrolls, for a caller who has other things to do meanwhile.
+
+    Raises:
+        BadInputError: see `run`.
+        BrokenEnvironmentError: an environment broke down.
+    """
     with ServiceProcess("actor", settings) as process, closing(Stints(process.context, settings, stop)) as stints:
         meters = Meters(process.telemetry)
         is_announced = False
@@ -70,9 +84,8 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
                     named = settings.actor.index if settings.actor.agent is None else None
                     process.announce(actor.number if named is None else named, "serving metrics")
                 if actor.wait_for_weights():
-                    actor.play()
-            except BrokenEnvironmentError as error:
-                raise SystemExit(f"actor: {error}") from error  # one line and exit code 1: whoever started this process starts another
+                    for _ in actor.play():
+                        yield actor
             finally:
                 actor.close()
 
@@ -174,8 +187,8 @@ class Actor:
         self._telemetry.set_ready(has_weights)
         return has_weights
 
-    def play(self) -> None:
-        """Unroll after unroll: pull weights, act for T steps, wait for credit, send."""
+    def play(self) -> Iterator[None]:
+        """Unroll after unroll: pull weights, act for T steps, wait for credit, send; hands over after each message."""
         credit_first = self._settings.actor.credit == "before_unroll"
         # All environments are one group: the policy answers at once, and another group would have nothing to hide.
         groups = [Group(self._environments, self._state, self._builder, slice(None), self._environments.reset())]
@@ -189,6 +202,12 @@ class Actor:
                 break
             self._weights.after_wait(time.monotonic() - asked_at)
             self._sender.send(unrolls)
+            yield
+
+    def wait_until_received(self) -> None:
+        """Wait until the learner has what was sent, or the stint ends."""
+        while not self._stint and not self._client.drain(WAIT_SECONDS):
+            self._telemetry.beat()
 
     def close(self) -> None:
         """Let the learner acknowledge what is under way, then close everything."""

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from herd.config.settings import RunSettings
-    from herd.service.signals import StopRequest
+    from herd.service.signals import Stop
     from herd.wire.sockets import Context
 
 
 class Stint:
-    """The time in one place. True once it is over: the process was asked to stop, or must move. Use it like a ``StopRequest``."""
+    """The time in one place. True once it is over: the process was asked to stop, or must move. Use it like a ``Stop``."""
 
-    def __init__(self, place: Place, stop: StopRequest, lease: IndexLease | None) -> None:
+    def __init__(self, place: Place, stop: Stop, lease: IndexLease | None) -> None:
         self.place = place
         self.run_is_over = False
         """Set by the actor: there is nothing left to act for."""
@@ -37,7 +37,7 @@ class Stint:
 class Stints:
     """One after the other until the process is asked to stop, or the run is over; leases the places unless the settings fix one."""
 
-    def __init__(self, context: Context, settings: RunSettings, stop: StopRequest) -> None:
+    def __init__(self, context: Context, settings: RunSettings, stop: Stop) -> None:
         own = settings.actor
         self._stop = stop
         self._fixed: Place | None = None

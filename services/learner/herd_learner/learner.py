@@ -48,14 +48,14 @@ from herd_learner.shards.slices import deal_tensors
 from herd_learner.shared_replay import SharedReplay
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from torch import Tensor
 
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
-    from herd.service.signals import StopRequest
+    from herd.service.signals import Stop
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it looks at signals and clocks again."""
@@ -63,8 +63,11 @@ REPLAY_PENDING_BYTES = 256 << 20
 """Of unrolls that the replay service has not acknowledged: at a gigabit, what it misses in two seconds."""
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = None) -> None:
     """Learn until ``settings.stop`` or the signal; leaves a checkpoint and report.json.
+
+    ``play`` is called whenever there are too few unrolls for a batch, and returns once there are more: by an actor in this thread. None:
+    actors are elsewhere, and the thread waits.
 
     Raises:
         BadInputError: unknown task, port in use, a run directory that cannot be used, no checkpoint that can, or a missing package.
@@ -79,10 +82,12 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     with ServiceProcess("learner", settings) as process:
         # Before the shards meet: who probes this process must not take it for dead while it waits for the others.
         process.serve_metrics()
-        _learn(process, of_run, stop, device, precision)
+        if settings.learner.agent == 0 and os.environ.get("RANK", "0") == "0":
+            _leave_settings(of_run, process)
+        _learn(process, stop, device, precision, play)
 
 
-def _learn(process: ServiceProcess, of_run: RunSettings, stop: StopRequest, device: torch.device, precision: torch.dtype) -> None:
+def _learn(process: ServiceProcess, stop: Stop, device: torch.device, precision: torch.dtype, play: Callable[[], None] | None) -> None:
     telemetry, learner = process.telemetry, process.settings.learner
 
     def go_on() -> bool:
@@ -94,12 +99,10 @@ def _learn(process: ServiceProcess, of_run: RunSettings, stop: StopRequest, devi
         group = join_group(learner.shards, device=device, timeout_seconds=learner.shard_timeout_seconds, go_on=go_on)
     except NotGatheredError:
         return  # nothing was begun
-    if group.is_first and learner.agent == 0:
-        _leave_settings(of_run, process)
     try:
         # The shards' first collectives are in the constructor: a peer may be lost there too.
         with _make(process, group, device, precision) as training:
-            training.train(stop)
+            training.train(stop, play)
     except (BadInputError, LostAtEndError):
         raise
     except Exception as error:
@@ -271,8 +274,8 @@ class Learner:
             self._batches.shared.close()
         self._files.close()
 
-    def train(self, stop: StopRequest) -> None:
-        """Take a batch, update, publish; until the stop conditions or the signal, of any shard."""
+    def train(self, stop: Stop, play: Callable[[], None] | None = None) -> None:
+        """Take a batch, update, publish; until the stop conditions or the signal, of any shard. ``play``: see `run`."""
         settings, meters = self._settings, self._meters
         started = time.monotonic()
         points = Cadence(settings.learner.log_interval_seconds, now=started)
@@ -291,8 +294,7 @@ class Learner:
             self._record_episodes()
             is_over = bool(stop) or self._is_finished()
             if not unrolls and not is_over:
-                unrolls, stale = self._queue.take(self._num_online, self._is_stale, BATCH_TIMEOUT_SECONDS)
-                self._drop(stale)
+                unrolls = self._take(play)
             after_wait = time.monotonic()
             meters.waited(after_wait - now)
             turn = self._agree(
@@ -323,7 +325,15 @@ class Learner:
                 reports.done(now)
         self._end(stop, started)
 
-    def _end(self, stop: StopRequest, started: float) -> None:
+    def _take(self, play: Callable[[], None] | None) -> list[QueuedUnroll]:
+        """The unrolls of a batch; none where they have not come yet."""
+        unrolls, stale = self._queue.take(self._num_online, self._is_stale, BATCH_TIMEOUT_SECONDS if play is None else 0.0)
+        self._drop(stale)
+        if not unrolls and play is not None:
+            play()
+        return unrolls
+
+    def _end(self, stop: Stop, started: float) -> None:
         """Leave everything on disk, then the group.
 
         Raises:
@@ -352,7 +362,7 @@ class Learner:
             lost = " and ".join(what for what, is_written in left.items() if not is_written)
             raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint there is an older one")
 
-    def _wait(self, stop: StopRequest) -> None:
+    def _wait(self, stop: Stop) -> None:
         """There is nothing left to do; ended, this process would only be started again."""
         self._log.info(RUN_IS_OVER, env_frames=self._env_frames)
         self._telemetry.set_ready(True, RUN_IS_OVER)
