@@ -82,12 +82,19 @@ def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = Non
     with ServiceProcess("learner", settings) as process:
         # Before the shards meet: who probes this process must not take it for dead while it waits for the others.
         process.serve_metrics()
-        if settings.learner.agent == 0 and os.environ.get("RANK", "0") == "0":
-            _leave_settings(of_run, process)
-        _learn(process, stop, device, precision, play)
+        _learn(process, stop, device, precision, play, of_run=of_run)
 
 
-def _learn(process: ServiceProcess, stop: Stop, device: torch.device, precision: torch.dtype, play: Callable[[], None] | None) -> None:
+def _learn(
+    process: ServiceProcess,
+    stop: Stop,
+    device: torch.device,
+    precision: torch.dtype,
+    play: Callable[[], None] | None = None,
+    *,
+    of_run: RunSettings | None = None,
+) -> None:
+    """``of_run``: what all agents are started with; None: they are not kept in the run directory."""
     telemetry, learner = process.telemetry, process.settings.learner
 
     def go_on() -> bool:
@@ -102,6 +109,8 @@ def _learn(process: ServiceProcess, stop: Stop, device: torch.device, precision:
     try:
         # The shards' first collectives are in the constructor: a peer may be lost there too.
         with _make(process, group, device, precision) as training:
+            if of_run is not None and group.is_first and learner.agent == 0:
+                _leave_settings(of_run, process)  # now that what is gone on with fits them
             training.train(stop, play)
     except (BadInputError, LostAtEndError):
         raise
@@ -113,7 +122,6 @@ def _learn(process: ServiceProcess, stop: Stop, device: torch.device, precision:
 def _leave_settings(settings: RunSettings, process: ServiceProcess) -> None:
     """What evaluate, watch and plot read, where no ``herd train`` has left it. A disk that fails costs the file, not the run."""
     try:
-        settings.directory.mkdir(parents=True, exist_ok=True)
         if not is_supervised(settings.directory):
             for change in changed_settings(settings.directory, settings):
                 process.log.info("a setting has changed since the last start", change=str(change))
