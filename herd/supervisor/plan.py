@@ -167,8 +167,6 @@ class _Planner:
         words += ["--config", str(self._run_dir / CONFIG), "--run_dir", str(self._run_dir)]
         for key, value in (options | self._identity(place)).items():
             words += [f"--{place.component.service.section}.{key}", str(value)]
-        if place.service == "actor":
-            words += ["--stop.wait_for_signal", "true"]  # the supervisor stops it
         words += self._key_of(place)
         return [*words, *(self._of_this_start(start) if place.service == "learner" else ())]
 

@@ -22,9 +22,9 @@ def test_the_actor_ends_with_the_run_whose_settings_are_left_behind(tmp_path: Pa
         settings = load_settings([run_dir / "config.yaml"], [], {})
         assert (settings.env.suite, settings.stop.env_frames, settings.run_dir) == ("catch", 3000, run_dir)
 
-        services.start("learner", "--stop.env_frames", "3001", "--resume", "true")
+        services.start("learner", "--stop.env_frames", "2999", "--resume", "true")
         assert services.processes["learner"].wait() == 0, services.output()
-        assert "stop.env_frames 3000 -> 3001" in services.processes["learner"].output
+        assert "stop.env_frames 3000 -> 2999" in services.processes["learner"].output
     starts = [json.loads(line) for line in (run_dir / "starts.jsonl").read_text().splitlines()]
-    assert [start["changed"] for start in starts] == [{}, {"stop.env_frames": [3000, 3001]}]
+    assert [start["changed"] for start in starts] == [{}, {"stop.env_frames": [3000, 2999]}]
     assert main(["plot", str(run_dir)]) == 0

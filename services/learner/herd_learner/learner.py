@@ -331,7 +331,7 @@ class Learner:
             if self._population is not None and (turn.is_ordered or reports.is_due(now)):
                 self._population.report()
                 reports.done(now)
-        self._end(stop, started)
+        self._end(stop, started, dismisses_actors=play is None)
 
     def _take(self, play: Callable[[], None] | None) -> list[QueuedUnroll]:
         """The unrolls of a batch; none where they have not come yet."""
@@ -341,8 +341,8 @@ class Learner:
             play()
         return unrolls
 
-    def _end(self, stop: Stop, started: float) -> None:
-        """Leave everything on disk, then the group.
+    def _end(self, stop: Stop, started: float, *, dismisses_actors: bool) -> None:
+        """Leave everything on disk, then the group. Actors that nobody else will stop are told first; in one's own thread there are none.
 
         Raises:
             LostAtEndError: the disk did not take it.
@@ -353,8 +353,10 @@ class Learner:
         if self._population is not None:
             self._population.report_last(lambda: self._io.failure is None)
         is_over = any(self._group.gather(self._is_finished()))
+        if is_over and dismisses_actors and not self._settings.stop.wait_for_signal and not is_supervised(self._settings.directory):
+            self._io.dismiss_actors()
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
-        self._io.close(run_is_over=is_over and not self._settings.stop.wait_for_signal)
+        self._io.close()
         self._record_episodes()
         now = time.monotonic()
         self._log_point(now - started)
