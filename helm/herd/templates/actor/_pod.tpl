@@ -11,6 +11,9 @@
 {{- if include "herd.hasBandit" . }}
 - --actor.bandit={{ include "herd.address.bandit" . }}
 {{- end }}
+{{- if include "herd.hasInference" . }}
+- --actor.inference_service={{ include "herd.address.inference" . }}
+{{- end }}
 {{- if gt $enough $links }}
 # Actors begin at neighbouring shards: with so few of them, fewer links would leave a shard without any.
 - --actor.links={{ $enough }}
