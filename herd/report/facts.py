@@ -10,7 +10,7 @@ import yaml
 from herd.config.foreign_files import MAX_JSON_BYTES, parse_json, read_file, read_json
 from herd.config.keys import keys_by_variant, section_variants
 from herd.config.reference import default_text
-from herd.config.run_files import agent_directories, config_file, whole_run
+from herd.config.run_files import STARTS, agent_directories, config_file, whole_run
 from herd.config.yaml_files import parse_yaml
 from herd.plots.history import read_points
 from herd.supervisor.health import health_warnings
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _NOT_OF_INTEREST = frozenset({"run_dir", "resume"})
 """Settings that say where and how a run was started, and nothing about it."""
-_STARTS = "starts.jsonl"
-"""One line for each start of a run: its time, and what changed."""
 _GAMES = 100
 """Behind a mean return."""
 
@@ -124,7 +122,7 @@ def read_facts(run_dir: Path) -> RunFacts:
         tasks=[row for label, points, report in zip(labels, curves, reports, strict=True) for row in _task_rows(label, points, report)],
         changed=changed_settings(config),
         config=text,
-        starts=_starts(whole_run(run_dir) / _STARTS),
+        starts=_starts(whole_run(run_dir) / STARTS),
         machine=_machine(next((report for report in reports if report), {})),
         agents=sorted(agents, key=lambda agent: -_standing(newest[agents.index(agent)])),
     )
