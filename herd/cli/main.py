@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 # Command -> (module with `run(argv) -> exit code`, what it does). Only the chosen module is imported.
 COMMANDS = {
     "train": ("herd.cli.train", "train on this machine: starts, shows and supervises all processes of a run"),
+    "sweep": ("herd.cli.sweep", "train an experiment over seeds and a grid of settings, and compare"),
     "evaluate": ("herd.cli.evaluate", "score a run's checkpoint over whole games"),
     "watch": ("herd.cli.watch", "record a game of a run's policy as a video"),
+    "export": ("herd.cli.export", "write a run's policy as TorchScript or ONNX"),
     "plot": ("herd.cli.plot", "draw the learning curves of runs"),
     "status": ("herd.cli.status", "show what runs here, or in a cluster, and how far it is"),
     "experiments": ("herd.cli.experiments", "list the experiments that are shipped, and print one to edit"),

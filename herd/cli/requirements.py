@@ -14,6 +14,9 @@ _EXTRA = {
     "matplotlib": "plot",
     "imageio": "plot",
     "kubernetes": "kube",
+    "onnx": "export",
+    "onnxruntime": "export",
+    "onnxscript": "export",
 }
 """Package -> the extra of herd-rl that brings it."""
 
