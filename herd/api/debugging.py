@@ -36,7 +36,13 @@ if TYPE_CHECKING:
 
 _HERE = ("learner", "actor")
 """Services that run in this thread."""
-_ALONE: Mapping[str, object] = {"actor.count": 1, "learner.shards": 1, "learner.compile": "off", "learner.work_ahead": "off"}
+_ALONE: Mapping[str, object] = {
+    "actor.count": 1,
+    "actor.inference": "local",
+    "learner.shards": 1,
+    "learner.compile": "off",
+    "learner.work_ahead": "off",
+}
 """One actor and one learner, whose code is run as it is written."""
 _PATIENCE_SECONDS = 10.0
 """With a service that is asked to end."""

@@ -13,6 +13,7 @@ _EXTRA = {
     "zstandard": "learner",
     "matplotlib": "plot",
     "imageio": "plot",
+    "jinja2": "plot",
     "kubernetes": "kube",
     "onnx": "export",
     "onnxruntime": "export",
