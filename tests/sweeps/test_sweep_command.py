@@ -141,31 +141,6 @@ def test_combinations_are_the_agents_of_one_run_where_that_is_asked(machine: Mac
     assert [run["directory"] for run in written["combinations"][2]["runs"]] == [f"here/together-seed{seed}/agents/2" for seed in (1, 2)]
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ([], "sweep needs a run file"),
-        (["catch", "--set", "loss.entropy_cost"], "give section.key=value,value"),
-        (["catch", "--set", "loss.entropy_cost=0.1", "--set", "loss.entropy_cost=0.2"], "is given twice"),
-        (["catch", "--set", "loss.entropy_cost=0.1,lots"], "loss.entropy_cost: should be number"),
-        (["catch", "--seeds", "0"], "--seeds"),
-        (["catch", "--first_seed", "-1"], "--first_seed must be at least 0"),
-        (["catch", "--stop.env_frames", "null"], "a sweep's runs must end by themselves"),
-        (["catch", "--together"], "give some with --set"),
-        (["catch", "--together", "--set", "learner.batch_size=32,64"], "learner.batch_size is the same for all agents"),
-        (["catch", "--sede", "3"], "no such option"),
-    ],
-)
-def test_what_cannot_be_swept_is_said_in_one_line(
-    machine: Machine, capsys: pytest.CaptureFixture[str], words: list[str], line: str
-) -> None:
-    assert main(["sweep", *words]) == 2
-    [said] = capsys.readouterr().err.splitlines()
-    assert line in said
-    assert machine.trained == []
-    assert not Path("runs").exists()
-
-
 @pytest.mark.processes
 def test_real_runs_side_by_side(tmp_path: Path) -> None:
     words = ["sweep", "catch", *FRAMES, "--seeds", "1", "--set", "loss.entropy_cost=0.01,0.02", "--parallel", "2", "--learner.threads", "1"]
