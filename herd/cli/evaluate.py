@@ -92,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _check_options(options: argparse.Namespace, overrides: Sequence[str], *, of_training: bool) -> None:
     if not of_training and options.frames is not None:
-        raise CommandError("--frames goes with --protocol laser-atari or dopamine, which take the returns of training")
+        raise CommandError("--frames needs --protocol laser-atari or dopamine, which take the returns of training")
     if of_training:
         playing = {"--episodes": options.episodes, "--checkpoint": options.checkpoint, "--environments": options.environments}
         given = [name for name, value in playing.items() if value is not None] + ["--greedy"] * options.greedy + list(overrides[:1])

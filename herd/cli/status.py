@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
     for name in (*CLUSTER_OPTIONS, "seconds", "actors", "all"):
         value = getattr(options, name)
         if value is not None and value is not False:
-            raise CommandError(f"--{name} goes with --release (see herd status --help)")
+            raise CommandError(f"--{name} needs --release (see herd status --help)")
     directories = [existing_run(directory) for directory in options.run_dirs] or sorted(path.parent for path in RUNS.glob("*/config.yaml"))
     if not directories and not options.json:
         raise CommandError(f"no runs in {RUNS}/: name a run directory, or start one with herd train")
