@@ -20,8 +20,9 @@ class InferenceSettings(Section):
     """Number of this process in the run's directory."""
     batch_size: PositiveInt = 64
     """Environments that are acted for at once; a request of more is a batch of its own."""
-    deadline_milliseconds: NonNegativeFloat = 1.0
-    """Longest that a request waits for others to fill a batch. 0: a batch is what came while the one before was computed."""
+    deadline_milliseconds: NonNegativeFloat = 2.0
+    """Longest that a request waits for others to fill a batch: half of an actor's Atari games take 5 ms for a step, which hides it.
+    0: a batch is what came while the one before was computed."""
     max_environments: PositiveInt = 8192
     """Whose frame stacks and recurrent states are kept, 30 kB each on Atari, those of all agents together; the longest silent go
     first, and their actors send them again."""
