@@ -25,10 +25,10 @@ from rich.table import Table
 
 from benchmarks.dice_statistics import Estimate, estimate
 from benchmarks.popart_picture import draw
-from herd.bench.hardware import describe_hardware
 from herd.config.settings import RunSettings
 from herd.envs.api import Observation, Transition
 from herd.envs.make import make_environments
+from herd.service.machine import describe_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,10 +29,10 @@ from herd_actor.unroll import UnrollBuilder
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.bench.hardware import describe_hardware
 from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
 from herd.envs.make import environment_spec, make_environments
+from herd.service.machine import describe_hardware
 from herd.telemetry.scrape import scrape, total
 from herd.wire.messages import MAX_UNROLLS_PER_INSERT
 from herd.wire.replay_client import ReplayClient

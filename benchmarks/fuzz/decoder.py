@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, help="kept here between runs; default: a temporary folder")
     parser.add_argument("--output", type=Path, help="the report, as JSON")
     arguments = parser.parse_args()
-    from herd.bench.hardware import describe_hardware  # noqa: PLC0415  see above
+    from herd.service.machine import describe_hardware  # noqa: PLC0415  see above
 
     report: dict[str, Any] = {
         "command": " ".join(["python -m benchmarks.fuzz.decoder", *sys.argv[1:]]),

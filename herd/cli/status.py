@@ -59,11 +59,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("run_dirs", type=Path, nargs="*", metavar="RUN_DIR", help=f"default: every run in {RUNS}/")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--release", metavar="R", help="look at this release in a cluster instead")
+    parser.add_argument("--release", metavar="R", help="show this Helm release in a cluster instead")
     add_cluster_options(parser)
-    parser.add_argument("--seconds", type=SECONDS, metavar="S", help="with --release: time to measure rates over; default: 5, 0: none")
-    parser.add_argument("--actors", type=ACTORS, metavar="N", help="with --release: actors asked for their metrics, at most; default: 16")
-    parser.add_argument("--all", action="store_true", help="with --release: show every pod, however many")
+    parser.add_argument(
+        "--seconds", type=SECONDS, metavar="S", help="with --release: seconds over which rates are measured; default: 5; 0: no rates"
+    )
+    parser.add_argument(
+        "--actors", type=ACTORS, metavar="N", help="with --release: largest number of actors to read metrics from; default: 16"
+    )
+    parser.add_argument("--all", action="store_true", help="with --release: show every pod")
     return parser
 
 

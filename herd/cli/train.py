@@ -31,21 +31,22 @@ if TYPE_CHECKING:
 
 _HEAD = """usage: herd train FILE [FILE ...] [--section.key value ...]
 
-Starts a parameter server, a learner and actors here, shows what happens, restarts what dies, and leaves config.yaml,
-metrics.jsonl, report.json, curve.png and checkpoints in the run directory (runs/<name>, runs/<name>-2, ... unless
---run_dir says otherwise). Ctrl-C stops in order, with a checkpoint; twice kills.
+Trains on this machine: starts a parameter server, a learner and actors, shows their progress, and restarts those that
+fail. The run directory gets config.yaml, metrics.jsonl, report.json, curve.png and checkpoints. It is runs/<name>,
+runs/<name>-2, ... unless --run_dir names another. Ctrl-C stops the run in order and saves a checkpoint; a second Ctrl-C
+kills it.
 
   herd train breakout --stop.wall_seconds 120
   herd train pong --run_dir runs/mine --stop.env_frames 2e6 --learner.port 0 --paramserver.port 0
   herd train --resume --run_dir runs/mine
   herd train mine.yaml --debug
 
-FILE is a run file, or the name of a shipped experiment (herd experiments lists them).
+FILE is a run file or the name of a shipped experiment (herd experiments lists them).
 --debug trains with one actor and one learner that take turns in this process and thread, so that breakpoints work
 (docs/python-api.md).
 
-Settings: defaults < files in order < environment (HERD_LEARNER__BATCH_SIZE=64) < command line (--learner.batch_size 64).
-Lists are JSON, comma-separated or repeated; null where the type says so; a boolean alone means true."""
+Later sources of settings win: defaults, files in the order given, environment (HERD_LEARNER__BATCH_SIZE=64), command line
+(--learner.batch_size 64). Lists are JSON, comma-separated or repeated. An option without a value means true."""
 _DEBUG = "--debug"
 MOST_NAMES = 4
 """Of tasks, in the title of the live view."""

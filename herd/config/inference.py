@@ -17,7 +17,7 @@ class InferenceSettings(Section):
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
     """Processes that ``herd train`` starts on this machine; actors are dealt to them round-robin."""
     index: NonNegativeInt = 0
-    """Number of this process in the run's directory."""
+    """Number of this process in the run directory. ``herd train`` gives 0 to the root and 1, 2, ... to its replicas."""
     batch_size: PositiveInt = 64
     """Environments that are acted for at once; a request of more is a batch of its own."""
     deadline_milliseconds: NonNegativeFloat = 2.0
@@ -27,7 +27,7 @@ class InferenceSettings(Section):
     """Whose frame stacks and recurrent states are kept, 30 kB each on Atari, those of all agents together; the longest silent go
     first, and their actors send them again."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """``auto``: a GPU where there is one."""
+    """Device that the learner trains on. ``auto``: a GPU if there is one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of convolutions and matrix products. ``auto``: bfloat16 where the processor is faster with it."""
     threads: PositiveInt = 1
@@ -35,10 +35,10 @@ class InferenceSettings(Section):
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
     host: str = "127.0.0.1"
-    """Interface that the request socket binds."""
+    """Network interface that the request socket listens on."""
     port: Port = 7600
-    """Of the request socket; ``herd train`` replaces 0 by a free port, and gives free ones to further replicas."""
+    """Port of the request socket. ``herd train`` replaces 0 with a free port, and gives each further replica a free port."""
     metrics_host: str = "127.0.0.1"
-    """Interface of the metrics and health endpoint."""
+    """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0
-    """0 takes a free port."""
+    """Port of the metrics and health endpoint; 0 takes a free port."""

@@ -208,4 +208,4 @@ def test_json_schema_forbids_unknown_keys_and_describes_every_setting() -> None:
     learner = schema["$defs"]["LearnerSettings"]
     assert learner["additionalProperties"] is False
     assert learner["properties"]["batch_size"]["default"] == 32
-    assert "Unrolls per update" in learner["properties"]["batch_size"]["description"]
+    assert "unrolls per update" in learner["properties"]["batch_size"]["description"]

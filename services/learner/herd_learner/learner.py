@@ -20,6 +20,7 @@ from herd.learning.optimizers import Rates, rates_at
 from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16, usable_cpus
+from herd.service.machine import describe_hardware
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
@@ -602,6 +603,8 @@ class Learner:
         if not self._group.is_first:
             return True
         report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
+        device = next(self._trainer.agent.parameters()).device
+        report["machine"] = describe_hardware() | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type}
         if self._first_values:
             report["sweep"] = self._first_values
         if self._population is not None:
