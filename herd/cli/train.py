@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
 import time
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +15,9 @@ from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
 from herd.config.arguments import parse_overrides, split_arguments
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
-from herd.config.keys import SettingKey, section_help, setting_keys
+from herd.config.help import settings_help
 from herd.config.layers import TRUE_WORDS
 from herd.config.loading import load_settings
-from herd.config.reference import default_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     """Train; the exit code is 0 when a stop condition or the user ended the run."""
     started = time.monotonic()
     if {"-h", "--help"} & set(argv):
-        print(help_text(shutil.get_terminal_size().columns))
+        print(f"{_HEAD}\n{settings_help(shutil.get_terminal_size().columns)}")
         return 0
     if _DEBUG in argv:
         return _debug([word for word in argv if word != _DEBUG])
@@ -67,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
     with SignalInbox() as inbox:
         settings = read_settings(argv, os.environ)
         if settings.resume:
-            check_resumable(settings)
+            print(f"herd: {check_resumable(settings)}", file=sys.stderr)
         for note in check_before_start(settings):
             print(f"herd: {note}", file=sys.stderr)
         return _train(settings, started, inbox)
@@ -150,6 +147,7 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
 
 
 def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Outcome:
+    from herd.service.run_settings import changed_settings  # noqa: PLC0415
     from herd.supervisor.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  --help does without
     from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415
     from herd.supervisor.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
@@ -162,8 +160,10 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
     if inbox.asked:
         return Outcome(0, "")
     settings = claim_run_directory(settings)
+    changes = changed_settings(settings.directory, settings)
     with hold_run_directory(settings) as run_dir:
-        console.print(f"run directory: {run_dir}", markup=False, highlight=False, soft_wrap=True)
+        for line in (f"run directory: {run_dir}", *(f"changed since the last start: {change}" for change in changes)):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}")
         try:
             environ = dict(os.environ)
@@ -185,18 +185,3 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
 
 def _played(tasks: Sequence[str]) -> str:
     return ", ".join(tasks) if len(tasks) <= MOST_NAMES else f"{', '.join(tasks[:MOST_NAMES])} and {len(tasks) - MOST_NAMES} more"
-
-
-def help_text(columns: int) -> str:
-    """Usage, and every setting by section with its default."""
-    parts = [_HEAD]
-    for section, keys in groupby(setting_keys(), key=lambda key: key.section):
-        parts.append(f"\n{section or 'run'}: {section_help()[section]}")
-        parts.extend(_setting_help(key, columns) for key in keys)
-    return "\n".join(parts)
-
-
-def _setting_help(key: SettingKey, columns: int) -> str:
-    head = f"  --{key.dotted} ({key.type_text}; default {default_text(key)})"
-    body = textwrap.fill(key.help.replace("``", ""), max(40, columns), initial_indent=" " * 6, subsequent_indent=" " * 6)
-    return f"{head}\n{body}"

@@ -372,10 +372,10 @@ class StopSettings(Section):
     env_frames: PositiveInt | None = None
     """Env frames that the learner has consumed since the run's first start."""
     wall_seconds: PositiveFloat | None = None
-    """Seconds since the command started."""
+    """Seconds of training in this session, counted from its first update. Starting the processes does not count."""
     wait_for_signal: bool = False
-    """After the end of the run, the learner keeps its metrics and probes available until it is told to stop. For pods, which are restarted
-    whenever they end."""
+    """After the end of the run, the learner keeps its metrics and probes available until it is told to stop, and actors wait. For pods,
+    which are restarted whenever they end."""
 
 
 class RunSettings(Section):

@@ -36,8 +36,8 @@ class Start:
 
     restarts: int
     """0 for the first start."""
-    elapsed_seconds: float
-    """Since the command began."""
+    trained_seconds: float
+    """Since the run's first update in this session; 0 before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class _Planner:
         limit = self._settings.stop.wall_seconds
         if limit is None:
             return words
-        return [*words, "--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.elapsed_seconds):.3f}"]
+        return [*words, "--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.trained_seconds):.3f}"]
 
     def _threads(self, place: Place) -> int:
         learner = self._settings.learner

@@ -118,7 +118,7 @@ class CreditRequest(_Header):
 
 
 class Goodbye(_Header):
-    """Actor to learner: the session and its credit may go."""
+    """Actor to learner: the session and its credit may go. Learner to actor: the run is over, no learner comes after this one."""
 
     type: Literal["goodbye"] = "goodbye"
 

@@ -22,6 +22,7 @@ import yaml
 
 from tests.kube.fake_kinds import KINDS, discovery
 from tests.kube.fake_objects import CREATED, Json
+from tests.kube.fake_pod_table import pod_table
 from tests.kube.fake_protobuf import CONTENT_TYPE, read_secret
 from tests.kube.field_owners import ApplyConflictError, FieldOwners, Manager
 
@@ -203,6 +204,9 @@ class _Handler(BaseHTTPRequestHandler):
         metadata = {"resourceVersion": str(self.cluster.newest)} | ({"continue": str(stop)} if stop < len(selected) else {})
         # As a real one does: the list says what its items are, they do not.
         items = [{key: value for key, value in item.items() if key not in {"kind", "apiVersion"}} for item in selected[start:stop]]
+        if "as=Table" in self.headers.get("Accept", "") and resource == "pods":
+            self._json(pod_table(selected[start:stop], metadata))
+            return
         kind = KINDS[resource]
         self._json({"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata, "items": copy.deepcopy(items)})
 

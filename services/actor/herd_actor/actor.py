@@ -104,6 +104,7 @@ class Actor:
         self._layout = run_layout(settings, self._spec)
         self._num_environments = settings.actor.environments
         self._telemetry = process.telemetry
+        self._log = process.log
         self._meters = meters
         try:
             learners = shards_of_agent(settings.actor.learner, settings.agents, agent)
@@ -158,7 +159,7 @@ class Actor:
             num_environments=self._num_environments,
             meters=meters,
             stop=stint,
-            beat=self._telemetry.beat,
+            beat=self._beat,
         )
         self._environments: list[BatchedEnvironment] = []
         self._temperatures: list[ReportedTemperatures] = []
@@ -226,7 +227,8 @@ class Actor:
     def close(self) -> None:
         """Let the learner acknowledge what is under way, then close everything."""
         self._telemetry.set_ready(False, "leaving its place")
-        self._client.drain(DRAIN_SECONDS)
+        if not self._stint.run_is_over:
+            self._client.drain(DRAIN_SECONDS)
         for temperatures in self._temperatures:
             temperatures.close(self.number)
         self._client.close()
@@ -267,11 +269,20 @@ class Actor:
         self._policies.before_row(is_last=is_last)
         if row % POLL_ROWS == 0:
             self._client.poll()
+            self._beat()
         return True
 
     def _while_waiting(self) -> None:
-        self._telemetry.beat()
         self._client.poll()
+        self._beat()
+
+    def _beat(self) -> None:
+        """Be alive; and notice that the run is over, where this process may end with it: no other agent has work, nobody restarts it."""
+        self._telemetry.beat()
+        is_free = self._settings.agents == 1 and not self._settings.stop.wait_for_signal
+        if is_free and self._client.run_is_over and not self._stint.run_is_over:
+            self._log.info("the run is over")
+            self._stint.run_is_over = True
 
 
 def _episode_report(group: Group, game: FinishedGame) -> EpisodeReport:
