@@ -28,7 +28,7 @@ def run(argv: Sequence[str]) -> int:
     """Print a plan; returns the exit code."""
     options, words = _parser().parse_known_args(argv)
     if options.json and options.values:
-        raise CommandError("--json and --values exclude each other")
+        raise CommandError("--json and --values cannot be combined")
     preset = find_run_file(options.preset) if options.preset is not None else None
     settings = _settings(preset, words)
     # --help and bad settings do without sockets, which the layout of an unroll brings along.

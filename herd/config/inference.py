@@ -12,26 +12,26 @@ MAX_REPLICAS = 256
 
 
 class InferenceSettings(Section):
-    """One process of the inference service, which a run has where ``actor.inference`` is ``remote``: it acts for many actors at once."""
+    """One process of the inference service, which acts for many actors at once. A run has it if ``actor.inference`` is ``remote``."""
 
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
-    """Processes that ``herd train`` starts on this machine; actors are dealt to them round-robin."""
+    """Number of processes that ``herd train`` starts on this machine. Actors are assigned to them round-robin."""
     index: NonNegativeInt = 0
-    """Number of this process in the run directory. ``herd train`` gives 0 to the root and 1, 2, ... to its replicas."""
+    """Number of this process in the run directory."""
     batch_size: PositiveInt = 64
-    """Environments that are acted for at once; a request of more is a batch of its own."""
+    """Number of environments in a batch. A larger request is a batch of its own."""
     deadline_milliseconds: NonNegativeFloat = 2.0
-    """Longest that a request waits for others to fill a batch: half of an actor's Atari games take 5 ms for a step, which hides it.
-    0: a batch is what came while the one before was computed."""
+    """Longest time that a request waits for others to fill a batch. The default is hidden by the 5 ms that half of an actor's Atari games
+    take for a step. 0: a batch contains what arrived while the previous one was computed."""
     max_environments: PositiveInt = 8192
-    """Whose frame stacks and recurrent states are kept, 30 kB each on Atari, those of all agents together; the longest silent go
-    first, and their actors send them again."""
+    """Number of environments, of all agents together, whose frame stacks and recurrent states are kept. Each takes 30 kB on Atari. Beyond
+    it, the states of those that were silent longest are dropped, and their actors send them again."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device that the learner trains on. ``auto``: a GPU if there is one."""
+    """Device that the service computes on. ``auto``: a GPU if there is one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of convolutions and matrix products. ``auto``: bfloat16 where the processor is faster with it."""
+    """Precision of convolutions and matrix products. ``auto``: bfloat16 if the processor is faster with it."""
     threads: PositiveInt = 1
-    """Torch threads, on a CPU."""
+    """Number of torch threads on a CPU."""
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
     host: str = "127.0.0.1"

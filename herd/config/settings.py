@@ -94,9 +94,7 @@ class NetworkSettings(Section):
         if self.torso == "mlp" and self.input_centering in {"filters", "mean"}:
             raise ValueError(f"input_centering {self.input_centering} is for convolutions: with torso mlp choose half")
         if ":" in self.torso and (self.input_centering != "none" or self.layer_norm or self.initialization != "orthogonal"):
-            raise ValueError(
-                f"initialization, input_centering and layer_norm are for Herd's own torsos: {self.torso} does these things itself"
-            )
+            raise ValueError(f"initialization, input_centering and layer_norm are for Herd's own torsos: {self.torso} does this itself")
         return self
 
 
@@ -170,14 +168,15 @@ class ActorSettings(Section):
     """Longest wait for a temperature at the start of a game, in seconds. After it the game is played under the last temperature of its
     environment, and games do not wait until the service answers again."""
     inference: Literal["local", "remote"] = "local"
-    """Where actions are chosen: in the actor itself, or by the inference service for many actors at once. ``remote`` plays the two
-    halves of the environments in turn, so that one half is answered while the other is stepped."""
+    """Where actions are chosen. ``local``: in the actor itself. ``remote``: by the inference service, for many actors at once. The actor
+    then plays its environments in two halves, so that one half is answered while the other is stepped."""
     inference_service: str = "tcp://127.0.0.1:7600"
-    """Address of the inference service (``inference: remote``)."""
+    """Address of the inference service. Used with ``inference: remote``."""
     inference_fallback: Literal["wait", "local"] = "wait"
-    """While the inference service is away: wait for it, or fetch weights and choose actions in the actor until it answers again."""
+    """What the actor does while the inference service is down. ``wait``: wait for it. ``local``: fetch weights and choose actions itself
+    until the service answers again."""
     inference_timeout_seconds: PositiveFloat = 2.0
-    """Silence of the inference service after which it is taken to be away."""
+    """Time without an answer after which the inference service is considered down."""
     metrics_host: str = "127.0.0.1"
     """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0
@@ -304,7 +303,7 @@ class BanditSettings(Section):
     """Weight c of the bonus for tiles that were seldom tried. The paper uses 1.0 for ensembles that see a few hundred games each. An
     ensemble that sees 24,000 games needs about 6 for the same bonus."""
     ensembles: Literal["task", "actor", "environment"] = "task"
-    """Which games one ensemble of bandits sees. ``task``: all games of an agent on that task. ``actor``: those of one actor.
+    """Games that one ensemble of bandits sees. ``task``: all games of an agent on that task. ``actor``: those of one actor.
     ``environment``: those of one environment, as in the paper, whose actors play one game at a time (algorithms 1 and 3)."""
     max_ensembles: Annotated[int, Field(ge=1, le=16_384)] = 1024
     """Largest number of ensembles over all agents and tasks. Each takes about 6 kB in memory and on disk. Beyond it, environments share
@@ -362,7 +361,7 @@ class SecuritySettings(Section):
     @model_validator(mode="after")
     def _keys_come_from_one_place(self) -> Self:
         if self.curve_keys is not None and self.curve_keys_from_environment:
-            raise ValueError("curve_keys and curve_keys_from_environment exclude each other: keys come from one place")
+            raise ValueError("curve_keys and curve_keys_from_environment cannot be combined: keys come from one place")
         return self
 
 
@@ -541,7 +540,9 @@ class RunSettings(Section):
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
         if self.replay.fraction and self.num_replayed_unrolls < 1:
-            raise ValueError(f"replay.fraction {self.replay.fraction:g} is no whole unroll of learner.batch_size {self.learner.batch_size}")
+            raise ValueError(
+                f"replay.fraction {self.replay.fraction:g} is not a whole number of unrolls of learner.batch_size {self.learner.batch_size}"
+            )
         if self.num_online_unrolls < self.learner.shards or 0 < self.num_replayed_unrolls < self.learner.shards:
             raise ValueError(
                 f"learner.shards {self.learner.shards} is more than the {self.num_online_unrolls} online or the "

@@ -45,6 +45,7 @@ def evaluate_runs(
     environments: int | None = None,
     greedy: bool = False,
     on_progress: Progress | None = None,
+    while_playing: Callable[[], None] | None = None,
 ) -> EvaluationReport:
     """Play one run, or several together: runs of different tasks make one table, runs of the same tasks are seeds.
 
@@ -63,6 +64,7 @@ def evaluate_runs(
         environments: games played at once; None chooses.
         greedy: take the most probable action instead of sampling.
         on_progress: called whenever a game finished.
+        while_playing: called before each step of the games.
 
     Raises:
         EvaluationError: one line: no such run or protocol, no checkpoint, one of another network, or an option that cannot be.
@@ -105,6 +107,7 @@ def evaluate_runs(
                 environments=environments,
                 temperatures=drawn_from(ranges, seed=seed),
                 on_progress=progress,
+                while_playing=while_playing,
             )
         except UnknownTaskError as error:
             raise EvaluationError(str(error)) from error
@@ -192,7 +195,7 @@ def _check_not_fixed(protocol: Protocol, overrides: Sequence[str]) -> None:
     for word in overrides:
         name = word.removeprefix("--env.").partition("=")[0]
         if word.startswith("--env.") and name in protocol.played:
-            raise EvaluationError(f"env.{name} is for {protocol.name} to say: leave one of the two out")
+            raise EvaluationError(f"env.{name} is set by protocol {protocol.name}: leave one of the two out")
 
 
 def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[str, EnvSpec]]) -> None:
@@ -200,7 +203,7 @@ def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[str, EnvSpec]
     first, _ = runs[0]
     for directory, (suite, _) in zip(run_dirs, runs, strict=True):
         if suite != first:
-            raise EvaluationError(f"scores of one table are of one suite: {run_dirs[0]} plays {first}, {directory} plays {suite}")
+            raise EvaluationError(f"all runs of one table must play the same suite: {run_dirs[0]} plays {first}, {directory} plays {suite}")
     ranked = Counter(task for _, spec in runs for task in spec.task_names).most_common()
     (most, many), (fewest, few) = ranked[0], ranked[-1]
     if many != few:

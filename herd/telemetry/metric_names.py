@@ -345,7 +345,7 @@ EXPLAINED_VARIANCE = GaugeMetric(
 )
 EFFECTIVE_SAMPLE_SIZE = GaugeMetric(
     "herd_learner_effective_sample_size_ratio",
-    "(sum rho)^2 / (n sum rho^2) of one batch's unclipped importance ratios: the share of its rows that counts after importance sampling.",
+    "Share of a batch's rows that counts after importance sampling: (sum rho)^2 / (n sum rho^2) of its unclipped importance ratios.",
     "1",
     ("learner",),
 )
@@ -766,52 +766,58 @@ POPULATION_BYTES_OUT = CounterMetric(
 # --- inference ---------------------------------------------------------------------------------------------------------------------
 INFERENCE_REQUESTS = CounterMetric(
     "herd_inference_requests_total",
-    "Requests of actors, by what became of them.",
+    "Requests from actors, by outcome.",
     "messages",
     ("inference",),
     labels=("outcome",),
     values=ACTING_OUTCOMES,
 )
 INFERENCE_STEPS = CounterMetric(
-    "herd_inference_agent_steps_total", "Environments acted for, once for each row.", "agent_steps", ("inference",)
+    "herd_inference_agent_steps_total", "Agent steps for which the service chose actions.", "agent_steps", ("inference",)
 )
 INFERENCE_BATCH = HistogramMetric(
     "herd_inference_batch_environments",
-    "Environments acted for at once.",
+    "Number of environments in a batch.",
     "environments",
     ("inference",),
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
 )
 INFERENCE_WAIT = HistogramMetric(
     "herd_inference_wait_seconds",
-    "From a request's arrival until its batch began: inference.deadline_milliseconds, and the batches before it.",
+    "Time from the arrival of a request to the start of its batch: inference.deadline_milliseconds, and the batches before it.",
     "seconds",
     ("inference",),
     buckets=(0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.009, 0.02, 0.05, 0.2),
 )
 INFERENCE_COMPUTE = CounterMetric(
-    "herd_inference_compute_seconds_total", "Spent on batches, from their first copy to their answers.", "seconds", ("inference",)
+    "herd_inference_compute_seconds_total", "Time spent on batches, from their first copy to their answers.", "seconds", ("inference",)
 )
 INFERENCE_PENDING = GaugeMetric(
-    "herd_inference_pending_requests", "Requests taken and not answered yet; at most one of each client.", "messages", ("inference",)
+    "herd_inference_pending_requests", "Requests accepted and not answered yet. Each client has at most one.", "messages", ("inference",)
 )
 INFERENCE_ENVIRONMENTS = GaugeMetric(
     "herd_inference_environments", "Environments whose stacks and recurrent states are kept.", "environments", ("inference",)
 )
 INFERENCE_CAPACITY = GaugeMetric(
-    "herd_inference_capacity_environments", "Most of them: inference.max_environments.", "environments", ("inference",)
+    "herd_inference_capacity_environments",
+    "Largest number of environments whose states are kept: inference.max_environments.",
+    "environments",
+    ("inference",),
 )
 INFERENCE_EVICTED = CounterMetric(
     "herd_inference_evicted_environments_total",
-    "Environments, silent the longest, whose state made room for others'; their actors send it again.",
+    "Environments whose state was dropped to make room, those silent longest first. Their actors send it again.",
     "environments",
     ("inference",),
 )
 INFERENCE_BYTES_IN = CounterMetric(
-    "herd_inference_received_bytes_total", "Received of actors, headers included, ZeroMQ's own framing excluded.", "bytes", ("inference",)
+    "herd_inference_received_bytes_total",
+    "Bytes received from actors, including headers, without ZeroMQ's framing.",
+    "bytes",
+    ("inference",),
 )
 INFERENCE_BYTES_OUT = CounterMetric(
-    "herd_inference_sent_bytes_total", "Sent to actors, headers included, ZeroMQ's own framing excluded.", "bytes", ("inference",)
+    "herd_inference_sent_bytes_total", "Bytes sent to actors, including headers, without ZeroMQ's framing.", "bytes", ("inference",)
 )
 
 # --- evaluator ---------------------------------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ def test_sections_are_still_validated_together() -> None:
     settings = load_settings([], ["--replay.kind", "uniform", "--replay.fraction", "0.5", "--learner.queue_batches", "9"], {})
     assert isinstance(settings.replay, UniformReplay)
     assert settings.num_replayed_unrolls == 16
-    for fraction, complaint in (("0.99", "leaves no online unroll"), ("0.01", "no whole unroll")):
+    for fraction, complaint in (("0.99", "leaves no online unroll"), ("0.01", "not a whole number of unrolls")):
         message = refusal([], ["--replay.kind", "uniform", "--replay.fraction", fraction])
         assert "replay.fraction" in message
         assert complaint in message

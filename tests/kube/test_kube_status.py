@@ -270,9 +270,9 @@ def test_an_unknown_release_is_answered_with_those_there_are(served: Served, her
 
 def test_local_and_cluster_do_not_mix(herd: Herd) -> None:
     for words, problem in (
-        (["--namespace", "rl"], "--namespace goes with --release"),
-        (["-n", "rl"], "--namespace goes with --release"),
-        (["--seconds", "0"], "--seconds goes with --release"),
+        (["--namespace", "rl"], "--namespace needs --release"),
+        (["-n", "rl"], "--namespace needs --release"),
+        (["--seconds", "0"], "--seconds needs --release"),
         (["--release", "herd", "runs/pong"], "ask for one of them"),
         (["--release", "herd", "--seconds", "-1"], "--seconds: should be a number from 0 to 600"),
         (["--release", "herd", "--seconds", "nan"], "--seconds: should be a number from 0 to 600"),

@@ -186,11 +186,11 @@ class IoThread:
             if self._population is not None:
                 self._population.poll()
                 if self._population.refused is not None:
-                    warn_limited("report refused", "the population takes no reports from here", reason=self._population.refused)
+                    warn_limited("report refused", "the population refuses reports of this learner", reason=self._population.refused)
             if self._publisher.end_is_noted:
                 self._end_noted.set()
             if self._publisher.refused is not None:
-                warn_limited("publication refused", "the parameter server takes no weights from here", reason=self._publisher.refused)
+                warn_limited("publication refused", "the parameter server refuses weights of this learner", reason=self._publisher.refused)
             now = time.monotonic()
             if now >= expire_at:
                 expire_at = now + 1.0
