@@ -51,6 +51,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         parser = _Loads()
         parser.feed(page.read_text(encoding="utf-8"))
         assert len(parser.addresses) > 3, page  # the theme's own, at least: the search finds what it looks for
+        assert 'data-md-component="source"' not in page.read_text(encoding="utf-8"), page  # would ask the forge for stars
         assert [address for address in parser.addresses if re.match(r"(https?:)?//", address)] == [], page
     for style in site.rglob("*.css"):
         assert not re.search(r"url\(['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
