@@ -158,7 +158,8 @@ def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
     from matplotlib.patheffects import withStroke  # noqa: PLC0415
 
     low, high = axes.get_ylim()
-    for name, score in zip(("random", "human"), references, strict=True):
+    # Named where a curve that rises is not: the human score at its beginning, the random one at its end.
+    for name, score, at, side in zip(("random", "human"), references, (0.99, 0.01), ("right", "left"), strict=True):
         new_low, new_high = min(low, score), max(high, score)
         text = f"{name} {tick_text(score)}"
         if new_high - new_low > _LONGEST_STRETCH * (high - low):
@@ -178,11 +179,11 @@ def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
         axes.axhline(score, color="0.45", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1.5)
         label = axes.annotate(
             text,
-            (0.99, score),
+            (at, score),
             xycoords=axes.get_yaxis_transform(),
             xytext=(0, 2),
             textcoords="offset points",
-            ha="right",
+            ha=side,
             va="bottom",
             color="0.35",
             fontsize=8,

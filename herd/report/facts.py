@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from herd.config.foreign_files import read_json
+from herd.config.foreign_files import MAX_JSON_BYTES, parse_json, read_file, read_json
 from herd.config.keys import keys_by_variant, section_variants
 from herd.config.reference import default_text
-from herd.config.run_files import agent_directories, config_file
+from herd.config.run_files import STARTS, agent_directories, config_file, whole_run
 from herd.config.yaml_files import parse_yaml
 from herd.plots.history import read_points
 from herd.supervisor.health import health_warnings
@@ -63,6 +63,17 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """One start of the run."""
+
+    started: str
+    """UTC; ``-`` where it is not known."""
+    version: str
+    changed: Sequence[Changed]
+    """Against the start before: ``default`` is what it was then."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunFacts:
     """Everything but pictures."""
 
@@ -75,6 +86,8 @@ class RunFacts:
     changed: Sequence[Changed]
     config: str
     """config.yaml as it is."""
+    starts: Sequence[Start]
+    """In order of time; none of a run of a version that kept no history."""
     machine: Sequence[tuple[str, str]]
     agents: Sequence[Path]
     """Directories of the agents that have points, best first by the newest return."""
@@ -109,6 +122,7 @@ def read_facts(run_dir: Path) -> RunFacts:
         tasks=[row for label, points, report in zip(labels, curves, reports, strict=True) for row in _task_rows(label, points, report)],
         changed=changed_settings(config),
         config=text,
+        starts=_starts(whole_run(run_dir) / STARTS),
         machine=_machine(next((report for report in reports if report), {})),
         agents=sorted(agents, key=lambda agent: -_standing(newest[agents.index(agent)])),
     )
@@ -195,6 +209,24 @@ def _task_rows(label: str, points: Sequence[Mapping[str, Any]], report: Mapping[
             )
         )
     return rows
+
+
+def _starts(file: Path) -> list[Start]:
+    """A line that cannot be read is left out: it is being written, or its writer was killed."""
+    try:
+        lines = read_file(file, MAX_JSON_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    starts = []
+    for line in lines:
+        try:
+            record = _mapping(parse_json(line))
+        except ValueError:
+            continue
+        changes = [(key, pair) for key, pair in _mapping(record.get("changed")).items() if isinstance(pair, list) and len(pair) == 2]
+        changed = [Changed(key, _text(now), _text(before)) for key, (before, now) in changes]
+        starts.append(Start(str(record.get("started") or "-"), str(record.get("version") or "-"), changed))
+    return starts
 
 
 def _machine(report: Mapping[str, Any]) -> list[tuple[str, str]]:
