@@ -77,7 +77,8 @@ def test_a_link_that_leads_nowhere_fails_the_build(link: str, tmp_path: Path) ->
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n[somewhere]({link})\n")
     config = tmp_path / "mkdocs.yml"
-    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nhooks: []\nextra_css: []\nplugins: []\nnav: [index.md]\n")
+    theme = f"theme: {{custom_dir: {ROOT / 'docsite' / 'theme'}}}"
+    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\n{theme}\ndocs_dir: docs\nhooks: []\nextra_css: []\nplugins: []\nnav: [index.md]\n")
     done = build(config, tmp_path / "site")
     assert done.returncode == 1
     assert link.partition("#")[2] or link in done.stderr
