@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from herd.bench.hardware import describe_hardware
 from herd.bench.measurement import measure
 from herd.bench.synthetic import synthetic_unrolls
 from herd.bench.transport import LearnerEnd
@@ -37,6 +36,7 @@ from herd.config.contract import contract_digest
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
+from herd.service.machine import describe_hardware
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import Dealer, Poller, Router, Waker, new_context
 from herd.wire.unroll_client import UnrollClient

@@ -27,9 +27,9 @@ from rich.table import Table
 from benchmarks.dice_picture import draw
 from benchmarks.dice_runs import EXPERIMENTS, run_directory, train_all
 from benchmarks.dice_statistics import Estimate, RunResult, Summary, difference, frames_to_level, summarise, windowed
-from herd.bench.hardware import describe_hardware
 from herd.config.loading import load_settings
 from herd.plots.history import read_run
+from herd.service.machine import describe_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

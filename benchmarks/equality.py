@@ -96,17 +96,17 @@ def train(settings: RunSettings) -> dict[str, Any]:
     observation = environments.reset()
     env_frames = 0
     while len(losses) < UPDATES:
-        policy.load(trainer.weights())
-        block = queue.new_block(num_environments)
         version = (1, len(losses))
-        builder.begin(block.arrays, observation, version)
+        policy.load(trainer.weights(), version)
+        block = queue.new_block(num_environments)
+        builder.begin(block.arrays, observation)
         for _ in range(layout.new_steps):
             step = policy.collect(policy.submit(state.rows(observation)))
             transition = environments.step(step.actions)
             state.advance(step, transition)
             builder.add(step, transition)
             observation = transition.observation
-        builder.finish(version)
+        builder.finish()
         frames = (block.arrays["row_valid"][:, layout.burn_in :].sum(axis=1) * spec.action_repeat).tolist()
         queue.put([QueuedUnroll(block, row, (0, 0), version, 0, frames[row]) for row in range(num_environments)])
         for unrolls in _batches(queue, settings):

@@ -25,10 +25,10 @@ from rich.table import Table
 
 from benchmarks.dice_statistics import Estimate, estimate
 from benchmarks.popart_picture import draw
-from herd.bench.hardware import describe_hardware
 from herd.config.settings import RunSettings
 from herd.envs.api import Observation, Transition
 from herd.envs.make import make_environments
+from herd.service.machine import describe_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,7 @@ def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run
     observation = boards.reset()
     while frames < env_frames:
         arrays = layout.allocate(count)
-        builder.begin(arrays, observation, (1, updates))
+        builder.begin(arrays, observation)
         for _ in range(layout.new_steps):
             step = policy.collect(policy.submit(state.rows(observation)))
             transition = boards.step(step.actions)
@@ -143,13 +143,13 @@ def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run
             observation = transition.observation
             frames += int(transition.valid.sum())
             games += [(frames, game.task_id, game.episode_return) for game in transition.finished]
-        unrolls = builder.finish((1, updates))
+        unrolls = builder.finish()
         for name, target in slab.arrays.items():
             if name in unrolls:
                 target[...] = unrolls[name]
         trainer(slab, rates_at(settings.optimizer, env_frames=frames, learner_updates=updates))
         updates += 1
-        policy.load(trainer.weights())
+        policy.load(trainer.weights(), (1, updates))
     return _run_of(variant, seed, np.array(games), env_frames, time.monotonic() - started)
 
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from benchmarks.dice_statistics import Estimate, estimate, windowed
 from benchmarks.whole_runs import train_whole
-from herd.bench.hardware import describe_hardware
 from herd.config.loading import load_settings
 from herd.config.run_files import agent_directories
 from herd.plots.history import read_run
+from herd.service.machine import describe_hardware
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 STRATEGIES = ("pbt", "none")

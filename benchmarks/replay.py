@@ -29,10 +29,10 @@ from herd_actor.unroll import UnrollBuilder
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.bench.hardware import describe_hardware
 from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
 from herd.envs.make import environment_spec, make_environments
+from herd.service.machine import describe_hardware
 from herd.telemetry.scrape import scrape, total
 from herd.wire.messages import MAX_UNROLLS_PER_INSERT
 from herd.wire.replay_client import ReplayClient
@@ -60,17 +60,17 @@ def play(settings: RunSettings, layout: UnrollLayout, num_environments: int, num
     observation = environments.reset()
     messages = []
     for number in range(num_unrolls):
-        builder.begin(layout.allocate(num_environments), observation, (1, number))
+        builder.begin(layout.allocate(num_environments), observation)
         for _ in range(layout.new_steps):
             state.rows(observation)
             actions = random.integers(0, spec.num_actions, num_environments).astype(np.int32)
             logits = random.normal(size=(num_environments, spec.num_actions)).astype(np.float32)
-            step = PolicyStep(actions, logits, np.zeros((num_environments, 1), np.float32), state.core_state)
+            step = PolicyStep(actions, logits, np.zeros((num_environments, 1), np.float32), state.core_state, (1, number))
             transition = environments.step(actions)
             state.advance(step, transition)
             builder.add(step, transition)
             observation = transition.observation
-        messages.append(builder.finish((1, number)))
+        messages.append(builder.finish())
     environments.close()
     return messages
 

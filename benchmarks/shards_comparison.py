@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from herd.bench.hardware import describe_hardware
 from herd.evaluation.intervals import mean_interval, stratified_interval
+from herd.service.machine import describe_hardware
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENT = ROOT / "experiments" / "catch.yaml"

@@ -35,7 +35,7 @@ PICTURES = ("benchmarks/results/**/*.png", "benchmarks/results/**/*.gif")
 EXTERNAL_LINKS = "external-links.txt"
 """In the site's folder: every address outside of it, which nothing here checks."""
 LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s]+)(?P<after>[^)]*\))")
-FENCE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 _log = logging.getLogger("mkdocs.hooks.herd")
 _external: set[str] = set()

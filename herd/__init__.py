@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from herd.api.debugging import debug
     from herd.api.errors import RunError
     from herd.api.playing import load_policy
     from herd.api.runs import Run, load_run
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["Run", "RunError", "SettingsError", "TrainedPolicy", "__version__", "load_policy", "load_run", "train"]
+__all__ = ["Run", "RunError", "SettingsError", "TrainedPolicy", "__version__", "debug", "load_policy", "load_run", "train"]
 
 _MODULES = {
     "Run": "herd.api.runs",
     "RunError": "herd.api.errors",
     "SettingsError": "herd.config.layers",
     "TrainedPolicy": "herd.evaluation.policy",
+    "debug": "herd.api.debugging",
     "load_policy": "herd.api.playing",
     "load_run": "herd.api.runs",
     "train": "herd.api.training",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from herd.config.curve_keys import Role
     from herd.config.settings import RunSettings
 
-ServiceName = Literal["paramserver", "bandit", "replay", "population", "learner", "actor", "evaluator"]
+ServiceName = Literal["paramserver", "bandit", "replay", "population", "inference", "learner", "actor", "evaluator"]
 METRICS_PORT = 9400
 """Where every container serves metrics and probes."""
 
@@ -88,6 +88,14 @@ PARAMSERVER = Service(name="paramserver", port=7200, moves_weights=True)
 BANDIT = Service(name="bandit", port=7300, keeps_files=True)
 REPLAY = Service(name="replay", port=7400, packages="replay", section_name="replay_service", keeps_files=True)
 POPULATION = Service(name="population", port=7500, keeps_files=True)
+INFERENCE = Service(
+    name="inference",
+    port=7600,
+    packages="learner",
+    has_torch=True,
+    moves_weights=True,
+    niceness=5,  # as the actors that it acts for
+)
 LEARNER = Service(name="learner", port=7100, group_port=29500, packages="learner", has_torch=True, keeps_files=True, moves_weights=True)
 ACTOR = Service(name="actor", packages="actor", has_torch=True, moves_weights=True, niceness=5)
 """The learner goes first. With equal shares of a laptop's cores the queue fills up and every unroll ages in it (lag 15 instead of 8 updates
@@ -101,7 +109,7 @@ EVALUATOR = Service(
     moves_weights=True,
     niceness=10,  # after all others: how long an evaluation takes changes nothing
 )
-SERVICES = (PARAMSERVER, BANDIT, REPLAY, POPULATION, LEARNER, ACTOR, EVALUATOR)
+SERVICES = (PARAMSERVER, BANDIT, REPLAY, POPULATION, INFERENCE, LEARNER, ACTOR, EVALUATOR)
 
 COMPONENTS = (
     Component(service=PARAMSERVER, name="paramserver", count=lambda _: 1),
@@ -119,6 +127,12 @@ COMPONENTS = (
     ),
     Component(service=POPULATION, name="population", count=lambda settings: int(settings.population.strategy == "pbt")),
     Component(
+        service=INFERENCE,
+        name="inference",
+        count=lambda settings: settings.inference.replicas if settings.actor.inference == "remote" else 0,
+        asks=(Asks("paramserver", ("paramserver-replica", "paramserver")),),
+    ),
+    Component(
         service=LEARNER,
         name="learner",
         count=lambda settings: settings.agents * settings.learner.shards,  # all shards of agent 0 first
@@ -132,6 +146,7 @@ COMPONENTS = (
             Asks("learner", ("learner",), of_all=True),
             Asks("paramserver", ("paramserver-replica", "paramserver")),
             Asks("bandit", ("bandit",)),
+            Asks("inference_service", ("inference",)),
         ),
     ),
     Component(

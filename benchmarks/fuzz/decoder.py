@@ -28,7 +28,8 @@ def child(target: str, arguments: list[str]) -> None:
     """Be the fuzzer of one target; libFuzzer ends the process."""
     import atheris  # noqa: PLC0415  an extra of its own
 
-    with atheris.instrument_imports(include=["herd.checkpoints", "herd.wire", "msgpack", "herd_paramserver", "herd_replay"]):
+    own = ["herd.checkpoints", "herd.wire", "herd_inference", "herd_paramserver", "herd_replay"]
+    with atheris.instrument_imports(include=[*own, "msgpack"]):
         from benchmarks.fuzz import targets  # noqa: PLC0415  instrumented while imported
     function, _, _ = targets.TARGETS[target]
 
@@ -83,12 +84,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="of each target and variant")
     parser.add_argument("--runs", type=int, default=-1, help="inputs of each, at most; -1 for no bound")
-    parser.add_argument("--targets", nargs="*", default=["header", "unrolls", "weights", "tensors", "replay"])
+    parser.add_argument("--targets", nargs="*", default=["header", "unrolls", "weights", "tensors", "replay", "inference"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", type=Path, help="kept here between runs; default: a temporary folder")
     parser.add_argument("--output", type=Path, help="the report, as JSON")
     arguments = parser.parse_args()
-    from herd.bench.hardware import describe_hardware  # noqa: PLC0415  see above
+    from herd.service.machine import describe_hardware  # noqa: PLC0415  see above
 
     report: dict[str, Any] = {
         "command": " ".join(["python -m benchmarks.fuzz.decoder", *sys.argv[1:]]),

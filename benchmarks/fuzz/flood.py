@@ -15,13 +15,14 @@ from benchmarks.fuzz.hostile_messages import (
     OfAnotherRun,
     ParameterServerOracle,
     bandit_bases,
+    inference_bases,
     learner_bases,
     parameter_server_bases,
     replay_bases,
 )
 from benchmarks.fuzz.insiders import Insider
 from herd.telemetry.scrape import Samples, total
-from herd.wire.messages import ExchangeTemperatures, InsertUnrolls, SampleEpisode, SampleUnrolls, actor_identity
+from herd.wire.messages import Act, ExchangeTemperatures, InsertUnrolls, SampleEpisode, SampleUnrolls, actor_identity
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -55,7 +56,7 @@ def counted(name: str, samples: Samples) -> Counter[Outcome]:
             result["malformed", dict(labels)["reason"]] = int(value)
         elif metric == "herd_wire_refused_messages_total":
             result["refused", dict(labels)["reason"]] = int(value)
-    if name in {"bandit", "replay"}:
+    if name in {"bandit", "replay", "inference"}:
         result["refused", "run"] = int(total(samples, f"herd_{name}_requests_total", outcome="refused"))
     if name == "learner":
         result["rejected", "malformed"] = int(total(samples, "herd_learner_unrolls_dropped_total", reason="malformed"))
@@ -101,6 +102,8 @@ class Flood:
         if self._name == "replay":
             of_replay = OfAnotherRun(InsertUnrolls, SampleUnrolls, SampleEpisode)
             return Hostility(self._random, replay_bases(run.contract), of_replay, MEBIBYTE)
+        if self._name == "inference":
+            return Hostility(self._random, inference_bases(run.contract), OfAnotherRun(Act), MEBIBYTE)
         weights = ParameterServerOracle(run.run_id, run.contract, is_replica=self._name == "replica")
         return Hostility(self._random, parameter_server_bases(run.run_id, run.contract), weights, MEBIBYTE + 1)
 

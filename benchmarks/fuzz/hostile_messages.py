@@ -20,6 +20,7 @@ from benchmarks.fuzz.targets import golden, mutate_header
 from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, encode
 from herd.wire.credit import CreditPool
 from herd.wire.messages import (
+    Act,
     AgentEnded,
     CreditRequest,
     ExchangeTemperatures,
@@ -375,3 +376,13 @@ def replay_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
         lambda random: [header(SampleUnrolls(**who, request_id=random.getrandbits(20), num_unrolls=random.randint(1, 256)))],
         lambda random: [header(SampleEpisode(**who, request_id=random.getrandbits(20)))],
     ]
+
+
+def inference_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
+    """What a stranger may say to an inference service."""
+
+    def act(random: Random) -> list[bytes]:
+        who = {"run_id": OTHER_RUN, "agent": 0, "contract": contract, "num_environments": random.randint(1, 64)}
+        return [header(Act(**who, request_id=1 + random.getrandbits(20), has_state=random.random() < 0.5)), bytes(300), bytes(500)]
+
+    return [act]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.fuzz import strangers
 from benchmarks.fuzz.hostile_messages import OTHER_RUN, header
 from herd.telemetry.scrape import total
-from herd.wire.messages import CreditRequest, ExchangeTemperatures, GetWeights, SampleEpisode
+from herd.wire.messages import Act, CreditRequest, ExchangeTemperatures, GetWeights, SampleEpisode
 
 if TYPE_CHECKING:
     from benchmarks.fuzz.processes import CatchRun
@@ -26,6 +26,8 @@ def question(name: str) -> bytes:
         return header(ExchangeTemperatures(request_id=1, **of_another, **nothing))
     if name == "replay":
         return header(SampleEpisode(request_id=1, agent=0, **of_another))
+    if name == "inference":
+        return header(Act(request_id=1, agent=0, num_environments=1, has_state=False, **of_another))
     return header(GetWeights(request_id=1, have=None, **of_another))
 
 

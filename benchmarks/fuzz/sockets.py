@@ -1,9 +1,10 @@
 """A million fuzzed messages against every listening socket of real processes: ``python -m benchmarks.fuzz.sockets --output FILE``.
 
-Starts parameter server, replica, bandit, replay, learner and one honest actor on Catch over loopback. For each server: fuzzed messages
-of many kinds over many connections; foreign protocols, frames too large, messages that never end; thousands of half-open connections;
-the same at its metrics port. The honest run goes on beside. Every message is predicted by the decision code without sockets, and
-the sums of /metrics must equal the sums of the predictions. Prints a table, writes a report, ends with 1 if a check fails.
+Starts parameter server, replica, bandit, replay, inference, learner and one honest actor on Catch over loopback. For each server:
+fuzzed messages of many kinds over many connections; foreign protocols, frames too large, messages that never end; thousands of
+half-open connections; the same at its metrics port. The honest run goes on beside. Every message is predicted by the decision code
+without sockets, and the sums of /metrics must equal the sums of the predictions. Prints a table, writes a report, ends with 1 if a check
+fails.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from typing import Any
 from benchmarks.fuzz.flood import Flood
 from benchmarks.fuzz.processes import CatchRun
 from benchmarks.fuzz.siege import besiege
-from herd.bench.hardware import describe_hardware
 from herd.service.allocator import RETURN_SECONDS
+from herd.service.machine import describe_hardware
 from herd.telemetry.scrape import total
 
 TURNS = 20
 MOST_RESIDENT_BYTES = 1 << 30
 """That a server may take beyond what it had, at any moment of a siege: 30 times the 16 MiB that may be unread, and as much again for what
 comes until it looks."""
-SERVERS = ("learner", "paramserver", "replica", "bandit", "replay")
+SERVERS = ("learner", "paramserver", "replica", "bandit", "replay", "inference")
 
 
 def finish(run: CatchRun, insiders: dict[tuple[int, int], int]) -> dict[str, Any]:

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 import msgpack
 import numpy as np
 import torch
+from herd_inference.batches import Batches
+from herd_inference.exchange import ActingHandler
+from herd_inference.sessions import Sessions
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
 from herd_paramserver.requests import Reply
@@ -24,11 +27,14 @@ from herd_replay.writers import Writers
 
 from herd.checkpoints.errors import CheckpointError
 from herd.checkpoints.weights import decode_weights, encode_weights
+from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
 from herd.wire.codec import MalformedMessage, decode_header, encode, read_arrays
 from herd.wire.episode_pieces import inserted_layout
 from herd.wire.layout import UnrollLayout
 from herd.wire.messages import (
     PROTOCOL_VERSION,
+    Act,
+    Acted,
     GetWeights,
     InsertUnrolls,
     LeaseIndex,
@@ -50,6 +56,7 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parents[2] / "tests" / "wire" / "golden" / f"v{PROTOCOL_VERSION}"
 LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
 """Of the golden unrolls."""
+ACTING = ActingLayout(LAYOUT)
 MAX_UNROLLS = 4
 """More would be allocated for before the arrays are looked at; a learner allows no more than it granted."""
 RUN, CONTRACT = "pong", "c0" * 32
@@ -193,6 +200,47 @@ def fuzz_replay(data: bytes) -> None:
         sampled = decode_header(head)
         assert isinstance(sampled, Sampled)
         _read_sample(sampled, [bytes(frame) for frame in payload])
+
+
+def fuzz_inference(data: bytes) -> None:
+    """Hand two requests in a row to the inference service, and to an actor what the service might answer."""
+    batches = Batches(3, batch_size=4, deadline_seconds=0.0)
+    sessions = Sessions(4, batches.discard)
+    handler = ActingHandler(run_id=RUN, contract=CONTRACT, num_agents=3, max_request=4, layout=ACTING, sessions=sessions, batches=batches)
+    frames = split(data)
+    for start in (0, 3):
+        if start >= len(frames):
+            return
+        payloads = frames[start + 1 : start + 3]
+        before = (len(sessions), sessions.num_environments, len(batches))
+        try:
+            message = decode_header(frames[start])
+            if isinstance(message, Acted):
+                read_answer(payloads, 2, ACTING)
+                return
+            decision = handler.take(message, payloads, peer=b"stranger", now=0.0)
+        except MalformedMessage:
+            assert (len(sessions), sessions.num_environments, len(batches)) == before
+            continue
+        if decision.outcome != "new":
+            assert (len(sessions), sessions.num_environments, len(batches)) == before
+        assert len(batches) <= len(sessions)
+
+
+def inference_seeds() -> list[bytes]:
+    """Rows with and without their state, one after the other, and an answer."""
+    who = {"run_id": RUN, "agent": 2, "contract": CONTRACT, "num_environments": 2}
+    requests = []
+    for has_state in (True, False):
+        fields = ACTING.state_fields if has_state else ACTING.row_fields
+        arrays = {field.name: np.zeros((2, *field.shape), field.dtype) for field in fields}
+        shape = ACTING.planes_shape(has_state=has_state)
+        assert shape is not None
+        head = bytes(encode(Act(**who, request_id=2 - has_state, has_state=has_state))[0])
+        requests.append([head, pack_fields(fields, arrays), bytes(2 * int(np.prod(shape)))])
+    answer = {field.name: np.zeros((2, *field.shape), field.dtype) for field in ACTING.answer_fields}
+    acted = [bytes(encode(Acted(request_id=1, lineage=1, updates=2))[0]), pack_fields(ACTING.answer_fields, answer)]
+    return [join([*requests[0], *requests[1]]), join(requests[0]), join(requests[1]), join(acted)]
 
 
 def _read_sample(message: Sampled, frames: Sequence[bytes]) -> None:
@@ -345,5 +393,6 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], int
     "weights": (fuzz_weights, weights_seeds, 4096),
     "tensors": (fuzz_tensors, tensors_seeds, 4096),
     "replay": (fuzz_replay, replay_seeds, 32_768),
+    "inference": (fuzz_inference, inference_seeds, 32_768),
 }
 """Function, seeds, longest input in bytes."""

@@ -23,10 +23,10 @@ from benchmarks.learning.picture import draw
 from benchmarks.learning.results import RunResult, as_json, markdown, run_result, tried
 from benchmarks.learning.suites import SUITES, Suite
 from benchmarks.whole_runs import train_whole
-from herd.bench.hardware import describe_hardware
 from herd.config.loading import load_settings
 from herd.envs.suites.atari import atari_scores
 from herd.plots.history import read_run
+from herd.service.machine import describe_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

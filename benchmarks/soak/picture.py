@@ -1,7 +1,8 @@
-"""soak.png: recovery of every fault, the learning curve, and the memory of every process, over the same clock."""
+"""soak.png: how long the run needed to recover, by fault; its return; and the memory of every process."""
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +12,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Okabe and Ito's colours, told apart with every common colour blindness.
-COLOURS = {
-    "kill": "#D55E00",
-    "stop": "#0072B2",
-    "stop_long": "#000000",
-    "cut": "#009E73",
-    "stall": "#CC79A7",
-    "slow": "#E69F00",
-    "lose": "#7F5539",
-    "deaf": "#5E548E",
-    "move": "#56B4E9",
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5E548E", "#7F5539", "#56B4E9")
+_NAMES = {
+    "kill": "process killed",
+    "stop": "process stopped for a moment",
+    "stop_long": "process stopped for long",
+    "cut": "connections cut",
+    "stall": "connection stalled",
+    "slow": "connection slowed down",
+    "lose": "messages lost, then reset",
+    "deaf": "answers lost, then reset",
+    "move": "server moved to another port",
 }
+"""Kinds of faults in words."""
 _MEGABYTE = 1 << 20
 
 
@@ -32,46 +35,71 @@ def draw(report: dict[str, Any], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415  after the backend is chosen
 
-    figure, (recoveries, curve, memory) = plt.subplots(3, 1, figsize=(10, 9), sharex=True, layout="constrained")
-    _draw_recoveries(recoveries, report)
-    _draw_curve(curve, report)
-    _draw_memory(memory, report)
-    memory.set_xlabel("minutes")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11}):
+        figure = plt.figure(figsize=(10, 10.5), layout="constrained")
+        # Each with margins of its own: the first has long names at its side.
+        parts = figure.subfigures(3, 1, height_ratios=(1.5, 1, 1.3))
+        for part, draw_part in zip(parts, (_draw_recoveries, _draw_curve, _draw_memory), strict=True):
+            draw_part(part.subplots(), report)
+        figure.savefig(path, dpi=110)
+        plt.close(figure)
 
 
 def _draw_recoveries(axes: Axes, report: dict[str, Any]) -> None:
-    by_kind: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    """A row for each kind: every recovery as a dot, the median as a line."""
+    by_kind: dict[str, list[float]] = defaultdict(list)
     for event in report["events"]:
         for fault in event["faults"]:
             if event["recovery_seconds"] is not None:
-                by_kind[fault["kind"]].append((event["at"] / 60, event["recovery_seconds"]))
-    for kind, points in by_kind.items():
-        axes.scatter([at for at, _ in points], [seconds for _, seconds in points], s=14, color=COLOURS[kind], label=kind)
-    axes.set_ylabel("recovery, s")
-    axes.set_ylim(bottom=0)
-    if by_kind:
-        axes.legend(ncols=len(by_kind), fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 1.2))
+                by_kind[fault["kind"]].append(event["recovery_seconds"])
+    kinds = sorted(by_kind, key=lambda kind: statistics.median(by_kind[kind]))
+    for row, kind in enumerate(kinds):
+        seconds = by_kind[kind]
+        # Equal ones lie beside each other: five tracks, in turn.
+        axes.scatter(
+            seconds, [row + 0.12 * (number % 5 - 2) for number in range(len(seconds))], s=16, color=_COLOURS[0], alpha=0.55, linewidth=0
+        )
+        axes.vlines(
+            statistics.median(seconds), row - 0.36, row + 0.36, color=_COLOURS[1], linewidth=2.2, label="median" if row == 0 else None
+        )
+    axes.set_yticks(range(len(kinds)), [f"{_NAMES[kind]} ({len(by_kind[kind])})" for kind in kinds])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(left=0)
+    axes.grid(visible=True, axis="x", color="0.9")
+    axes.set_axisbelow(True)
+    axes.set_xlabel("seconds until all recovered")
+    axes.set_title(f"Recovery from {sum(map(len, by_kind.values()))} faults", loc="left", fontweight="bold")
+    if kinds:
+        axes.legend(frameon=False, loc="lower right")
 
 
 def _draw_curve(axes: Axes, report: dict[str, Any]) -> None:
     points = [point for point in report["curve"] if point["mean_return"] is not None]
-    axes.plot([point["at"] / 60 for point in points], [point["mean_return"] for point in points], color="#0072B2", linewidth=1)
-    axes.set_ylabel("mean return, 100 games")
-    for event in report["events"]:
-        axes.axvline(event["at"] / 60, color=COLOURS[event["faults"][0]["kind"]], alpha=0.25, linewidth=0.6)
+    axes.plot([point["at"] / 60 for point in points], [point["mean_return"] for point in points], color=_COLOURS[0], linewidth=1.4)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.12 * (high - low), high)
+    faults = [event["at"] / 60 for event in report["events"]]
+    axes.plot(faults, [0.03] * len(faults), "|", color="0.45", markersize=7, markeredgewidth=0.7, transform=axes.get_xaxis_transform())
+    axes.set_ylabel("mean of 100 games")
+    axes.set_title("Return; each tick below it is a fault", loc="left", fontweight="bold")
+    axes.set_xlim(0, report["seconds"] / 60)
 
 
 def _draw_memory(axes: Axes, report: dict[str, Any]) -> None:
-    colours = list(COLOURS.values())
     for number, (name, samples) in enumerate(report["resident"].items()):
-        # One line per incarnation: between them the process was not there.
+        colour = _COLOURS[number % len(_COLOURS)]
+        # One line per incarnation: between them the process was not there. A process that is ending has no memory left.
         by_pid: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for at, pid, size in samples:
-            by_pid[pid].append((at / 60, size / _MEGABYTE))
+            if size > 0:
+                by_pid[pid].append((at / 60, size / _MEGABYTE))
         for first, points in enumerate(by_pid.values()):
-            axes.plot(*zip(*points, strict=True), color=colours[number % len(colours)], linewidth=1, label=name if first == 0 else None)
-    axes.set_ylabel("resident, MiB")
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.4, label=name if first == 0 else None)
+    axes.set_ylabel("resident memory, MiB")
+    axes.set_xlabel("minutes")
+    axes.set_xlim(0, report["seconds"] / 60)
     axes.set_ylim(bottom=0)
-    axes.legend(fontsize=8, ncols=3)
+    axes.grid(visible=True, axis="y", color="0.9")
+    axes.set_axisbelow(True)
+    axes.set_title("Memory of each process; gaps are restarts", loc="left", fontweight="bold")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CHART = Path(__file__).parents[1] / "herd"
 SCHEMA_MARK = "@schema "
-"""Begins a comment line for the schema, at the end of the comment: JSON Schema as one line of YAML, or the word experiment."""
+"""Begins a comment line for the schema, at the end of the comment: one line of YAML, or a word that values_schema.py knows."""
 
 
 class Value(NamedTuple):

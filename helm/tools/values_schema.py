@@ -16,6 +16,10 @@ from helm.tools.values_comments import Value, read_values
 from herd.config.loading import settings_json_schema
 
 EXPERIMENT = "experiment"
+ACTOR_GROUPS = "actor-groups"
+NUMBER = "^[-+]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?$"
+GROUP_NAME = "^[a-z]([-a-z0-9]{0,18}[a-z0-9])?$"
+"""Behind a release's 32 characters and -actor-, it leaves room for a label's 63."""
 
 
 def values_schema() -> dict[str, Any]:
@@ -33,8 +37,11 @@ def values_schema() -> dict[str, Any]:
         for name in value.path[:-1]:
             section = section["properties"][name]
         section["properties"][value.path[-1]] = _schema_of(value)
-    # Helm's own, of a chart that others depend on.
-    root["properties"]["global"] = {"type": "object"}
+    # Shared with charts that this one knows nothing of.
+    root["properties"]["global"]["additionalProperties"] = True
+    actor = root["properties"]["actor"]["properties"]
+    own = {name: schema for name, schema in actor.items() if name not in {"groups", "autoscaling"}}
+    actor["groups"]["additionalProperties"] = {"type": "object", "additionalProperties": False, "properties": own}
     return root
 
 
@@ -43,8 +50,10 @@ def _schema_of(value: Value) -> dict[str, Any]:
     if value.schema == EXPERIMENT:
         # Sections first: an error then names the key that is wrong.
         schema = {"if": {"type": "string"}, "else": {"$ref": "#/definitions/RunSettings"}}
+    elif value.schema == ACTOR_GROUPS:
+        schema = {"type": "object", "propertyNames": {"pattern": GROUP_NAME}}
     elif value.schema:
-        schema = yaml.safe_load(value.schema)
+        schema = _draft_07(yaml.safe_load(value.schema))
     elif value.is_section:
         schema = {"type": "object", "additionalProperties": False, "properties": {}}
     else:
@@ -78,6 +87,9 @@ def _draft_07(schema: Any) -> Any:
         return [_draft_07(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
+    if schema.get("type") == "number":
+        # `helm --set` makes text of a float, which the program reads as a number again.
+        schema = schema | {"type": ["number", "string"], "pattern": NUMBER}
     converted = {name: _draft_07(content) for name, content in schema.items() if name not in {"default", "format"}}
     if "$ref" in converted:
         return {"$ref": converted["$ref"].replace("#/$defs/", "#/definitions/")}  # draft-07 reads nothing beside it

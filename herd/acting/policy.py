@@ -33,6 +33,8 @@ class Rows(NamedTuple):
     """[E, D]; None where observations are frames alone."""
     instructions: NDArray[np.int64] | None
     """[E, L]; None where the suite has none."""
+    game_reset: NDArray[np.bool_]
+    """[E]: the row's newest frame is the first of its game."""
     core_reset: NDArray[np.bool_]
     """[E]: the core's state is zeroed before this row."""
     core_state: NDArray[np.float32]
@@ -45,6 +47,10 @@ class Rows(NamedTuple):
     """[E]: 1/tau, which the logits are multiplied by before sampling; None: tau is 1."""
 
 
+Version = tuple[int, int]
+"""(lineage, learner updates) of weights."""
+
+
 class PolicyStep(NamedTuple):
     """What the policy says to one row."""
 
@@ -53,9 +59,11 @@ class PolicyStep(NamedTuple):
     behaviour_logits: NDArray[np.float32]
     """[E, A], before any temperature."""
     values: NDArray[np.float32]
-    """[E, K], of shaped and discounted rewards to come: one for all tasks, or one for each."""
+    """[E, K], of shaped and discounted rewards to come: one for all tasks, or one for each. [E, 0] where the policy does not tell."""
     core_state: NDArray[np.float32]
     """[E, 2, core_size] after the row, or [E, 0, 0]."""
+    version: Version = (0, 0)
+    """Of the weights that said so."""
 
 
 Ticket = TypeVar("Ticket")
@@ -90,14 +98,16 @@ class LocalPolicy:
         self._agent = agent.for_inference(precision)
         self._generator = torch.Generator().manual_seed(seed)
         self._greedy = greedy
+        self._version = (0, 0)
 
-    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def load(self, tensors: Mapping[str, torch.Tensor], version: Version = (0, 0)) -> None:
         """Use new weights from the next row on.
 
         Raises:
             CheckpointError: tensors of another network; the old weights stay.
         """
         load_into(self._agent, tensors)
+        self._version = version
 
     @torch.inference_mode()
     def submit(self, rows: Rows) -> PolicyStep:
@@ -119,7 +129,7 @@ class LocalPolicy:
             actions = sample_actions(logits, self._generator, None if inverse is None else torch.from_numpy(inverse))
         # Without a core its state comes back as it went in: wrapping that anew at every row would make a chain without end.
         after = rows.core_state if self._agent.core is None else core_state.numpy()
-        return PolicyStep(actions.numpy().astype(np.int32), logits.numpy(), output.values[0].numpy(), after)
+        return PolicyStep(actions.numpy().astype(np.int32), logits.numpy(), output.values[0].numpy(), after, self._version)
 
     def collect(self, ticket: PolicyStep) -> PolicyStep:
         """See `Policy`."""

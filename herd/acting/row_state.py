@@ -28,10 +28,13 @@ class RowState:
     the step from it was taken. Arrays are replaced, never written to.
     """
 
-    def __init__(self, spec: EnvSpec, network: NetworkSettings, temperatures: Temperatures, *, num_environments: int) -> None:
+    def __init__(
+        self, spec: EnvSpec, network: NetworkSettings, temperatures: Temperatures, *, num_environments: int, reorders: bool = True
+    ) -> None:
+        """``reorders``: stacks are put into the memory order that a network here reads fastest; where none does, that is in vain."""
         self._temperatures = temperatures
         height, width, channels = spec.frame_shape
-        fits = RollingStack.fits(stack=spec.frame_stack, channels=channels)
+        fits = reorders and RollingStack.fits(stack=spec.frame_stack, channels=channels)
         self._rolling_stack = RollingStack(num_environments, height, width) if fits else None
         core_shape = (0, 0) if network.core == "none" else (2, network.core_size)
         self.core_state: NDArray[np.float32] = np.zeros((num_environments, *core_shape), np.float32)
@@ -56,6 +59,7 @@ class RowState:
             frames=self._frames(observation),
             vectors=observation.vector,
             instructions=observation.instructions,
+            game_reset=observation.game_reset,
             core_reset=self.core_reset,
             core_state=self.core_state,
             last_actions=self.last_actions,

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.bench.hardware import describe_hardware
 from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per_second, summarise
 from herd.bench.stages import DEFAULT_EXPERIMENT, STAGES, StageError, check_measurable, run_stage
 from herd.bench.system import measure_system
@@ -21,6 +20,7 @@ from herd.config.loading import dump_settings, load_settings
 from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.settings import TORSOS
 from herd.service.hardware import usable_cpus
+from herd.service.machine import describe_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -121,9 +121,9 @@ def _parser() -> OneLineParser:
         f"Without FILE: {DEFAULT_EXPERIMENT}. learner: at its limit, phase by phase (herd bench learner --help).",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--torso", choices=TORSOS, help="network.torso to measure instead of the file's")
-    parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="measured per stage and repeat")
-    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="of every stage; the median counts")
+    parser.add_argument("--torso", choices=TORSOS, help="torso to measure instead of the file's network.torso")
+    parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="seconds measured per stage and repeat")
+    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="number of repeats of each stage; the median counts")
     return parser
 
 

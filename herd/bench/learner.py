@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from herd.bench.hardware import describe_hardware
 from herd.bench.stages import DEFAULT_EXPERIMENT, FREE_PORTS, StageError, check_measurable, stage_environment
 from herd.config.arguments import split_arguments
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.run_files import CONFIG
+from herd.service.machine import describe_hardware
 from herd.supervisor.plan import Start, choose_run_ports, plan_children
 from herd.supervisor.ports import PortError
 from herd.supervisor.readings import metrics_url
@@ -262,7 +262,7 @@ def _parser() -> OneLineParser:
         "--actor.count N is the number of feeding processes.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="of each repeat")
-    parser.add_argument("--warmup_seconds", type=POSITIVE, default=5.0, help="before the first")
-    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="the median counts")
+    parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="seconds measured per repeat")
+    parser.add_argument("--warmup_seconds", type=POSITIVE, default=5.0, help="seconds before the first repeat, which are not measured")
+    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="number of repeats; the median counts")
     return parser

@@ -330,7 +330,7 @@ def _for_training(settings: RunSettings, options: PlanOptions, figures: Figures,
         published = figures.learners.get(settings.network.torso)
         if published is None:
             raise FiguresError(
-                f"nobody published how fast a GPU trains network.torso {settings.network.torso}: give --learner_frames_per_second, or "
+                f"there is no published rate of a GPU for network.torso {settings.network.torso}: give --learner_frames_per_second, or "
                 "--learner cpu"
             )
         rate, given = published.frames_per_second, "published"

@@ -114,7 +114,7 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
 
     def step() -> int:
         if not client.wait_for_credit(num_unrolls, ANSWER_SECONDS):
-            raise RuntimeError("the learner's end of the transport fell silent")
+            raise RuntimeError("the learner's end of the transport stopped answering")
         # The arrays never change, so they may be sent again before they are acknowledged.
         client.send_unrolls(arrays, num_frames=agent_steps * spec.action_repeat)
         return agent_steps

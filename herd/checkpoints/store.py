@@ -152,9 +152,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
         state = parse_json(contents.pop(STATE))
         tensors = {name.removesuffix(SUFFIX): decode_weights(data) for name, data in contents.items()}
     except (CheckpointError, KeyError, ValueError) as error:
-        raise ForeignCheckpointError(f"{path}: is whole, but not a checkpoint of this program: {error}") from error
+        raise ForeignCheckpointError(f"{path}: is intact, but not a checkpoint of this program: {error}") from error
     if not isinstance(state, dict):
-        raise ForeignCheckpointError(f"{path}: is whole, but not a checkpoint of this program: {STATE} holds no mapping")
+        raise ForeignCheckpointError(f"{path}: is intact, but not a checkpoint of this program: {STATE} holds no mapping")
     return Checkpoint(path=path, learner_updates=manifest.learner_updates, tensors=tensors, state=state)
 
 
@@ -168,7 +168,7 @@ def _newest(directory: Path, take: Callable[[Path], _T]) -> _T | None:
             refused.append(error)
             continue
         if refused:
-            _log.warning("checkpoint passed over: %s; going on from %s", "; ".join(map(str, refused)), path)
+            _log.warning("checkpoint skipped: %s; going on from %s", "; ".join(map(str, refused)), path)
         return taken
     if len(refused) == 1:
         raise refused[0]

@@ -20,8 +20,8 @@ CLUSTER_OPTIONS = ("namespace", "context", "kubeconfig")
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add --namespace, --context and --kubeconfig."""
-    parser.add_argument("--namespace", metavar="N", help="default: the context's own")
+    """Add -n/--namespace, --context and --kubeconfig."""
+    parser.add_argument("-n", "--namespace", metavar="N", help="default: the context's own")
     parser.add_argument("--context", metavar="C", help="of the kubeconfig; default: its current one")
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="default: KUBECONFIG, then ~/.kube/config, then the pod this runs in"

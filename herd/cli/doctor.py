@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="herd doctor", description="Checks what training here needs. Exit code 0 when nothing required is missing, else 1."
+        prog="herd doctor",
+        description="Checks whether this machine has what training needs. The exit code is 0 if nothing required is missing, else 1.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -28,27 +28,32 @@ _LINE_SECONDS = 30.0
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd evaluate",
-        description="Plays whole games of every task with runs' checkpoints, prints the scores, and writes them as .json, .csv and, of "
-        "several tasks, .png. Several runs make one table: one for each task, or several (seeds) for each. Settings of the environments "
-        "are those of training unless given here, as in --env.noop_max 30, or by a protocol.",
+        description="Plays whole games of every task with the checkpoints of runs. Prints the scores and writes them as .json, .csv "
+        "and, for several tasks, .png. Several runs make one table: one run for each task, or several (seeds) for each. Settings of the "
+        "environments are those of training unless they are given here, such as --env.noop_max 30, or by a protocol.",
     )
-    parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="of herd train")
+    parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="run directory of herd train")
     parser.add_argument(
         "--protocol", metavar="NAME", help="impala-atari, impala-dmlab, laser-atari, machado, saber or dopamine (docs/evaluation.md)"
     )
-    parser.add_argument("--episodes", type=POSITIVE_WHOLE, metavar="N", help="games of every task; default: the protocol's, or 200")
+    parser.add_argument("--episodes", type=POSITIVE_WHOLE, metavar="N", help="number of games per task; default: the protocol's, or 200")
     parser.add_argument(
         "--frames",
         type=POSITIVE_WHOLE,
         metavar="N",
-        help="laser-atari and dopamine: env frames of each task at which to look; default: the end",
+        help="laser-atari and dopamine only: env frames per task at which returns are taken; default: the end of the run",
     )
-    parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="of games and of the policy's sampling")
-    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest whole one")
-    parser.add_argument("--environments", type=POSITIVE_WHOLE, metavar="N", help="games played at once; default: chosen")
+    parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="random seed of games and of the policy's sampling")
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
+    parser.add_argument(
+        "--environments", type=POSITIVE_WHOLE, metavar="N", help="number of games played at once; default: chosen automatically"
+    )
     parser.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
     parser.add_argument(
-        "--output", type=Path, metavar="STEM", help="files are STEM.json and so on; default: RUN_DIR/evaluation-<updates>, or ./evaluation"
+        "--output",
+        type=Path,
+        metavar="STEM",
+        help="write STEM.json, STEM.csv and STEM.png; default: RUN_DIR/evaluation-<updates>, or ./evaluation for several runs",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
@@ -87,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _check_options(options: argparse.Namespace, overrides: Sequence[str], *, of_training: bool) -> None:
     if not of_training and options.frames is not None:
-        raise CommandError("--frames goes with --protocol laser-atari or dopamine, which take the returns of training")
+        raise CommandError("--frames needs --protocol laser-atari or dopamine, which take the returns of training")
     if of_training:
         playing = {"--episodes": options.episodes, "--checkpoint": options.checkpoint, "--environments": options.environments}
         given = [name for name, value in playing.items() if value is not None] + ["--greedy"] * options.greedy + list(overrides[:1])

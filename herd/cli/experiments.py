@@ -21,7 +21,7 @@ def run(argv: Sequence[str]) -> int:
         "herd experiments show pong > mine.yaml",
     )
     parser.add_argument("action", nargs="?", choices=["show"], help="print one")
-    parser.add_argument("name", nargs="?", help="of the experiment to print")
+    parser.add_argument("name", nargs="?", help="name of the experiment")
     options = parser.parse_args(argv)
     experiments, presets = shipped_experiments(), suite_presets()
     shipped = experiments | presets

@@ -37,9 +37,9 @@ class NewKey(NamedTuple):
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="herd keys", description=_DESCRIPTION)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where the keys go; made if it does not exist")
-    parser.add_argument("--client", type=_client_name, metavar="NAME", help="add a client pair of this name, and make no server pair")
-    parser.add_argument("--force", action="store_true", help="replace existing keys; processes that use the old ones can no longer connect")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder for the keys; created if missing")
+    parser.add_argument("--client", type=_client_name, metavar="NAME", help="make only a client pair of this name, no server pair")
+    parser.add_argument("--force", action="store_true", help="replace existing keys; processes that use the old keys can no longer connect")
     return parser
 
 

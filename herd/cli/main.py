@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 # Command -> (module with `run(argv) -> exit code`, what it does). Only the chosen module is imported.
 COMMANDS = {
-    "train": ("herd.cli.train", "train on this machine: starts, shows and supervises all processes of a run"),
-    "evaluate": ("herd.cli.evaluate", "score a run's checkpoint over whole games"),
-    "watch": ("herd.cli.watch", "record a game of a run's policy as a video"),
+    "train": ("herd.cli.train", "train on this machine: start, show and supervise all processes of a run"),
+    "evaluate": ("herd.cli.evaluate", "score a checkpoint over whole games"),
+    "watch": ("herd.cli.watch", "record a game as a video"),
     "plot": ("herd.cli.plot", "draw the learning curves of runs"),
-    "status": ("herd.cli.status", "show what runs here, or in a cluster, and how far it is"),
-    "experiments": ("herd.cli.experiments", "list the experiments that are shipped, and print one to edit"),
-    "keys": ("herd.cli.keys", "make the keys that encrypt and authenticate the connections of a run"),
-    "bench": ("herd.bench.command", "measure every stage of a run, and all together, on this machine"),
-    "plan": ("herd.cli.plan", "say what a rate of frames needs: cores, GPUs, servers, network, memory"),
+    "report": ("herd.cli.report", "write one HTML page about a run"),
+    "status": ("herd.cli.status", "show the runs of this machine or of a cluster, and their progress"),
+    "experiments": ("herd.cli.experiments", "list the shipped experiments, or print one to edit"),
+    "keys": ("herd.cli.keys", "make keys that encrypt and authenticate the connections of a run"),
+    "bench": ("herd.bench.command", "measure each stage of a run and the whole system on this machine"),
+    "plan": ("herd.cli.plan", "compute what a rate of frames needs: cores, GPUs, servers, network, memory"),
     "doctor": ("herd.cli.doctor", "check what this machine has and lacks"),
 }
 

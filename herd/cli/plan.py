@@ -28,7 +28,7 @@ def run(argv: Sequence[str]) -> int:
     """Print a plan; returns the exit code."""
     options, words = _parser().parse_known_args(argv)
     if options.json and options.values:
-        raise CommandError("--json and --values exclude each other")
+        raise CommandError("--json and --values cannot be combined")
     preset = find_run_file(options.preset) if options.preset is not None else None
     settings = _settings(preset, words)
     # --help and bad settings do without sockets, which the layout of an unroll brings along.
@@ -61,39 +61,45 @@ def _settings(preset: Path | None, words: Sequence[str]) -> RunSettings:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd plan",
-        description="Says what a rate of frames needs: actors, learner shards, parameter servers, network and memory, with the arithmetic "
-        "and where each figure comes from. Settings are given as elsewhere: --actor.environments 64.",
+        description="Computes what a rate of frames needs: actors, learner shards, parameter servers, network and memory. "
+        "Prints the arithmetic and the source of each figure. Settings are given as for herd train: --actor.environments 64.",
     )
-    parser.add_argument("--frames_per_second", type=RATE, required=True, help="env frames that the learner consumes")
+    parser.add_argument("--frames_per_second", type=RATE, required=True, help="env frames per second that the learner consumes")
     parser.add_argument(
         "--preset",
         type=Path,
         metavar="FILE",
-        help="run file, or the name of a shipped experiment; without one: Breakout with every default",
+        help="run file, or name of a shipped experiment; default: Breakout with default settings",
     )
-    parser.add_argument("--learner", choices=("gpu", "cpu"), default="gpu", help="what shards train on")
+    parser.add_argument("--learner", choices=("gpu", "cpu"), default="gpu", help="device that learner shards train on")
     parser.add_argument(
-        "--learner_frames_per_second", type=RATE, help="that one GPU trains on, replayed ones included; without: what was published"
+        "--learner_frames_per_second",
+        type=RATE,
+        help="env frames per second that one GPU trains on, including replayed ones; default: a published figure",
     )
-    parser.add_argument("--learner_cores", type=POSITIVE_WHOLE, default=16, help="of one shard with --learner cpu")
+    parser.add_argument("--learner_cores", type=POSITIVE_WHOLE, default=16, help="cores of one shard, with --learner cpu")
     parser.add_argument(
         "--headroom",
         type=number("number in [0, 1)", lambda value: 0 <= value < 1),
         default=0.1,
-        help="share of each actor's core that stays free",
+        help="share of each actor's core that is kept free",
     )
-    parser.add_argument("--pod_gigabits", type=POSITIVE, default=10.0, help="that a pod may send, and receive, a second")
+    parser.add_argument("--pod_gigabits", type=POSITIVE, default=10.0, help="gigabits per second that a pod may send and receive")
     parser.add_argument(
-        "--compression_ratio", type=number("number of 1 or more", lambda value: 1 <= value < float("inf")), help="of frames on the wire"
+        "--compression_ratio",
+        type=number("number of 1 or more", lambda value: 1 <= value < float("inf")),
+        help="compression ratio of frames on the wire",
     )
-    parser.add_argument("--game_steps", type=POSITIVE, default=1000.0, help="agent steps of a game: how often a bandit is asked")
+    parser.add_argument(
+        "--game_steps", type=POSITIVE, default=1000.0, help="agent steps of a game; they determine how often the bandit is asked"
+    )
     parser.add_argument(
         "--figures",
         type=Path,
         action="append",
         default=[],
         metavar="FILE",
-        help="what herd bench --json, or benchmarks.fan_in or fan_out, printed",
+        help="output of herd bench --json, benchmarks.fan_in or benchmarks.fan_out",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--values", action="store_true", help="print values for the Helm chart")

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd plot",
-        description="Draws return and throughput of runs; repeats of one experiment become a mean with its interval. "
-        "With --bandit: the values of one run's temperatures over time, and which were handed out. "
-        "With --population: members' scores and settings, the family tree, and the best one through its ancestors.",
+        description="Draws return and throughput of runs; repeats of one experiment become one curve with an interval. "
+        "With --bandit: the values of a run's temperatures over time, and how often each was played. "
+        "With --population: scores and settings of the members, the family tree, and the curve of the best member through its ancestors.",
     )
-    parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="of herd train; running ones too")
+    parser.add_argument(
+        "run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="run directory of herd train; the run may still be going on"
+    )
     parser.add_argument(
         "--output",
         type=Path,
@@ -32,8 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--bandit", action="store_true", help="draw the bandits of one run")
     parser.add_argument("--population", action="store_true", help="draw the population of one run")
-    parser.add_argument("--task", metavar="NAME", help="with --bandit: of a run with several tasks")
-    parser.add_argument("--agent", type=WHOLE, default=0, metavar="N", help="with --bandit: of a population")
+    parser.add_argument("--task", metavar="NAME", help="with --bandit: task to draw, if the run has several")
+    parser.add_argument("--agent", type=WHOLE, default=0, metavar="N", help="with --bandit: agent to draw, if the run has several")
     parser.add_argument(
         "--x", choices=("env_frames", "wall_seconds", "episodes"), default="env_frames", help="horizontal axis; episodes with --bandit only"
     )
@@ -43,9 +45,14 @@ def _parser() -> argparse.ArgumentParser:
         default="returns",
         help="returns and speed, or losses, entropy, values, KL (default file: learning.png)",
     )
-    parser.add_argument("--smooth", type=POSITIVE_WHOLE, default=1, metavar="N", help="trailing mean over N points of the log")
-    parser.add_argument("--group", choices=("experiment", "none"), default="experiment", help="average repeats, or draw every run")
-    parser.add_argument("--data", type=Path, metavar="FILE", help="also write the numbers drawn as .csv")
+    parser.add_argument("--smooth", type=POSITIVE_WHOLE, default=1, metavar="N", help="average each point with the N - 1 points before it")
+    parser.add_argument(
+        "--group",
+        choices=("experiment", "none"),
+        default="experiment",
+        help="experiment: average the repeats of an experiment; none: draw every run",
+    )
+    parser.add_argument("--data", type=Path, metavar="FILE", help="also write the numbers that are drawn, as .csv")
     return parser
 
 
@@ -61,14 +68,9 @@ def run(argv: Sequence[str]) -> int:
     if options.x == "episodes" or options.task is not None:
         raise CommandError("--x episodes and --task go with --bandit")
     require("matplotlib")
-    from herd.config.suites import installed_suites  # noqa: PLC0415  numpy loads; --help does without
+    from herd.config.suites import reference_scores  # noqa: PLC0415  numpy loads; --help does without
     from herd.plots.curves import plot_runs  # noqa: PLC0415
     from herd.plots.history import PlotError  # noqa: PLC0415
-
-    def reference(suite_name: str, task: str) -> tuple[float, float] | None:
-        suite = installed_suites().usable.get(suite_name)
-        scores = None if suite is None else suite.reference_scores().get(task)
-        return None if scores is None else (scores.random, scores.human)
 
     output = options.output
     if output is None:
@@ -81,7 +83,7 @@ def run(argv: Sequence[str]) -> int:
             x=options.x,
             smooth=options.smooth,
             group=options.group,
-            reference_scores=reference,
+            reference_scores=reference_scores,
             data=options.data,
             panels=options.panels,
         )

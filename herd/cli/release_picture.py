@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from herd.config.settings import StopSettings
 from herd.supervisor.readings import Readings
-from herd.supervisor.snapshot import ChildState, RunSnapshot, SnapshotMaker, TaskRow
+from herd.supervisor.snapshot import AgentsSnapshotMaker, ChildState, RunSnapshot, TaskRow
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class PodRow:
 
 @dataclass(frozen=True, slots=True)
 class ComponentRow:
-    """One workload of the release."""
+    """One component of the release: a workload, or several, of groups of actors or of several agents' learners."""
 
     component: str
     kind: str
@@ -117,13 +117,14 @@ def make_picture(release: Release, pods: Sequence[Pod], looks: Sequence[Readings
     children = {pod.name: _child_name(pod) for pod in pods}
     states = [ChildState(children[pod.name], pod.state, None, pod.restarts) for pod in pods]
     ages = [age for pod in pods if pod.component == "learner" and (age := pod.age_seconds(taken)) is not None]
-    maker = SnapshotMaker(StopSettings())
+    agents = {children[pod.name]: pod.agent for pod in pods if pod.component == "learner"}
+    maker = AgentsSnapshotMaker(StopSettings(), agents)
     newest = looks[-1]
-    runs = [maker.make(_by_child(look, children), states, max(ages, default=0.0)) for look in looks]
+    runs = [maker.make(_by_child(look, children, agents), states, max(ages, default=0.0)) for look in looks]
     return ReleasePicture(
         release=release,
         taken=taken,
-        components=tuple(_component_row(workload, pods) for workload in release.workloads),
+        components=_component_rows(release.workloads, pods),
         rows=tuple(PodRow(pod, read_version(newest.samples.get(pod.name, {}))) for pod in pods),
         run=runs[-1],
         learners_answer=all(pod.name in newest.samples for pod in pods if pod.component == "learner") and bool(ages),
@@ -141,28 +142,38 @@ def read_version(samples: Samples) -> Version | None:
     return Version(int(lineage), int(updates), age)
 
 
-def _by_child(look: Readings, children: Mapping[str, str]) -> Readings:
-    """The readings under the names that a local run would use: ``learner-0``, ``actor-herd-actor-5d9f-x2x``."""
+def _by_child(look: Readings, children: Mapping[str, str], agents: Mapping[str, int]) -> Readings:
+    """The readings under names such as a local run would use: ``learner-0-1``, ``actor-herd-actor-5d9f-x2x``."""
     samples = {children[name]: each for name, each in look.samples.items() if name in children}
-    learners = [each for name, each in samples.items() if name.startswith("learner-")]
-    updates = [version.learner_updates for each in learners if (version := read_version(each)) is not None]
-    return Readings(at=look.at, samples=samples, point={"learner_updates": max(updates)} if updates else {})
+    points: list[dict[str, int]] = [{} for _ in range(max(agents.values(), default=0) + 1)]
+    for name, agent in agents.items():
+        if name in samples and (version := read_version(samples[name])) is not None:
+            points[agent]["learner_updates"] = max(version.learner_updates, points[agent].get("learner_updates", 0))
+    return Readings(at=look.at, samples=samples, point=points[0], other_points=tuple(points[1:]))
 
 
 def _child_name(pod: Pod) -> str:
-    return f"{pod.component}-{pod.name if pod.rank is None else pod.rank}"
+    if pod.rank is None:
+        return f"{pod.component}-{pod.name}"
+    return f"{pod.component}-{pod.agent}-{pod.rank}"
 
 
-def _component_row(workload: Workload, pods: Sequence[Pod]) -> ComponentRow:
-    own = [pod for pod in pods if pod.component == workload.component]
-    return ComponentRow(
-        component=workload.component,
-        kind=workload.kind,
-        wanted=workload.wanted,
-        ready=sum(pod.ready for pod in own),
-        restarts=sum(pod.restarts for pod in own),
-        states=Counter(pod.state for pod in own),
-    )
+def _component_rows(workloads: Sequence[Workload], pods: Sequence[Pod]) -> tuple[ComponentRow, ...]:
+    rows = []
+    for component in dict.fromkeys(workload.component for workload in workloads):
+        own = [pod for pod in pods if pod.component == component]
+        parts = [workload for workload in workloads if workload.component == component]
+        rows.append(
+            ComponentRow(
+                component=component,
+                kind=parts[0].kind,
+                wanted=sum(workload.wanted for workload in parts),
+                ready=sum(pod.ready for pod in own),
+                restarts=sum(pod.restarts for pod in own),
+                states=Counter(pod.state for pod in own),
+            )
+        )
+    return tuple(rows)
 
 
 def _pod_json(row: PodRow, now: datetime) -> dict[str, Any]:
@@ -170,6 +181,7 @@ def _pod_json(row: PodRow, now: datetime) -> dict[str, Any]:
     return {
         "name": pod.name,
         "component": pod.component,
+        "agent": pod.agent,
         "rank": pod.rank,
         "state": pod.state,
         "ready": pod.ready,

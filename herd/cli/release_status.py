@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
 _SECONDS = 5.0
 """Between the two looks: several updates of a small network, a few of a deep one on a GPU."""
-_ACTORS = 16
-"""Enough for a mean wait within some percent, and two dozen requests to an API server whatever the size of the release."""
+_MOST_ACTORS = 16
+"""Enough for a mean wait within some percent."""
+_FEWEST_ACTORS = 4
+_METRICS_REQUESTS = 28
+"""For both looks together; with the lists of pods, about 40 requests to an API server whatever the size of the release."""
+_MOST_REPLICAS = 4
+"""Replicas of the parameter server that are asked which version they hold."""
 _MOST_NOTES = 5
 _ALL_SHUT = "no pod was reached by the API server, which reads metrics for this command: does networkPolicy.metricsFrom leave it out?"
 
@@ -31,11 +36,10 @@ _ALL_SHUT = "no pod was reached by the API server, which reads metrics for this 
 def show_release(options: argparse.Namespace) -> int:
     """Print the state of a release; returns the exit code."""
     seconds = _SECONDS if options.seconds is None else options.seconds
-    actors = _ACTORS if options.actors is None else options.actors
     if options.run_dirs:
         raise CommandError("run directories are of this machine; --release is in a cluster: ask for one of them")
     with cluster_of(options) as cluster:
-        picture = take_picture(cluster, options.release, seconds, actors)
+        picture = take_picture(cluster, options.release, seconds, options.actors)
     if options.json:
         print(json.dumps(picture.as_json(), indent=2))
     else:
@@ -45,34 +49,44 @@ def show_release(options: argparse.Namespace) -> int:
     return 0
 
 
-def take_picture(cluster: Cluster, name: str, seconds: float, actors: int) -> ReleasePicture:
-    """Look at a release, for ``seconds``, with the metrics of at most ``actors`` of its actors.
+def take_picture(cluster: Cluster, name: str, seconds: float, actors: int | None = None) -> ReleasePicture:
+    """Look at a release, for ``seconds``, with the metrics of at most ``actors`` of its actors; None: as many as requests are left for.
 
     Raises:
         KubeError: there is no such release, or it may not be looked at. Pods that do not answer are notes in the picture.
 
     """
-    from herd.cli.release_picture import make_picture  # noqa: PLC0415  pydantic loads; --help does without
-    from herd.kube.release import find_release, release_pods  # noqa: PLC0415
+    from herd.kube.release import find_release, release_overview  # noqa: PLC0415
 
     release = find_release(cluster, name)
-    pods = release_pods(cluster, release.name)
-    asked = whom_to_ask(pods, actors)
+    pods = release_overview(cluster, release.name)
+    moving, others = whom_to_ask(pods, actors)
     looks: list[Readings] = []
-    notes: list[str] = []
-    for wait in (0.0, seconds) if seconds else (0.0,):
-        time.sleep(wait)
-        look, notes = _look(cluster, asked)
-        looks.append(look)
+    if seconds:
+        looks.append(_look(cluster, moving)[0])
+    again_at = time.monotonic() + seconds
+    from herd.cli.release_picture import make_picture  # noqa: PLC0415  pydantic loads, while rates are taken
+
+    time.sleep(max(0.0, again_at - time.monotonic()))
+    look, notes = _look(cluster, [*others, *moving])
+    looks.append(look)
     return make_picture(release, pods, looks, notes, datetime.now(UTC))
 
 
-def whom_to_ask(pods: Sequence[Pod], actors: int) -> list[Pod]:
-    """Choose every pod that has started, of the actors only some."""
+def whom_to_ask(pods: Sequence[Pod], actors: int | None) -> tuple[list[Pod], list[Pod]]:
+    """Choose pods that have started: all learners and some actors, whose rates are shown, and others, which are asked once."""
     from herd.kube.pods import spread  # noqa: PLC0415
 
-    running = [pod for pod in pods if pod.state == "Running"]
-    return [pod for pod in running if pod.component != "actor"] + spread([pod for pod in running if pod.component == "actor"], actors)
+    def running(*components: str) -> list[Pod]:
+        return [pod for pod in pods if pod.state == "Running" and (pod.component in components)]
+
+    sampled = {"actor", "learner", "paramserver-replica"}
+    learners = running("learner")
+    others = running(*({pod.component for pod in pods} - sampled)) + spread(running("paramserver-replica"), _MOST_REPLICAS)
+    if actors is None:
+        left = (_METRICS_REQUESTS - 2 * len(learners) - len(others)) // 2
+        actors = min(_MOST_ACTORS, max(_FEWEST_ACTORS, left))
+    return learners + spread(running("actor"), actors), others
 
 
 def _look(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Readings, list[str]]:

@@ -13,6 +13,7 @@ _EXTRA = {
     "zstandard": "learner",
     "matplotlib": "plot",
     "imageio": "plot",
+    "jinja2": "plot",
     "kubernetes": "kube",
 }
 """Package -> the extra of herd-rl that brings it."""

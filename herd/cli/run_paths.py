@@ -61,21 +61,29 @@ def check_checkpoint(directory: Path | None) -> None:
         raise CommandError(f"--checkpoint: {directory}: no such folder{close_match(str(directory), siblings)}")
 
 
-def check_resumable(settings: RunSettings) -> None:
-    """Check that ``settings.directory`` may be gone on with under these settings, before its config.yaml is replaced.
+def check_resumable(settings: RunSettings) -> str:
+    """Check that ``settings.directory`` may be gone on with under these settings, before its config.yaml is replaced; says from where.
 
     The learner checks again, and more; a checkpoint that cannot be read is left to it.
 
     Raises:
-        CommandError: every checkpoint is of another network, environment or run.
+        CommandError: no such run, or every checkpoint is of another network, environment or run.
 
     """
     from herd.config.origin import Origin  # noqa: PLC0415  numpy loads with the spec; --help does without
     from herd.envs.make import environment_spec  # noqa: PLC0415  as above
 
+    if not settings.directory.is_dir():
+        raise CommandError(f"{settings.directory}: no such run to resume")
     origin = Origin.of(settings, environment_spec(settings.env))
     for directory in settings.agent_directories:
         _check_checkpoints(directory, settings.directory / CONFIG, origin)
+    newest = [max(directory.glob(f"{CHECKPOINTS}/{'[0-9]' * 12}"), default=None) for directory in settings.agent_directories]
+    found = [checkpoint for checkpoint in newest if checkpoint is not None]
+    if not found:
+        return f"{settings.directory} holds no checkpoint: training begins at 0 updates"
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"resumes from {found[0]} ({int(found[0].name):,} updates){more}"
 
 
 def _check_checkpoints(directory: Path, config: Path, origin: Origin) -> None:

@@ -59,11 +59,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("run_dirs", type=Path, nargs="*", metavar="RUN_DIR", help=f"default: every run in {RUNS}/")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--release", metavar="R", help="look at this release in a cluster instead")
+    parser.add_argument("--release", metavar="R", help="show this Helm release in a cluster instead")
     add_cluster_options(parser)
-    parser.add_argument("--seconds", type=SECONDS, metavar="S", help="with --release: time to measure rates over; default: 5, 0: none")
-    parser.add_argument("--actors", type=ACTORS, metavar="N", help="with --release: actors asked for their metrics, at most; default: 16")
-    parser.add_argument("--all", action="store_true", help="with --release: show every pod, however many")
+    parser.add_argument(
+        "--seconds", type=SECONDS, metavar="S", help="with --release: seconds over which rates are measured; default: 5; 0: no rates"
+    )
+    parser.add_argument(
+        "--actors", type=ACTORS, metavar="N", help="with --release: largest number of actors to read metrics from; default: 16"
+    )
+    parser.add_argument("--all", action="store_true", help="with --release: show every pod")
     return parser
 
 
@@ -77,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
     for name in (*CLUSTER_OPTIONS, "seconds", "actors", "all"):
         value = getattr(options, name)
         if value is not None and value is not False:
-            raise CommandError(f"--{name} goes with --release (see herd status --help)")
+            raise CommandError(f"--{name} needs --release (see herd status --help)")
     directories = [existing_run(directory) for directory in options.run_dirs] or sorted(path.parent for path in RUNS.glob("*/config.yaml"))
     if not directories and not options.json:
         raise CommandError(f"no runs in {RUNS}/: name a run directory, or start one with herd train")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
 import time
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +15,9 @@ from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
 from herd.config.arguments import parse_overrides, split_arguments
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
-from herd.config.keys import SettingKey, section_help, setting_keys
+from herd.config.help import settings_help
 from herd.config.layers import TRUE_WORDS
 from herd.config.loading import load_settings
-from herd.config.reference import default_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,18 +28,23 @@ if TYPE_CHECKING:
 
 _HEAD = """usage: herd train FILE [FILE ...] [--section.key value ...]
 
-Starts a parameter server, a learner and actors here, shows what happens, restarts what dies, and leaves config.yaml,
-metrics.jsonl, report.json, curve.png and checkpoints in the run directory (runs/<name>, runs/<name>-2, ... unless
---run_dir says otherwise). Ctrl-C stops in order, with a checkpoint; twice kills.
+Trains on this machine: starts a parameter server, a learner and actors, shows their progress, and restarts those that
+fail. The run directory gets config.yaml, metrics.jsonl, report.json, curve.png and checkpoints. It is runs/<name>,
+runs/<name>-2, ... unless --run_dir names another. Ctrl-C stops the run in order and saves a checkpoint; a second Ctrl-C
+kills it.
 
   herd train breakout --stop.wall_seconds 120
   herd train pong --run_dir runs/mine --stop.env_frames 2e6 --learner.port 0 --paramserver.port 0
   herd train --resume --run_dir runs/mine
+  herd train mine.yaml --debug
 
-FILE is a run file, or the name of a shipped experiment (herd experiments lists them).
+FILE is a run file or the name of a shipped experiment (herd experiments lists them).
+--debug trains with one actor and one learner that take turns in this process and thread, so that breakpoints work
+(docs/python-api.md).
 
-Settings: defaults < files in order < environment (HERD_LEARNER__BATCH_SIZE=64) < command line (--learner.batch_size 64).
-Lists are JSON, comma-separated or repeated; null where the type says so; a boolean alone means true."""
+Later sources of settings win: defaults, files in the order given, environment (HERD_LEARNER__BATCH_SIZE=64), command line
+(--learner.batch_size 64). Lists are JSON, comma-separated or repeated. An option without a value means true."""
+_DEBUG = "--debug"
 MOST_NAMES = 4
 """Of tasks, in the title of the live view."""
 _MISSING_FILE = "train needs a run file or the name of an experiment, such as breakout, or --resume with --run_dir (see herd train --help)"
@@ -52,18 +54,39 @@ def run(argv: Sequence[str]) -> int:
     """Train; the exit code is 0 when a stop condition or the user ended the run."""
     started = time.monotonic()
     if {"-h", "--help"} & set(argv):
-        print(help_text(shutil.get_terminal_size().columns))
+        print(f"{_HEAD}\n{settings_help(shutil.get_terminal_size().columns)}")
         return 0
+    if _DEBUG in argv:
+        return _debug([word for word in argv if word != _DEBUG])
     from herd.supervisor.signals import SignalInbox  # noqa: PLC0415  --help does without
 
     # From here to the end: whoever asks to stop is answered with an end in order, and exit code 0.
     with SignalInbox() as inbox:
         settings = read_settings(argv, os.environ)
         if settings.resume:
-            check_resumable(settings)
+            print(f"herd: {check_resumable(settings)}", file=sys.stderr)
         for note in check_before_start(settings):
             print(f"herd: {note}", file=sys.stderr)
         return _train(settings, started, inbox)
+
+
+def _debug(argv: Sequence[str]) -> int:
+    """Train in this thread, where an interruption is for the debugger."""
+    settings = read_settings(argv, os.environ)
+    if settings.resume:
+        check_resumable(settings)
+    from herd.api.debugging import debug, debug_settings  # noqa: PLC0415  --help does without
+    from herd.api.errors import RunError  # noqa: PLC0415
+
+    for note in check_before_start(debug_settings(settings)):
+        print(f"herd: {note}", file=sys.stderr)
+    try:
+        run = debug(settings)
+    except RunError as error:
+        print(f"herd: {error}", file=sys.stderr)
+        return 1
+    print(f"run directory: {run.directory}")
+    return 0
 
 
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
@@ -124,6 +147,7 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
 
 
 def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Outcome:
+    from herd.service.run_settings import changed_settings  # noqa: PLC0415
     from herd.supervisor.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  --help does without
     from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415
     from herd.supervisor.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
@@ -136,8 +160,10 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
     if inbox.asked:
         return Outcome(0, "")
     settings = claim_run_directory(settings)
+    changes = changed_settings(settings.directory, settings)
     with hold_run_directory(settings) as run_dir:
-        console.print(f"run directory: {run_dir}", markup=False, highlight=False, soft_wrap=True)
+        for line in (f"run directory: {run_dir}", *(f"changed since the last start: {change}" for change in changes)):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}")
         try:
             environ = dict(os.environ)
@@ -159,18 +185,3 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
 
 def _played(tasks: Sequence[str]) -> str:
     return ", ".join(tasks) if len(tasks) <= MOST_NAMES else f"{', '.join(tasks[:MOST_NAMES])} and {len(tasks) - MOST_NAMES} more"
-
-
-def help_text(columns: int) -> str:
-    """Usage, and every setting by section with its default."""
-    parts = [_HEAD]
-    for section, keys in groupby(setting_keys(), key=lambda key: key.section):
-        parts.append(f"\n{section or 'run'}: {section_help()[section]}")
-        parts.extend(_setting_help(key, columns) for key in keys)
-    return "\n".join(parts)
-
-
-def _setting_help(key: SettingKey, columns: int) -> str:
-    head = f"  --{key.dotted} ({key.type_text}; default {default_text(key)})"
-    body = textwrap.fill(key.help.replace("``", ""), max(40, columns), initial_indent=" " * 6, subsequent_indent=" " * 6)
-    return f"{head}\n{body}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from herd.cli.errors import CommandError
 from herd.cli.requirements import require
 from herd.cli.run_paths import check_checkpoint, run_with_checkpoint
-from herd.config.options import POSITIVE, POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.config.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, OneLineParser
 
 if TYPE_CHECKING:
     import argparse
@@ -17,16 +17,21 @@ if TYPE_CHECKING:
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="herd watch", description="Plays a game with a run's checkpoint and writes it as a .gif or .mp4.")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="of herd train")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train")
     parser.add_argument("--output", type=Path, metavar="FILE", help=".gif or .mp4; default: RUN_DIR/episode.gif")
-    parser.add_argument("--task", metavar="NAME", help="one of the run's tasks; default: its first")
-    parser.add_argument("--games", type=POSITIVE_WHOLE, default=1, metavar="N", help="recorded one after the other")
-    parser.add_argument("--max_seconds", type=POSITIVE, default=60.0, metavar="S", help="longest video")
-    parser.add_argument("--view", choices=("screen", "network"), default="screen", help="the console's colours, or what the network sees")
-    parser.add_argument("--no_caption", action="store_true", help="without return, value and time above the picture")
+    parser.add_argument("--task", metavar="NAME", help="task to play; default: the run's first")
+    parser.add_argument("--games", type=POSITIVE_WHOLE, default=1, metavar="N", help="number of games to record, one after the other")
+    parser.add_argument(
+        "--min_seconds", type=NON_NEGATIVE, default=10.0, metavar="S", help="more games follow until the video is as long; 0: --games alone"
+    )
+    parser.add_argument("--max_seconds", type=POSITIVE, default=60.0, metavar="S", help="length of the video in seconds, at most")
+    parser.add_argument(
+        "--view", choices=("screen", "network"), default="screen", help="screen: the game's own picture; network: what the network sees"
+    )
+    parser.add_argument("--no_caption", action="store_true", help="leave out the line with return, value and time")
     parser.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
-    parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="of the game and of the policy's sampling")
-    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest whole one")
+    parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="random seed of the game and of the policy's sampling")
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
     return parser
 
 
@@ -51,6 +56,7 @@ def run(argv: Sequence[str]) -> int:
             task=options.task,
             seed=options.seed,
             games=options.games,
+            min_seconds=options.min_seconds,
             max_seconds=options.max_seconds,
             view=options.view,
             caption=not options.no_caption,

@@ -17,10 +17,10 @@ FEWEST_CELLS = 8
 
 
 class NoAuxiliarySettings(Section):
-    """The agent's own loss alone."""
+    """No auxiliary loss."""
 
     kind: Literal["none"] = "none"
-    """The agent's own loss alone."""
+    """No auxiliary loss."""
 
     def objection(self, spec: EnvSpec) -> str | None:  # noqa: ARG002  as the other variants
         """Why these observations cannot be trained on, in one sentence that names the setting; None if they can."""
@@ -31,12 +31,13 @@ class PixelControlSettings(Section):
     """Pixel control: values of how much the picture changes, cell by cell (arXiv:1611.05397; PopArt's appendix, arXiv:1809.04474)."""
 
     kind: Literal["pixel_control"] = "pixel_control"
-    """Each cell of the picture is a task of its own: to change its pixels. Its action values are learned from the same features."""
+    """Pixel control. Each cell of the picture is a task of its own: to change its pixels. Its action values are learned from the agent's
+    features."""
     cost: PositiveFloat = 0.01
-    """Multiplies the loss, a sum over cells. PopArt's paper gives none. UNREAL draws it from 0.01 to 0.1 for its 3-D levels and from 0.0001
-    to 0.01 for Atari; the default is the value that both ranges have."""
+    """Weight of the loss, which is a sum over cells. PopArt's paper gives none. UNREAL draws it from 0.01 to 0.1 for its 3-D levels and
+    from 0.0001 to 0.01 for Atari; both ranges contain the default."""
     discount: Fraction = 0.9
-    """Of the pseudo-rewards, per agent step."""
+    """Discount of the pseudo-rewards, per agent step."""
     cell_size: PositiveInt = 4
     """Pixels on each side of a cell."""
 

@@ -142,7 +142,9 @@ def load_server_keys(security: SecuritySettings, environ: Mapping[str, str]) -> 
     except OSError as error:
         raise SettingsError(f"{folder}: cannot be listed: {error.strerror or error}; give this user the right to read it") from None
     if not files:
-        raise SettingsError(f"{folder}: holds no client-NAME.public: nobody would be let in; make one: herd keys {folder} --client NAME")
+        raise SettingsError(
+            f"{folder}: holds no client-NAME.public: no client would be accepted; make one: herd keys {folder} --client NAME"
+        )
     return ServerKeys(secret, {read_key(file, "copy it again"): file.stem for file in files}, folder)
 
 

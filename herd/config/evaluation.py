@@ -11,18 +11,19 @@ class EvaluationSettings(Section):
     """The evaluator: it freezes the newest weights every so often, and plays whole games of every task with them."""
 
     interval_seconds: PositiveFloat | None = None
-    """Between beginnings of two evaluations; one that takes longer is followed by the next at once. Null: a run has no evaluator."""
+    """Seconds between the starts of two evaluations. One that takes longer is followed by the next at once. Null: the run has no
+    evaluator."""
     episodes: PositiveInt = 10
-    """Games of every task in each evaluation."""
+    """Number of games of each task in an evaluation."""
     protocol: Literal["impala-atari", "impala-dmlab", "machado", "saber"] | None = None
-    """How environments are set (docs/evaluation.md); the number of games stays ``episodes``. Null: as in training."""
+    """Protocol that sets the environments (docs/evaluation.md). The number of games stays ``episodes``. Null: as in training."""
     final: bool = False
-    """When a run has ended by itself, ``herd train`` evaluates its last checkpoint before it ends."""
+    """When a run has reached its stop condition, ``herd train`` evaluates the last checkpoint before it exits."""
     paramserver: str = "tcp://127.0.0.1:7200"
-    """Address of the parameter server whose weights are followed."""
+    """Address of the parameter server that the evaluator follows."""
     bandit: str = "tcp://127.0.0.1:7300"
-    """Address of the bandit service, whose best-valued temperatures DiCE's games are played under."""
+    """Address of the bandit service. DiCE's games are played under its best-valued temperatures."""
     metrics_host: str = "127.0.0.1"
-    """Interface of the metrics and health endpoint."""
+    """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0
-    """0 takes a free port."""
+    """Port of the metrics and health endpoint; 0 takes a free port."""

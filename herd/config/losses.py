@@ -15,8 +15,8 @@ Head = Literal["policy_value", "dueling"]
 
 class _Common(Section):
     reduction: Literal["sum", "mean"] = "sum"
-    """Over batch and time. The papers' learning rates assume the sum. ``mean`` divides by all trained rows of the batch: online and
-    replayed ones, and those too that a trust region rejects."""
+    """How the loss is reduced over batch and time. The papers' learning rates assume the sum. ``mean`` divides by all trained rows of the
+    batch, including replayed rows and rows that a trust region rejects."""
 
     @property
     def needs_whole_batch(self) -> bool:
@@ -40,24 +40,24 @@ class VTraceSettings(_Common):
     correction: Literal["v_trace", "one_step", "epsilon", "none"] = "v_trace"
     """Off-policy correction: the four rows of IMPALA's Table 2."""
     clip_rho_threshold: PositiveFloat = 1.0
-    """rho-bar: which value function V-trace converges to."""
+    """rho-bar. It decides which value function V-trace converges to."""
     clip_c_threshold: PositiveFloat = 1.0
-    """c-bar: how far corrections travel back; at most rho-bar."""
+    """c-bar. It decides how far corrections travel back. At most rho-bar."""
     clip_pg_rho_threshold: PositiveFloat = 1.0
-    """Clips the importance weight of the policy gradient."""
+    """Upper bound of the importance weight in the policy gradient."""
     lambda_: Fraction = 1.0
-    """Remark 2's extra discount of the trace."""
+    """Extra discount of the trace (IMPALA, Remark 2)."""
     q_estimate: Literal["v_trace", "value", "v_target"] = "v_trace"
-    """Policy-gradient target: r + gamma * v_{s+1} (section 4.2, and LASER's eq. 2), r + gamma * V(x_{s+1}) (appendix E.3), or v_s itself
-    (LASER's Algorithm 1)."""
+    """Target of the policy gradient. ``v_trace``: r + gamma * v_{s+1} (section 4.2, and LASER's eq. 2). ``value``: r + gamma * V(x_{s+1})
+    (appendix E.3). ``v_target``: v_s (LASER's Algorithm 1)."""
     log_epsilon: PositiveFloat = 1e-6
-    """Added inside the logarithm by the ``epsilon`` correction."""
+    """Number that the ``epsilon`` correction adds inside the logarithm."""
     trust_region: Literal["none", "implied", "behaviour"] = "none"
-    """LASER's gate, for every step of online and replayed unrolls: a step is learned from only where the KL divergence from the trained
-    policy to this one stays below the threshold. ``implied``: the policy whose values V-trace learns (section 4.3); ``behaviour``: the
-    one that acted (as Algorithm 1 is printed)."""
+    """LASER's trust region, for every step of online and replayed unrolls: a step is trained on only if the KL divergence from the trained
+    policy to a reference is below the threshold. ``implied``: the reference is the policy whose values V-trace learns (section 4.3).
+    ``behaviour``: the reference is the policy that acted (as Algorithm 1 prints)."""
     trust_region_threshold: PositiveFloat = 0.03
-    """b, in nats; the paper does not give it. Read where there is a trust region."""
+    """Threshold b of the trust region, in nats. The paper does not give it."""
 
     @model_validator(mode="after")
     def _trace_is_shorter_than_the_target(self) -> Self:
@@ -78,12 +78,12 @@ class ImpalaSettings(VTraceSettings):
     kind: Literal["impala"] = "impala"
     """IMPALA's policy gradient, value loss and entropy bonus."""
     baseline_cost: NonNegativeFloat = 0.5
-    """Multiplies the value loss."""
+    """Weight of the value loss."""
     entropy_cost: NonNegativeFloat = 0.01
-    """Multiplies the entropy bonus."""
+    """Weight of the entropy bonus."""
     advantage_normalization: Literal["none", "batch"] = "none"
-    """``batch``: the advantages of a batch (of a shard's part of it) are made to have mean 0 and mean square 1, as in PPO's code, so that
-    neither rewards nor the clipping of gradients decide how much the policy moves. The whole part is then one forward pass."""
+    """``batch``: advantages are normalised to mean 0 and mean square 1 over the batch (over a shard's part of it), as in PPO's code. Then
+    the size of rewards does not change how much the policy moves. The batch is not split into micro-batches."""
 
     head: ClassVar[Head] = "policy_value"
 
@@ -97,24 +97,25 @@ class DiceSettings(VTraceSettings):
     """DiCE: V by V-trace, Q by Retrace, and a policy gradient times the temperature (Table 5 for the defaults)."""
 
     kind: Literal["dice"] = "dice"
-    """DiCE acts under temperatures, which a bandit hands out for each game."""
+    """DiCE: games are played under temperatures that a bandit picks."""
     ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
-    """Row of DiCE's Table 4. ``dice``: the bandit learns from each game's return; ``random``: it hands out temperatures and never learns;
-    ``baseline``: tau is 1, and there is no bandit; ``entropy``: as ``dice``, with an entropy bonus of coefficient 1."""
+    """Row of DiCE's Table 4. ``dice``: the bandit learns from the return of each game. ``random``: the bandit hands out temperatures and
+    never learns. ``baseline``: tau is 1 and there is no bandit. ``entropy``: like ``dice``, with an entropy bonus of coefficient 1."""
     clip_rho_threshold: PositiveFloat = 1.05
-    """rho-bar: which value function V-trace converges to."""
+    """rho-bar. It decides which value function V-trace converges to."""
     clip_c_threshold: PositiveFloat = 1.05
-    """c-bar: how far corrections travel back; at most rho-bar."""
+    """c-bar. It decides how far corrections travel back. At most rho-bar."""
     clip_pg_rho_threshold: PositiveFloat = 1.05
-    """Clips the importance weight of the policy gradient."""
+    """Upper bound of the importance weight in the policy gradient."""
     baseline_cost: NonNegativeFloat = 1.0
-    """Multiplies the value loss."""
+    """Weight of the value loss."""
     q_cost: NonNegativeFloat = 10.0
-    """Multiplies the Q loss."""
+    """Weight of the Q loss."""
     policy_cost: NonNegativeFloat = 10.0
-    """Multiplies the policy gradient."""
+    """Weight of the policy gradient."""
     retrace_bootstrap: Literal["expected", "taken"] = "expected"
-    """Of Retrace's differences: Q(x', .) expected under the target policy, or Q(x', a') of the action taken, as eq. (2) is printed."""
+    """Next value in Retrace's differences. ``expected``: Q(x', .) averaged over the target policy. ``taken``: Q(x', a') of the action
+    taken, as eq. (2) is printed."""
 
     head: ClassVar[Head] = "dueling"
 
@@ -133,13 +134,13 @@ class CustomLossSettings(_Common):
     """A loss of your own: a function in a file outside this repository (docs/extending.md)."""
 
     kind: Literal["custom"] = "custom"
-    """A function of your own."""
+    """Your own loss: a function in a file of yours."""
     function: str = Field(pattern=USER_CODE)
-    """``module:function``, found from the folder that the command is run in."""
+    """Name of the function, ``module:function``. It is imported from the folder in which the command runs."""
     head: Head = "policy_value"
-    """Of the network. ``policy_value``: policy logits beside a value; ``dueling``: advantages in the place of the logits."""
+    """Heads of the network. ``policy_value``: policy logits and a value. ``dueling``: advantages instead of the logits."""
     options: dict[str, Any] = Field(default={})
-    """Keyword arguments of the function."""
+    """Keyword arguments for the function."""
 
 
 LossSettings = Annotated[ImpalaSettings | DiceSettings | CustomLossSettings, Field(discriminator="kind")]

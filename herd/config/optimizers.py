@@ -11,21 +11,23 @@ from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Posi
 
 class _Common(Section):
     learning_rate: NonNegativeFloat = 6e-4
-    """At the first update; with a warm-up, at its end."""
+    """Learning rate at the first update, or at the end of the warm-up."""
     schedule: Literal["linear", "constant"] = "linear"
-    """Of the learning rate, and of the weight decay where there is one: linearly to 0, or constant."""
+    """Schedule of the learning rate and of the weight decay. ``linear``: linearly to 0."""
     max_gradient_norm: PositiveFloat | None = 40.0
-    """Global norm clip; null for none."""
+    """Gradients are clipped to this global norm. Null: no clipping."""
     clip_percentile: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
-    """Clips each gradient besides at this percentile of the global norms of the newest updates (AutoClip, arXiv:2007.14469; 10 there), so
-    that no bound need be known beforehand. Null: at ``max_gradient_norm`` alone."""
+    """Gradients are also clipped at this percentile of the global norms of the newest updates (AutoClip, arXiv:2007.14469, which uses 10).
+    No bound need be known in advance. Null: only ``max_gradient_norm`` applies."""
     clip_history_updates: PositiveInt = 1000
-    """How many updates the percentile is taken of."""
+    """Number of updates that the percentile covers."""
     target_kl: PositiveFloat | None = None
-    """Nats. Divides the learning rate by 1.5 after an update that moved the policy by more than twice this, and multiplies it by 1.5 after
-    one that moved it by less than half (arXiv:2109.11978), on top of the schedule. Null: the schedule alone."""
+    """Target KL divergence of one update, in nats. The learning rate is divided by 1.5 after an update that moved the policy by more than
+    twice this, and multiplied by 1.5 after one that moved it by less than half (arXiv:2109.11978). This comes on top of the schedule. Null:
+    the schedule alone."""
     kl_interval_updates: PositiveInt = 10
-    """Updates between measurements of that move, on an eighth of the batch; each costs about a third of an update."""
+    """Number of updates between two measurements of the KL divergence. A measurement uses an eighth of the batch and costs about a third of
+    an update."""
 
 
 class RMSPropSettings(_Common):
@@ -36,11 +38,11 @@ class RMSPropSettings(_Common):
     schedule_env_frames: PositiveInt = 200_000_000
     """Length of the linear schedule, in env frames."""
     decay: Fraction = 0.99
-    """Of the running second moment."""
+    """Decay of the running second moment."""
     epsilon: PositiveFloat = 0.01
     """Added to the second moment inside the square root."""
     momentum: Fraction = 0.0
-    """Of the rescaled gradient."""
+    """Momentum of the rescaled gradient."""
 
 
 class AdamSettings(_Common):
@@ -49,15 +51,15 @@ class AdamSettings(_Common):
     kind: Literal["adam"] = "adam"
     """Adam, without weight decay or warm-up."""
     learning_rate: NonNegativeFloat = 2.5e-4
-    """At the first update."""
+    """Learning rate at the first update."""
     schedule_env_frames: PositiveInt = 200_000_000
     """Length of the linear schedule, in env frames."""
     epsilon: PositiveFloat = 1e-5
     """Added to the root of the second moment."""
     beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
-    """Of the running mean."""
+    """Decay of the running mean."""
     beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
-    """Of the running second moment."""
+    """Decay of the running second moment."""
 
 
 class AdamWSettings(_Common):
@@ -66,17 +68,17 @@ class AdamWSettings(_Common):
     kind: Literal["adamw"] = "adamw"
     """AdamW with decoupled weight decay."""
     schedule_updates: PositiveInt = 20_000
-    """Length of the linear schedule, in learner updates, the warm-up included."""
+    """Length of the linear schedule in learner updates, including the warm-up."""
     warmup_updates: NonNegativeInt = 4000
-    """Updates in which the learning rate rises linearly to ``learning_rate``."""
+    """Number of updates in which the learning rate rises linearly to ``learning_rate``."""
     epsilon: PositiveFloat = 1e-6
     """Added to the root of the second moment."""
     beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
-    """Of the running mean."""
+    """Decay of the running mean."""
     beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.98
-    """Of the running second moment."""
+    """Decay of the running second moment."""
     weight_decay: NonNegativeFloat = 0.01
-    """At the first update: learning rate times this is taken off every parameter."""
+    """Weight decay at the first update. Each update shrinks every parameter by the learning rate times this."""
 
     @model_validator(mode="after")
     def _warm_up_ends_before_the_schedule(self) -> Self:

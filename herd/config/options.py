@@ -66,3 +66,4 @@ def number(
 POSITIVE = number()
 POSITIVE_WHOLE = number("whole number from 1 to 2^31", lambda value: 1 <= value <= 1 << 31, kind=int)
 WHOLE = number("whole number from 0 to 2^63", lambda value: 0 <= value <= 1 << 63, kind=int)
+NON_NEGATIVE = number("number from 0", lambda value: 0 <= value < math.inf)

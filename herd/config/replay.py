@@ -12,10 +12,10 @@ ReplayedShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class NoReplay(Section):
-    """Every unroll is trained on as it comes from actors."""
+    """No replay: every unroll is trained on as it arrives from actors."""
 
     kind: Literal["none"] = "none"
-    """Batches are of online unrolls alone."""
+    """No replay: batches contain online unrolls only."""
 
     fraction: ClassVar[float] = 0.0
 
@@ -24,14 +24,14 @@ class UniformReplay(Section):
     """A ring of unrolls in each learner shard, drawn uniformly (IMPALA section 5.2.2)."""
 
     kind: Literal["uniform"] = "uniform"
-    """Unrolls of this learner's own actors, kept in its memory."""
+    """A ring of unrolls of the learner's own actors, in its memory."""
     fraction: ReplayedShare = 0.5
-    """Share of each batch that is replayed; rounded to whole unrolls. The paper's experiment: 0.5."""
+    """Share of each batch that is replayed, rounded to whole unrolls. The paper's experiment uses 0.5."""
     capacity_unrolls: PositiveInt = 10_000
-    """First-in-first-out, over all shards; one Atari unroll of 20 steps takes about 170 kB of memory."""
+    """Number of unrolls kept, over all shards; the oldest are dropped first. An Atari unroll of 20 steps takes about 170 kB of memory."""
     minimum_fill_unrolls: PositiveInt = 1_000
-    """Unrolls held, over all shards, before any is replayed: until then batches are of online unrolls alone, so that the first ones are
-    not drawn over and over."""
+    """Number of unrolls, over all shards, that must be held before any is replayed. Until then batches contain online unrolls only, so that
+    the first unrolls are not replayed over and over."""
 
     @model_validator(mode="after")
     def _the_minimum_fits(self) -> Self:
@@ -45,20 +45,23 @@ class SharedReplay(Section):
 
     kind: Literal["shared"] = "shared"
     """Episodes of all agents of the run, kept by the replay service. Recurrent agents replay an episode from its first step under their
-    newest weights; others draw single unrolls."""
+    newest weights. Other agents draw single unrolls."""
     fraction: ReplayedShare = 0.875
-    """Share of each batch that is replayed; rounded to whole unrolls. The paper: 7/8, and 128 of 160 on Atari."""
+    """Share of each batch that is replayed, rounded to whole unrolls. The paper uses 7/8, and 128 of 160 on Atari."""
     capacity_agent_steps: PositiveInt = 1_000_000
-    """Agent steps of complete episodes, over all replicas; the oldest episodes go first. The paper: 10 and 15 million."""
+    """Capacity in agent steps of complete episodes, over all replicas. The oldest episodes are dropped first. The paper uses 10 and 15
+    million."""
     minimum_fill_agent_steps: NonNegativeInt = 20_000
-    """Agent steps of complete episodes held, over all replicas, before any is replayed: until then batches are of online unrolls alone."""
+    """Agent steps of complete episodes, over all replicas, that must be held before any is replayed. Until then batches contain online
+    unrolls only."""
     max_open_agent_steps: PositiveInt = 1_000_000
-    """Agent steps of episodes that have not ended yet, over all replicas; beyond it the one that was silent longest is discarded."""
+    """Capacity in agent steps of episodes that have not ended, over all replicas. Beyond it the episode that has been silent longest is
+    discarded."""
     prefetch_batches: PositiveInt = 2
-    """Batches whose replayed unrolls a learner asks for ahead, so that it does not wait for them."""
+    """Number of batches for which a learner requests replayed unrolls ahead of time."""
     timeout_seconds: Annotated[float, Field(gt=0.0, le=10.0)] = 2.0
-    """Longest wait of a batch for replayed unrolls; then it is of online unrolls alone, and the next batches do not wait until replay
-    answers again."""
+    """Longest wait of a batch for replayed unrolls, in seconds. After it, batches contain online unrolls only and do not wait, until the
+    service answers again."""
 
     @model_validator(mode="after")
     def _the_minimum_fits(self) -> Self:

@@ -13,27 +13,27 @@ LEAST_MEMORY_BYTES = 64 << 20
 
 
 class ReplayServiceSettings(Section):
-    """One process of the replay service, which a run has where ``replay.kind`` is ``shared``."""
+    """One process of the replay service. A run has it if ``replay.kind`` is ``shared``."""
 
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
-    """Processes that share the episodes, by a hash of each episode; ``herd train`` starts them on this machine. Another number begins
-    with empty replay."""
+    """Number of processes that share the episodes, by a hash of each episode. ``herd train`` starts them on this machine. After a change of
+    this number replay starts empty."""
     index: NonNegativeInt = 0
-    """Which of them this is."""
+    """Number of this process among the replicas."""
     memory_bytes: Annotated[PositiveInt, Field(ge=LEAST_MEMORY_BYTES)] = 8 << 30
-    """Of episodes, at most, in each process; beyond it the oldest go, whatever ``replay.capacity_agent_steps`` is. A million agent steps
-    of Breakout take about 0.1 GB, of most Atari games 0.2 to 1 GB."""
+    """Largest memory for episodes in each process, in bytes. Beyond it the oldest are dropped, whatever ``replay.capacity_agent_steps`` is.
+    A million agent steps of Breakout take about 0.1 GB, of most Atari games 0.2 to 1 GB."""
     snapshot_interval_seconds: PositiveFloat = 300.0
-    """Between writings of complete episodes to RUN/replay; one more, with the open ones, at the end. A killed service goes on from the
-    last. Only what is new is written."""
+    """Seconds between two writes of complete episodes to RUN/replay. One more, with open episodes, is made at the end. A killed service
+    continues from the last one. Only new episodes are written."""
     host: str = "127.0.0.1"
-    """Interface that the request socket binds."""
+    """Network interface that the request socket listens on."""
     port: Port = 7400
-    """Of the request socket; ``herd train`` replaces 0 by a free port, and gives free ones to further replicas."""
+    """Port of the request socket. ``herd train`` replaces 0 with a free port, and gives each further replica a free port."""
     metrics_host: str = "127.0.0.1"
-    """Interface of the metrics and health endpoint."""
+    """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0
-    """0 takes a free port."""
+    """Port of the metrics and health endpoint; 0 takes a free port."""
 
     @model_validator(mode="after")
     def _index_is_of_a_replica(self) -> Self:

@@ -1,7 +1,7 @@
 """Where a run's files are, as seen from its directory: RUN, or RUN/agents/<k> of one agent of several.
 
-RUN holds config.yaml, logs and processes. Each agent's learner leaves its report, points and checkpoints in RUN/agents/<k>, or in RUN
-itself where it is the only agent.
+RUN holds config.yaml, starts.jsonl, logs and processes. Each agent's learner leaves its report, points and checkpoints in RUN/agents/<k>,
+or in RUN itself where it is the only agent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONFIG = "config.yaml"
+STARTS = "starts.jsonl"
+"""One line for each start: its time, its settings, and what changed."""
+LOCK = ".lock"
+"""Held by the ``herd train`` of the run for as long as it lives."""
 AGENTS = "agents"
 
 

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 
 from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.evaluation import EvaluationSettings
+from herd.config.inference import InferenceSettings
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.population import PopulationSettings
@@ -66,49 +67,51 @@ class NetworkSettings(Section):
     """The agent's network (IMPALA Fig. 3)."""
 
     torso: Torso = "shallow"
-    """``shallow``: Fig. 3 left; ``nature``: three convolutions; ``deep``: the residual net of Fig. 3 right; ``mlp``: for vectors, and
-    boards such as Catch; ``module:Class``: your own (docs/extending.md)."""
+    """``shallow``: IMPALA's Fig. 3 left. ``nature``: three convolutions. ``deep``: the residual network of Fig. 3 right. ``mlp``: for
+    vectors and for boards such as Catch. ``module:Class``: your own (docs/extending.md)."""
     width_multiplier: PositiveInt = 1
-    """Multiplies the convolutions' channels (LASER: 4 on Atari)."""
+    """Multiplies the number of channels of the convolutions (LASER: 4 on Atari)."""
     core: Literal["none", "lstm"] = "none"
     """Recurrent core between torso and heads."""
     core_size: PositiveInt = 256
-    """Units of the LSTM core."""
+    """Number of units of the LSTM core."""
     last_action_and_reward: bool = False
-    """Feed the last reward, clipped to [-1, 1] whatever the loss sees, and the one-hot last action beside the torso's output."""
+    """Feed the last reward and the one-hot last action to the network, beside the torso's output. This reward is clipped to [-1, 1],
+    whatever reward the loss uses."""
     language: bool = False
-    """Feed an LSTM over the level's instruction words (suites with instructions only)."""
+    """Feed the words of the level's instruction to the network through an LSTM. Only for suites with instructions."""
     initialization: Literal["orthogonal", "truncated_normal"] = "orthogonal"
-    """Of weights. ``truncated_normal``: Sonnet's default, 1 / sqrt(fan-in), which IMPALA's authors used (docs/decisions/0014)."""
+    """How weights are initialised. ``orthogonal``: gain sqrt(2) before a ReLU, 0.01 for the policy head. ``truncated_normal``: Sonnet's
+    default, 1 / sqrt(fan-in), which IMPALA's authors used (docs/decisions/0014)."""
     input_centering: Literal["none", "half", "filters", "mean"] = "none"
-    """What keeps a constant background from silencing the first layer's filters. ``half``: pixels minus 1/2; ``filters``: each filter minus
-    its mean; ``mean``: pixels minus the run's average image, over their standard deviation. The last two are for convolutions only."""
+    """Keeps a constant background from silencing filters of the first layer. ``half`` subtracts 1/2 from pixels. ``filters`` subtracts its
+    mean from each filter (convolutions only)."""
     layer_norm: bool = False
-    """A layer norm before every ReLU, over all units of a layer, of an image over channels and positions (PQN, arXiv:2407.04811)."""
+    """Add a layer norm before every ReLU, over all units of a layer; for images, over channels and positions (PQN, arXiv:2407.04811)."""
 
     @model_validator(mode="after")
     def _layers_are_herds_own(self) -> Self:
         if self.torso == "mlp" and self.input_centering in {"filters", "mean"}:
             raise ValueError(f"input_centering {self.input_centering} is for convolutions: with torso mlp choose half")
         if ":" in self.torso and (self.input_centering != "none" or self.layer_norm or self.initialization != "orthogonal"):
-            raise ValueError(
-                f"initialization, input_centering and layer_norm are for Herd's own torsos: {self.torso} does these things itself"
-            )
+            raise ValueError(f"initialization, input_centering and layer_norm are for Herd's own torsos: {self.torso} does this itself")
         return self
 
 
 class AlgorithmSettings(Section):
-    """What every loss shares: the unrolls and the rewards that it is given."""
+    """Settings that all losses share: unrolls and rewards."""
 
     unroll_length: PositiveInt = 20
-    """Agent steps per unroll that are trained on."""
+    """Number of agent steps of an unroll that are trained on (T)."""
     burn_in: NonNegativeInt = 0
-    """Agent steps before them, repeated from the unroll before, that only bring the recurrent core's stored state up to date (DiCE: 40)."""
+    """Number of agent steps before the trained ones, repeated from the previous unroll. They only update the stored state of the recurrent
+    core (DiCE: 40)."""
     discount: Fraction = 0.99
-    """Per agent step."""
+    """Discount per agent step (gamma)."""
     reward_shaping: Literal["clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none"] = "clip"
-    """``clip``: to [-1, 1]; ``soft_asymmetric``: the authors' code for DMLab; ``soft_asymmetric_printed``: the formula of Fig. D.1;
-    ``log_asymmetric``: DiCE's log(abs(r) + 1), times 2 from 0 on and -1 below."""
+    """How rewards are shaped for the loss. ``clip``: clipped to [-1, 1]. ``soft_asymmetric``: as in the authors' code for DMLab.
+    ``soft_asymmetric_printed``: the formula of IMPALA's Fig. D.1. ``log_asymmetric``: DiCE's log(abs(r) + 1), times 2 for rewards >= 0 and
+    times -1 for negative ones. ``none``: unchanged."""
 
     @model_validator(mode="after")
     def _burn_in_repeats_one_unroll(self) -> Self:
@@ -121,142 +124,156 @@ class ActorSettings(Section):
     """One actor process."""
 
     count: PositiveInt = 2
-    """Processes that ``herd train`` starts on this machine."""
+    """Number of actor processes that ``herd train`` starts on this machine."""
     agent: NonNegativeInt | None = None
-    """Which agent of the run this replica plays for; null leases it, together with the index. Fixed only where the index is."""
+    """Agent of the run that this actor plays for. Null: it is leased together with the index. Set it only if the index is set."""
     index: NonNegativeInt | None = None
-    """This replica's index (seeds, round-robin tasks); null leases one from the parameter server. Where the run has several agents and
-    ``agent`` is null, both are leased all the same, and this numbers the process."""
+    """Index of this actor. It determines seeds and tasks. Null: it is leased from the parameter server. In a run of several agents with
+    ``agent`` null, both are leased in any case, and this only numbers the process."""
     environments: PositiveInt = 32
-    """Environments stepped together (E)."""
+    """Number of environments that are stepped together (E)."""
     environment_threads: PositiveInt = 1
-    """Threads that step them; two processes with one thread each beat one process with two."""
+    """Number of threads that step the environments. Two processes with one thread each are faster than one process with two."""
     inference_threads: PositiveInt = 1
-    """Torch threads for the policy."""
+    """Number of torch threads for the policy."""
     pin_to_cpu: bool = False
-    """Keep each actor on one CPU, dealt round-robin by index. For a machine of its own with one actor per CPU: the thread that steps
-    the environments and the one that runs the policy take turns, and on one CPU they find each other's data in its cache."""
+    """Pin each actor to one CPU, round-robin by index. Use it on a machine of its own with one actor per CPU: environments and policy take
+    turns, and on one CPU they share a cache."""
     inference_precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """``auto``: bfloat16 where the CPU is faster with it. The learner corrects with the logits that were sampled from."""
+    """Precision of the policy's network. ``auto``: bfloat16 if the CPU is faster with it. The learner corrects with the logits that actions
+    were sampled from."""
     lockstep: bool = False
-    """Batched A2C: wait for the policy that learned from the last unrolls before starting the next ones."""
+    """Batched A2C: wait for the policy that has learned from the last unrolls before the next unrolls start."""
     credit: Literal["at_send", "before_unroll"] = "at_send"
-    """When credit is waited for: as in the papers, or before the unroll starts (bounds policy lag; see docs/messaging.md)."""
+    """When an actor waits for credit. ``at_send``: before it sends, as in the papers. ``before_unroll``: before an unroll starts, which
+    bounds the policy lag (docs/messaging.md)."""
     compression: Literal["none", "lz4", "zstd"] = "none"
-    """Of frames on the wire."""
+    """Compression of frames on the wire."""
     pull_interval_steps: PositiveInt | None = None
-    """Agent steps between questions for newer weights, at any step of an unroll and without waiting for the answer (DiCE: 64). Null:
-    at each unroll's start."""
+    """Number of agent steps between two requests for newer weights, at any step of an unroll and without waiting for the answer (DiCE: 64).
+    Null: at the start of each unroll."""
     weights_timeout_seconds: PositiveFloat = 1.0
-    """Longest wait for the parameter server at an unroll's start; then the actor goes on with the weights it has, and the next
-    unrolls do not wait until the server answers again."""
+    """Longest wait for the parameter server at the start of an unroll, in seconds. After it the actor continues with the weights it has,
+    and does not wait until the server answers again."""
     learner: Annotated[tuple[str, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7100",)
-    """Addresses of the unroll sockets of the learner's shards, in the order of their ranks, those of agent 0 first; one alone may be
-    given without a list."""
+    """Addresses of the unroll sockets of the learner's shards, in the order of their ranks, agent 0 first. A single address may be given
+    without a list."""
     links: PositiveInt = 2
-    """Shards that an actor holds sockets to, fewer where there are fewer; it sends each message where it has credit."""
+    """Number of shards that an actor connects to. It sends each message to a shard that has granted credit."""
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
     bandit: str = "tcp://127.0.0.1:7300"
-    """Address of the bandit service; asked where ``loss.kind`` is dice and not its ablation ``baseline``."""
+    """Address of the bandit service. It is used if ``loss.kind`` is dice, except in the ablation ``baseline``."""
     bandit_timeout_seconds: PositiveFloat = 1.0
-    """Longest wait for a temperature at a game's start; then the game is played under the last one of its environment, and the next
-    games do not wait until the service answers again."""
+    """Longest wait for a temperature at the start of a game, in seconds. After it the game is played under the last temperature of its
+    environment, and games do not wait until the service answers again."""
+    inference: Literal["local", "remote"] = "local"
+    """Where actions are chosen. ``local``: in the actor itself. ``remote``: by the inference service, for many actors at once. The actor
+    then plays its environments in two halves, so that one half is answered while the other is stepped."""
+    inference_service: str = "tcp://127.0.0.1:7600"
+    """Address of the inference service. Used with ``inference: remote``."""
+    inference_fallback: Literal["wait", "local"] = "wait"
+    """What the actor does while the inference service is down. ``wait``: wait for it. ``local``: fetch weights and choose actions itself
+    until the service answers again."""
+    inference_timeout_seconds: PositiveFloat = 2.0
+    """Time without an answer after which the inference service is considered down."""
     metrics_host: str = "127.0.0.1"
-    """Interface of the metrics and health endpoint."""
+    """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0
-    """0 takes a free port."""
+    """Port of the metrics and health endpoint; 0 takes a free port."""
 
 
 class LearnerSettings(Section):
     """The learner process."""
 
     agent: NonNegativeInt = 0
-    """Which agent of the run this process trains."""
+    """Agent of the run that this process trains."""
     batch_size: PositiveInt = 32
-    """Unrolls per update over all shards, replayed ones included (B)."""
+    """Number of unrolls per update, over all shards, including replayed ones (B)."""
     sample_reuse: PositiveInt = 1
-    """Updates in a row on each batch (DiCE: 2). Frames and credit count once."""
+    """Number of consecutive updates on each batch (DiCE: 2). Frames and credit count once."""
     queue_batches: PositiveInt = 2
-    """Batches that may wait or be under way: the bound of the unroll queue and of all credit."""
+    """Number of batches that may wait or be under way. It bounds the queue of unrolls and all credit."""
     max_policy_lag: NonNegativeInt | None = None
-    """Learner updates; an unroll begun under an older policy is dropped as ``stale``. Null for no bound."""
+    """Largest policy lag in learner updates. An unroll that began under an older policy is dropped as ``stale``. Null: no bound."""
     credit_expires_seconds: PositiveFloat = 60.0
-    """Credit of an actor that stays silent this long goes to another."""
+    """If an actor is silent this long, its credit goes to another actor."""
     shards: PositiveInt = 1
-    """Processes that learn in lockstep (N), one per GPU, each on its part of every batch. ``herd train`` starts them here; elsewhere
-    torchrun does, which tells each its rank."""
+    """Number of processes that learn in lockstep (N), one per GPU, each on its part of every batch. ``herd train`` starts them on this
+    machine; elsewhere torchrun does."""
     shard_timeout_seconds: PositiveFloat = 10.0
-    """A shard that is silent this long is taken for dead: the others end, and all start again from the newest checkpoint."""
+    """A shard that is silent this long is considered dead. The others end, and all start again from the newest checkpoint."""
     sharding: Literal["ddp", "fully_shard"] = "ddp"
-    """What shards hold: ``ddp``: all parameters and the optimizer's state, each; ``fully_shard``: a part of both."""
+    """What each shard holds. ``ddp``: all parameters and the whole state of the optimizer. ``fully_shard``: a part of both."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """``auto``: a GPU where there is one."""
+    """Device that the learner trains on. ``auto``: a GPU if there is one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of convolutions and matrix products; parameters, losses and statistics stay float32. ``auto``: bfloat16 where the processor
-    is faster with it."""
+    """Precision of convolutions and matrix products. Parameters, losses and statistics stay float32. ``auto``: bfloat16 if the processor is
+    faster with it."""
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
-    """``torch.compile`` of network and losses, in this mode. On a CPU it needs a C++ compiler. The first update then takes a minute.
+    """Mode of ``torch.compile`` for network and losses. On a CPU it needs a C++ compiler. The first update then takes a minute.
     ``reduce-overhead`` and ``max-autotune`` replay CUDA graphs on a GPU."""
     work_ahead: Literal["auto", "on", "off"] = "auto"
-    """Copy the next batch together and to the device while the device computes. ``auto``: on a GPU, unless policy lag is bounded
-    (``max_policy_lag``, ``actor.credit``, ``actor.lockstep``): such a batch waits for one update more."""
+    """Assemble the next batch and copy it to the device while the device computes. Such a batch is one update older. ``auto``: on a GPU,
+    unless the policy lag is bounded (``max_policy_lag``, ``actor.credit``, ``actor.lockstep``)."""
     micro_batch_size: PositiveInt | None = None
-    """Unrolls per forward and backward pass (gradients are summed, the update is the same); null chooses by network and
+    """Number of unrolls per forward and backward pass. Gradients are summed, so the update is the same. Null: chosen by network and
     device."""
     threads: PositiveInt | None = None
-    """Torch threads; null takes the CPUs this process may use."""
+    """Number of torch threads. Null: as many as the process may use CPUs."""
     health_interval_updates: PositiveInt = 200
-    """Updates between looks at the health of learning (explained variance, effective sample size, KL of an update, dead units); each
-    look costs about as much as 1.4 updates, so that 200 cost less than 1 %."""
+    """Number of updates between two measurements of the health of learning (explained variance, effective sample size, KL divergence of an
+    update, dead units). One costs about as much as 1.4 updates, so the default costs less than 1 %."""
     publish_interval_updates: PositiveInt = 1
-    """Updates between published weights."""
+    """Number of updates between two published versions of the weights."""
     weights_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of published weights."""
+    """Data type of published weights."""
     checkpoint_interval_seconds: PositiveFloat = 300.0
-    """Between checkpoints; one more is written at the end."""
+    """Seconds between two checkpoints. One more is written at the end."""
     keep_checkpoints: PositiveInt = 2
-    """Older ones are removed."""
+    """Number of checkpoints to keep; older ones are removed."""
     log_interval_seconds: PositiveFloat = 5.0
-    """Between points of the learning curve (metrics.jsonl)."""
+    """Seconds between two points of the learning curve (metrics.jsonl)."""
     host: str = "127.0.0.1"
-    """Interface that the unroll socket binds."""
+    """Network interface that the unroll socket listens on."""
     port: Port = 7100
-    """Of the unroll socket; ``herd train`` replaces 0 by a free port."""
+    """Port of the unroll socket. ``herd train`` replaces 0 with a free port."""
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
     replay: Annotated[tuple[str, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7400",)
-    """Addresses of all replicas of the replay service, in order (``replay.kind: shared``)."""
+    """Addresses of all replicas of the replay service, in order. Used with ``replay.kind: shared``."""
     population: str = "tcp://127.0.0.1:7500"
-    """Address of the population's controller (``population.strategy: pbt``)."""
+    """Address of the controller of the population. Used with ``population.strategy: pbt``."""
     metrics_host: str = "127.0.0.1"
-    """Interface of the metrics and health endpoint."""
+    """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0
-    """0 takes a free port."""
+    """Port of the metrics and health endpoint; 0 takes a free port."""
 
 
 class ParamserverSettings(Section):
     """One parameter server process: the root, or a replica below it."""
 
     upstream: str | None = None
-    """Address of the parent, which makes this a replica: it follows the parent's weights, and passes index leases on. Null: the
-    root, where the learner publishes."""
+    """Address of the parent. With a parent this process is a replica: it follows the parent's weights and passes index leases on. Null: it
+    is the root, to which the learner publishes."""
     replicas: NonNegativeInt = 0
-    """Replicas that ``herd train`` starts on this machine below the root; actors are dealt to them round-robin. 0: actors ask the root."""
+    """Number of replicas that ``herd train`` starts on this machine below the root. Actors are assigned to them round-robin. 0: actors ask
+    the root."""
     index: NonNegativeInt = 0
-    """Number of this process in the run's directory; ``herd train`` gives 0 to the root and 1, 2, ... to its replicas."""
+    """Number of this process in the run directory. ``herd train`` gives 0 to the root and 1, 2, ... to its replicas."""
     host: str = "127.0.0.1"
-    """Interface that the request socket binds."""
+    """Network interface that the request socket listens on."""
     port: Port = 7200
-    """Of the request socket; ``herd train`` replaces 0 by a free port, and gives free ones to replicas."""
+    """Port of the request socket. ``herd train`` replaces 0 with a free port, and gives each replica a free port."""
     index_lease_seconds: PositiveFloat = 30.0
-    """A leased actor index returns to the pool when its holder is silent this long. Read by the root."""
+    """A leased actor index is free again when its holder has been silent this long. Used by the root."""
     max_version_bytes: PositiveInt | None = None
-    """Largest version of weights taken, all slices together; null: what those of the network take, or 256 MiB with a torso of your own."""
+    """Largest version of the weights that is accepted, over all slices. Null: the size of the network's weights, or 256 MiB with a torso of
+    your own."""
     metrics_host: str = "127.0.0.1"
-    """Interface of the metrics and health endpoint."""
+    """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0
-    """0 takes a free port."""
+    """Port of the metrics and health endpoint; 0 takes a free port."""
 
     @model_validator(mode="after")
     def _is_not_its_own_parent(self) -> Self:
@@ -272,42 +289,44 @@ class BanditSettings(Section):
     """
 
     bandits: Annotated[int, Field(ge=1, le=100)] = 7
-    """Bandits per agent and task (M)."""
+    """Number of bandits per agent and task (M)."""
     modes: tuple[Literal["argmax", "random"], ...] = Field(default=("argmax", "random"), min_length=1)
-    """Each bandit draws one of these at its start: ``argmax`` proposes the tiles of highest score, ``random`` samples tiles by their
+    """Each bandit draws one of these modes at its start. ``argmax`` proposes the tiles of highest score. ``random`` samples tiles by their
     scores."""
     learning_rates: tuple[Fraction, ...] = Field(default=(0.05, 0.1, 0.2), min_length=1)
-    """Each bandit draws one of these at its start."""
+    """Each bandit draws one of these learning rates at its start."""
     tile_widths: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 3), min_length=1)
-    """Each bandit draws one of these at its start: neighbours, on either side, that a tile's value is averaged over."""
+    """Each bandit draws one of these at its start: the number of neighbours on either side over which a tile's value is averaged."""
     candidates: PositiveInt = 7
-    """Proposed by each bandit at each draw (d); at most the number of tiles."""
+    """Number of candidates that each bandit proposes at each draw (d). At most the number of tiles."""
     ucb_scale: NonNegativeFloat = 1.0
-    """c: multiplies the bonus of tiles seldom tried. 1.0 is the paper's, whose ensembles see a few hundred games each; one that sees 24,000
-    needs about 6 for the same bonus."""
+    """Weight c of the bonus for tiles that were seldom tried. The paper uses 1.0 for ensembles that see a few hundred games each. An
+    ensemble that sees 24,000 games needs about 6 for the same bonus."""
     ensembles: Literal["task", "actor", "environment"] = "task"
-    """Whose games an ensemble of bandits sees. ``task``: all of an agent's on that task; ``actor``: those of one actor;
+    """Games that one ensemble of bandits sees. ``task``: all games of an agent on that task. ``actor``: those of one actor.
     ``environment``: those of one environment, as in the paper, whose actors play one game at a time (algorithms 1 and 3)."""
     max_ensembles: Annotated[int, Field(ge=1, le=16_384)] = 1024
-    """Over all agents and tasks, about 6 kB each in memory and on disk; beyond them environments share, by their numbers."""
+    """Largest number of ensembles over all agents and tasks. Each takes about 6 kB in memory and on disk. Beyond it, environments share
+    ensembles by their numbers."""
     min_inverse_temperature: NonNegativeFloat = 0.0
-    """Left boundary of 1/tau; 0 is the uniform policy."""
+    """Lower bound of 1/tau; 0 is the uniform policy."""
     max_inverse_temperature: PositiveFloat = 50.0
-    """Right boundary of 1/tau."""
+    """Upper bound of 1/tau."""
     tile_accuracy: PositiveFloat = 0.1
     """Width of a tile in x = log(1 + 1/tau). The paper does not give it; 0.1 makes 39 tiles."""
     snapshot_interval_seconds: PositiveFloat = 30.0
-    """Between writings of the state to RUN/bandit/state.json; one more at the end. A killed service goes on from the last."""
+    """Seconds between two writes of the state to RUN/bandit/state.json. One more is made at the end. A killed service continues from the
+    last one."""
     history_interval_seconds: PositiveFloat = 60.0
-    """Between records in RUN/bandit/history.jsonl, which ``herd plot --bandit`` draws; about 1.4 kB per record and task."""
+    """Seconds between two records in RUN/bandit/history.jsonl, which ``herd plot --bandit`` draws. A record takes about 1.4 kB per task."""
     host: str = "127.0.0.1"
-    """Interface that the request socket binds."""
+    """Network interface that the request socket listens on."""
     port: Port = 7300
-    """Of the request socket; ``herd train`` replaces 0 by a free port."""
+    """Port of the request socket. ``herd train`` replaces 0 with a free port."""
     metrics_host: str = "127.0.0.1"
-    """Interface of the metrics and health endpoint."""
+    """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0
-    """0 takes a free port."""
+    """Port of the metrics and health endpoint; 0 takes a free port."""
 
     @model_validator(mode="after")
     def _every_bandit_has_enough_tiles(self) -> Self:
@@ -324,14 +343,15 @@ class BanditSettings(Section):
 
 
 class SecuritySettings(Section):
-    """Encryption and authentication of every connection between processes (CURVE; docs/messaging.md). No key is a setting."""
+    """Encryption and authentication of all connections between processes (CURVE; docs/messaging.md). Keys themselves are never settings."""
 
     curve_keys: Path | None = None
-    """Folder of keys, as ``herd keys`` makes it. Null, and no keys from the environment: connections are open and in the clear."""
+    """Folder of keys, made by ``herd keys``. Null, without keys in the environment: connections are neither encrypted nor authenticated by
+    keys."""
     curve_client: str = Field(default="default", pattern=CLIENT_NAME)
-    """Which client of the folder this process is: its key is ``client-<name>.secret``."""
+    """Name of this process's client key in the folder: ``client-<name>.secret``."""
     curve_keys_from_environment: bool = False
-    """Keys come from the variables ``HERD_CURVE_...`` instead of a folder."""
+    """Read the keys from the environment variables ``HERD_CURVE_...`` instead of a folder."""
 
     @property
     def curve(self) -> bool:
@@ -341,20 +361,20 @@ class SecuritySettings(Section):
     @model_validator(mode="after")
     def _keys_come_from_one_place(self) -> Self:
         if self.curve_keys is not None and self.curve_keys_from_environment:
-            raise ValueError("curve_keys and curve_keys_from_environment exclude each other: keys come from one place")
+            raise ValueError("curve_keys and curve_keys_from_environment cannot be combined: keys come from one place")
         return self
 
 
 class StopSettings(Section):
-    """When a run ends by itself; whichever comes first. Null for never."""
+    """Conditions at which a run ends; the first that is met counts. Null: never."""
 
     env_frames: PositiveInt | None = None
-    """Env frames consumed by the learner, counted from the run's first start."""
+    """Env frames that the learner has consumed since the run's first start."""
     wall_seconds: PositiveFloat | None = None
-    """Seconds since this start of the command."""
+    """Seconds of training in this session, counted from its first update. Starting the processes does not count."""
     wait_for_signal: bool = False
-    """A learner whose run has ended keeps its metrics and probes up until it is told to stop. For pods, which are started again
-    whenever they end."""
+    """After the end of the run, the learner keeps its metrics and probes available until it is told to stop, and actors wait. For pods,
+    which are restarted whenever they end."""
 
 
 class RunSettings(Section):
@@ -363,18 +383,20 @@ class RunSettings(Section):
     name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Names the run directory and labels metrics."""
     seed: NonNegativeInt = 1
-    """Environments, exploration and initial parameters derive theirs from it."""
+    """Random seed. Environments, exploration and initial parameters derive their seeds from it."""
     run_dir: Path | None = None
-    """Where the run leaves its files; null: runs/<name>."""
+    """Folder of the run's files. Null: ``runs/<name>``."""
     resume: bool = False
-    """Go on from the newest checkpoint in ``run_dir``."""
+    """Continue from the newest checkpoint in ``run_dir``."""
     agents: Annotated[int, Field(ge=1, le=MAX_AGENTS)] = 1
-    """Agents that learn in this run, numbered from 0, each with a learner of its own. They share parameter servers, bandit and actors."""
+    """Number of agents that learn in this run. Each has its own learner; all share parameter servers, bandit and actors. Agents are
+    numbered from 0."""
     sweep: Sweep = Field(default={})
-    """What agents differ in, by setting. Lists of values, such as ``optimizer.learning_rate: [3.0e-4, 6.0e-4]``: each agent has another
-    combination, the last key varying fastest, and there are as many agents. Or a rule that each agent draws its value by, such as
-    ``{draw: log_uniform, low: 5.0e-6, high: 5.0e-3}``, ``{draw: uniform, low: 10, high: 100}`` or ``{draw: choice, values: [0.1, 0.001]}``.
-    Settings of ``loss`` and ``optimizer`` only, and none that actors read. ``population`` says whether the values stay."""
+    """Settings that differ between agents. A list of values, such as ``optimizer.learning_rate: [3.0e-4, 6.0e-4]``, gives each agent
+    another combination; the last key varies fastest, and there must be as many agents as combinations. A rule lets each agent draw its
+    value, such as ``{draw: log_uniform, low: 5.0e-6, high: 5.0e-3}``, ``{draw: uniform, low: 10, high: 100}`` or ``{draw: choice, values:
+    [0.1, 0.001]}``. Only settings of ``loss`` and ``optimizer`` that actors do not read are allowed. ``population`` says whether the values
+    change during the run."""
     population: PopulationSettings = PopulationSettings()
     env: EnvSettings = default_suite()
     network: NetworkSettings = NetworkSettings()
@@ -389,6 +411,7 @@ class RunSettings(Section):
     paramserver: ParamserverSettings = ParamserverSettings()
     bandit: BanditSettings = BanditSettings()
     replay_service: ReplayServiceSettings = ReplayServiceSettings()
+    inference: InferenceSettings = InferenceSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     logging: LoggingSettings = LoggingSettings()
     security: SecuritySettings = SecuritySettings()
@@ -509,10 +532,17 @@ class RunSettings(Section):
             raise ValueError("value_scaling.replayed needs another replay.kind than none: there are no replayed unrolls to follow")
         if (objection := self.env.objection(self.network)) is not None:
             raise ValueError(objection)
+        if self.actor.inference == "remote" and self.inference.max_environments < self.actor.environments:
+            raise ValueError(
+                f"inference.max_environments {self.inference.max_environments} must not be below actor.environments, which is "
+                f"{self.actor.environments}: the service keeps the states of all environments of an actor"
+            )
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
         if self.replay.fraction and self.num_replayed_unrolls < 1:
-            raise ValueError(f"replay.fraction {self.replay.fraction:g} is no whole unroll of learner.batch_size {self.learner.batch_size}")
+            raise ValueError(
+                f"replay.fraction {self.replay.fraction:g} is not a whole number of unrolls of learner.batch_size {self.learner.batch_size}"
+            )
         if self.num_online_unrolls < self.learner.shards or 0 < self.num_replayed_unrolls < self.learner.shards:
             raise ValueError(
                 f"learner.shards {self.learner.shards} is more than the {self.num_online_unrolls} online or the "
@@ -551,6 +581,8 @@ class RunSettings(Section):
             )
         if self.actor.lockstep and self.learner.sample_reuse != 1:
             raise ValueError("actor.lockstep needs learner.sample_reuse 1: every round is one update")
+        if self.actor.lockstep and self.actor.inference == "remote":
+            raise ValueError("actor.lockstep needs actor.inference local: a round is of one policy, which the service may change within it")
         if self.actor.lockstep and self.actor.pull_interval_steps is not None:
             raise ValueError("actor.lockstep needs actor.pull_interval_steps null: a round is of one policy")
         if self.actor.lockstep and self.learner.publish_interval_updates != 1:

@@ -88,6 +88,13 @@ def installed_suites() -> Suites:
     return Suites(dict(sorted(usable.items())), broken)
 
 
+def reference_scores(suite_name: str, task: str) -> tuple[float, float] | None:
+    """(random, human) score of a task; None where the suite is not installed, or has none of it."""
+    suite = installed_suites().usable.get(suite_name)
+    scores = None if suite is None else suite.reference_scores().get(task)
+    return None if scores is None else (scores.random, scores.human)
+
+
 def _check_settings(suite: Any, name: str) -> None:
     settings = getattr(suite, "settings", None)
     if not (isinstance(settings, type) and issubclass(settings, SuiteSettings)):

@@ -24,7 +24,7 @@ class MultiHeadSettings(Section):
     """PopArt's baseline MultiHead: a value head for each task, without normalisation (arXiv:1809.04474)."""
 
     kind: Literal["multi_head"] = "multi_head"
-    """A value head for each task; an unroll trains that of its task alone."""
+    """A value head for each task. An unroll trains only the head of its task."""
 
     def num_values(self, num_tasks: int) -> int:
         """Value heads of the network."""
@@ -35,17 +35,17 @@ class PopArtSettings(Section):
     """PopArt: a value head for each task, normalised by running statistics of its targets (arXiv:1809.04474)."""
 
     kind: Literal["popart"] = "popart"
-    """A normalised value head for each task; outputs are preserved when the statistics move."""
+    """A normalised value head for each task. Changes of the statistics preserve the outputs."""
     rate: Fraction = 3e-4
-    """Of the running statistics, for each unroll."""
+    """Step size of the running statistics, per unroll."""
     min_scale: PositiveFloat = 1e-4
     """Lower bound of the scale. A task without reward reaches it after some 61,000 unrolls; its first reward is then a target of 1e4."""
     max_scale: PositiveFloat = 1e6
     """Upper bound of the scale."""
     second_moment: Literal["unroll_means", "targets"] = "unroll_means"
-    """Of what the second moment is: of each unroll's mean target, or of the single targets."""
+    """``unroll_means``: the second moment of the mean target of each unroll. ``targets``: the second moment of the single targets."""
     replayed: bool = False
-    """Replayed unrolls move the statistics too."""
+    """Replayed unrolls change the statistics, too."""
 
     def num_values(self, num_tasks: int) -> int:
         """Value heads of the network."""

@@ -192,7 +192,7 @@ def _check_not_fixed(protocol: Protocol, overrides: Sequence[str]) -> None:
     for word in overrides:
         name = word.removeprefix("--env.").partition("=")[0]
         if word.startswith("--env.") and name in protocol.played:
-            raise EvaluationError(f"env.{name} is for {protocol.name} to say: leave one of the two out")
+            raise EvaluationError(f"env.{name} is set by protocol {protocol.name}: leave one of the two out")
 
 
 def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[str, EnvSpec]]) -> None:
@@ -200,7 +200,7 @@ def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[str, EnvSpec]
     first, _ = runs[0]
     for directory, (suite, _) in zip(run_dirs, runs, strict=True):
         if suite != first:
-            raise EvaluationError(f"scores of one table are of one suite: {run_dirs[0]} plays {first}, {directory} plays {suite}")
+            raise EvaluationError(f"all runs of one table must play the same suite: {run_dirs[0]} plays {first}, {directory} plays {suite}")
     ranked = Counter(task for _, spec in runs for task in spec.task_names).most_common()
     (most, many), (fewest, few) = ranked[0], ranked[-1]
     if many != few:

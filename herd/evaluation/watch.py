@@ -61,6 +61,7 @@ def record_episode(
     task: str | None = None,
     seed: int = 0,
     games: int = 1,
+    min_seconds: float = 0.0,
     max_seconds: float = 60.0,
     view: View = "screen",
     caption: bool = True,
@@ -75,6 +76,7 @@ def record_episode(
         task: one of the run's; None: its first.
         seed: of the game and of the policy's sampling.
         games: recorded one after the other.
+        min_seconds: more games follow until the video is as long; the last one is played to its end.
         max_seconds: longest video; the rest is not played.
         view: ``screen``: as people see the game, where the suite can show that; ``network``: the newest frame that the network sees.
         caption: return so far, the policy's value and the time, above the picture.
@@ -103,9 +105,10 @@ def record_episode(
             frames += 1
             if moment.finished_return is not None:
                 returns.append(moment.finished_return)
-            if len(returns) == games or frames + 1 > max_seconds * fps:
+            is_last = moment.finished_return is not None and len(returns) >= games and frames >= min_seconds * fps
+            if is_last or frames + 1 > max_seconds * fps:
                 break
-    return Recording(output, names[task_id], frames, fps, tuple(returns), complete=len(returns) == games)
+    return Recording(output, names[task_id], frames, fps, tuple(returns), complete=len(returns) >= games)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def _choose(contexts: list[dict[str, Any]], current: dict[str, Any] | None, want
 
 def _from_pod(access: Access, environ: Mapping[str, str], service_account: Path) -> Connection:
     if access.context is not None:
-        raise KubeError("--context goes with a kubeconfig; this pod's service account has none")
+        raise KubeError("--context needs a kubeconfig; this pod's service account has none")
     configuration = Configuration()
     loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
         str(service_account / "token"), str(service_account / "ca.crt"), environ=dict(environ)

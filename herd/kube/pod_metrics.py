@@ -5,8 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from kubernetes.client import CoreV1Api
-
 from herd.kube.cluster import MOST_AT_ONCE, Want
 from herd.kube.errors import KubeError
 
@@ -40,10 +38,8 @@ def metrics_page(cluster: Cluster, pod: str, port: int) -> bytes:
     """Read /metrics of one pod; raises ``KubeError``."""
     return cluster.read(
         Want("get", "pods/proxy"),
-        CoreV1Api(cluster.client).connect_get_namespaced_pod_proxy_with_path,
-        f"{pod}:{port}",
-        cluster.namespace,
-        "metrics",
+        cluster.at(f"/api/v1/namespaces/{{namespace}}/pods/{pod}:{port}/proxy/metrics"),
+        accept="text/plain",
         most_bytes=_MOST_BYTES,
         read_seconds=_READ_SECONDS,
     )

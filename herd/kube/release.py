@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-
-from kubernetes.client import AppsV1Api, CoreV1Api
 
 from herd.kube.cluster import Want
 from herd.kube.errors import KubeError
-from herd.kube.pods import COMPONENT_LABEL, RELEASE_LABEL, Pod, in_order, read_pod
+from herd.kube.pods import COMPONENT_LABEL, RELEASE_LABEL, Pod, in_order, read_actor_rows, read_pod, worst_first
 from herd.topology import COMPONENT_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from herd.kube.cluster import Cluster
 
 _OURS = f"app.kubernetes.io/part-of=herd,{COMPONENT_LABEL} in ({','.join(COMPONENT_NAMES)})"
+_PODS = "/api/v1/namespaces/{namespace}/pods"
+_MANY = "actor"
+"""The component of which there are thousands."""
+_MOST_EXAMPLES = 4
 _MOST_NAMED = 10
 """Releases listed in one line."""
 
@@ -68,16 +71,38 @@ def find_release(cluster: Cluster, name: str) -> Release:
     return Release(name, cluster.namespace, tuple(workloads))
 
 
-def release_pods(cluster: Cluster, release: str, component: str | None = None) -> list[Pod]:
-    """List the pods of a release, or of one component of it, in order; raises ``KubeError``."""
-    chosen = f"{COMPONENT_LABEL}={component}" if component else f"{COMPONENT_LABEL} in ({','.join(COMPONENT_NAMES)})"
-    items = cluster.items(
-        Want("list", "pods"),
-        CoreV1Api(cluster.client).list_namespaced_pod,
-        cluster.namespace,
-        label_selector=f"{RELEASE_LABEL}={release},{chosen}",
-    )
+def release_overview(cluster: Cluster, release: str) -> list[Pod]:
+    """List the pods of a release, in order: actors in short, for there may be thousands, and in full only some that are in trouble.
+
+    Raises:
+        KubeError: they cannot be listed.
+    """
+    pods = release_pods(cluster, release, *(name for name in COMPONENT_NAMES if name != _MANY))
+    selector, now = _selector(release, _MANY), datetime.now(UTC)
+    tables = cluster.tables(Want("list", "pods"), cluster.at(_PODS), label_selector=selector)
+    actors = {pod.name: pod for table in tables for pod in read_actor_rows(table, now)}
+    for pod in _examples(actors.values()):
+        items = cluster.items(Want("list", "pods"), cluster.at(_PODS), field_selector=f"metadata.name={pod.name}")
+        for whole in filter(None, map(read_pod, items)):
+            actors[whole.name] = whole
+    return in_order([*pods, *actors.values()])
+
+
+def _examples(pods: Iterable[Pod]) -> list[Pod]:
+    """Pods in trouble that are read in full, for the reason: one of each state, the worst first."""
+    troubled = [pod for pod in worst_first(pods) if not pod.ready or pod.restarts]
+    of_state = {(pod.state, pod.ready): pod for pod in reversed(troubled)}
+    return list(reversed(of_state.values()))[:_MOST_EXAMPLES]
+
+
+def release_pods(cluster: Cluster, release: str, *components: str) -> list[Pod]:
+    """List the pods of a release, or of some components of it, in order; raises ``KubeError``."""
+    items = cluster.items(Want("list", "pods"), cluster.at(_PODS), label_selector=_selector(release, *components))
     return in_order(pod for item in items if (pod := read_pod(item)) is not None)
+
+
+def _selector(release: str, *components: str) -> str:
+    return f"{RELEASE_LABEL}={release},{COMPONENT_LABEL} in ({','.join(components or COMPONENT_NAMES)})"
 
 
 def _workload(item: Mapping[str, Any], kind: str) -> Workload:
@@ -96,14 +121,11 @@ def _workload(item: Mapping[str, Any], kind: str) -> Workload:
 
 
 def _workloads(cluster: Cluster) -> dict[str, list[Workload]]:
-    apps = AppsV1Api(cluster.client)
-    kinds: dict[str, tuple[str, Callable[..., Any]]] = {
-        "Deployment": ("deployments", apps.list_namespaced_deployment),
-        "StatefulSet": ("statefulsets", apps.list_namespaced_stateful_set),
-    }
     found: dict[str, list[Workload]] = {}
-    for kind, (resource, request) in kinds.items():
-        for item in cluster.items(Want("list", resource), request, cluster.namespace, label_selector=_OURS):
+    for kind, resource in (("Deployment", "deployments"), ("StatefulSet", "statefulsets")):
+        for item in cluster.items(
+            Want("list", resource), cluster.at(f"/apis/apps/v1/namespaces/{{namespace}}/{resource}"), label_selector=_OURS
+        ):
             found.setdefault(_release_of(item), []).append(_workload(item, kind))
     return found
 
@@ -117,7 +139,7 @@ def _there_are(cluster: Cluster, by_release: Mapping[str, Any]) -> str:
     """The releases there are: of this namespace, or else of any other that may be looked at."""
     if by_release:
         return f"there are: {_some(sorted(by_release))}"
-    everywhere = AppsV1Api(cluster.client).list_deployment_for_all_namespaces
+    everywhere = cluster.at("/apis/apps/v1/deployments")
     try:
         items = cluster.items(Want("list", "deployments"), everywhere, label_selector=_OURS)
     except KubeError:

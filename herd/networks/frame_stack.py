@@ -60,13 +60,24 @@ class RollingStack:
         Returns:
             uint8, logical [E, 4, H, W], oldest first, in channels_last memory; overwritten by the next call.
         """
-        self._newest.copy_(newest).bitwise_left_shift_(24)
-        # The shift is arithmetic: the mask clears what it drags into the newest plane's byte.
-        self._words.bitwise_right_shift_(8).bitwise_and_(0x00FFFFFF)
-        if game_reset.any():
-            self._words[game_reset] = 0
-        self._words.bitwise_or_(self._newest)
-        return _words_as_channels(self._words)
+        shift_in(self._words, self._newest.copy_(newest), game_reset)
+        return words_as_channels(self._words)
+
+
+def shift_in(words: Tensor, newest: Tensor, game_reset: Tensor) -> None:
+    """Put the next plane into stacks of four, in place.
+
+    Args:
+        words: int32 [E, H, W], the oldest plane in the lowest byte.
+        newest: int32 [E, H, W], numbers 0..255; written to.
+        game_reset: bool [E] on the CPU, the plane starts a game: those before it are 0.
+    """
+    newest.bitwise_left_shift_(24)
+    # The shift is arithmetic: the mask clears what it drags into the newest plane's byte.
+    words.bitwise_right_shift_(8).bitwise_and_(0x00FFFFFF)
+    if game_reset.any():
+        words.index_fill_(0, game_reset.nonzero().squeeze(1).to(words.device), 0)
+    words.bitwise_or_(newest)
 
 
 def planes_to_words(planes: Tensor) -> Tensor:
@@ -78,7 +89,7 @@ def planes_to_words(planes: Tensor) -> Tensor:
     for older in (2, 1, 0):
         words <<= 8
         words |= planes[:, older]
-    return _words_as_channels(words)
+    return words_as_channels(words)
 
 
 def _check(history: Tensor, frames: Tensor, game_reset: Tensor) -> None:
@@ -107,7 +118,7 @@ def _restack_words(planes: Tensor, known: Tensor) -> Tensor:
     words |= pairs[:-2]
     # -1 << 8 k clears the k oldest planes; k = S needs no case, for a row always knows its own plane.
     words &= (torch.full_like(known, -1) << (8 * (4 - known))).to(torch.int32)[:, :, None, None]
-    return _words_as_channels(words)
+    return words_as_channels(words)
 
 
 def _restack_planes(planes: Tensor, known: Tensor) -> Tensor:
@@ -121,6 +132,6 @@ def _restack_planes(planes: Tensor, known: Tensor) -> Tensor:
     return stacked.flatten(4).permute(0, 1, 4, 2, 3)
 
 
-def _words_as_channels(words: Tensor) -> Tensor:
-    """int32 [..., H, W] -> uint8, logical [..., 4, H, W], no copy."""
+def words_as_channels(words: Tensor) -> Tensor:
+    """int32 [..., H, W], the oldest plane in the lowest byte -> uint8, logical [..., 4, H, W], no copy (little-endian machines only)."""
     return words.unsqueeze(-1).view(torch.uint8).movedim(-1, -3)

@@ -93,7 +93,7 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):
                 break  # the service is writing it, or was killed while it did
-            raise PlotError(f"{path}, line {number}, is no record of a bandit: {error}") from error
+            raise PlotError(f"{path}, line {number}, is not a record of a bandit: {error}") from error
         records.append(record)
     return records
 

@@ -21,7 +21,7 @@ Grouping = Literal["experiment", "none"]
 ReferenceScores = Callable[[str, str], tuple[float, float] | None]
 
 # Okabe and Ito's colours, told apart with every common colour blindness; black and yellow left out.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F5539", "#5E548E")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F5539", "#5E548E")
 _STYLES: tuple[Style, ...] = ("-", "--", ":", "-.")
 """When the colours are used up, they begin again in the next."""
 _SUFFIXES = (".png", ".pdf", ".svg")
@@ -156,7 +156,7 @@ def _short_names(directories: Sequence[Path]) -> list[str]:
 def _lines(groups: Sequence[_Group], panels: Sequence[Panel], x: XAxis, smooth: int) -> list[Line]:
     lines = []
     for index, group in enumerate(groups):
-        colour, style = _COLOURS[index % len(_COLOURS)], _STYLES[index // len(_COLOURS) % len(_STYLES)]
+        colour, style = COLOURS[index % len(COLOURS)], _STYLES[index // len(COLOURS) % len(_STYLES)]
         names = _short_names([run.directory for run in group.runs])
         tasks = {task for run in group.runs for task in run.episode_returns}
         for panel in panels:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Style = Literal["-", "--", ":", "-."]
 References = Mapping[str, tuple[float, float]]
 """(random, human) score by task."""
+_LONGEST_TRANSIENT = 3.0
+"""A panel that would be more than so many times higher for 4 % of its points leaves these out."""
 # A reference score that would squeeze the curves into less than a third of the panel is named at its edge instead.
 _LONGEST_STRETCH = 3.0
 
@@ -123,25 +125,25 @@ def draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], *, scale: tuple[
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.yaxis.set_major_formatter(FuncFormatter(_tick_text))
+    axes.yaxis.set_major_formatter(FuncFormatter(tick_text))
     if panel.is_log and axes.lines:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-        axes.yaxis.set_major_formatter(FuncFormatter(_tick_text))
+        axes.yaxis.set_major_formatter(FuncFormatter(tick_text))
         axes.yaxis.set_minor_formatter(NullFormatter())
     if panel.kind == "task" and panel.key in references:
         _draw_references(axes, references[panel.key])
 
 
 def _limits(panel: Panel, lines: Sequence[Line]) -> tuple[float, float]:
-    """Everything drawn, bands included, but for what the panel cuts off: what a single update does behind a trailing mean."""
-    solid = [line.curve for line in lines if not line.thin or panel.kind != "learning"]
-    values = np.concatenate([part[np.isfinite(part)] for curve in solid for part in (curve.mean, curve.low, curve.high)])
-    if panel.kind == "learning":
-        # Single updates at the very start may be a hundred times what follows: the curve that is left must be readable.
-        behind = [line.curve.mean for line in lines if line.thin]
-        values = np.concatenate([values, *(np.quantile(own, (0.02, 0.98)) for own in behind if len(own))])
+    """Everything drawn, bands included. Of losses and the like a few points at the start may be cut off: the rest must be readable."""
+    curves = [line.curve for line in lines]
+    values = np.concatenate([part[np.isfinite(part)] for curve in curves for part in (curve.mean, curve.low, curve.high)])
     low, high = float(values.min()), float(values.max())
+    if panel.kind == "learning":
+        inner_low, inner_high = (float(end) for end in np.quantile(values, (0.02, 0.98)))
+        if high - low > _LONGEST_TRANSIENT * (inner_high - inner_low) > 0.0:
+            low, high = inner_low, inner_high
     margin = 0.06 * (high - low) or 0.05 * max(abs(high), 1.0)
     low, high = low - margin, high + margin
     if panel.lowest is not None:
@@ -156,9 +158,10 @@ def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
     from matplotlib.patheffects import withStroke  # noqa: PLC0415
 
     low, high = axes.get_ylim()
-    for name, score in zip(("random", "human"), references, strict=True):
+    # Named where a curve that rises is not: the human score at its beginning, the random one at its end.
+    for name, score, at, side in zip(("random", "human"), references, (0.99, 0.01), ("right", "left"), strict=True):
         new_low, new_high = min(low, score), max(high, score)
-        text = f"{name} {_tick_text(score)}"
+        text = f"{name} {tick_text(score)}"
         if new_high - new_low > _LONGEST_STRETCH * (high - low):
             above = score > high
             axes.text(
@@ -174,7 +177,17 @@ def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
         margin = 0.06 * (new_high - new_low)
         axes.set_ylim(min(axes.get_ylim()[0], score - margin), max(axes.get_ylim()[1], score + margin))
         axes.axhline(score, color="0.45", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1.5)
-        label = axes.text(0.99, score, text, transform=axes.get_yaxis_transform(), ha="right", va="bottom", color="0.35", fontsize=8)
+        label = axes.annotate(
+            text,
+            (at, score),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha=side,
+            va="bottom",
+            color="0.35",
+            fontsize=8,
+        )
         label.set_path_effects([withStroke(linewidth=3, foreground=axes.get_facecolor())])  # the curve may lie behind it
 
 
@@ -218,7 +231,7 @@ def _x_unit(largest: float, x: XAxis) -> tuple[float, str]:
     return (60.0, "running time (minutes)") if largest >= 120 else (1.0, "running time (seconds)")
 
 
-def _tick_text(value: float, _position: int | None = None) -> str:
+def tick_text(value: float, _position: int | None = None) -> str:
     """Thousands with separators, small numbers as they are, minus as a minus sign."""
     small = f"{value:.10f}".rstrip("0") if 1e-7 < abs(value) < 1e-4 else f"{value:,.4g}"
     text = f"{value:,.0f}" if abs(value) >= 1000 else small

@@ -54,7 +54,7 @@ class Panel:
 
 
 RETURN_UNIT = "episode return\n(mean of last 100 games)"
-SPEED = Panel("frames_per_second", "throughput", "environment frames per second", "speed", lowest=0.0)
+SPEED = Panel("frames_per_second", "throughput", "frames per second", "speed", lowest=0.0)
 _MEAN_CAPPED = Panel("human_normalised_mean_capped", "human-normalised, mean capped", "random 0, human 1", "tasks")
 INTERQUARTILE = Panel("human_normalised_interquartile_mean", "human-normalised, interquartile mean", "random 0, human 1", "interquartile")
 _LEARNING = (

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from herd.config.arguments import split_arguments
 from herd.config.curve_keys import check_curve_keys
+from herd.config.help import settings_help
 from herd.config.loading import SettingsError, load_settings
+from herd.config.settings import RunSettings
 from herd.service.allocator import ensure_tuned_allocator
-from herd.topology import component_of
+from herd.topology import SERVICES, component_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TextIO
 
-    from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
     from herd.topology import ServiceName
 
@@ -30,8 +32,8 @@ EXIT_LOST = 74
 USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [--section.key value ...]
 
 Runs one {service} process. Later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE), then
-options. docs/configuration.md lists every setting. SIGTERM, SIGINT and SIGHUP end it with exit code 0, or 74 where the disk did not take
-what it should have left."""
+options. SIGTERM, SIGINT and SIGHUP end it with exit code 0, or 74 where the disk did not take what it should have left. The run directory
+(run_dir) is where it leaves its files; processes of one run need the same name, env, network, algorithm and loss."""
 
 
 LEAST_DESCRIPTORS = 256
@@ -103,7 +105,9 @@ def parse_settings(service: str, argv: Sequence[str]) -> RunSettings:
     Exits with code 2 and one line where the settings are wrong, or where a key that they call for is missing.
     """
     if {"-h", "--help"} & set(argv):
-        print(USAGE.format(service=service))
+        own = component_of(service, RunSettings()).service
+        without = {other.section for other in SERVICES if other is not own}
+        print(f"{USAGE.format(service=service)}\n{settings_help(shutil.get_terminal_size().columns, without=without)}")
         raise SystemExit(0)
     try:
         files, overrides = split_arguments(argv, file_option="--config")

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -29,9 +30,11 @@ class Child:
 
         """
         self.log = log
+        self.started = time.monotonic()
         self.log_problem: str | None = None
         """Why its output is lost; None where it goes to the log."""
         with self._open_log() as output:
+            self._log_start = output.tell()
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -66,17 +69,26 @@ class Child:
             else:
                 self._process.send_signal(number)
 
+    def end(self, patience_seconds: float) -> None:
+        """Ask it to stop, and kill it where it does not; returns when it has ended."""
+        self.send(signal.SIGTERM)
+        try:
+            self._process.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+            self._process.wait()
+
     def last_lines(self, count: int) -> list[str]:
-        """Return the end of its log."""
-        return last_lines(self.log, count)
+        """Return the end of what it wrote to its log."""
+        return last_lines(self.log, count, start=self._log_start)
 
 
-def last_lines(log: Path, count: int) -> list[str]:
-    """Return the last ``count`` lines of a log; nothing where there is none."""
+def last_lines(log: Path, count: int, *, start: int = 0) -> list[str]:
+    """Return the last ``count`` lines of a log, none from before byte ``start``; nothing where there is none."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
+            file.seek(max(start, size - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()[-count:]
     except OSError:
         return []

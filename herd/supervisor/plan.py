@@ -36,8 +36,8 @@ class Start:
 
     restarts: int
     """0 for the first start."""
-    elapsed_seconds: float
-    """Since the command began."""
+    trained_seconds: float
+    """Since the run's first update in this session; 0 before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class _Planner:
             return {"index": place.number, "links": max(settings.actor.links, settings.learner.shards - num_actors + 1)}
         if place.service == "learner" and settings.agents > 1:
             return {"agent": place.index // settings.learner.shards}
-        return {"index": place.number} if place.service in {"paramserver", "replay"} else {}
+        return {"index": place.number} if place.service in {"paramserver", "replay", "inference"} else {}
 
     def _of_this_start(self, start: Start) -> list[str]:
         """Of a learner: it goes on where it was, for the time that is left."""
@@ -220,12 +220,14 @@ class _Planner:
         limit = self._settings.stop.wall_seconds
         if limit is None:
             return words
-        return [*words, "--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.elapsed_seconds):.3f}"]
+        return [*words, "--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.trained_seconds):.3f}"]
 
     def _threads(self, place: Place) -> int:
         learner = self._settings.learner
         if place.service == "learner":
             return learner.threads or max(1, usable_cpus() // place.component.count(self._settings))
+        if place.service == "inference":
+            return self._settings.inference.threads
         return self._settings.actor.inference_threads if place.service == "actor" else 1
 
     def _of_shard(self, place: Place) -> dict[str, str]:

@@ -51,6 +51,11 @@ def work_done(child: str, samples: Samples) -> float:
     return total(samples, _WORK.get(child.rpartition("-")[0], ""))
 
 
+def trains(readings: Readings, child: str) -> bool:
+    """Whether a learner has trained on anything since its process started."""
+    return total(readings.samples.get(child, {}), metric_names.LEARNER_ENV_FRAMES.name) > 0
+
+
 def read(
     run_dir: Path,
     pids: Mapping[str, int],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from dataclasses import dataclass
 
 EXIT_BAD_INPUT = 2
@@ -16,6 +18,10 @@ EXIT_LOST = 74
 """What a service says that ended in order, and could not write what it should have left."""
 
 
+_NO_FAILURES = frozenset({0, EXIT_SHARD_LOST, *(-number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))})
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
     """How patient the supervisor is."""
@@ -26,6 +32,8 @@ class RestartPolicy:
     """Doubled per failure up to here: 0.5 + 1 + 2 + 4 s and four starts of about 5 s make the fifth failure fall within a minute."""
     max_failures: int = 5
     """In a row, without progress in between."""
+    early_seconds: float = 30.0
+    """A failure this soon after the start, twice in the same way, will be the same again: torch loads in 2 s, on a busy machine in 20."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,28 @@ class GiveUp:
 
     reason: str
     exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """How a child failed: two failures with equal ``way`` have one cause, as far as can be told."""
+
+    exit_code: int
+    line: str
+    """The last that it wrote; empty where it wrote nothing."""
+    lived_seconds: float
+
+    @property
+    def way(self) -> tuple[int, str]:
+        """Numbers in the line (times, addresses, process ids) aside."""
+        return self.exit_code, _NUMBERS.sub("#", self.line)
+
+
+def fails_for_good(before: LastWords | None, now: LastWords, *, progressed: bool, policy: RestartPolicy) -> bool:
+    """Whether a child failed twice in the same way, each time right after its start. Who was killed from outside did not fail."""
+    if before is None or progressed or now.exit_code in _NO_FAILURES:
+        return False
+    return before.way == now.way and max(before.lived_seconds, now.lived_seconds) <= policy.early_seconds
 
 
 def after_exit(

@@ -9,10 +9,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
-from herd.config.loading import dump_settings
-from herd.config.run_files import CONFIG
+from herd.config.run_files import LOCK
 from herd.service.announcement import PROCESSES
-from herd.service.files import replace_file
+from herd.service.run_settings import keep_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 LOGS = "logs"
 TOKEN = "token"  # noqa: S105  a file's name
-_LOCK = ".lock"
 _MOST_NAMES = 10_000
 """A directory with more runs of one name is somebody's loop."""
 
@@ -50,7 +48,9 @@ def claim_run_directory(settings: RunSettings) -> RunSettings:
 
 @contextmanager
 def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
-    """Hold ``settings.run_dir`` for this process; writes config.yaml and forgets the processes of an earlier session. Yields its path.
+    """Hold ``settings.run_dir`` for this process; yields its path.
+
+    Writes config.yaml, adds a line to starts.jsonl, and forgets the processes of an earlier session.
 
     Raises:
         RunDirectoryError: another ``herd train`` holds it, or it is not writable.
@@ -59,7 +59,7 @@ def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
     directory = settings.directory
     try:
         # Closed at exec: children do not inherit the lock, so it ends with this process however that ends.
-        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise RunDirectoryError(f"{directory}: cannot be written: {error.strerror or error}") from None
     try:
@@ -94,8 +94,7 @@ def leave_token(directory: Path, environ: Mapping[str, str]) -> str:
 def _prepare(directory: Path, settings: RunSettings) -> None:
     for name in (LOGS, PROCESSES):
         (directory / name).mkdir(exist_ok=True)
-    # Later readers (evaluate, watch) take the run as it is: `resume` is about this start only.
-    replace_file(directory / CONFIG, dump_settings(settings.model_copy(update={"resume": False})))
+    keep_settings(directory, settings)
     for announcement in (directory / PROCESSES).glob("*.json"):
         announcement.unlink()
 

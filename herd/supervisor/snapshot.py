@@ -8,6 +8,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from herd.supervisor.health import health_warnings
+from herd.supervisor.phases import start_phase, stop_phase
 from herd.supervisor.return_history import ReturnHistory
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import Samples, total
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 _LEARNER = "learner"
 """All shards together; no child has this name."""
+_KEPT_TO_THE_END = (
+    "frames_per_second",
+    "policy_lag",
+    "queue_unrolls",
+    "queue_capacity",
+    "starved_share",
+    "blocked_share",
+    "weights_wait_share",
+)
 _FAILED_WRITES = (names.CHECKPOINT_FAILURES, names.WRITE_FAILURES)
 RATE_WINDOW_SECONDS = 10.0
 """Long enough to smooth over single updates of the deep network (about one a second on two cores)."""
@@ -99,12 +109,16 @@ class RunSnapshot:
     """Mean over the tasks with human scores, each at most 1; None before each has finished a game."""
     entropy: float | None = None
     """Of the policy in the last update, nats."""
+    phase: str = ""
+    """What it does while it does not train, in words: what the start or the end waits for. Empty while it trains."""
     agents: tuple[RunSnapshot, ...] = ()
     """Of a run with several agents: each by itself, without the processes that they share."""
 
     @property
     def bottleneck(self) -> str:
-        """Who waits for whom, in words."""
+        """Who waits for whom, in words; the phase where there is one."""
+        if self.phase:
+            return self.phase
         if self.starved_share is None or self.blocked_share is None:
             return "starting"
         if max(self.starved_share, self.blocked_share) < 0.05:
@@ -157,19 +171,42 @@ class SnapshotMaker:
     """By task."""
     _newest: Mapping[str, Any] = field(default_factory=dict)
     """The point that ``_returns`` ends with."""
+    _has_trained: bool = False
+    _last: RunSnapshot | None = None
+    """The newest picture from before the run was asked to stop."""
 
     def __post_init__(self, earlier: Sequence[Mapping[str, Any]]) -> None:
         for point in earlier:
             self._add_returns(point)
 
-    def make(self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float) -> RunSnapshot:
-        """Make the picture of this moment."""
+    def make(
+        self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float, trained_seconds: float | None = None
+    ) -> RunSnapshot:
+        """Make the picture of this moment; ``trained_seconds``: what ``stop.wall_seconds`` counts, if not all of ``elapsed_seconds``."""
+        picture = self._of_this_moment(readings, children, elapsed_seconds, trained_seconds)
+        if (stopping := stop_phase(children)) is None:
+            self._last = picture
+            return picture
+        # Processes that end say no more: the last picture of the run shows how fast it was.
+        kept = {name: getattr(self._last or picture, name) for name in _KEPT_TO_THE_END}
+        return replace(picture, phase=stopping, **kept)
+
+    def _phase(self, readings: Readings, children: Sequence[ChildState], learner: str) -> str:
+        self._has_trained |= total(readings.samples.get(learner, {}), names.LEARNER_ENV_FRAMES.name) > 0
+        if self._has_trained or not any(child.state == "running" for child in children):  # or they are pods, whose states are others
+            return ""
+        waiting = _gauge(readings, learner, names.QUEUE_DEPTH.name)
+        return start_phase(children, readings.samples, has_unrolls=bool(waiting))
+
+    def _of_this_moment(
+        self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float, trained_seconds: float | None
+    ) -> RunSnapshot:
         shards = [child.name for child in children if child.name.startswith("learner")]
         learner, readings = _LEARNER, _with_all_shards(readings, shards)
         actors = [child.name for child in children if child.name.startswith("actor")]
         env_frames = self._env_frames(readings, learner)
         rate = self._rate(readings, learner, names.LEARNER_ENV_FRAMES.name)
-        progress, eta = _progress(self.stop, env_frames, rate, elapsed_seconds)
+        progress, eta = _progress(self.stop, env_frames, rate, elapsed_seconds if trained_seconds is None else trained_seconds)
         point = readings.point
         self._add_returns(point)
         entropy = point.get("entropy")
@@ -182,9 +219,9 @@ class SnapshotMaker:
             queue_unrolls=_gauge(readings, learner, names.QUEUE_DEPTH.name),
             queue_capacity=_gauge(readings, learner, names.QUEUE_CAPACITY.name),
             # All shards wait for the one that starves most.
-            starved_share=max(self._rates_of(readings, shards, names.LEARNER_STARVED.name), default=None),
-            blocked_share=self._mean_rate(readings, actors, names.ACTOR_BLOCKED.name),
-            weights_wait_share=self._mean_rate(readings, actors, names.ACTOR_WEIGHTS_WAIT.name),
+            starved_share=max(map(_share, self._rates_of(readings, shards, names.LEARNER_STARVED.name)), default=None),
+            blocked_share=self._mean_share(readings, actors, names.ACTOR_BLOCKED.name),
+            weights_wait_share=self._mean_share(readings, actors, names.ACTOR_WEIGHTS_WAIT.name),
             progress=progress,
             eta_seconds=eta,
             tasks=tuple(self._with_history(row) for row in _tasks(readings, learner)),
@@ -193,6 +230,7 @@ class SnapshotMaker:
             failed_writes=sum(total(readings.samples.get(learner, {}), metric.name) for metric in _FAILED_WRITES),
             warnings=health_warnings(point),
             entropy=entropy if isinstance(entropy, int | float) else None,
+            phase=self._phase(readings, children, learner),
         )
 
     def _add_returns(self, point: Mapping[str, Any]) -> None:
@@ -241,9 +279,9 @@ class SnapshotMaker:
         """Of those that answer."""
         return [rate for child in children if (rate := self._rate(readings, child, metric)) is not None]
 
-    def _mean_rate(self, readings: Readings, children: Sequence[str], metric: str) -> float | None:
-        rates = self._rates_of(readings, children, metric)
-        return sum(rates) / len(rates) if rates else None
+    def _mean_share(self, readings: Readings, children: Sequence[str], metric: str) -> float | None:
+        shares = [_share(rate) for rate in self._rates_of(readings, children, metric)]
+        return sum(shares) / len(shares) if shares else None
 
     def _rate(self, readings: Readings, child: str, metric: str) -> float | None:
         samples = readings.samples.get(child)
@@ -263,20 +301,22 @@ class AgentsSnapshotMaker:
         number = max(agents.values(), default=0) + 1
         self._makers = [SnapshotMaker(stop, earlier[agent] if agent < len(earlier) else ()) for agent in range(number)]
 
-    def make(self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float) -> RunSnapshot:
-        """Make the picture of this moment."""
+    def make(
+        self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float, trained_seconds: float | None = None
+    ) -> RunSnapshot:
+        """Make the picture of this moment, as `SnapshotMaker.make`."""
         if len(self._makers) == 1:
-            return self._makers[0].make(readings, children, elapsed_seconds)
+            return self._makers[0].make(readings, children, elapsed_seconds, trained_seconds)
         pictures = []
         for agent, maker in enumerate(self._makers):
             # What the agents share is looked at once, with the first.
             own = [child for child in children if self._agents.get(child.name, 0) == agent]
-            pictures.append(maker.make(readings.of_agent(agent), own, elapsed_seconds))
-        return _together(pictures, [child.name for child in children])
+            pictures.append(maker.make(readings.of_agent(agent), own, elapsed_seconds, trained_seconds))
+        return _together(pictures, children)
 
 
-def _together(agents: Sequence[RunSnapshot], order: Sequence[str]) -> RunSnapshot:
-    """One picture of all agents, with the processes in ``order``. The run ends with its last agent."""
+def _together(agents: Sequence[RunSnapshot], children: Sequence[ChildState]) -> RunSnapshot:
+    """One picture of all agents, with the processes in the order of ``children``. The run ends with its last agent."""
     first = agents[0]
 
     def known(values: Iterable[float | None]) -> list[float]:
@@ -301,9 +341,10 @@ def _together(agents: Sequence[RunSnapshot], order: Sequence[str]) -> RunSnapsho
         tasks=(),
         human_normalised=None,
         entropy=None,
-        children=tuple(rows[name] for name in order),
+        children=tuple(rows[child.name] for child in children),
         failed_writes=sum(agent.failed_writes for agent in agents),
         warnings=tuple(f"agent {number}: {warning}" for number, agent in enumerate(agents) for warning in agent.warnings),
+        phase=stop_phase(children) or (first.phase if all(agent.phase for agent in agents) else ""),
         agents=tuple(agents),
     )
 
@@ -319,6 +360,11 @@ def _with_all_shards(readings: Readings, shards: Sequence[str]) -> Readings:
             # Means of returns are not to be added: those of one shard stand for all.
             sums[key] = value if key[0] == names.EPISODE_RETURN.name else sums.get(key, 0.0) + value
     return replace(readings, samples={**readings.samples, _LEARNER: sums})
+
+
+def _share(rate: float) -> float:
+    """Of time: what was waited is counted when the wait is over, and may be of more than the last second."""
+    return min(1.0, max(0.0, rate))
 
 
 def _gauge(readings: Readings, child: str, metric: str) -> float | None:

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 
 from herd.supervisor.child import Child, describe_exit, last_lines
 from herd.supervisor.plan import ChildPlan, Start
-from herd.supervisor.readings import Watcher, earlier_points
-from herd.supervisor.restarts import EXIT_BAD_INPUT, EXIT_LOST, EXIT_SHARD_LOST, Failures, GiveUp, RestartPolicy, after_exit
+from herd.supervisor.readings import Watcher, earlier_points, trains
+from herd.supervisor.restarts import (
+    EXIT_BAD_INPUT,
+    EXIT_LOST,
+    EXIT_SHARD_LOST,
+    Failures,
+    GiveUp,
+    LastWords,
+    Restart,
+    RestartPolicy,
+    after_exit,
+    fails_for_good,
+)
 from herd.supervisor.run_directory import LOGS
 from herd.supervisor.shutdown import Grace, Phase, Shutdown, Signals
 from herd.supervisor.signals import SignalInbox
@@ -28,6 +39,9 @@ if TYPE_CHECKING:
 _TICK_SECONDS = 0.5
 """Redraws, restarts that are due and deadlines; signals and dead children wake the loop at once."""
 _SHOWN_LOG_LINES = 20
+MOST_START_SECONDS = 600.0
+"""Of a start that ``stop.wall_seconds`` does not count: a first update with a cold compiler takes minutes. A run that never trains ends
+then, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,8 @@ class _Slot:
     failures: Failures = field(default_factory=Failures)
     most_work: float = 0.0
     """Before the present process."""
+    last_words: LastWords | None = None
+    """Of the process before the present one, where it ended by itself."""
     follows: bool = False
     """Killed here because another shard of its agent ended: no failure of its own."""
 
@@ -96,6 +112,7 @@ class Supervisor:
         started: float | None = None,
         policy: RestartPolicy | None = None,
         grace: Grace | None = None,
+        most_start_seconds: float = MOST_START_SECONDS,
     ) -> None:
         """Prepare; nothing is started.
 
@@ -109,12 +126,15 @@ class Supervisor:
             started: time.monotonic() when the command began, in seconds; None: now.
             policy: of restarts.
             grace: of shutdown.
+            most_start_seconds: until the first update, beyond which ``stop.wall_seconds`` counts all the same.
 
         """
         self._run_dir = run_dir
         self._stop = stop
         self._view = SteadyView(view)
         self._started = time.monotonic() if started is None else started
+        self._trains_since: float | None = None
+        self._most_start_seconds = most_start_seconds
         self._policy = policy or RestartPolicy()
         self._slots = {plan.name: _Slot(plan, run_dir / LOGS / f"{plan.name}.log") for plan in plans}
         agent_of = {plan.name: plan.agent for plan in plans if plan.agent is not None}
@@ -145,9 +165,10 @@ class Supervisor:
                     self._asked_to_stop(insisted=inbox.insisted)
                 self._collect_exits(watcher)
                 self._kill_late_shards()
-                self._start_due(watcher)
-                if self._stop.wall_seconds is not None and self._elapsed() >= self._stop.wall_seconds:
-                    self._request_stop()  # on time also where the learner took its time to start
+                self._start_due(watcher, inbox)
+                self._notice_training(watcher)
+                if self._stop.wall_seconds is not None and self._trained() >= self._stop.wall_seconds:
+                    self._request_stop()  # on time also where a learner takes its time
                 self._send(*self._shutdown.advance(time.monotonic(), self._alive()))
                 self._look(watcher)
                 if not self._is_over():
@@ -170,17 +191,18 @@ class Supervisor:
         ended = []
         for name, slot in self._slots.items():
             if slot.child is not None and (code := slot.child.exit_code()) is not None:
+                words = LastWords(code, "".join(slot.child.last_lines(1)).strip(), time.monotonic() - slot.child.started)
                 slot.child = None
-                ended.append((name, slot, code))
+                ended.append((name, slot, code, words))
         # Whoever broke the group of shards comes before those that only lost it.
         ended.sort(key=lambda each: each[2] == EXIT_SHARD_LOST)
-        for name, slot, code in ended:
+        for name, slot, code, words in ended:
             if self._shutdown.phase is not Phase.RUNNING:
                 self._ended_while_stopping(name, code)
             elif name in self._agents and (code in {0, EXIT_LOST} or self._agents[name].kill_at is not None):
                 self._agent_ended(name, code)
             else:
-                self._ended_unasked(slot, code, watcher)
+                self._ended_unasked(slot, code, watcher, words)
 
     def _agent_ended(self, name: str, code: int) -> None:
         """A shard ended in order, or after one that did: its agent's run is over. The last agent's end is the run's."""
@@ -206,7 +228,7 @@ class Supervisor:
             if child is not None and agent.kill_at is not None and time.monotonic() >= agent.kill_at:
                 child.send(signal.SIGKILL)
 
-    def _ended_unasked(self, slot: _Slot, code: int, watcher: Watcher) -> None:
+    def _ended_unasked(self, slot: _Slot, code: int, watcher: Watcher, words: LastWords | None = None) -> None:
         name = slot.plan.name
         work = watcher.most_work(name)
         # The learner's work counts over the whole run: doing lost updates again is no progress. The others count from their start.
@@ -216,6 +238,8 @@ class Supervisor:
         # Between the decision to kill it and the signal it may have ended by itself.
         code_or_lost = EXIT_SHARD_LOST if slot.follows and code == -signal.SIGKILL else code
         slot.follows = False
+        is_final = words is not None and fails_for_good(slot.last_words, words, progressed=progressed, policy=self._policy)
+        slot.last_words = words
         slot.failures, decision = after_exit(
             slot.failures,
             exit_code=code_or_lost,
@@ -223,7 +247,11 @@ class Supervisor:
             policy=self._policy,
             is_explained=self._is_group_end_explained(name, code_or_lost, progressed=progressed),
         )
-        if isinstance(decision, GiveUp):
+        if isinstance(decision, Restart) and words is not None and is_final:
+            said = words.line or describe_exit(code)
+            self._fail(name, 1, f"{name} failed twice in the same way right after its start: {said}")
+            self._request_stop()
+        elif isinstance(decision, GiveUp):
             self._fail(name, decision.exit_code, f"{name} ended ({describe_exit(code)}): {decision.reason}")
             self._request_stop()
         else:
@@ -270,11 +298,13 @@ class Supervisor:
         else:
             self._outcome = Outcome(exit_code, message, lines, slot.log)
 
-    def _start_due(self, watcher: Watcher) -> None:
+    def _start_due(self, watcher: Watcher, inbox: SignalInbox) -> None:
         if self._shutdown.phase is not Phase.RUNNING:
             return
         now = time.monotonic()
         for slot in self._slots.values():
+            if inbox.asked:
+                return  # to stop: the rest is not started
             if slot.child is None and slot.start_at is not None and now >= slot.start_at and not self._waits_for_shards(slot):
                 slot.start_at = None
                 self._start(slot, watcher)
@@ -289,7 +319,7 @@ class Supervisor:
         if agent is not None and all(self._slots[name].child is None for name in agent.shards):
             agent.end_explained = False
             agent.report_before = _identity(agent.report)
-        command = slot.plan.command(Start(slot.failures.restarts, self._elapsed()))
+        command = slot.plan.command(Start(slot.failures.restarts, self._trained()))
         try:
             slot.child = Child(command, slot.plan.environment, slot.log, niceness=slot.plan.niceness)
         except OSError as error:  # the machine is out of processes or memory: it may have some again
@@ -324,7 +354,7 @@ class Supervisor:
             ChildState(name, self._state(slot), slot.child.pid if slot.child else None, slot.failures.restarts)
             for name, slot in self._slots.items()
         ]
-        self._view.show(self._snapshots.make(watcher.latest, states, self._elapsed()))
+        self._view.show(self._snapshots.make(watcher.latest, states, self._elapsed(), self._trained()))
 
     def _state(self, slot: _Slot) -> str:
         if slot.child is not None:
@@ -342,3 +372,13 @@ class Supervisor:
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._started
+
+    def _notice_training(self, watcher: Watcher) -> None:
+        """``stop.wall_seconds`` counts from the first update of any learner on."""
+        if self._trains_since is None and any(trains(watcher.latest, name) for name in self._agents):
+            self._trains_since = time.monotonic()
+
+    def _trained(self) -> float:
+        if self._trains_since is not None:
+            return time.monotonic() - self._trains_since
+        return max(0.0, self._elapsed() - self._most_start_seconds)

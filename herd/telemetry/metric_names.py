@@ -1,10 +1,10 @@
 """The catalogue: every metric that any process exports, defined once. ``docs/metrics.md`` is generated from it.
 
 Prometheus adds ``job`` and ``instance`` to what it scrapes, so no metric here is labelled by pod, actor or host: thousands of
-actors stay scrapeable at about 30 series each, and series per task come from learner, bandit and evaluator alone. Every label but ``task``
-(bounded by ``env.tasks``), ``layer`` (by the network's), ``term`` and ``name`` (by the 32 numbers that a loss may name), ``agent`` (by
-``agents``), ``setting`` (by ``sweep``), ``statistic`` (six), ``tile`` (by ``bandit.tile_accuracy``) and those of ``herd_process_info``
-takes its values from a closed set, kept here.
+actors stay scrapeable at about 30 series each (9 more where a service acts for them), and series per task come from learner, bandit and
+evaluator alone. Every label but ``task`` (bounded by ``env.tasks``), ``layer`` (by the network's), ``term`` and ``name`` (by the 32
+numbers that a loss may name), ``agent`` (by ``agents``), ``setting`` (by ``sweep``), ``statistic`` (six), ``tile`` (by
+``bandit.tile_accuracy``) and those of ``herd_process_info`` takes its values from a closed set, kept here.
 
 The bandit has three series per agent, task and tile, and 17 more per agent and task: 57 games x (3 x 39 + 17) = 7,638 series, about
 0.5 MB and 35 ms of processor time a scrape of that one process.
@@ -56,6 +56,9 @@ REPORT_ANSWERS = ("noted", "ordered", "refused")
 """What the population said to a member's report: nothing to do, an order, not a member of ours."""
 DECISIONS = ("copied", "perturbed", "unchanged")
 """What the population decided for a member whose games were enough: another's weights, other settings alone, nothing."""
+ACTING_OUTCOMES = ("new", "repeated", "late", "state_wanted", "refused")
+"""What the inference service made of a request: acted on, answered as before or still being acted on, older than one answered since;
+without the state of environments that it does not know; of no run of ours."""
 SAMPLE_KINDS = ("unroll", "episode")
 """What a learner asks replay for."""
 
@@ -108,13 +111,13 @@ PROCESS_CPU = CounterMetric(
 )
 HEARTBEAT_AGE = GaugeMetric(
     "herd_process_heartbeat_age_seconds",
-    "Since the main loop last came round; /healthz fails when it grows too old.",
+    "Seconds since the last turn of the main loop. /healthz fails when it is too large.",
     "seconds",
     EVERY_SERVICE,
 )
 BYTES_IN = CounterMetric(
     "herd_wire_received_bytes_total",
-    "Received, headers included, ZeroMQ's own framing excluded.",
+    "Bytes received, including headers, without ZeroMQ's framing.",
     "bytes",
     MOVE_WEIGHTS,
     labels=("stream",),
@@ -122,7 +125,7 @@ BYTES_IN = CounterMetric(
 )
 BYTES_OUT = CounterMetric(
     "herd_wire_sent_bytes_total",
-    "Sent, headers included, ZeroMQ's own framing excluded.",
+    "Bytes sent, including headers, without ZeroMQ's framing.",
     "bytes",
     MOVE_WEIGHTS,
     labels=("stream",),
@@ -130,7 +133,7 @@ BYTES_OUT = CounterMetric(
 )
 MALFORMED_MESSAGES = CounterMetric(
     "herd_wire_malformed_messages_total",
-    "Messages dropped because they could not be read, by what was wrong.",
+    "Messages dropped because they could not be read, by cause.",
     "messages",
     EVERY_SERVICE,
     labels=("reason",),
@@ -138,89 +141,109 @@ MALFORMED_MESSAGES = CounterMetric(
 )
 REFUSED_MESSAGES = CounterMetric(
     "herd_wire_refused_messages_total",
-    "Messages that were understood and not taken, by why; docs/messaging.md, What is refused, lists the reasons.",
+    "Messages that could be read and were refused, by reason. docs/messaging.md, What is refused, lists the reasons.",
     "messages",
     ("learner", "paramserver"),
     labels=("reason",),
     values=REFUSAL_REASONS,
 )
 CONNECTIONS = GaugeMetric(
-    "herd_wire_connections", "Connections to this server's socket, half-open ones among them.", "connections", ARE_ASKED
+    "herd_wire_connections", "Connections to this server's socket, including half-open ones.", "connections", ARE_ASKED
 )
 CONNECTIONS_CUT = CounterMetric(
     "herd_wire_connections_cut_total",
-    "Connections that this server ended: one too many, or more bytes sent than can have been read.",
+    "Connections that this server closed: there were too many, or one had sent more bytes than the server can have read.",
     "connections",
     ARE_ASKED,
     labels=("cause",),
     values=CONNECTIONS_CUT_BY,
 )
 UNREAD_BYTES = GaugeMetric(
-    "herd_wire_unread_bytes", "Received on this server's connections and not read as messages yet.", "bytes", ARE_ASKED
+    "herd_wire_unread_bytes", "Bytes received on this server's connections and not read as messages yet.", "bytes", ARE_ASKED
 )
 AUTHENTICATION_FAILURES = CounterMetric(
     "herd_wire_authentication_failures_total",
-    "Handshakes with this server that failed, and messages of clients whose key was revoked, by reason.",
+    "Failed handshakes with this server, and messages of clients whose key was revoked, by reason.",
     "failures",
     ARE_ASKED,
     labels=("reason",),
     values=AUTHENTICATION_FAILURES_BY,
 )
 WEIGHTS_LINEAGE = GaugeMetric(
-    "herd_weights_lineage", "Lineage of the weights held: a restored checkpoint opens a new one.", "lineage", MOVE_WEIGHTS
+    "herd_weights_lineage", "Lineage of the current weights. A restored checkpoint opens a new lineage.", "lineage", MOVE_WEIGHTS
 )
 WEIGHTS_UPDATES = GaugeMetric(
-    "herd_weights_updates", "Learner updates behind the weights held (learner: last published).", "updates", MOVE_WEIGHTS
+    "herd_weights_updates", "Learner updates of the current weights (learner: of those last published).", "updates", MOVE_WEIGHTS
 )
 WEIGHTS_AGE = GaugeMetric(
     "herd_weights_age_seconds",
-    "Since the weights held arrived (learner: since they were published); NaN before the first.",
+    "Seconds since the current weights arrived (learner: since they were published). NaN before the first.",
     "seconds",
     MOVE_WEIGHTS,
 )
 
 # --- actor -------------------------------------------------------------------------------------------------------------------------
 ACTOR_ENV_FRAMES = CounterMetric(
-    "herd_actor_env_frames_total", "Emulator frames played, action repeats included.", "env_frames", ("actor",)
+    "herd_actor_env_frames_total", "Emulator frames played, including action repeats.", "env_frames", ("actor",)
 )
 ACTOR_EPISODES = CounterMetric("herd_actor_episodes_total", "Games finished.", "episodes", ("actor",))
 ACTOR_UNROLLS_SENT = CounterMetric(
-    "herd_actor_unrolls_sent_total", "Unrolls sent, each counted once however often it was sent again.", "unrolls", ("actor",)
+    "herd_actor_unrolls_sent_total", "Unrolls sent. An unroll that is sent again counts once.", "unrolls", ("actor",)
 )
 ACTOR_UNROLLS_RESENT = CounterMetric("herd_actor_unrolls_resent_total", "Unrolls sent again after a reconnection.", "unrolls", ("actor",))
-ACTOR_UNROLLS_REJECTED = CounterMetric(
-    "herd_actor_unrolls_rejected_total", "Unrolls that the learner would not take.", "unrolls", ("actor",)
-)
-ACTOR_CREDIT = GaugeMetric("herd_actor_credit_unrolls", "Unrolls the actor may still send.", "unrolls", ("actor",))
+ACTOR_UNROLLS_REJECTED = CounterMetric("herd_actor_unrolls_rejected_total", "Unrolls that the learner refused.", "unrolls", ("actor",))
+ACTOR_CREDIT = GaugeMetric("herd_actor_credit_unrolls", "Unrolls that the actor may still send.", "unrolls", ("actor",))
 ACTOR_UNACKNOWLEDGED = GaugeMetric(
     "herd_actor_unacknowledged_unrolls", "Unrolls sent and kept until the learner acknowledges them.", "unrolls", ("actor",)
 )
 ACTOR_BLOCKED = CounterMetric(
-    "herd_actor_blocked_seconds_total", "Waited for credit: the learner is the bottleneck.", "seconds", ("actor",)
+    "herd_actor_blocked_seconds_total", "Time spent waiting for credit: the learner is the bottleneck.", "seconds", ("actor",)
 )
 ACTOR_WEIGHTS_WAIT = CounterMetric(
-    "herd_actor_weights_wait_seconds_total", "Waited for weights at the start of an unroll.", "seconds", ("actor",)
+    "herd_actor_weights_wait_seconds_total", "Time spent waiting for weights at the start of an unroll.", "seconds", ("actor",)
 )
-ACTOR_ENV_STEP = CounterMetric("herd_actor_env_step_seconds_total", "Spent in stepping environments.", "seconds", ("actor",))
+ACTOR_ENV_STEP = CounterMetric("herd_actor_env_step_seconds_total", "Time spent stepping environments.", "seconds", ("actor",))
 ACTOR_INFERENCE = CounterMetric(
-    "herd_actor_inference_seconds_total", "Spent in the policy, from observation to action.", "seconds", ("actor",)
+    "herd_actor_inference_seconds_total", "Time spent in the policy, from observation to action.", "seconds", ("actor",)
+)
+ACTOR_ROUND_TRIP = HistogramMetric(
+    "herd_actor_inference_round_trip_seconds",
+    "From asking the inference service about a row to its answer; some of it passes while other environments are stepped.",
+    "seconds",
+    ("actor",),
+    buckets=(0.003, 0.009, 0.03, 0.1),
+)
+ACTOR_REQUESTS_PENDING = GaugeMetric(
+    "herd_actor_inference_requests_pending",
+    "Rows that the inference service has been asked about and has not answered.",
+    "rows",
+    ("actor",),
+)
+ACTOR_SUBSTITUTED = CounterMetric(
+    "herd_actor_inference_substituted_rows_total",
+    "Rows of one half of the environments that the actor's own policy acted on while the inference service was away.",
+    "rows",
+    ("actor",),
 )
 
 # --- learner: the ledger of frames and unrolls -------------------------------------------------------------------------------------
 LEARNER_ENV_FRAMES = CounterMetric(
     "herd_learner_env_frames_total",
-    "Env frames trained on for the first time (replayed ones do not count), since this process started.",
+    "Env frames trained on for the first time since this process started. Replayed frames do not count.",
     "env_frames",
     ("learner",),
 )
 RUN_ENV_FRAMES = GaugeMetric(
     "herd_learner_run_env_frames",
-    "Env frames trained on by all shards since the run began; a restart goes back to the checkpoint's.",
+    "Env frames trained on by all shards since the run began. A restart goes back to the count of the checkpoint.",
     "env_frames",
     ("learner",),
 )
 RUN_IS_OVER = GaugeMetric(
-    "herd_learner_run_is_over", "1 when the run has reached its stop and this shard only waits for a signal; 0 before.", "1", ("learner",)
+    "herd_learner_run_is_over",
+    "1 when the run has reached its stop condition and this shard waits for a signal; 0 before.",
+    "1",
+    ("learner",),
 )
 LEARNER_FRAMES_PER_SECOND = GaugeMetric(
     "herd_learner_env_frames_per_second", "Env frames trained on per second over the last log interval.", "env_frames/second", ("learner",)
@@ -233,18 +256,21 @@ FRAMES_GENERATED = CounterMetric(
 )
 FRAMES_DROPPED = CounterMetric(
     "herd_learner_env_frames_dropped_total",
-    "Env frames never trained on, by reason, since this process started; those lost by its start are among them.",
+    "Env frames never trained on, by reason, since this process started. Frames that the restart lost are included.",
     "env_frames",
     ("learner",),
     labels=("reason",),
     values=DROP_REASONS,
 )
 FRAMES_IN_FLIGHT = GaugeMetric(
-    "herd_learner_env_frames_in_flight", "Env frames reported but neither trained on nor dropped yet.", "env_frames", ("learner",)
+    "herd_learner_env_frames_in_flight",
+    "Env frames that were reported and are neither trained on nor dropped yet.",
+    "env_frames",
+    ("learner",),
 )
-UNROLLS_RECEIVED = CounterMetric("herd_learner_unrolls_received_total", "Unrolls taken into the queue.", "unrolls", ("learner",))
+UNROLLS_RECEIVED = CounterMetric("herd_learner_unrolls_received_total", "Unrolls accepted into the queue.", "unrolls", ("learner",))
 UNROLLS_CONSUMED = CounterMetric("herd_learner_unrolls_consumed_total", "Fresh unrolls trained on.", "unrolls", ("learner",))
-UNROLLS_REPLAYED = CounterMetric("herd_learner_unrolls_replayed_total", "Unrolls trained on again out of replay.", "unrolls", ("learner",))
+UNROLLS_REPLAYED = CounterMetric("herd_learner_unrolls_replayed_total", "Replayed unrolls trained on.", "unrolls", ("learner",))
 UNROLLS_DROPPED = CounterMetric(
     "herd_learner_unrolls_dropped_total",
     "Unrolls never trained on, by reason.",
@@ -255,17 +281,17 @@ UNROLLS_DROPPED = CounterMetric(
 )
 QUEUE_DEPTH = GaugeMetric(
     "herd_learner_queue_unrolls",
-    "Unrolls waiting for a batch. Always full: the learner is the bottleneck; always empty: the actors are.",
+    "Unrolls waiting for a batch. If the queue is always full, the learner is the bottleneck; if it is always empty, actors are.",
     "unrolls",
     ("learner",),
 )
 QUEUE_CAPACITY = GaugeMetric(
-    "herd_learner_queue_capacity_unrolls", "Bound of the queue and of all credit together.", "unrolls", ("learner",)
+    "herd_learner_queue_capacity_unrolls", "Capacity of the queue, which also bounds all credit.", "unrolls", ("learner",)
 )
-CREDIT_OUTSTANDING = GaugeMetric(
-    "herd_learner_credit_outstanding_unrolls", "Unrolls that actors may send and have not sent.", "unrolls", ("learner",)
+CREDIT_OUTSTANDING = GaugeMetric("herd_learner_credit_outstanding_unrolls", "Unrolls that actors may still send.", "unrolls", ("learner",))
+CONNECTED_ACTORS = GaugeMetric(
+    "herd_learner_connected_actors", "Actors that have sent something within learner.credit_expires_seconds.", "actors", ("learner",)
 )
-CONNECTED_ACTORS = GaugeMetric("herd_learner_connected_actors", "Actors heard from within the credit's expiry.", "actors", ("learner",))
 REPLAY_UNROLLS = GaugeMetric("herd_learner_replay_unrolls", "Unrolls held in the learner's own replay.", "unrolls", ("learner",))
 REPLAY_STALENESS = HistogramMetric(
     "herd_learner_replay_staleness_updates",
@@ -276,7 +302,7 @@ REPLAY_STALENESS = HistogramMetric(
 )
 REPLAY_TIMEOUTS = CounterMetric(
     "herd_learner_replay_timeouts_total",
-    "Batches that waited replay.timeout_seconds for the replay service in vain; those that follow are of online unrolls alone.",
+    "Batches that waited replay.timeout_seconds for the replay service in vain. Those that follow contain online unrolls only.",
     "batches",
     ("learner",),
 )
@@ -300,25 +326,26 @@ POLICY_LAG = HistogramMetric(
 LEARNER_UPDATES = CounterMetric("herd_learner_updates_total", "Optimizer steps since this process started.", "updates", ("learner",))
 UPDATES_SKIPPED = CounterMetric(
     "herd_learner_updates_skipped_total",
-    "Updates that changed no parameter, since their gradient was not finite; every shard counts each.",
+    "Updates that were skipped because their gradient was not finite. Every shard counts each.",
     "updates",
     ("learner",),
 )
 UPDATES_CLIPPED = CounterMetric(
     "herd_learner_updates_clipped_total",
-    "Updates whose gradient was longer than optimizer.max_gradient_norm or optimizer.clip_percentile allow; every shard counts each.",
+    "Updates whose gradient was clipped by optimizer.max_gradient_norm or optimizer.clip_percentile. Every shard counts each.",
     "updates",
     ("learner",),
 )
 EXPLAINED_VARIANCE = GaugeMetric(
     "herd_learner_explained_variance_ratio",
-    "Of the values' targets, by the values, on one batch: 1 for perfect values, 0 for a constant; NaN where all targets are the same.",
+    "Share of the variance of the value targets that the values explain, on one batch: 1 for perfect values, 0 for a constant. NaN if all"
+    " targets are equal.",
     "1",
     ("learner",),
 )
 EFFECTIVE_SAMPLE_SIZE = GaugeMetric(
     "herd_learner_effective_sample_size_ratio",
-    "(sum rho)^2 / (n sum rho^2) of one batch's unclipped importance ratios: the share of its rows that importance sampling leaves.",
+    "Share of a batch's rows that counts after importance sampling: (sum rho)^2 / (n sum rho^2) of its unclipped importance ratios.",
     "1",
     ("learner",),
 )
@@ -330,61 +357,61 @@ UPDATE_KL = GaugeMetric(
 )
 LAYER_DEAD = GaugeMetric(
     "herd_learner_layer_dead_ratio",
-    "Share of a layer's units, or of a convolution's filters, that gave 0 on all of one batch; layers count from 1, the first.",
+    "Share of a layer's units, or of a convolution's filters, that were 0 on a whole batch. Layer 1 is the first.",
     "1",
     ("learner",),
     labels=("layer",),
 )
 LAYER_ALWAYS_ON = GaugeMetric(
     "herd_learner_layer_always_on_ratio",
-    "Share of a layer's units, or of a convolution's filters, that gave more than 0 on all of one batch.",
+    "Share of a layer's units, or of a convolution's filters, that were above 0 on a whole batch.",
     "1",
     ("learner",),
     labels=("layer",),
 )
 UPDATE_PHASE = CounterMetric(
     "herd_learner_update_phase_seconds_total",
-    "The learner's time, by phase of the update; divide by herd_learner_updates_total for the mean.",
+    "Time of the learner, by phase of the update. Divide by herd_learner_updates_total for the mean.",
     "seconds",
     ("learner",),
     labels=("phase",),
     values=PHASES,
 )
 LEARNER_STARVED = CounterMetric(
-    "herd_learner_starved_seconds_total", "Waited for a full batch: the actors are the bottleneck.", "seconds", ("learner",)
+    "herd_learner_starved_seconds_total", "Time spent waiting for a full batch: actors are the bottleneck.", "seconds", ("learner",)
 )
 LOSS = GaugeMetric(
     "herd_learner_loss",
-    "Of the last update, per trained agent step, by term, each with its cost: the terms that the loss names add up to total.",
+    "Loss of the last update per trained agent step, by term, each times its cost. The terms that the loss names add up to total.",
     "nats or squared return",
     ("learner",),
     labels=("term",),
 )
 LEARNER_METRIC = GaugeMetric(
     "herd_learner_metric",
-    "Of the last update, each number that the loss names, as it is in metrics.jsonl: entropy, mean_rho, loss_value, ...",
+    "Numbers that the loss names, of the last update, as in metrics.jsonl: entropy, mean_rho, loss_value, ...",
     "the loss's own",
     ("learner",),
     labels=("name",),
 )
 UNROLLS_TRAINED = CounterMetric(
     "herd_learner_unrolls_trained_total",
-    "Unrolls from actors, counted at every update that trained on them: over those consumed, how often each sample is used.",
+    "Unrolls from actors, counted at every update that trained on them. Divided by the unrolls consumed, this is how often each is used.",
     "unrolls",
     ("learner",),
 )
 GRADIENT_NORM = GaugeMetric("herd_learner_gradient_norm", "Global norm of the last gradient before clipping.", "1", ("learner",))
-LEARNING_RATE = GaugeMetric("herd_learner_learning_rate", "Of the last update.", "1", ("learner",))
-CHECKPOINTS_WRITTEN = CounterMetric("herd_learner_checkpoints_written_total", "Checkpoints complete on disk.", "checkpoints", ("learner",))
+LEARNING_RATE = GaugeMetric("herd_learner_learning_rate", "Learning rate of the last update.", "1", ("learner",))
+CHECKPOINTS_WRITTEN = CounterMetric(
+    "herd_learner_checkpoints_written_total", "Checkpoints written completely to disk.", "checkpoints", ("learner",)
+)
 CHECKPOINT_FAILURES = CounterMetric(
-    "herd_learner_checkpoint_failures_total", "Checkpoints that could not be written; the one before stays.", "checkpoints", ("learner",)
+    "herd_learner_checkpoint_failures_total", "Failed writes of a checkpoint. The previous checkpoint stays.", "checkpoints", ("learner",)
 )
-CHECKPOINT_UPDATES = GaugeMetric(
-    "herd_learner_checkpoint_updates", "Learner updates behind the newest checkpoint.", "updates", ("learner",)
-)
+CHECKPOINT_UPDATES = GaugeMetric("herd_learner_checkpoint_updates", "Learner updates of the newest checkpoint.", "updates", ("learner",))
 WRITE_FAILURES = CounterMetric(
     "herd_learner_write_failures_total",
-    "Times that a file of the run directory, other than a checkpoint, could not be written; the run goes on without.",
+    "Failed writes of a file of the run directory other than a checkpoint. The run continues without it.",
     "writes",
     ("learner",),
     labels=("file",),
@@ -400,7 +427,7 @@ EPISODES = CounterMetric(
 )
 EPISODE_AGENT_STEPS = CounterMetric(
     "herd_learner_episode_agent_steps_total",
-    "Agent steps of finished games, by task; divide by herd_learner_episodes_total for the mean length.",
+    "Agent steps of finished games, by task. Divide by herd_learner_episodes_total for the mean length.",
     "agent_steps",
     ("learner",),
     labels=("task",),
@@ -421,8 +448,8 @@ EPISODE_LENGTH = GaugeMetric(
 )
 HUMAN_NORMALISED = GaugeMetric(
     "herd_learner_human_normalised_mean_capped",
-    "Mean over the tasks with human scores of (return - random) / (human - random), each at most 1, of the last 100 games; shard 0's. "
-    "Not there before each of them has finished a game.",
+    "Mean over the tasks with human scores of (return - random) / (human - random), each at most 1, over the last 100 games of shard 0. "
+    "Missing until each of these tasks has finished a game.",
     "1",
     ("learner",),
 )
@@ -438,7 +465,7 @@ PARAMSERVER_ANSWERS = CounterMetric(
 )
 PARAMSERVER_REQUESTS = CounterMetric(
     "herd_paramserver_requests_total",
-    "Requests taken in, by kind; malformed ones are not among them.",
+    "Requests received, by kind, without malformed ones.",
     "messages",
     ("paramserver",),
     labels=("kind",),
@@ -446,32 +473,32 @@ PARAMSERVER_REQUESTS = CounterMetric(
 )
 PARAMSERVER_VERSIONS = CounterMetric(
     "herd_paramserver_versions_total",
-    "Complete versions taken, from learners (root) or from the parent (replica).",
+    "Complete versions accepted, from learners (root) or from the parent (replica).",
     "versions",
     ("paramserver",),
 )
 PARAMSERVER_STALE_PUBLISHES = CounterMetric(
     "herd_paramserver_stale_publishes_total",
-    "Publications refused because a newer version is held or on its way.",
+    "Publications refused because the server holds or is receiving a newer version.",
     "messages",
     ("paramserver",),
 )
 PARAMSERVER_WEIGHTS_SIZE = GaugeMetric(
-    "herd_paramserver_weights_bytes", "Size of everything held, of all agents.", "bytes", ("paramserver",)
+    "herd_paramserver_weights_bytes", "Size of all weights in memory, over all agents.", "bytes", ("paramserver",)
 )
 PARAMSERVER_LEASES = GaugeMetric(
-    "herd_paramserver_leased_indices", "Actor indices held by living actors (root).", "indices", ("paramserver",)
+    "herd_paramserver_leased_indices", "Actor indices that live actors hold (root).", "indices", ("paramserver",)
 )
 PARAMSERVER_AGENT_LEASES = GaugeMetric(
     "herd_paramserver_agent_leased_indices",
-    "The same by agent: they differ by one at most, but for agents that are over (root).",
+    "Actor indices that live actors hold, by agent. They differ by at most one, except for agents that have ended (root).",
     "indices",
     ("paramserver",),
     labels=("agent",),
 )
 PARAMSERVER_MOVES = CounterMetric(
     "herd_paramserver_moves_total",
-    "Actors told to act for another agent, or under another index, than they did (root).",
+    "Actors that were moved to another agent or another index (root).",
     "moves",
     ("paramserver",),
 )
@@ -479,11 +506,11 @@ PARAMSERVER_AGENT_LINEAGE = GaugeMetric(
     "herd_paramserver_agent_lineage", "Lineage of the weights served, by agent.", "lineage", ("paramserver",), labels=("agent",)
 )
 PARAMSERVER_AGENT_UPDATES = GaugeMetric(
-    "herd_paramserver_agent_updates", "Learner updates behind the weights served, by agent.", "updates", ("paramserver",), labels=("agent",)
+    "herd_paramserver_agent_updates", "Learner updates of the weights served, by agent.", "updates", ("paramserver",), labels=("agent",)
 )
 PARAMSERVER_UPSTREAM_ANSWERS = CounterMetric(
     "herd_paramserver_upstream_answers_total",
-    "The parent's answers to this replica's questions for newer weights, by kind (replica).",
+    "The parent's answers to this replica's requests for newer weights, by kind (replica).",
     "messages",
     ("paramserver",),
     labels=("answer",),
@@ -491,13 +518,13 @@ PARAMSERVER_UPSTREAM_ANSWERS = CounterMetric(
 )
 PARAMSERVER_UPSTREAM_SILENCE = GaugeMetric(
     "herd_paramserver_upstream_silence_seconds",
-    "Since the parent last answered, or since the start where it never did (replica). Part of a second while it lives.",
+    "Seconds since the parent last answered, or since the start if it never did (replica). Below one second while the parent is alive.",
     "seconds",
     ("paramserver",),
 )
 PARAMSERVER_RELAYED = GaugeMetric(
     "herd_paramserver_relayed_requests",
-    "Index requests passed on to the parent and not answered yet (replica).",
+    "Index requests forwarded to the parent and not answered yet (replica).",
     "messages",
     ("paramserver",),
 )
@@ -505,7 +532,7 @@ PARAMSERVER_RELAYED = GaugeMetric(
 # --- bandit ------------------------------------------------------------------------------------------------------------------------
 BANDIT_REQUESTS = CounterMetric(
     "herd_bandit_requests_total",
-    "Requests for temperatures, by what became of them; malformed ones are not among them.",
+    "Requests for temperatures, by outcome, without malformed ones.",
     "messages",
     ("bandit",),
     labels=("outcome",),
@@ -513,7 +540,7 @@ BANDIT_REQUESTS = CounterMetric(
 )
 BANDIT_REPORTS = CounterMetric(
     "herd_bandit_reports_total",
-    "Finished games that actors reported, by what became of the report; only accepted ones change anything.",
+    "Finished games that actors reported, by outcome. Only accepted reports change the bandits.",
     "episodes",
     ("bandit",),
     labels=("outcome",),
@@ -521,13 +548,13 @@ BANDIT_REPORTS = CounterMetric(
 )
 BANDIT_REUSED = CounterMetric(
     "herd_bandit_reused_temperatures_total",
-    "Accepted games that an actor played under its last temperature, because no answer came in time.",
+    "Accepted games that an actor played under its previous temperature because no answer came in time.",
     "episodes",
     ("bandit",),
 )
 BANDIT_TEMPERATURE = HistogramMetric(
     "herd_bandit_inverse_temperature",
-    "1/tau handed out for training since this process started.",
+    "Inverse temperatures (1/tau) handed out for training since this process started.",
     "1",
     ("bandit",),
     labels=("agent", "task"),
@@ -535,7 +562,7 @@ BANDIT_TEMPERATURE = HistogramMetric(
 )
 BANDIT_TILE_VALUE = GaugeMetric(
     "herd_bandit_tile_value",
-    "Mean over the bandits of a tile's value. Tile i holds log(1 + 1/tau) from i x tile_accuracy on, counted from the left boundary.",
+    "Value of a tile, averaged over the bandits. Tile i starts at log(1 + 1/tau) = lower bound + i x tile_accuracy.",
     "return",
     ("bandit",),
     labels=("agent", "task", "tile"),
@@ -549,21 +576,21 @@ BANDIT_TILE_REPORTS = CounterMetric(
 )
 BANDIT_TILE_VOTES = CounterMetric(
     "herd_bandit_votes_total",
-    "Candidates that bandits proposed, by tile, since the run began: one of them is drawn for each temperature.",
+    "Candidates that bandits proposed, by tile, since the run began. One of them is drawn for each temperature.",
     "candidates",
     ("bandit",),
     labels=("agent", "task", "tile"),
 )
 BANDIT_RESTORED = GaugeMetric(
     "herd_bandit_restored_episodes",
-    "Games counted in the state that this process started from; 0 for a fresh one.",
+    "Games counted in the state that this process restored; 0 if it started fresh.",
     "episodes",
     ("bandit",),
 )
-BANDIT_SNAPSHOTS = CounterMetric("herd_bandit_snapshots_written_total", "States complete on disk.", "snapshots", ("bandit",))
+BANDIT_SNAPSHOTS = CounterMetric("herd_bandit_snapshots_written_total", "States written completely to disk.", "snapshots", ("bandit",))
 BANDIT_FILE_FAILURES = CounterMetric(
     "herd_bandit_file_failures_total",
-    "Times that the state or the history could not be written; the service goes on.",
+    "Failed writes of the state or the history. The service continues.",
     "failures",
     ("bandit",),
     labels=("file",),
@@ -571,24 +598,27 @@ BANDIT_FILE_FAILURES = CounterMetric(
 )
 BANDIT_SNAPSHOT_AGE = GaugeMetric(
     "herd_bandit_snapshot_age_seconds",
-    "Since the state was last written, or restored: what a kill now would cost. NaN before either.",
+    "Seconds since the state was last written or restored: what a kill now would lose. NaN before either.",
     "seconds",
     ("bandit",),
 )
 BANDIT_CLIENTS = GaugeMetric(
-    "herd_bandit_remembered_clients", "Clients whose last request is remembered, so that it counts once.", "clients", ("bandit",)
+    "herd_bandit_remembered_clients",
+    "Clients whose last request is remembered, so that a repeated one counts once.",
+    "clients",
+    ("bandit",),
 )
 BANDIT_BYTES_IN = CounterMetric(
-    "herd_bandit_received_bytes_total", "Received, headers included, ZeroMQ's own framing excluded.", "bytes", ("bandit",)
+    "herd_bandit_received_bytes_total", "Bytes received, including headers, without ZeroMQ's framing.", "bytes", ("bandit",)
 )
 BANDIT_BYTES_OUT = CounterMetric(
-    "herd_bandit_sent_bytes_total", "Sent, headers included, ZeroMQ's own framing excluded.", "bytes", ("bandit",)
+    "herd_bandit_sent_bytes_total", "Bytes sent, including headers, without ZeroMQ's framing.", "bytes", ("bandit",)
 )
 
 # --- replay ------------------------------------------------------------------------------------------------------------------------
 REPLAY_REQUESTS = CounterMetric(
     "herd_replay_requests_total",
-    "Messages of learners, by what became of them.",
+    "Messages from learners, by outcome.",
     "messages",
     ("replay",),
     labels=("outcome",),
@@ -596,7 +626,7 @@ REPLAY_REQUESTS = CounterMetric(
 )
 REPLAY_INSERTED_UNROLLS = CounterMetric(
     "herd_replay_inserted_unrolls_total",
-    "Unrolls taken in, by the agent that played them; one that straddles two games may be so by two replicas.",
+    "Unrolls inserted, by the agent that played them. An unroll with parts of two games may be counted by two replicas.",
     "unrolls",
     ("replay",),
     labels=("agent",),
@@ -604,10 +634,12 @@ REPLAY_INSERTED_UNROLLS = CounterMetric(
 REPLAY_INSERTED_EPISODES = CounterMetric(
     "herd_replay_inserted_episodes_total", "Episodes that became complete and were kept.", "episodes", ("replay",)
 )
-REPLAY_INSERTED_STEPS = CounterMetric("herd_replay_inserted_agent_steps_total", "Agent steps of them.", "agent_steps", ("replay",))
+REPLAY_INSERTED_STEPS = CounterMetric(
+    "herd_replay_inserted_agent_steps_total", "Agent steps of the episodes that were kept.", "agent_steps", ("replay",)
+)
 REPLAY_DISCARDED = CounterMetric(
     "herd_replay_discarded_episodes_total",
-    "Episodes that were not kept: an unroll is missing (hole), too many were open, or too large.",
+    "Episodes that were not kept: an unroll was missing (hole), too many episodes were open (open), or the episode was too large (size).",
     "episodes",
     ("replay",),
     labels=("reason",),
@@ -615,7 +647,7 @@ REPLAY_DISCARDED = CounterMetric(
 )
 REPLAY_DROPPED = CounterMetric(
     "herd_replay_dropped_pieces_total",
-    "Parts of unrolls that were not taken: replay has them, or their episode is over.",
+    "Parts of unrolls that were not inserted: replay already has them, or their episode is over.",
     "unrolls",
     ("replay",),
     labels=("reason",),
@@ -623,61 +655,69 @@ REPLAY_DROPPED = CounterMetric(
 )
 REPLAY_EVICTED = CounterMetric(
     "herd_replay_evicted_episodes_total",
-    "Oldest episodes that made room, by the bound: replay.capacity_agent_steps or replay_service.memory_bytes.",
+    "Oldest episodes that were dropped for new ones, by the bound that was reached: replay.capacity_agent_steps or "
+    "replay_service.memory_bytes.",
     "episodes",
     ("replay",),
     labels=("reason",),
     values=EVICTED_EPISODES_BY,
 )
 REPLAY_SAMPLED = CounterMetric(
-    "herd_replay_samples_total", "Drawn and sent, by kind.", "samples", ("replay",), labels=("kind",), values=SAMPLE_KINDS
+    "herd_replay_samples_total", "Samples drawn and sent, by kind.", "samples", ("replay",), labels=("kind",), values=SAMPLE_KINDS
 )
-REPLAY_SAMPLED_STEPS = CounterMetric("herd_replay_sampled_agent_steps_total", "Agent steps of what was drawn.", "agent_steps", ("replay",))
+REPLAY_SAMPLED_STEPS = CounterMetric(
+    "herd_replay_sampled_agent_steps_total", "Agent steps of the samples drawn.", "agent_steps", ("replay",)
+)
 REPLAY_SAMPLE_AGE = HistogramMetric(
     "herd_replay_sample_age_agent_steps",
-    "Of what was drawn: agent steps inserted since its episode was.",
+    "Age of a sample: agent steps inserted since its episode was.",
     "agent_steps",
     ("replay",),
     buckets=(1e3, 1e4, 3e4, 1e5, 3e5, 1e6, 2e6, 3e6, 5e6, 1e7, 1.5e7, 3e7),
 )
 REPLAY_STEPS = GaugeMetric("herd_replay_agent_steps", "Agent steps of complete episodes held.", "agent_steps", ("replay",))
-REPLAY_CAPACITY = GaugeMetric("herd_replay_capacity_agent_steps", "Most of them that this replica holds.", "agent_steps", ("replay",))
+REPLAY_CAPACITY = GaugeMetric(
+    "herd_replay_capacity_agent_steps",
+    "Largest number of agent steps of complete episodes that this replica holds.",
+    "agent_steps",
+    ("replay",),
+)
 REPLAY_EPISODES = GaugeMetric("herd_replay_episodes", "Complete episodes held.", "episodes", ("replay",))
 REPLAY_OPEN_STEPS = GaugeMetric(
     "herd_replay_open_agent_steps", "Agent steps of episodes that have not ended yet.", "agent_steps", ("replay",)
 )
 REPLAY_OPEN_EPISODES = GaugeMetric("herd_replay_open_episodes", "Episodes that have not ended yet.", "episodes", ("replay",))
-REPLAY_BYTES = GaugeMetric("herd_replay_bytes", "Memory that episodes take, complete and open ones.", "bytes", ("replay",))
+REPLAY_BYTES = GaugeMetric("herd_replay_bytes", "Memory of all episodes, complete and open.", "bytes", ("replay",))
 REPLAY_MAX_BYTES = GaugeMetric(
-    "herd_replay_max_bytes", "Most memory that complete episodes may take; then the oldest go.", "bytes", ("replay",)
+    "herd_replay_max_bytes", "Largest memory for complete episodes. Beyond it the oldest are dropped.", "bytes", ("replay",)
 )
 REPLAY_RESTORED = GaugeMetric(
     "herd_replay_restored_agent_steps",
-    "Agent steps in the snapshot that this process started from; 0 for a fresh one.",
+    "Agent steps in the snapshot that this process restored; 0 if it started fresh.",
     "agent_steps",
     ("replay",),
 )
-REPLAY_SNAPSHOTS = CounterMetric("herd_replay_snapshots_written_total", "Snapshots complete on disk.", "snapshots", ("replay",))
+REPLAY_SNAPSHOTS = CounterMetric("herd_replay_snapshots_written_total", "Snapshots written completely to disk.", "snapshots", ("replay",))
 REPLAY_FILE_FAILURES = CounterMetric(
-    "herd_replay_file_failures_total", "Times that a snapshot could not be written; the one before stays.", "failures", ("replay",)
+    "herd_replay_file_failures_total", "Failed writes of a snapshot. The previous snapshot stays.", "failures", ("replay",)
 )
 REPLAY_SNAPSHOT_AGE = GaugeMetric(
     "herd_replay_snapshot_age_seconds",
-    "Since the last snapshot was written, or restored: what a kill now would cost. NaN before either.",
+    "Seconds since the last snapshot was written or restored: what a kill now would lose. NaN before either.",
     "seconds",
     ("replay",),
 )
 REPLAY_BYTES_IN = CounterMetric(
-    "herd_replay_received_bytes_total", "Received, headers included, ZeroMQ's own framing excluded.", "bytes", ("replay",)
+    "herd_replay_received_bytes_total", "Bytes received, including headers, without ZeroMQ's framing.", "bytes", ("replay",)
 )
 REPLAY_BYTES_OUT = CounterMetric(
-    "herd_replay_sent_bytes_total", "Sent, headers included, ZeroMQ's own framing excluded.", "bytes", ("replay",)
+    "herd_replay_sent_bytes_total", "Bytes sent, including headers, without ZeroMQ's framing.", "bytes", ("replay",)
 )
 
 # --- population --------------------------------------------------------------------------------------------------------------------
 POPULATION_REPORTS = CounterMetric(
     "herd_population_reports_total",
-    "Reports of members, by the answer.",
+    "Reports from members, by the answer.",
     "messages",
     ("population",),
     labels=("outcome",),
@@ -685,51 +725,113 @@ POPULATION_REPORTS = CounterMetric(
 )
 POPULATION_DECISIONS = CounterMetric(
     "herd_population_decisions_total",
-    "Decisions about members whose games were enough, by what came of them.",
+    "Decisions about members that had played enough games, by outcome.",
     "decisions",
     ("population",),
     labels=("outcome",),
     values=DECISIONS,
 )
 POPULATION_FAILED_ORDERS = CounterMetric(
-    "herd_population_failed_orders_total", "Orders that a member could not carry out; nothing of them was done.", "orders", ("population",)
+    "herd_population_failed_orders_total",
+    "Orders that a member could not carry out. Nothing of such an order takes effect.",
+    "orders",
+    ("population",),
 )
 POPULATION_FILE_FAILURES = CounterMetric(
     "herd_population_file_failures_total",
-    "Events that the journal could not take, and that did not happen.",
+    "Events that could not be written to the journal and therefore did not take effect.",
     "failures",
     ("population",),
 )
 POPULATION_FITNESS = GaugeMetric(
-    "herd_population_fitness", "Of a member, as it reported last.", "population.fitness", ("population",), labels=("agent",)
+    "herd_population_fitness", "Fitness of a member, as last reported.", "population.fitness", ("population",), labels=("agent",)
 )
 POPULATION_ENV_FRAMES = GaugeMetric(
-    "herd_population_env_frames", "That a member has trained on, as it reported last.", "env_frames", ("population",), labels=("agent",)
+    "herd_population_env_frames",
+    "Env frames that a member has trained on, as last reported.",
+    "env_frames",
+    ("population",),
+    labels=("agent",),
 )
 POPULATION_SETTING = GaugeMetric(
-    "herd_population_setting", "A number that a member has as its own setting.", "1", ("population",), labels=("agent", "setting")
+    "herd_population_setting", "Value of a numeric setting of a member.", "1", ("population",), labels=("agent", "setting")
 )
 POPULATION_BYTES_IN = CounterMetric(
-    "herd_population_received_bytes_total", "Received, headers included, ZeroMQ's own framing excluded.", "bytes", ("population",)
+    "herd_population_received_bytes_total", "Bytes received, including headers, without ZeroMQ's framing.", "bytes", ("population",)
 )
 POPULATION_BYTES_OUT = CounterMetric(
-    "herd_population_sent_bytes_total", "Sent, headers included, ZeroMQ's own framing excluded.", "bytes", ("population",)
+    "herd_population_sent_bytes_total", "Bytes sent, including headers, without ZeroMQ's framing.", "bytes", ("population",)
+)
+
+# --- inference ---------------------------------------------------------------------------------------------------------------------
+INFERENCE_REQUESTS = CounterMetric(
+    "herd_inference_requests_total",
+    "Requests from actors, by outcome.",
+    "messages",
+    ("inference",),
+    labels=("outcome",),
+    values=ACTING_OUTCOMES,
+)
+INFERENCE_STEPS = CounterMetric(
+    "herd_inference_agent_steps_total", "Agent steps for which the service chose actions.", "agent_steps", ("inference",)
+)
+INFERENCE_BATCH = HistogramMetric(
+    "herd_inference_batch_environments",
+    "Number of environments in a batch.",
+    "environments",
+    ("inference",),
+    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
+)
+INFERENCE_WAIT = HistogramMetric(
+    "herd_inference_wait_seconds",
+    "Time from the arrival of a request to the start of its batch: inference.deadline_milliseconds, and the batches before it.",
+    "seconds",
+    ("inference",),
+    buckets=(0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.009, 0.02, 0.05, 0.2),
+)
+INFERENCE_COMPUTE = CounterMetric(
+    "herd_inference_compute_seconds_total", "Time spent on batches, from their first copy to their answers.", "seconds", ("inference",)
+)
+INFERENCE_PENDING = GaugeMetric(
+    "herd_inference_pending_requests", "Requests accepted and not answered yet. Each client has at most one.", "messages", ("inference",)
+)
+INFERENCE_ENVIRONMENTS = GaugeMetric(
+    "herd_inference_environments", "Environments whose stacks and recurrent states are kept.", "environments", ("inference",)
+)
+INFERENCE_CAPACITY = GaugeMetric(
+    "herd_inference_capacity_environments",
+    "Largest number of environments whose states are kept: inference.max_environments.",
+    "environments",
+    ("inference",),
+)
+INFERENCE_EVICTED = CounterMetric(
+    "herd_inference_evicted_environments_total",
+    "Environments whose state was dropped to make room, those silent longest first. Their actors send it again.",
+    "environments",
+    ("inference",),
+)
+INFERENCE_BYTES_IN = CounterMetric(
+    "herd_inference_received_bytes_total",
+    "Bytes received from actors, including headers, without ZeroMQ's framing.",
+    "bytes",
+    ("inference",),
+)
+INFERENCE_BYTES_OUT = CounterMetric(
+    "herd_inference_sent_bytes_total", "Bytes sent to actors, including headers, without ZeroMQ's framing.", "bytes", ("inference",)
 )
 
 # --- evaluator ---------------------------------------------------------------------------------------------------------------------
-EVALUATOR_EVALUATIONS = CounterMetric(
-    "herd_evaluator_evaluations_total", "Frozen versions played to the end.", "evaluations", ("evaluator",)
-)
-EVALUATOR_EPISODES = CounterMetric("herd_evaluator_episodes_total", "Whole games that were played and count.", "games", ("evaluator",))
+EVALUATOR_EVALUATIONS = CounterMetric("herd_evaluator_evaluations_total", "Evaluations completed.", "evaluations", ("evaluator",))
+EVALUATOR_EPISODES = CounterMetric("herd_evaluator_episodes_total", "Whole games played in completed evaluations.", "games", ("evaluator",))
 EVALUATOR_SECONDS = GaugeMetric(
     "herd_evaluator_last_evaluation_seconds",
-    "That the last evaluation took; above evaluation.interval_seconds it sets the pace.",
+    "Duration of the last evaluation. Above evaluation.interval_seconds, evaluations follow each other without a break.",
     "seconds",
     ("evaluator",),
 )
 EVALUATOR_UPDATES = GaugeMetric(
     "herd_evaluator_evaluated_updates",
-    "Learner updates of the version that was evaluated last.",
+    "Learner updates of the last evaluated version.",
     "updates",
     ("evaluator",),
     labels=("agent",),
@@ -739,7 +841,7 @@ EVALUATOR_SCORE = GaugeMetric(
 )
 EVALUATOR_AGGREGATE = GaugeMetric(
     "herd_evaluator_normalised_score",
-    "Over the tasks of the last evaluation, where all have reference scores: human-normalised (saber_...: record-normalised).",
+    "Human-normalised score over the tasks of the last evaluation (saber_...: record-normalised). Only if all tasks have reference scores.",
     "1 = human",
     ("evaluator",),
     labels=("agent", "statistic"),
@@ -754,6 +856,7 @@ WORK_DONE: dict[ServiceName, Metric] = {
     "actor": ACTOR_ENV_FRAMES,
     "bandit": BANDIT_REQUESTS,
     "evaluator": EVALUATOR_EPISODES,
+    "inference": INFERENCE_STEPS,
     "learner": WEIGHTS_UPDATES,  # counts over the whole run: repeating lost updates is no progress
     "paramserver": PARAMSERVER_ANSWERS,
     "population": POPULATION_REPORTS,

@@ -144,7 +144,9 @@ class AuthorisedClients:
             with self._lock:
                 self._refresh(self._folder)
         except OSError as error:
-            self._log.warn("folder of keys", f"{self._folder}: cannot be read: {error.strerror or error}; who was let in still is")
+            self._log.warn(
+                "folder of keys", f"{self._folder}: cannot be read: {error.strerror or error}; clients that were accepted keep their access"
+            )
 
     def _refresh(self, folder: Path) -> None:
         now = self._clock()
@@ -165,7 +167,7 @@ class AuthorisedClients:
             try:
                 clients[read_key(file, "")] = file.stem
             except SettingsError as error:
-                self._log.warn(f"key file {file.name}"[:64], f"{error}; this client is not let in")
+                self._log.warn(f"key file {file.name}"[:64], f"{error}; this client is refused")
         return clients
 
 

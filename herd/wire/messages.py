@@ -118,7 +118,7 @@ class CreditRequest(_Header):
 
 
 class Goodbye(_Header):
-    """Actor to learner: the session and its credit may go."""
+    """Actor to learner: the session and its credit may go. Learner to actor: the run is over, no learner comes after this one."""
 
     type: Literal["goodbye"] = "goodbye"
 
@@ -164,7 +164,7 @@ class Rejected(_Header):
 
 
 class Refused(_Header):
-    """Learner, parameter server, bandit, replay or population to anybody: we do not fit together."""
+    """Any server to anybody: we do not fit together."""
 
     type: Literal["refused"] = "refused"
     request_id: Count | None = None
@@ -493,6 +493,36 @@ class MemberAnswer(_Header):
     order: Order | None
 
 
+class Act(_Header):
+    """Actor to inference: what is to be done in each of these environments? Payload: their rows, and planes where there are frames."""
+
+    type: Literal["act"] = "act"
+    request_id: Number
+    """1, 2, ... within the connection's name, one more for each row; a request sent again keeps its number."""
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    num_environments: Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_MESSAGE)]
+    has_state: bool
+    """The payload brings whole stacks and recurrent states, not the newest planes alone: whoever answers need not know the sender."""
+
+
+class Acted(_Header):
+    """Inference to actor: one payload frame of actions, the logits that they were sampled from, and recurrent states after the row."""
+
+    type: Literal["acted"] = "acted"
+    request_id: Number
+    lineage: Count
+    updates: Count
+
+
+class StateWanted(_Header):
+    """Inference to actor: I do not have the row before this one; ask again with stacks and states."""
+
+    type: Literal["state_wanted"] = "state_wanted"
+    request_id: Number
+
+
 Message = (
     Hello
     | Unrolls
@@ -526,6 +556,9 @@ Message = (
     | Sampled
     | MemberReport
     | MemberAnswer
+    | Act
+    | Acted
+    | StateWanted
 )
 
 MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])

@@ -13,8 +13,9 @@ from herd.wire.codec import MalformedMessage
 if TYPE_CHECKING:
     from herd.wire.messages import Message
 
-KeyRole = Literal["learner", "actor", "paramserver", "viewer"]
-"""``paramserver``: a replica, which asks its parent. ``viewer``: an evaluator or onlooker, which changes nothing."""
+KeyRole = Literal["learner", "actor", "paramserver", "inference", "viewer"]
+"""``paramserver``: a replica, which asks its parent. ``inference``: the service, which asks for weights. ``viewer``: an evaluator or
+onlooker, which changes nothing."""
 ROLES: tuple[KeyRole, ...] = get_args(KeyRole)
 
 _LEASES = {"lease_index", "release_index"}
@@ -31,8 +32,9 @@ MAY_SAY: dict[KeyRole, frozenset[str]] = {
             "member_report",
         }
     ),
-    "actor": frozenset({"hello", "unrolls", "credit_request", "goodbye", "get_weights", "exchange_temperatures", *_LEASES}),
+    "actor": frozenset({"hello", "unrolls", "credit_request", "goodbye", "get_weights", "exchange_temperatures", "act", *_LEASES}),
     "paramserver": frozenset({"get_weights", *_LEASES}),
+    "inference": frozenset({"get_weights"}),
     "viewer": frozenset({"get_weights", "exchange_temperatures"}),
 }
 """By type of message."""

@@ -90,6 +90,8 @@ class UnrollClient:
         """Messages the learner dropped for good."""
         self.last_rejection: str | None = None
         """Why it dropped the last of them."""
+        self.run_is_over = False
+        """The learner said goodbye: nothing that is still sent will be trained on."""
         self.num_sessions = 0
         """Times the learner said welcome."""
         self._layout = layout
@@ -300,6 +302,9 @@ class UnrollClient:
                     return  # no answer to the unrolls: their timer runs on
             case HelloRequired():
                 self._on_hello_required()
+                return
+            case Goodbye():
+                self.run_is_over = True
                 return
             case _:
                 return

@@ -79,6 +79,11 @@ class UnrollLinks:
         return next((client.refused for client in self._clients if client.refused is not None), None)
 
     @property
+    def run_is_over(self) -> bool:
+        """A shard said that there is nothing left to act for."""
+        return any(client.run_is_over for client in self._clients)
+
+    @property
     def num_unacked(self) -> int:
         """Messages whose buffers must not change."""
         return sum(client.num_unacked for client in self._clients)

@@ -1,6 +1,6 @@
 """Every alert, by what it is about."""
 
-from observability.alerts import bandit, disk, learning, population, processes, progress, replay, weights, wire
+from observability.alerts import bandit, disk, inference, learning, population, processes, progress, replay, weights, wire
 from observability.rules import Group
 
 GROUPS = (
@@ -13,4 +13,5 @@ GROUPS = (
     Group("herd-bandit-alerts", bandit.ALERTS),
     Group("herd-replay-alerts", replay.ALERTS),
     Group("herd-population-alerts", population.ALERTS),
+    Group("herd-inference-alerts", inference.ALERTS),
 )

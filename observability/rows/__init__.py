@@ -1,10 +1,24 @@
 """The dashboard's rows: the speed of the run, then a frame's way from an actor to a score, stage by stage."""
 
-from observability.rows import actors, bandit, evaluator, frames_per_second, learner, population, queue, replay, scores, weights, wire
+from observability.rows import (
+    actors,
+    bandit,
+    evaluator,
+    frames_per_second,
+    inference,
+    learner,
+    population,
+    queue,
+    replay,
+    scores,
+    weights,
+    wire,
+)
 
 ROWS = (
     frames_per_second.ROW,
     actors.ROW,
+    inference.ROW,
     wire.ROW,
     queue.ROW,
     learner.ROW,

@@ -20,6 +20,7 @@ from herd.telemetry import Telemetry
 from herd.wire.run_layout import run_layout
 
 Unroll = dict[str, NDArray[Any]]
+_NOBODY: Any = None
 
 
 def make_group(
@@ -35,7 +36,10 @@ def make_group(
     environments = wrap(make_environments(settings.env, num_environments=num_environments, first_slot=first_slot, seed=3, num_threads=1))
     state = RowState(spec, settings.network, temperatures or Temperatures(), num_environments=num_environments)
     builder = UnrollBuilder(run_layout(settings, spec), state, task_ids=environments.task_ids, first_slot=first_slot)
-    return Group(environments, state, builder, slice(first_slot, first_slot + num_environments), environments.reset())
+    in_message = slice(first_slot, first_slot + num_environments)
+    group = Group(environments, state, builder, _NOBODY, in_message)
+    group.reset()
+    return group
 
 
 def play_unroll(
@@ -52,10 +56,12 @@ def play_unroll(
     if arrays is None:
         arrays = layout.allocate(sum(group.environments.num_environments for group in groups))
     for group in groups:
-        group.builder.begin({name: array[group.in_message] for name, array in arrays.items()}, group.observation, (1, version))
+        group.policy = policy
+        group.builder.begin({name: array[group.in_message] for name, array in arrays.items()}, group.observation)
     meters = Meters(Telemetry("actor", "run"))
-    for group, transition in play_rows(groups, policy, layout.new_steps, before_row=lambda _: True, meters=meters):
+    for group, transition in play_rows(groups, layout.new_steps, before_row=lambda _: True, meters=meters):
         on_step(group, transition)
     for group in groups:
-        group.builder.finish((1, version))
+        group.builder.finish()
+    arrays["policy_version"][...] = (1, version)
     return arrays

@@ -63,7 +63,7 @@ def test_an_actor_goes_on_with_the_weights_it_has(payload: bytes) -> None:
     telemetry = Telemetry("actor", "run")
     fresh = FreshWeights(
         server,  # type: ignore[arg-type]
-        SimpleNamespace(load=lambda tensors: load_into(network, tensors)),  # type: ignore[arg-type]
+        SimpleNamespace(load=lambda tensors, _: load_into(network, tensors)),  # type: ignore[arg-type]
         ActorSettings(),
         telemetry=telemetry,
         meters=Meters(telemetry),
@@ -90,7 +90,7 @@ def test_an_actor_waits_for_its_first_weights_past_those_that_cannot_be_used() -
     telemetry = Telemetry("actor", "run")
     fresh = FreshWeights(
         server,  # type: ignore[arg-type]
-        SimpleNamespace(load=lambda tensors: load_into(network, tensors)),  # type: ignore[arg-type]
+        SimpleNamespace(load=lambda tensors, _: load_into(network, tensors)),  # type: ignore[arg-type]
         ActorSettings(),
         telemetry=telemetry,
         meters=Meters(telemetry),

@@ -99,3 +99,13 @@ def test_a_fixed_place_needs_no_lease(lease: Lease, agents: int, agent: int | No
 def test_an_index_alone_does_not_say_which_of_several_agents(lease: Lease) -> None:
     assert next(iter(stints(Stop(), agents=2, index=5))).place == (0, 3)
     assert lease.place == (0, 3)
+
+
+@pytest.mark.parametrize("index", [None, 2])
+def test_with_the_run_the_stints_are_over(lease: Lease, index: int | None) -> None:
+    made = iter(stints(Stop(), index=index))
+    stint = next(made)
+    assert not stint
+    stint.run_is_over = True
+    assert stint
+    assert list(made) == []

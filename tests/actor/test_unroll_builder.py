@@ -63,16 +63,19 @@ class _Recorder:
         self.state = RowState(spec, network, _Temperatures(), num_environments=NUM_ENVIRONMENTS)
         self.builder = UnrollBuilder(LAYOUT, self.state, task_ids=TASK_IDS, first_slot=40)
         self.observation = _observation(0, (True, True))
+        self.version = 0
 
     def begin(self, version: int = 0) -> None:
-        self.builder.begin(LAYOUT.allocate(NUM_ENVIRONMENTS), self.observation, (2, version))
+        self.version = version
+        self.builder.begin(LAYOUT.allocate(NUM_ENVIRONMENTS), self.observation)
 
     def add(self, transition: Transition) -> None:
         """Time is what the transition's rewards tell."""
         time = int(transition.rewards[0])
         self.state.rows(self.observation)
         values, core = np.zeros(NUM_ENVIRONMENTS, np.float32), np.full_like(self.state.core_state, time)
-        step = PolicyStep(_actions(time), _logits(time), values, core)
+        step = PolicyStep(_actions(time), _logits(time), values, core, (2, self.version))
+        self.version += 1
         self.state.advance(step, transition)
         self.builder.add(step, transition)
         self.observation = transition.observation
@@ -81,7 +84,7 @@ class _Recorder:
         self.begin(version)
         for transition in transitions:
             self.add(transition)
-        return self.builder.finish((2, version + 1))
+        return self.builder.finish()
 
 
 def _actions(time: int) -> NDArray[np.int32]:
@@ -119,7 +122,7 @@ def test_what_is_written_where() -> None:
         np.testing.assert_array_equal(unroll["behaviour_logits"][:, step], _logits(time))
         np.testing.assert_array_equal(unroll["rewards"][:, step], [time, -time])
         np.testing.assert_array_equal(unroll["inverse_temperature"][:, step], np.float32(1.0 / time))
-    np.testing.assert_array_equal(unroll["policy_version"], [[[2, 14], [2, 15]]] * 2)
+    np.testing.assert_array_equal(unroll["policy_version"], [[[2, 14], [2, 16]]] * 2)
     np.testing.assert_array_equal(unroll["environment_slot"], [40, 41])
     np.testing.assert_array_equal(unroll["task_id"], TASK_IDS)
     assert (unroll["initial_core_state"] == 9.0).all()
@@ -188,4 +191,4 @@ def test_an_unroll_is_not_finished_early() -> None:
     recorder.begin()
     recorder.add(_transition(1))
     with pytest.raises(RuntimeError, match="1 of 3"):
-        recorder.builder.finish((1, 0))
+        recorder.builder.finish()

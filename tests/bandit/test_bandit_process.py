@@ -175,7 +175,7 @@ def test_a_torn_snapshot_gives_way_to_the_one_before(tmp_path: Path, connect: Co
     with running(tmp_path / "run") as last:
         assert last.total("herd_bandit_restored_episodes") == 2
         [line] = last.before
-        assert "passed over a snapshot" in line
+        assert "skipped a snapshot" in line
         assert str(state) in line
         assert "state.previous.json" in line
 

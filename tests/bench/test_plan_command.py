@@ -176,7 +176,7 @@ def test_values_are_keys_of_the_chart(capsys: pytest.CaptureFixture[str]) -> Non
         (["--frames_per_second", "1e5", "--headroom", "1"], "--headroom"),
         (["--frames_per_second", "1e5", "--learner_cores", "0"], "--learner_cores"),
         (["--frames_per_second", "1e5", "--preset", "atari-depe"], "did you mean atari-deep?"),
-        (["--frames_per_second", "1e5", "--preset", "atari-shallow"], "nobody published how fast a GPU trains network.torso nature"),
+        (["--frames_per_second", "1e5", "--preset", "atari-shallow"], "there is no published rate of a GPU for network.torso nature"),
         (["--frames_per_second", "1e5", "--preset", "atari-deep-lstm"], "no figures for atari with network.torso deep"),
         (["--frames_per_second", "1e5", "--figures", "missing.json"], "missing.json: cannot be read"),
         (["--frames_per_second", "1e5", "--figures", "BROKEN"], "no JSON"),
@@ -184,7 +184,7 @@ def test_values_are_keys_of_the_chart(capsys: pytest.CaptureFixture[str]) -> Non
         (["--frames_per_second", "1e5", "--figures", "PARTIAL"], "incomplete: KeyError 'settings'"),
         (["--frames_per_second", "1e5", "--actor.enviroments", "3"], "--actor.environments"),
         (["--frames_per_second", "1e5", "atari.yaml"], "--preset atari.yaml"),
-        (["--frames_per_second", "1e5", "--json", "--values"], "exclude each other"),
+        (["--frames_per_second", "1e5", "--json", "--values"], "cannot be combined"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_a_missing_file_makes_it_torn_and_the_one_before_is_taken(tmp_path, name
     with caplog.at_level(logging.WARNING):
         assert newest_checkpoint(tmp_path) == first
     (record,) = caplog.records
-    assert record.getMessage() == f"checkpoint passed over: {second}: {name} is missing; going on from {first}"
+    assert record.getMessage() == f"checkpoint skipped: {second}: {name} is missing; going on from {first}"
 
 
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
@@ -372,7 +372,7 @@ def test_the_newest_that_is_accepted_is_loaded(tmp_path, caplog):
     assert (loaded.path, loaded.learner_updates) == (paths[1], 2)
     (record,) = caplog.records
     assert record.getMessage() == (
-        f"checkpoint passed over: {paths[3]}: made by another run; {paths[2]}: state.json is missing; going on from {paths[1]}"
+        f"checkpoint skipped: {paths[3]}: made by another run; {paths[2]}: state.json is missing; going on from {paths[1]}"
     )
 
 

@@ -21,6 +21,8 @@ from herd.envs.make import environment_spec
 from herd.service.startup import parse_settings
 
 FILES = {
+    # Of its own, so that a recipe may change without the list.
+    "game.yaml": "learner: {batch_size: 16, queue_batches: 4, port: 0}\nparamserver: {port: 0}\n",
     "empty.yaml": "",
     "comments.yaml": "# nothing but\n# comments\n",
     "list.yaml": "- breakout\n",

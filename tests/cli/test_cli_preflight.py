@@ -17,16 +17,26 @@ from herd.config.settings import RunSettings
 from herd.service import hardware, limits
 
 
-def settings_of(*words: str, experiment: str = "breakout") -> RunSettings:
-    return load_settings([Path(experiment)], words, {})
+def settings_of(*words: str) -> RunSettings:
+    return load_settings([], words, {})
 
 
 def test_memory_is_counted_by_hand() -> None:
     """Catch: 10 x 5 boards, no stack; 3 actions; T = 7: every array of an unroll by its shape."""
     settings = settings_of(
-        *("--algorithm.unroll_length", "7", "--actor.count", "3", "--actor.environments", "5"),
+        *(
+            "--env.suite",
+            "catch",
+            "--network.torso",
+            "mlp",
+            "--algorithm.unroll_length",
+            "7",
+            "--actor.count",
+            "3",
+            "--actor.environments",
+            "5",
+        ),
         *("--learner.batch_size", "11", "--learner.queue_batches", "13"),
-        experiment="catch",
     )
     rows, steps = 8, 7
     frames, resets, flags = rows * 10 * 5, 2 * rows, 3 * steps
@@ -50,7 +60,7 @@ def test_memory_is_counted_by_hand() -> None:
         (["--env.frame_height", "90000", "--env.frame_width", "90000"], "frames of 90000 x 90000 pixels"),
         (["--network.core", "lstm", "--network.core_size", "300000"], "network.core_size 300,000"),
         (["--network.width_multiplier", "5000"], "network.width_multiplier 5,000"),
-        (["--learner.queue_batches", "9", "--replay.kind", "uniform", "--replay.capacity_unrolls", "99999999"], "replay.capacity_unrolls"),
+        (["--learner.queue_batches", "4", "--replay.kind", "uniform", "--replay.capacity_unrolls", "99999999"], "replay.capacity_unrolls"),
     ],
 )
 def test_what_does_not_fit_is_said_by_the_setting_that_made_it_large(

@@ -28,9 +28,12 @@ def leave_checkpoint(settings: RunSettings, updates: int) -> Path:
 
 def test_a_run_without_checkpoints_and_one_of_its_own_may_go_on(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
-    check_resumable(settings)
+    assert check_resumable(settings) == f"{tmp_path} holds no checkpoint: training begins at 0 updates"
     leave_checkpoint(settings, 7)
-    check_resumable(settings)
+    newest = leave_checkpoint(settings, 1234)
+    assert check_resumable(settings) == f"resumes from {newest} (1,234 updates)"
+    with pytest.raises(CommandError, match="nowhere: no such run to resume"):
+        check_resumable(settings_of(tmp_path / "nowhere"))
 
 
 @pytest.mark.parametrize("words", [("--network.core", "lstm"), ("--name", "other")])

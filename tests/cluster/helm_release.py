@@ -37,9 +37,18 @@ class HelmRelease:
         """Upgrade to other values, and wait."""
         self._run("upgrade", self.name, str(self._settings.chart), *self._values(values), *self._wait(), *self._timeout())
 
-    def rollback(self, revision: int) -> None:
-        """Go back to an earlier revision, and wait."""
-        self._run("rollback", self.name, str(revision), *self._wait(), *self._timeout())
+    def rollback(self, revision: int, *, force_conflicts: bool = False) -> None:
+        """Go back to an earlier revision, and wait; ``force_conflicts`` (Helm 4): also where somebody else owns a field."""
+        force = ["--force-conflicts"] if force_conflicts else []
+        self._run("rollback", self.name, str(revision), *force, *self._wait(), *self._timeout())
+
+    def major(self) -> int:
+        """3 or 4."""
+        return int(self._run("version", "--template", "{{.Version}}").removeprefix("v").partition(".")[0])
+
+    def status(self) -> str:
+        """Of the newest revision: deployed, failed."""
+        return str(yaml.safe_load(self._run("status", self.name, "--output", "yaml"))["info"]["status"])
 
     def test(self) -> str:
         """Run the chart's own tests; returns what they printed."""

@@ -67,7 +67,7 @@ class LiveRelease:
 
     def pods(self, component: str | None = None) -> list[Pod]:
         """Its pods, as they are now."""
-        return release_pods(self.cluster, self.name, component)
+        return release_pods(self.cluster, self.name, *filter(None, [component]))
 
     def lasting(self, component: str | None = None) -> list[Pod]:
         """Its pods without those that end."""

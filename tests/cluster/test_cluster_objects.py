@@ -13,6 +13,7 @@ import pytest
 
 from tests.cluster.cluster_settings import ACTORS, OTHER_LEARNING_RATE
 from tests.cluster.conftest import Installed
+from tests.cluster.helm_release import HelmError
 from tests.cluster.herd_command import herd
 from tests.cluster.live_objects import MADE_BY_OTHERS, Key, Object, differences, installed_objects, live_objects, pod_templates
 from tests.cluster.live_release import WithoutControllersError
@@ -129,6 +130,43 @@ def test_a_rollback_restores_it(installed: Installed, first: dict[Key, Object]) 
     assert pod_templates(now) == pod_templates(first)
     [(key, _)] = [(key, item) for key, item in first.items() if key[0] == "ConfigMap"]
     assert now[key]["data"] == first[key]["data"]
+
+
+def actors(installed: Installed) -> int:
+    """How many are asked for."""
+    [deployment] = [item for (kind, name), item in objects(installed).items() if kind == "Deployment" and name.endswith("-actor")]
+    return int(deployment["spec"]["replicas"])
+
+
+def test_an_upgrade_keeps_the_number_that_somebody_set(installed: Installed, first: dict[Key, Object]) -> None:
+    installed.live.scale("actor", ACTORS + 3)
+    installed.helm.upgrade(installed.settings.values(volumes=installed.volumes, learning_rate=OTHER_LEARNING_RATE))
+    assert installed.helm.status() == "deployed"
+    assert actors(installed) == ACTORS + 3
+    assert pod_templates(objects(installed))["learner"] != pod_templates(first)["learner"]
+
+
+def test_a_rollback_after_that_takes_the_number_of_its_revision(installed: Installed, first: dict[Key, Object]) -> None:
+    """Helm 4: once it is told to. Else it writes everything but the actors, and says why."""
+    if installed.helm.major() > 3:
+        with pytest.raises(HelmError, match=r"conflict.*: \.spec\.replicas"):
+            installed.helm.rollback(1)
+        assert installed.helm.status() == "failed"
+        assert actors(installed) == ACTORS + 3
+        assert pod_templates(objects(installed))["learner"] == pod_templates(first)["learner"]
+        installed.helm.rollback(1, force_conflicts=True)
+    else:
+        installed.helm.rollback(1)
+    assert installed.helm.status() == "deployed"
+    assert actors(installed) == ACTORS
+    assert pod_templates(objects(installed)) == pod_templates(first)
+
+
+def test_a_number_that_is_asked_for_is_set(installed: Installed) -> None:
+    values = installed.settings.values(volumes=installed.volumes)
+    values["actor"]["replicas"] = ACTORS + 1
+    installed.helm.upgrade(values)
+    assert actors(installed) == ACTORS + 1
 
 
 def test_an_uninstall_leaves_nothing(installed: Installed) -> None:

@@ -163,7 +163,7 @@ def test_a_client_of_another_name_is_told_who_there_is(folder: Path) -> None:
 def test_a_server_that_would_let_nobody_in(folder: Path) -> None:
     for file in folder.glob("*.public"):
         file.unlink()
-    assert "nobody would be let in" in problem(security(folder), {}, "server")
+    assert "no client would be accepted" in problem(security(folder), {}, "server")
 
 
 def test_the_folder_itself(folder: Path, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_keys_that_the_settings_do_not_use_are_no_quiet_matter(folder: Path, env
 
 def test_keys_come_from_one_place() -> None:
     words = ["--security.curve_keys", "keys", "--security.curve_keys_from_environment"]
-    with pytest.raises(SettingsError, match="curve_keys and curve_keys_from_environment exclude each other"):
+    with pytest.raises(SettingsError, match="curve_keys and curve_keys_from_environment cannot be combined"):
         load_settings([], words, {})
 
 

@@ -182,7 +182,7 @@ def test_sections_are_still_validated_together() -> None:
     settings = load_settings([], ["--replay.kind", "uniform", "--replay.fraction", "0.5", "--learner.queue_batches", "9"], {})
     assert isinstance(settings.replay, UniformReplay)
     assert settings.num_replayed_unrolls == 16
-    for fraction, complaint in (("0.99", "leaves no online unroll"), ("0.01", "no whole unroll")):
+    for fraction, complaint in (("0.99", "leaves no online unroll"), ("0.01", "not a whole number of unrolls")):
         message = refusal([], ["--replay.kind", "uniform", "--replay.fraction", fraction])
         assert "replay.fraction" in message
         assert complaint in message
@@ -208,4 +208,4 @@ def test_json_schema_forbids_unknown_keys_and_describes_every_setting() -> None:
     learner = schema["$defs"]["LearnerSettings"]
     assert learner["additionalProperties"] is False
     assert learner["properties"]["batch_size"]["default"] == 32
-    assert "Unrolls per update" in learner["properties"]["batch_size"]["description"]
+    assert "unrolls per update" in learner["properties"]["batch_size"]["description"]

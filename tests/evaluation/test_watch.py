@@ -47,6 +47,14 @@ def test_a_game_of_catch_as_gif(make_run: Callable[..., Path], tmp_path: Path) -
     assert recording.episode_returns == ((1.0,) if caught else (-1.0,))
 
 
+def test_short_games_follow_each_other_until_there_is_something_to_see(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    # Games of 6 pictures at 5 a second: the ninth ends after 10 s.
+    recording = record_episode(make_run(CATCH), tmp_path / "catch.gif", min_seconds=10.0)
+    assert (recording.frames, len(recording.episode_returns), recording.complete) == (54, 9, True)
+    longest = record_episode(make_run(CATCH), tmp_path / "short.gif", min_seconds=10.0, max_seconds=2.0)
+    assert longest.seconds <= 2.0
+
+
 def test_the_colour_screen_shows_the_game_that_the_policy_plays(make_run: Callable[..., Path]) -> None:
     run = watch.load_trained_run(make_run(GAMES))
     seen = {}

@@ -25,6 +25,9 @@ NEWEST = ENGINES[-1]
 SKIP = "SKIP_CHART_TESTS"
 """Set, it skips whatever needs Helm: for a machine that reaches no package registry. Nothing else skips these tests."""
 
+KUBE_VERSION = "1.36.0"
+"""Of the cluster that is rendered for, unless a test says otherwise: each Helm has another one of its own in mind."""
+
 Object = dict[str, Any]
 
 
@@ -45,7 +48,7 @@ def helm(engine: str, *words: str) -> str:
 
 def render(*words: str, engine: str = NEWEST, chart: Path = CHART, release: str = "herd", namespace: str = "rl") -> list[Object]:
     """Every object of a release; ``words`` such as ``--set actor.replicas=7``."""
-    text = helm(engine, "template", release, str(chart), "--namespace", namespace, *words)
+    text = helm(engine, "template", release, str(chart), "--namespace", namespace, "--kube-version", KUBE_VERSION, *words)
     return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each]
 
 

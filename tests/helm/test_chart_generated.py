@@ -60,7 +60,7 @@ def test_the_schema_knows_every_setting_and_refuses_others() -> None:
 def test_no_unknown_value_passes_anywhere() -> None:
     validator = Draft7Validator(values_schema())
     for value in read_values():
-        if value.is_section:
+        if value.is_section and value.path != ("global",):  # which other charts read too
             nested: object = {"nobody_has": "this"}
             for name in reversed(value.path):
                 nested = {name: nested}

@@ -1,4 +1,8 @@
-"""The few endpoints of a Kubernetes API server that Herd uses, over loopback HTTP, with faults to order."""
+"""The endpoints of a Kubernetes API server that Herd and Helm use, over loopback HTTP, with faults to order.
+
+Writes are kept with who made them, so that server-side apply has its conflicts (field_owners.py). Nothing else of a cluster is here: who
+makes pods of workloads is fake_controllers.py.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import copy
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +20,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
 
-from tests.kube.fake_objects import Json
+from tests.kube.fake_kinds import KINDS, discovery
+from tests.kube.fake_objects import CREATED, Json
+from tests.kube.fake_pod_table import pod_table
+from tests.kube.fake_protobuf import CONTENT_TYPE, read_secret
+from tests.kube.field_owners import ApplyConflictError, FieldOwners, Manager
 
 USER = "jane"
 _NAMESPACED = re.compile(r"^/(?:api|apis/[^/]+)/[^/]+/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(.+))?$")
@@ -38,8 +47,11 @@ class FakeCluster:
     failing: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """(verb, resource) -> statuses to answer before it works."""
     unauthorized: bool = False
+    owners: dict[tuple[str, str, str], FieldOwners] = field(default_factory=dict)
+    """Resource, namespace and name -> who wrote what."""
     on_delete: Callable[[Json], None] | None = None
     on_list: Callable[[], object] | None = None
+    _writes: int = 0
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     """Method, path, query."""
 
@@ -48,6 +60,37 @@ class FakeCluster:
             if (item["metadata"]["name"], item["metadata"]["namespace"]) == (name, namespace):
                 return item
         return None
+
+    def written_by(self, resource: str, item: Json) -> FieldOwners:
+        """Who wrote which field of an object."""
+        key = (resource, item["metadata"].get("namespace", ""), item["metadata"]["name"])
+        return self.owners.setdefault(key, FieldOwners())
+
+    @property
+    def newest(self) -> int:
+        """The version of the newest write."""
+        return self._writes
+
+    def put(self, resource: str, item: Json) -> Json:
+        """Keep an object as it is now, whether it was there or not, in its kind's defaults; returns it."""
+        known = self.objects.setdefault(resource, [])
+        metadata = item["metadata"]
+        old = self.find(resource, metadata["name"], metadata.get("namespace", ""))
+        self._writes += 1
+        metadata["resourceVersion"] = str(self._writes)
+        metadata.setdefault("uid", f"uid-{self._writes}")
+        metadata.setdefault("creationTimestamp", CREATED)
+        if resource == "deployments":
+            item["spec"].setdefault("replicas", 1)
+        changed = old is None or old.get("spec") != item.get("spec")
+        metadata["generation"] = (old["metadata"].get("generation", 0) if old else 0) + int(changed)
+        item.setdefault("status", {})
+        metadata["managedFields"] = self.written_by(resource, item).managed_fields(KINDS[resource].api_version)
+        if old is None:
+            known.append(item)
+        else:
+            known[known.index(old)] = item
+        return item
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -60,6 +103,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._route("GET")
+
+    def do_PUT(self) -> None:
+        self._route("PUT")
 
     def do_PATCH(self) -> None:
         self._route("PATCH")
@@ -79,7 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.cluster.unauthorized:
             self._status(401, "Unauthorized", "Unauthorized")
             return
-        if match := _NAMESPACE.match(path):
+        if answer := discovery(path):
+            self._json(answer)
+        elif match := _NAMESPACE.match(path):
             self._namespace(method, match[1], body)
         elif match := _EVERYWHERE.match(path):
             self._collection(match[1], None, query)
@@ -102,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _namespaced(
         self, method: str, namespace: str, resource: str, name: str | None, below: str | None, query: dict[str, str], body: bytes
     ) -> None:
-        verb = {"GET": "get" if name else "list", "PATCH": "patch", "DELETE": "delete"}[method]
+        verb = {"GET": "get" if name else "list", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[method]
         what = f"{resource}/{(below or '').partition('/')[0]}" if below else resource
         if (verb, what) in self.cluster.forbidden:
             self._forbidden(verb, what, namespace)
@@ -110,7 +158,11 @@ class _Handler(BaseHTTPRequestHandler):
         if statuses := self.cluster.failing.get((verb, what)):
             self._status(statuses.pop(0), "InternalError", "etcdserver: request timed out")
             return
-        if name is None:
+        if method == "POST":
+            self._create(resource, namespace, self._given(body), query)
+        elif name is None and query.get("watch"):
+            self._watch(resource, namespace, query)
+        elif name is None:
             self._collection(resource, namespace, query)
         elif below is not None and below.startswith("proxy/"):
             self._proxy(name)
@@ -119,14 +171,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _single(self, method: str, namespace: str, resource: str, name: str, below: str | None, query: dict[str, str], body: bytes) -> None:
         item = self.cluster.find(resource, name, namespace)
-        if item is None:
+        if method == "PATCH" and self.headers["Content-Type"] == "application/apply-patch+yaml":
+            self._apply(resource, item, yaml.safe_load(body), query)
+        elif item is None:
             self._status(404, "NotFound", f'{resource} "{name}" not found')
         elif below == "log":
             self._log(item, query)
         elif below == "scale" and method == "PATCH":
-            self._scale(item, body)
+            self._scale(item, body, query)
+        elif method in {"PUT", "PATCH"}:
+            given = self._given(body)
+            given.setdefault("metadata", {})["namespace"] = namespace
+            self._update(resource, item, given if method == "PUT" else merged(item, given), self._manager(query))
         elif method == "DELETE":
             self.cluster.objects[resource].remove(item)
+            self.cluster.owners.pop((resource, namespace, name), None)
             if self.cluster.on_delete is not None:
                 self.cluster.on_delete(item)
             self._json(item)
@@ -139,23 +198,96 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if self.cluster.on_list is not None:
             self.cluster.on_list()
-        selected = [
-            item
-            for item in self.cluster.objects.get(resource, [])
-            if namespace in {None, item["metadata"].get("namespace")}
-            and selects(query.get("labelSelector", ""), item["metadata"].get("labels", {}))
-        ]
+        selected = self._selected(resource, namespace, query)
         start = int(query.get("continue", 0))
         stop = start + int(query.get("limit", len(selected) or 1))
-        metadata = {"resourceVersion": "4711"} | ({"continue": str(stop)} if stop < len(selected) else {})
+        metadata = {"resourceVersion": str(self.cluster.newest)} | ({"continue": str(stop)} if stop < len(selected) else {})
         # As a real one does: the list says what its items are, they do not.
         items = [{key: value for key, value in item.items() if key not in {"kind", "apiVersion"}} for item in selected[start:stop]]
-        self._json({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": copy.deepcopy(items)})
+        if "as=Table" in self.headers.get("Accept", "") and resource == "pods":
+            self._json(pod_table(selected[start:stop], metadata))
+            return
+        kind = KINDS[resource]
+        self._json({"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata, "items": copy.deepcopy(items)})
 
-    def _scale(self, item: Json, body: bytes) -> None:
+    def _selected(self, resource: str, namespace: str | None, query: dict[str, str]) -> list[Json]:
+        return [
+            item
+            for item in list(self.cluster.objects.get(resource, []))
+            if namespace in {None, item["metadata"].get("namespace")}
+            and selects(query.get("labelSelector", ""), item["metadata"].get("labels", {}))
+            and selects_field(query.get("fieldSelector", ""), item)
+        ]
+
+    def _create(self, resource: str, namespace: str, item: Json, query: dict[str, str]) -> None:
+        item["metadata"]["namespace"] = namespace
+        if self.cluster.find(resource, item["metadata"]["name"], namespace):
+            self._status(409, "AlreadyExists", f'{resource} "{item["metadata"]["name"]}" already exists')
+            return
+        self.cluster.written_by(resource, item).update({}, item, self._manager(query))
+        self._json(self.cluster.put(resource, item), 201)
+
+    def _given(self, body: bytes) -> Json:
+        return read_secret(body) if self.headers["Content-Type"] == CONTENT_TYPE else dict(json.loads(body))
+
+    def _update(self, resource: str, item: Json, changed: Json, manager: Manager) -> None:
+        self.cluster.written_by(resource, item).update(item, changed, manager)
+        self._json(self.cluster.put(resource, changed))
+
+    def _apply(self, resource: str, item: Json | None, wanted: Json, query: dict[str, str]) -> None:
+        manager = Manager(query["fieldManager"], "Apply")
+        live = item or {"apiVersion": wanted["apiVersion"], "kind": wanted["kind"], "metadata": wanted["metadata"]}
+        try:
+            changed = self.cluster.written_by(resource, wanted).apply(
+                live if item else {"metadata": {}}, wanted, manager, force=query.get("force") == "true"
+            )
+        except ApplyConflictError as error:
+            self._status(409, "Conflict", str(error))
+            return
+        changed = {**live, **changed, "metadata": {**live["metadata"], **changed["metadata"]}}
+        self._json(self.cluster.put(resource, changed), 200 if item else 201)
+
+    def _manager(self, query: dict[str, str], subresource: str = "") -> Manager:
+        """As a server names one that does not say its name: by the program."""
+        return Manager(query.get("fieldManager") or self.headers["User-Agent"].partition("/")[0], "Update", subresource)
+
+    def _watch(self, resource: str, namespace: str, query: dict[str, str]) -> None:
+        """Tell of every change until the client has heard enough."""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        told: dict[str, str] = {}
+        start = query.get("resourceVersion", "0")
+        deadline = time.monotonic() + float(query.get("timeoutSeconds", 60))
+        first = True
+        while time.monotonic() < deadline:
+            there = {item["metadata"]["name"]: item for item in self._selected(resource, namespace, query)}
+            events = [("DELETED", {"metadata": {"name": name, "namespace": namespace}}) for name in told.keys() - there.keys()]
+            for name, item in there.items():
+                version = item["metadata"].get("resourceVersion", "0")
+                is_news = not first or start == "0" or int(version) > int(start)
+                if told.get(name) != version and is_news:
+                    events.append(("MODIFIED" if name in told else "ADDED", item))
+            told = {name: item["metadata"].get("resourceVersion", "0") for name, item in there.items()}
+            first = False
+            for event, item in events:
+                kind = KINDS[resource]
+                line = json.dumps({"type": event, "object": {**item, "kind": kind.name, "apiVersion": kind.api_version}}).encode() + b"\n"
+                try:
+                    self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+                except OSError:
+                    self.close_connection = True
+                    return
+            time.sleep(0.02)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _scale(self, item: Json, body: bytes, query: dict[str, str]) -> None:
         patch = json.loads(body)
-        item["spec"]["replicas"] = patch["spec"]["replicas"]
-        item["metadata"]["generation"] += 1
+        changed = copy.deepcopy(item)
+        changed["spec"]["replicas"] = patch["spec"]["replicas"]
+        self.cluster.written_by("deployments", item).update(item, changed, self._manager(query, "scale"))
+        self.cluster.put("deployments", changed)
         self._json({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": item["metadata"]["name"]}, "spec": patch["spec"]})
 
     def _proxy(self, name_and_port: str) -> None:
@@ -255,3 +387,38 @@ def selects(selector: str, labels: Json) -> bool:
             if labels.get(key.strip()) != value:
                 return False
     return True
+
+
+def selects_field(selector: str, item: Json) -> bool:
+    """Whether a field selector of ``a.b=c`` terms chooses this object."""
+    for term in filter(None, selector.split(",")):
+        path, _, value = term.replace("==", "=").partition("=")
+        held: object = item
+        for name in path.split("."):
+            held = held.get(name, "") if isinstance(held, dict) else ""
+        if held != value:
+            return False
+    return True
+
+
+def merged(live: object, patch: object) -> Json:
+    """A merge patch, or a strategic one that only changes what is no list: maps key by key, null removes, all else is replaced."""
+    result = dict(live) if isinstance(live, dict) else {}
+    assert isinstance(patch, dict)
+    for name, value in patch.items():
+        if name.startswith("$"):
+            continue  # the order of lists
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            result[name] = merged(result.get(name), value)
+        elif (
+            isinstance(value, list)
+            and isinstance(result.get(name), list)
+            and all(isinstance(each, dict) and "name" in each for each in value)
+        ):
+            by_name = {each["name"]: each for each in result[name]}
+            result[name] = list((by_name | {each["name"]: merged(by_name.get(each["name"]), each) for each in value}).values())
+        else:
+            result[name] = value
+    return result

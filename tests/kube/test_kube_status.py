@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from herd.cli.release_status import take_picture, whom_to_ask
 from herd.cli.release_view import age, print_release
-from herd.kube.pods import read_pod
+from herd.kube.errors import KubeError
+from herd.kube.pods import read_actor_rows, read_pod
 from tests.kube.conftest import Answer, Served
-from tests.kube.fake_objects import exposition, holder_page, pending_pod, pod, waiting_pod, workload
+from tests.kube.fake_objects import exposition, holder_page, learner_page, pending_pod, pod, waiting_pod, workload
+from tests.kube.fake_pod_table import pod_table
 
 Herd = Callable[..., Answer]
 
@@ -22,7 +27,7 @@ def test_a_release_is_shown_with_pods_versions_speed_and_returns(herd_process: H
     assert (answer.code, answer.errors) == (0, "")
     lines = answer.output.splitlines()
     assert lines[0] == "herd in namespace rl"
-    assert any(line.split() == ["catch", "80", "0.75"] for line in lines)  # games of both shards, the return of one
+    assert any(line.split() == ["catch", "80", "0.75", "-"] for line in lines)  # games of both shards, the return of one
     assert "3 of 3 actors" in answer.output
     rows = {line.split()[0]: line.split() for line in lines if line.strip()}
     assert rows["learner"][1:3] == ["2/2", "0"]
@@ -94,8 +99,8 @@ def test_thousands_of_actors_are_listed_by_pages_and_a_bounded_sample_is_asked(s
     asked = [path for _, path, _ in fake.requests if "/proxy/" in path]
     assert len([path for path in asked if "herd-actor" in path]) == 10
     assert len(asked) == 14
-    lists = [query for _, path, query in fake.requests if path.endswith("/pods")]
-    assert [query.get("continue") for query in lists] == [None, "500", "1000"]
+    tables = [query for _, path, query in fake.requests if path.endswith("/pods") and "includeObject" in query]
+    assert [query.get("continue") for query in tables] == [None, "1000"]
     actors = picture.components[-1]
     assert (actors.component, actors.wanted, actors.ready, actors.restarts) == ("actor", 1_300, 1_287, 1)
     console = Console(file=StringIO(), width=200)
@@ -112,9 +117,84 @@ def test_thousands_of_actors_are_listed_by_pages_and_a_bounded_sample_is_asked(s
 def test_the_sample_is_spread_over_all_actors_and_asks_only_who_runs() -> None:
     pods = [read_pod(pod(f"herd-actor-{number:03}", "actor")) for number in range(100)]
     pods.append(read_pod(pending_pod("herd-actor-100", "actor")))
-    pods.append(read_pod(pod("herd-learner-0", "learner")))
-    chosen = whom_to_ask([each for each in pods if each], 4)
-    assert [each.name for each in chosen] == ["herd-learner-0", "herd-actor-000", "herd-actor-025", "herd-actor-050", "herd-actor-075"]
+    pods += [read_pod(pod(f"herd-{name}-0", name)) for name in ("learner", "bandit")]
+    moving, others = whom_to_ask([each for each in pods if each], 4)
+    assert [each.name for each in moving] == ["herd-learner-0", "herd-actor-000", "herd-actor-025", "herd-actor-050", "herd-actor-075"]
+    assert [each.name for each in others] == ["herd-bandit-0"]
+
+
+@pytest.mark.parametrize(("shards", "replicas", "actors"), [(1, 0, 12), (2, 16, 9), (8, 4, 4), (16, 4, 4)])
+def test_a_larger_release_is_not_asked_more(shards: int, replicas: int, actors: int) -> None:
+    """28 requests for metrics, over both looks, as long as all shards and four actors are asked."""
+    numbers = {"learner": shards, "paramserver": 1, "paramserver-replica": replicas, "bandit": 1, "actor": 4_000}
+    pods = [read_pod(pod(f"herd-{name}-{number}", name)) for name, count in numbers.items() for number in range(count)]
+    moving, others = whom_to_ask([each for each in pods if each], None)
+    assert len(moving) == shards + actors
+    assert len(others) == 2 + min(4, replicas)
+    assert 2 * len(moving) + len(others) <= max(28, 2 * (shards + 4) + len(others))
+
+
+def test_several_agents_and_groups_of_actors_are_one_component_each(served: Served, herd: Herd) -> None:
+    """The learners of two agents have the same ranks."""
+    fake = served.fake
+    fake.objects["pods"] = [each for each in fake.objects["pods"] if "learner" not in each["metadata"]["name"]]
+    fake.objects["statefulsets"] = [each for each in fake.objects["statefulsets"] if "learner" not in each["metadata"]["name"]]
+    for agent in range(2):
+        made = pod(f"herd-learner-{agent}-0", "learner")
+        made["metadata"]["labels"]["herd/agent"] = str(agent)
+        fake.objects["pods"].append(made)
+        own = workload("StatefulSet", "learner", 1)
+        own["metadata"]["name"] = f"herd-learner-{agent}"
+        fake.objects["statefulsets"].append(own)
+        frames = itertools.count(1_000 * (agent + 1), 10)
+        fake.pages[f"herd-learner-{agent}-0"] = lambda frames=frames, agent=agent: learner_page(  # type: ignore[misc]
+            frames=next(frames), updates=100 + agent
+        )
+    spot = workload("Deployment", "actor", 2)
+    spot["metadata"]["name"] = "herd-actor-spot"
+    fake.objects["deployments"].append(spot)
+    said = json.loads(herd("status", "--release", "herd", "--seconds", "0.2", "--json").output)
+    assert {name: row["wanted"] for name, row in said["components"].items()} == {
+        "learner": 2, "paramserver": 1, "paramserver-replica": 1, "actor": 5,
+    }  # fmt: skip
+    assert said["env_frames_since_learner_start"] == 1_010 + 2_010
+    assert said["learner_updates"] == 201
+    assert said["frames_per_second"] > 0
+    assert [(each["agent"], each["rank"]) for each in said["pods"] if each["component"] == "learner"] == [(0, 0), (1, 0)]
+
+
+def test_of_actors_in_trouble_one_of_each_kind_says_why(served: Served, herd: Herd) -> None:
+    names = [each["metadata"]["name"] for each in served.fake.objects["pods"] if "actor" in each["metadata"]["name"]]
+    pods = [each for each in served.fake.objects["pods"] if each["metadata"]["name"] not in names]
+    why = "0/3 nodes are available: 3 Insufficient cpu."
+    served.fake.objects["pods"] = [
+        *pods,
+        waiting_pod("herd-actor-5d9f7c-aaaaa", "actor", "CrashLoopBackOff", "back-off 40s restarting failed", restarts=4),
+        pending_pod("herd-actor-5d9f7c-bbbbb", "actor", why),
+        pending_pod("herd-actor-5d9f7c-ccccc", "actor", why),
+    ]
+    said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
+    trouble = {
+        each["name"][-5:]: (each["state"], each["restarts"], each["trouble"]) for each in said["pods"] if each["component"] == "actor"
+    }
+    assert trouble["aaaaa"] == ("CrashLoopBackOff", 4, "back-off 40s restarting failed")
+    assert trouble["bbbbb"] == ("Unschedulable", 0, why)
+    assert trouble["ccccc"] == ("Pending", 0, "")
+
+
+def test_the_ages_of_a_table_are_read_back() -> None:
+    now = datetime(2026, 11, 22, tzinfo=UTC)
+    for seconds, known_to in ((45, 1), (200, 1), (1_000, 60), (12_000, 60), (100_000, 3_600), (5_000_000, 86_400)):
+        made = pod("herd-actor-1", "actor")
+        made["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
+        [row] = read_actor_rows(pod_table([made], {}), now)
+        age = row.age_seconds(now)
+        assert age is not None
+        assert 0 <= seconds + 30 - age <= known_to + 60, seconds
+    table = pod_table([pod("herd-actor-1", "actor")], {})
+    table["columnDefinitions"][3]["name"] = "Neustarts"
+    with pytest.raises(KubeError, match="cannot be read"):
+        read_actor_rows(table, now)
 
 
 def test_pods_in_trouble_say_why(served: Served, herd: Herd) -> None:
@@ -179,7 +259,7 @@ def test_an_unknown_release_is_answered_with_those_there_are(served: Served, her
     answer = herd_process("status", "--release", "hrd")
     assert (answer.code, answer.output) == (2, "")
     assert answer.errors == "herd: no release hrd in namespace rl; there are: herd\n"
-    answer = herd_process("status", "--release", "herd", "--namespace", "empty")
+    answer = herd_process("status", "--release", "herd", "-n", "empty")
     assert (
         answer.errors == "herd: no release herd in namespace empty; elsewhere there are: herd (--namespace rl), other (--namespace lab)\n"
     )
@@ -190,12 +270,13 @@ def test_an_unknown_release_is_answered_with_those_there_are(served: Served, her
 
 def test_local_and_cluster_do_not_mix(herd: Herd) -> None:
     for words, problem in (
-        (["--namespace", "rl"], "--namespace goes with --release"),
-        (["--seconds", "0"], "--seconds goes with --release"),
+        (["--namespace", "rl"], "--namespace needs --release"),
+        (["-n", "rl"], "--namespace needs --release"),
+        (["--seconds", "0"], "--seconds needs --release"),
         (["--release", "herd", "runs/pong"], "ask for one of them"),
-        (["--release", "herd", "--seconds", "-1"], "--seconds must be"),
-        (["--release", "herd", "--seconds", "nan"], "--seconds must be"),
-        (["--release", "herd", "--actors", "-1"], "--actors must be"),
+        (["--release", "herd", "--seconds", "-1"], "--seconds: should be a number from 0 to 600"),
+        (["--release", "herd", "--seconds", "nan"], "--seconds: should be a number from 0 to 600"),
+        (["--release", "herd", "--actors", "-1"], "--actors: should be"),
     ):
         answer = herd("status", *words)
         assert (answer.code, answer.output) == (2, ""), words

@@ -286,6 +286,12 @@ def test_a_leaving_actor_hands_its_credit_on(learner: Learner) -> None:
     assert learner.receive(encode(Goodbye())) == [Reply(OTHER, Credit(granted_unrolls=8))]
 
 
+def test_at_the_end_of_the_run_every_actor_in_a_session_hears_of_it(learner: Learner) -> None:
+    learner.hello(OTHER)
+    learner.receive(encode(Goodbye()))
+    assert learner.ingest.farewell() == [Reply(OTHER, Goodbye())]
+
+
 def test_a_silent_actor_loses_its_credit_and_comes_back(learner: Learner) -> None:
     learner.hello(OTHER, now=30.0, max_unrolls=8)
     learner.grant(8, OTHER, now=30.0)

@@ -145,7 +145,7 @@ def test_the_papers_initialization_is_sonnets() -> None:
     ("network", "message"),
     [
         ({"torso": "mlp", "input_centering": "filters"}, "with torso mlp choose half"),
-        ({"torso": "mine:Torso", "layer_norm": True}, "mine:Torso does these things itself"),
+        ({"torso": "mine:Torso", "layer_norm": True}, "mine:Torso does this itself"),
     ],
 )
 def test_settings_that_a_torso_does_not_have_are_refused(network: dict[str, object], message: str) -> None:

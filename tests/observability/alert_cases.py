@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tests.observability.healthy_run import (
     ACTORS,
     BANDIT,
+    INFERENCE,
     PODS,
     POPULATION,
     REPLAY,
@@ -542,4 +543,34 @@ EVOLVING = (
     Case("HerdPopulationOrdersFail", "one in three", {key("herd_population_failed_orders_total", POPULATION): grows(0.01, LONG)}),
 )
 
-CASES = PROCESSES + PROGRESS + WEIGHTS + LEARNING + WIRE + DISK + TEMPERATURES + SHARED_REPLAY + EVOLVING
+ACTING = (
+    Case(
+        "HerdInferenceSilent",
+        "actors wait",
+        {key("herd_inference_agent_steps_total", INFERENCE): stays(9, LONG)},
+        fires=(RUN,),
+    ),
+    Case("HerdInferenceSilent", "it exports nothing", {}, without=("herd_inference_agent_steps_total",), fires=(RUN,)),
+    Case(
+        "HerdInferenceSilent",
+        "nobody waits",
+        {
+            key("herd_inference_agent_steps_total", INFERENCE): stays(9, LONG),
+            **everywhere("herd_actor_inference_requests_pending", "actor", stays(0, LONG)),
+        },
+    ),
+    Case("HerdInferenceSilent", "the run has none", no_pods("inference"), without=("herd_inference_agent_steps_total",)),
+    Case(
+        "HerdInferenceForgets",
+        "every few seconds all of them",
+        {key("herd_inference_evicted_environments_total", INFERENCE): grows(20, LONG)},
+        fires=(RUN,),
+    ),
+    Case(
+        "HerdInferenceForgets",
+        "an actor was replaced now and then",
+        {key("herd_inference_evicted_environments_total", INFERENCE): grows(0.5, LONG)},
+    ),
+)
+
+CASES = PROCESSES + PROGRESS + WEIGHTS + LEARNING + WIRE + DISK + TEMPERATURES + SHARED_REPLAY + EVOLVING + ACTING

@@ -9,6 +9,7 @@ SHARDS = ("pong-learner-0", "pong-learner-1")
 ACTORS = tuple(f"pong-actor-{number}" for number in range(10))
 ROOT, REPLICA, BANDIT, REPLAY = "pong-paramserver-0", "pong-paramserver-replica-0", "pong-bandit-0", "pong-replay-0"
 POPULATION = "pong-population-0"
+INFERENCE = "pong-inference-0"
 PODS = {
     **dict.fromkeys(SHARDS, "learner"),
     **dict.fromkeys(ACTORS, "actor"),
@@ -17,6 +18,7 @@ PODS = {
     BANDIT: "bandit",
     REPLAY: "replay",
     POPULATION: "population",
+    INFERENCE: "inference",
 }
 Series = dict[str, str]
 
@@ -53,7 +55,7 @@ def gone(name: str, component: str) -> dict[str, None]:
 
 
 def healthy_run(minutes: float) -> Series:
-    """Two shards at 1,000 env frames per second each; ten actors; root, replica, bandit, replay and population."""
+    """Two shards at 1,000 env frames per second each; ten actors; root, replica, bandit, replay, population and inference."""
     series: Series = {}
 
     def counts(name: str, component: str, per_second: float, **labels: str) -> None:
@@ -71,7 +73,7 @@ def healthy_run(minutes: float) -> Series:
     for component in ("learner", "paramserver", "paramserver-replica", "actor"):
         shows("herd_weights_age_seconds", component, 3)
         shows("herd_weights_updates", component, 1000)
-    for component in ("learner", "paramserver", "paramserver-replica", "bandit", "replay", "population"):
+    for component in ("learner", "paramserver", "paramserver-replica", "bandit", "replay", "population", "inference"):
         counts("herd_wire_connections_cut_total", component, 0, cause="crowd")
         counts("herd_wire_authentication_failures_total", component, 0, reason="unknown_key")
         counts("herd_wire_authentication_failures_total", component, 0.1, reason="incomplete")  # a TCP probe
@@ -113,6 +115,9 @@ def healthy_run(minutes: float) -> Series:
     counts("herd_population_decisions_total", "population", 0.02, outcome="perturbed")
     counts("herd_population_failed_orders_total", "population", 0.001)
     counts("herd_population_file_failures_total", "population", 0)
+    counts("herd_inference_agent_steps_total", "inference", 2000)
+    counts("herd_inference_evicted_environments_total", "inference", 0)
+    shows("herd_actor_inference_requests_pending", "actor", 1)
     shows("herd_replay_agent_steps", "replay", 990_000)
     shows("herd_replay_capacity_agent_steps", "replay", 1_000_000)
     return series

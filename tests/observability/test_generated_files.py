@@ -18,7 +18,10 @@ from tests.observability.promql import metric_names, operands, selectors
 from tests.patience import patient
 
 OF_PROMETHEUS = {"up", "ALERTS"}
-STAGES = ["Frames per second", "Actors", "Wire", "Queue", "Learner", "Weights", "Replay", "Bandit", "Population", "Scores", "Evaluation"]
+STAGES = [
+    *("Frames per second", "Actors", "Inference", "Wire", "Queue", "Learner", "Weights"),
+    *("Replay", "Bandit", "Population", "Scores", "Evaluation"),
+]
 TARGET_LABELS = {"namespace", "release", "component", "pod"}
 VARIABLES = {"$namespace": "lab", "$release": "pong", "$task": ".*", "$target": "1000", "$__rate_interval": "1m"}
 RECORDED_NAME = re.compile(r"herd:[a-z0-9_]+:[a-z0-9_]+")

@@ -33,8 +33,15 @@ SHARED_REPLAY = (
 WORDS = {TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"), BANDIT: SHARED_REPLAY}
 ONLY_WITH_REPLICAS = frozenset({"Replicas: silence of the parent", "Replicas: answers of the parent"})
 ONLY_WITH_BANDIT_OR_REPLAY = ("herd_bandit_", "herd_replay_", "herd_learner_replay_")
-IN_NO_RUN = ("herd_evaluator_", "herd_learner_human_normalised_", "herd_population_")
-"""Neither has an evaluator, games with reference scores, or a population."""
+IN_NO_RUN = (
+    "herd_evaluator_",
+    "herd_learner_human_normalised_",
+    "herd_population_",
+    "herd_inference_",
+    "herd_actor_inference_r",
+    "herd_actor_inference_sub",
+)
+"""Neither has an evaluator, games with reference scores, a population, or an inference service."""
 DATA_SECONDS = patient(300.0)
 """Two scrapes and two evaluations a second apart are enough on a free machine."""
 

@@ -106,8 +106,8 @@ def test_one_task_of_several_is_chosen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["nonsense", record(1)], "line 1, is no record of a bandit"),
-        ([record(1, (1.0, 2.0)), record(1)], "line 1, is no record of a bandit: 2 values for 3 tiles"),
+        (["nonsense", record(1)], "line 1, is not a record of a bandit"),
+        ([record(1, (1.0, 2.0)), record(1)], "line 1, is not a record of a bandit: 2 values for 3 tiles"),
         (["[]", record(1)], "line 1"),
         (["half a reco"], "holds no records"),
     ],

@@ -158,3 +158,20 @@ def test_too_few_files_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (20, 20))
     with pytest.raises(BadInputError, match=r"may open 20 files here, and needs 256: raise the limit \(ulimit -n\)"):
         ensure_descriptors()
+
+
+def test_help_lists_the_settings_that_the_process_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse_settings("learner", ["--help"])
+    assert end.value.code == 0
+    output = capsys.readouterr().out
+    assert output.startswith("usage: python -m herd_learner --config FILE")
+    for setting in (
+        "--learner.batch_size (integer > 0; default 32)",
+        "--env.tasks (",
+        "--loss.kind (",
+        "--run_dir (",
+        "--security.curve_keys (",
+    ):
+        assert setting in output
+    assert not any(f"--{section}." in output.replace("--learner.", "") for section in ("actor", "bandit", "replay_service", "evaluation"))

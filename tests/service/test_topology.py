@@ -62,6 +62,7 @@ def test_what_a_run_has() -> None:
         "bandit": 0,
         "replay": 0,
         "population": 0,
+        "inference": 0,
         "learner": 1,
         "actor": 2,
         "evaluator": 0,
@@ -69,6 +70,8 @@ def test_what_a_run_has() -> None:
     pbt = {"population": {"strategy": "pbt"}, "agents": 2, "sweep": {"loss.entropy_cost": [0.1, 0.01]}}
     assert (counts(**pbt)["population"], counts(**pbt)["learner"]) == (1, 2)
     assert counts(evaluation={"interval_seconds": 60.0})["evaluator"] == 1
+    assert counts(inference={"replicas": 2})["inference"] == 0
+    assert counts(inference={"replicas": 2}, actor={"inference": "remote"})["inference"] == 2
     dice = {"loss": {"kind": "dice"}}
     assert counts(**dice)["bandit"] == 1
     assert counts(**dice | {"loss": {"kind": "dice", "ablation": "baseline"}})["bandit"] == 0
@@ -81,7 +84,7 @@ def test_roles_of_sockets() -> None:
     replica = RunSettings.model_validate({"paramserver": {"upstream": "tcp://root:7200"}})
     roles = {name: component_of(name, RunSettings()).roles for name in SERVICE_NAMES}
     servers = dict.fromkeys(("bandit", "paramserver", "population", "replay"), ("server",))
-    assert roles == {"actor": ("client",), "evaluator": ("client",), "learner": EVERY_ROLE, **servers}
+    assert roles == {"actor": ("client",), "evaluator": ("client",), "inference": EVERY_ROLE, "learner": EVERY_ROLE, **servers}
     assert component_of("paramserver", replica).roles == EVERY_ROLE
     assert component_of("learner", replica).roles == EVERY_ROLE
 

@@ -18,7 +18,7 @@ FREE = ["--learner.port", "0", "--paramserver.port", "0"]
 DICE = ("--loss.kind", "dice")
 
 
-FIRST = Start(restarts=0, elapsed_seconds=0.0)
+FIRST = Start(restarts=0, trained_seconds=0.0)
 
 
 def parsed(plan: ChildPlan, start: Start = FIRST) -> RunSettings:

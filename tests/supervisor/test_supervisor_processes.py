@@ -149,12 +149,24 @@ def test_a_killed_actor_is_replaced_and_the_learner_left_alone(supervised: Super
 
 def test_a_child_that_keeps_dying_ends_the_run_and_its_last_words_are_shown(supervised: Supervised) -> None:
     supervised.start("learner-0:serve", "actor-0:exit=7")
-    started = [supervised.accept() for _ in range(4)]
-    assert sorted(child.name for child in started) == ["actor-0", "actor-0", "actor-0", "learner-0"]
+    started = [supervised.accept() for _ in range(3)]
+    assert sorted(child.name for child in started) == ["actor-0", "actor-0", "learner-0"]
     code, output = supervised.finish()
     assert code == 1
-    assert "outcome: 1 actor-0 ended (exit code 7): it ended 3 times in a row without making progress" in output
-    assert output.count("actor-0 says hello") == 3  # the log of all three
+    assert "outcome: 1 actor-0 failed twice in the same way right after its start: actor-0 says hello and exit=7" in output
+    assert output.count("actor-0 says hello") == 3  # and the log of both
+
+
+def test_a_child_that_is_killed_over_and_over_ends_the_run(supervised: Supervised) -> None:
+    supervised.start("learner-0:serve", "actor-0:serve")
+    victim = supervised.accept_all(2)["actor-0"]
+    for _ in range(2):
+        os.kill(victim.pid, signal.SIGKILL)
+        victim = supervised.accept()
+    os.kill(victim.pid, signal.SIGKILL)
+    code, output = supervised.finish()
+    assert code == 1
+    assert "outcome: 1 actor-0 ended (SIGKILL): it ended 3 times in a row without making progress" in output
 
 
 def test_bad_input_of_a_child_is_bad_input_of_the_run(supervised: Supervised) -> None:
@@ -164,10 +176,10 @@ def test_bad_input_of_a_child_is_bad_input_of_the_run(supervised: Supervised) ->
     assert "learner-0 says hello and exit=2" in output
 
 
-@pytest.mark.parametrize(("code", "message"), [(2, "learner-1 says hello and until=2"), (1, "3 times in a row")])
+@pytest.mark.parametrize(("code", "message"), [(2, "learner-1 says hello and until=2"), (1, "learner-1 failed twice in the same way")])
 def test_a_shards_own_failure_is_seen_behind_those_that_lost_it(supervised: Supervised, code: int, message: str) -> None:
     supervised.start("learner-0:until=75", f"learner-1:until={code}")
-    for _ in range(1 if code == 2 else 3):
+    for _ in range(1 if code == 2 else 2):
         shards = supervised.accept_all(2).values()
         supervised.signal(signal.SIGSTOP)  # so that it finds both ended when it looks
         for shard in shards:

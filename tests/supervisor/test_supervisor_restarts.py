@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from herd.supervisor.restarts import EXIT_SHARD_LOST, Failures, GiveUp, Restart, RestartPolicy, after_exit
+import pytest
+
+from herd.supervisor.restarts import EXIT_SHARD_LOST, Failures, GiveUp, LastWords, Restart, RestartPolicy, after_exit, fails_for_good
 
 POLICY = RestartPolicy(first_delay_seconds=0.5, max_delay_seconds=3.0, max_failures=5)
 
@@ -64,3 +66,29 @@ def test_a_group_that_breaks_for_no_reason_and_without_progress_is_counted() -> 
     assert isinstance(given_up, GiveUp)
     failures, decision = after_exit(failures, exit_code=EXIT_SHARD_LOST, progressed=True, policy=POLICY, is_explained=False)
     assert (failures.in_a_row, decision) == (0, Restart(0.5))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "progressed", "for_good"),
+    [
+        ((1, "ValueError: no such device", 3.0), (1, "ValueError: no such device", 4.0), False, True),
+        ((1, "at 12:03:59, pid 77, 0x7f3a", 3.0), (1, "at 12:04:01, pid 78, 0x7eee", 4.0), False, True),
+        ((-11, "", 3.0), (-11, "", 3.0), False, True),  # SIGSEGV
+        ((1, "the same", 30.0), (1, "the same", 30.0), False, True),
+        ((1, "the same", 30.1), (1, "the same", 3.0), False, False),
+        ((1, "the same", 3.0), (1, "the same", 30.1), False, False),
+        ((1, "one", 3.0), (1, "another", 3.0), False, False),
+        ((1, "the same", 3.0), (3, "the same", 3.0), False, False),
+        ((1, "the same", 3.0), (1, "the same", 3.0), True, False),
+        ((-9, "", 3.0), (-9, "", 3.0), False, False),  # somebody kills it
+        ((-15, "", 3.0), (-15, "", 3.0), False, False),
+        ((0, "", 3.0), (0, "", 3.0), False, False),
+        ((EXIT_SHARD_LOST, "", 3.0), (EXIT_SHARD_LOST, "", 3.0), False, False),
+    ],
+)
+def test_what_failed_twice_in_the_same_way_right_after_its_start_fails_for_good(
+    before: tuple[int, str, float], now: tuple[int, str, float], progressed: bool, for_good: bool
+) -> None:
+    policy = RestartPolicy(early_seconds=30.0)
+    assert not fails_for_good(None, LastWords(*now), progressed=progressed, policy=policy)
+    assert fails_for_good(LastWords(*before), LastWords(*now), progressed=progressed, policy=policy) is for_good

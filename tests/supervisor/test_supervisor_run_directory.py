@@ -68,7 +68,7 @@ def test_a_full_disk_refuses_the_start_and_leaves_the_runs_settings(tmp_path: Pa
     with no_space_beyond(100), pytest.raises(RunDirectoryError, match="cannot be written: File too large"), hold_run_directory(again):
         pass
     assert (directory / "config.yaml").read_text() == before
-    assert sorted(path.name for path in directory.iterdir()) == [".lock", "config.yaml", "logs", "processes"]
+    assert sorted(path.name for path in directory.iterdir()) == [".lock", "config.yaml", "logs", "processes", "starts.jsonl"]
     assert (directory / "processes" / "actor-9.json").exists()
 
 

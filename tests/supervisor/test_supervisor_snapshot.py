@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -119,7 +119,54 @@ def test_the_wall_clock_is_the_nearest_condition() -> None:
 
 def test_without_stop_conditions_there_is_no_progress_to_show() -> None:
     picture = SnapshotMaker(StopSettings()).make(Readings(), CHILDREN, 30.0)
-    assert (picture.progress, picture.eta_seconds, picture.bottleneck) == (None, None, "starting")
+    assert (picture.progress, picture.eta_seconds) == (None, None)
+
+
+def test_a_start_says_what_it_waits_for() -> None:
+    maker = SnapshotMaker(StopSettings(wall_seconds=100.0))
+
+    def phase(at: float, *answering: str, frames: float = 0.0, queued: float = 0.0, states: Sequence[ChildState] = CHILDREN) -> str:
+        known = readings(at, frames, herd_learner_queue_unrolls=queued).samples
+        picture = maker.make(Readings(at, {name: known[name] for name in answering}), states, at + 40.0, 0.0)
+        assert (picture.progress, picture.eta_seconds) == (0.0, 100.0)  # a start is not counted
+        assert not picture.phase or picture.bottleneck == picture.phase
+        return picture.phase
+
+    names = [child.name for child in CHILDREN]
+    assert phase(1.0) == "starting: learner-0, actor-0, actor-1 load"
+    assert phase(2.0, "learner-0", "actor-1") == "starting: actor-0 loads"
+    assert phase(3.0, *names) == "starting: waits for the actors' first unrolls"
+    assert phase(4.0, *names, queued=3.0) == "starting: the learner waits for a whole batch"
+    again = [CHILDREN[0], ChildState("actor-0", "restarting", None, 1), CHILDREN[2]]
+    assert phase(5.0, "learner-0", "actor-1", states=again) == "starting: actor-0 starts again"
+    many = [ChildState(f"actor-{number}", "running", number, 0) for number in range(9)]
+    assert phase(6.0, states=many) == "starting: actor-0, actor-1, actor-2 and 6 more load"
+    assert phase(7.0, *names, frames=640.0) == ""
+    assert phase(8.0, "actor-1", states=again) == ""  # later in the run a process that starts again is no start of the run
+
+
+def test_the_last_picture_is_of_the_run_and_not_of_its_end() -> None:
+    maker = SnapshotMaker(StopSettings())
+    lag = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
+    maker.make(readings(1.0, 0.0, **dict.fromkeys(lag, 0.0)), CHILDREN, 1.0)
+    running = maker.make(readings(2.0, 500.0, herd_learner_queue_unrolls=7.0, herd_learner_starved_seconds_total=0.1, **lag), CHILDREN, 2.0)
+    stopping = [ChildState("learner-0", "stopping", 1, 0), *CHILDREN[1:]]
+    picture = maker.make(Readings(at=3.0), stopping, 3.0)
+    assert picture.bottleneck == "stopping: the learner writes its checkpoint"
+    assert (picture.frames_per_second, picture.policy_lag, picture.queue_unrolls) == (500.0, 1.5, 7.0)
+    assert (picture.starved_share, picture.blocked_share) == (running.starved_share, running.blocked_share)
+    late = [ChildState("learner-0", "stopped", None, 0), ChildState("actor-0", "stopping", 2, 0), ChildState("actor-1", "stopped", None, 0)]
+    assert maker.make(Readings(at=4.0), late, 4.0).bottleneck == "stopping: waits for actor-0"
+    over = maker.make(Readings(at=5.0), [ChildState(child.name, "stopped", None, 0) for child in CHILDREN], 5.0)
+    assert (over.bottleneck, over.frames_per_second) == ("stopped", 500.0)
+
+
+def test_a_share_of_time_is_never_more_than_all_of_it() -> None:
+    """What was waited is counted when the wait is over: 3 s of it may fall into one second between two looks."""
+    maker = SnapshotMaker(StopSettings())
+    maker.make(readings(1.0, 0.0, herd_learner_starved_seconds_total=0.0), CHILDREN, 1.0)
+    picture = maker.make(readings(2.0, 9.0, herd_learner_starved_seconds_total=3.0), CHILDREN, 2.0)
+    assert picture.starved_share == 1.0
 
 
 def test_frames_of_a_resumed_run_go_on_from_the_logged_point() -> None:

@@ -29,7 +29,7 @@ def test_one_after_the_other(tmp_path: Path, order: tuple[str, ...]) -> None:
 
         if order[-1] == "learner":  # it had to do without anybody: what it left can be gone on with
             before = read_report(run_dir)
-            services.start("learner", "--resume", "true", "--stop.wall_seconds", "0.001")
+            services.start("learner", "--resume", "true", "--stop.env_frames", "1")
             assert services.processes["learner"].wait() == 0, services.output()
             after = read_report(run_dir)
             assert (after["env_frames"], after["learner_updates"]) == (before["env_frames"], before["learner_updates"])

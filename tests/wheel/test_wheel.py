@@ -17,7 +17,17 @@ import pytest
 from tests.patience import patient
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"herd", "herd_actor", "herd_bandit", "herd_evaluator", "herd_learner", "herd_paramserver", "herd_population", "herd_replay"}
+PACKAGES = {
+    "herd",
+    "herd_actor",
+    "herd_bandit",
+    "herd_evaluator",
+    "herd_inference",
+    "herd_learner",
+    "herd_paramserver",
+    "herd_population",
+    "herd_replay",
+}
 SECONDS = 300
 
 

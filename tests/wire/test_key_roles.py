@@ -26,7 +26,7 @@ DEADLINE_SECONDS = 60.0
 # The direction of each message is in its class's first line; these are what servers say.
 ANSWERS = {
     *("welcome", "ack", "credit", "hello_required", "rejected", "refused", "weights", "not_modified", "published", "slice_wanted"),
-    *("stale_publish", "agent_end_noted", "index_leased", "temperatures", "inserted", "sampled", "member_answer"),
+    *("stale_publish", "agent_end_noted", "index_leased", "temperatures", "inserted", "sampled", "member_answer", "acted", "state_wanted"),
 }
 ASK = GetWeights(request_id=1, run_id="run", agent=0, contract="c", have=None)
 PUBLISH = PublishHeartbeat(run_id="run", agent=0, contract="c", lineage=1, updates=1, index=0, count=1)
@@ -47,6 +47,7 @@ def test_every_message_of_a_client_has_somebody_who_may_say_it_and_no_answer_has
         ("client-actor-7", "actor"),
         ("client-learner-gpu-1", "learner"),
         ("client-paramserver-1", "paramserver"),
+        ("client-inference", "inference"),
         ("client-viewer", "viewer"),
         ("client-evaluator", "viewer"),
         ("client-default", None),

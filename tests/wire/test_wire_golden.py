@@ -17,6 +17,8 @@ from herd.wire.layout import Array, UnrollLayout
 from herd.wire.messages import (
     PROTOCOL_VERSION,
     Ack,
+    Act,
+    Acted,
     AgentEnded,
     AgentEndNoted,
     Applied,
@@ -55,6 +57,7 @@ from herd.wire.messages import (
     SliceWanted,
     StalePublish,
     StartingEpisode,
+    StateWanted,
     StoredEpisodes,
     Temperatures,
     Unrolls,
@@ -139,6 +142,9 @@ MESSAGES: tuple[Message, ...] = (
             settings=(OwnSetting(key="optimizer.max_gradient_norm", value=48), OwnSetting(key="optimizer.target_kl", value=None)),
         ),
     ),
+    Act(request_id=70_000, run_id="pong", agent=2, contract=CONTRACT, num_environments=16, has_state=True),
+    Acted(request_id=70_000, lineage=3, updates=1_000_000),
+    StateWanted(request_id=70_000),
 )
 UNROLLS = Unrolls(
     sequence=300,

@@ -216,6 +216,17 @@ def test_unrolls_arrive_with_their_reports_and_are_acknowledged(learner: Learner
     client.close()
 
 
+def test_a_learner_says_that_the_run_is_over(learner: Learner, context: Context) -> None:
+    client = connect(context, learner.endpoint)
+    send(1, client, learner)
+    until(lambda: client.num_unacked == 0, learner, client)
+    assert not client.run_is_over
+    (peer,) = learner.incarnations
+    learner.send(peer, Goodbye())
+    until(lambda: client.run_is_over, learner, client)
+    client.close()
+
+
 def test_credit_bounds_what_is_under_way(learner: Learner, context: Context) -> None:
     client = connect(context, learner.endpoint)
     assert not client.has_credit(E)

@@ -32,6 +32,10 @@ tcp://{{ include "herd.fullname" . }}-bandit:7300
 {{- $addresses | toJson -}}
 {{- end -}}
 
+{{- define "herd.address.inference" -}}
+tcp://{{ include "herd.fullname" . }}-inference:7600
+{{- end -}}
+
 {{- define "herd.address.population" -}}
 tcp://{{ include "herd.fullname" . }}-population:7500
 {{- end -}}

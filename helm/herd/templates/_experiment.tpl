@@ -91,12 +91,29 @@
 {{- end -}}
 {{- end -}}
 
+{{/* "true" where a service acts for the actors; else empty. */}}
+{{- define "herd.hasInference" -}}
+{{- if eq (include "herd.setting" (list . "actor" "inference" "local")) "remote" -}}true{{- end -}}
+{{- end -}}
+
+{{- define "herd.inferenceReplicas" -}}
+{{- if kindIs "invalid" .Values.inference.replicas -}}
+{{- include "herd.setting" (list . "inference" "replicas" 1) -}}
+{{- else -}}
+{{- .Values.inference.replicas | int -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Fewest actors there may be: links to shards are enough for so many. */}}
 {{- define "herd.fewestActors" -}}
 {{- if .Values.actor.autoscaling.enabled -}}
 {{- .Values.actor.autoscaling.minReplicas | int -}}
 {{- else -}}
-{{- .Values.actor.replicas | default 1 | int -}}
+{{- $sum := 0 -}}
+{{- range include "herd.actor.deployments" . | fromJsonArray -}}
+{{- $sum = add $sum (.values.replicas | default 0 | int) -}}
+{{- end -}}
+{{- max 1 $sum -}}
 {{- end -}}
 {{- end -}}
 
@@ -112,6 +129,9 @@ others alone: a new learning rate is no reason to replace thousands of actors.
 {{- if ne (index . 1) "replay" -}}
 {{- $experiment = omit $experiment "replay" "replay_service" -}}
 {{- end -}}
+{{- end -}}
+{{- if ne (index . 1) "inference" -}}
+{{- $experiment = omit $experiment "inference" -}}
 {{- end -}}
 {{- if ne (index . 1) "evaluator" -}}
 {{- $experiment = omit $experiment "evaluation" -}}

@@ -38,7 +38,7 @@ app.kubernetes.io/component: {{ . }}
 {{ include "herd.selectorLabels" . }}
 app.kubernetes.io/part-of: herd
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
-{{- with $root.Values.commonLabels }}
+{{- with merge (dict) $root.Values.commonLabels $root.Values.global.commonLabels }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -64,13 +64,23 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
 {{- $name := $image.repository -}}
-{{- with $image.registry | default $root.Values.image.registry -}}
+{{- with $image.registry | default $root.Values.image.registry | default $root.Values.global.imageRegistry -}}
 {{- $name = printf "%s/%s" . $name -}}
 {{- end -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}
 {{- printf "%s:%s" $name ($image.tag | default $root.Values.image.tag | default $root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Names of Secrets that log in to the registry: the chart's own, and those of a chart that this one is part of. As in a pod. */}}
+{{- define "herd.pullSecrets" -}}
+{{- with concat .Values.image.pullSecrets .Values.global.imagePullSecrets | uniq -}}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
 {{- end -}}
 {{- end -}}
 

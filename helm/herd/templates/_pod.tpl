@@ -7,6 +7,74 @@ The pod of a component. A dict of
   priority: serving or actor; probes: dict of startSeconds, readiness (path), liveness (dict)
 */}}
 {{- define "herd.podTemplate" -}}
+{{- $template := include "herd.ownPodTemplate" . | fromYaml -}}
+{{- $spec := include "herd.patchedPod" (list .root $template.spec .values.pod) | fromJson -}}
+{{- set $template "spec" $spec | toYaml -}}
+{{- end -}}
+
+{{/* (list $ spec patch), as JSON: a pod's spec with the user's own merged over it. Containers that the user adds are as hardened as ours. */}}
+{{- define "herd.patchedPod" -}}
+{{- $secure := (index . 0).Values.containerSecurityContext -}}
+{{- $spec := (include "herd.patched" (list (index . 1) (index . 2 | default dict)) | fromJson).value -}}
+{{- range concat $spec.containers ($spec.initContainers | default list) -}}
+{{- if not (hasKey . "securityContext") -}}
+{{- $_ := set . "securityContext" $secure -}}
+{{- end -}}
+{{- end -}}
+{{- $spec | toJson -}}
+{{- end -}}
+
+{{/*
+(list base patch), as JSON of {value: ...}: maps are merged key by key, null removes, lists of what has a name (or a mountPath) are merged by
+it, and whatever else is replaced.
+*/}}
+{{- define "herd.patched" -}}
+{{- $base := index . 0 -}}
+{{- $patch := index . 1 -}}
+{{- $value := $patch -}}
+{{- if and (kindIs "map" $base) (kindIs "map" $patch) -}}
+{{- $value = deepCopy $base -}}
+{{- range $key, $own := $patch -}}
+{{- if kindIs "invalid" $own -}}
+{{- $_ := unset $value $key -}}
+{{- else -}}
+{{- $_ := set $value $key (include "herd.patched" (list (index $base $key) $own) | fromJson).value -}}
+{{- end -}}
+{{- end -}}
+{{- else if and (kindIs "slice" $base) (kindIs "slice" $patch) -}}
+{{- range $identity := list "mountPath" "name" -}}
+{{- if include "herd.allHave" (list $identity (concat $base $patch)) -}}
+{{- $order := list -}}
+{{- $byName := dict -}}
+{{- range concat $base $patch -}}
+{{- $name := index . $identity -}}
+{{- $order = append $order $name | uniq -}}
+{{- $_ := set $byName $name (include "herd.patched" (list (index $byName $name) .) | fromJson).value -}}
+{{- end -}}
+{{- $value = list -}}
+{{- range $order -}}
+{{- $value = append $value (index $byName .) -}}
+{{- end -}}
+{{- break -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- dict "value" $value | toJson -}}
+{{- end -}}
+
+{{/* (list key items): "true" where every item is a map with that key; else empty. */}}
+{{- define "herd.allHave" -}}
+{{- $key := index . 0 -}}
+{{- $all := "true" -}}
+{{- range index . 1 -}}
+{{- if not (and (kindIs "map" .) (hasKey . $key)) -}}
+{{- $all = "" -}}
+{{- end -}}
+{{- end -}}
+{{- $all -}}
+{{- end -}}
+
+{{- define "herd.ownPodTemplate" -}}
 {{- $root := .root -}}
 {{- $values := .values -}}
 metadata:
@@ -31,20 +99,14 @@ spec:
   automountServiceAccountToken: false
   # A Service named herd-learner would put HERD_LEARNER_PORT into every environment, which is no setting and would be refused.
   enableServiceLinks: false
-  {{- with $root.Values.image.pullSecrets }}
-  imagePullSecrets:
-    {{- range . }}
-    - name: {{ . }}
-    {{- end }}
+  {{- with include "herd.pullSecrets" $root }}
+  {{- . | nindent 2 }}
   {{- end }}
   securityContext:
     {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
   {{- with include "herd.priorityClassName" (list $root .priority $values.priorityClassName) }}
   priorityClassName: {{ . }}
-  {{- end }}
-  {{- with $values.runtimeClassName }}
-  runtimeClassName: {{ . }}
   {{- end }}
   {{- with $values.nodeSelector }}
   nodeSelector:
@@ -114,7 +176,7 @@ spec:
           mountPath: /etc/herd-keys
           readOnly: true
         {{- end }}
-        {{- with concat (.mounts | default list) $values.extraVolumeMounts }}
+        {{- with .mounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
   volumes:
@@ -137,7 +199,7 @@ spec:
         items:
           {{- include "herd.curve.items" (list $root .roles) | trim | nindent 10 }}
     {{- end }}
-    {{- with concat (.volumes | default list) $values.extraVolumes }}
+    {{- with .volumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 {{- end -}}

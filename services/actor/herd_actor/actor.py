@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from herd.acting.policy import LocalPolicy, inference_precision
+from herd.acting.remote_policy import StoppedWaitingError
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.config.network_size import max_weights_bytes
 from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
 from herd.envs.make import make_environments
-from herd.networks.agent import agent_of
 from herd.service.hardware import pin_to_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
@@ -23,21 +21,23 @@ from herd.wire.messages import EpisodeReport
 from herd.wire.run_layout import run_layout
 from herd.wire.unroll_client import UnrollClient
 from herd.wire.unroll_links import UnrollLinks, choose_shards, link_incarnations, shards_of_agent
-from herd.wire.weights_client import WeightsClient
 from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
+from herd_actor.policies import LocalPolicies, RemotePolicies, group_sizes
 from herd_actor.sending import UnrollSender
 from herd_actor.stint import Stints
 from herd_actor.temperatures import ReportedTemperatures
 from herd_actor.unroll import UnrollBuilder
-from herd_actor.weights import FreshWeights
+from herd_actor.weights import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Iterator
 
+    from herd.acting.policy import Policy
     from herd.config.settings import RunSettings
-    from herd.envs.api import FinishedGame
-    from herd.service.signals import StopRequest
+    from herd.envs.api import BatchedEnvironment, FinishedGame
+    from herd.service.signals import Stop
+    from herd_actor.policies import Policies
     from herd_actor.sending import Unrolls
     from herd_actor.stint import Stint
 
@@ -47,7 +47,7 @@ DRAIN_SECONDS = 2.0
 """At the end of a stint, for the acknowledgement of what was sent."""
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, stop: Stop) -> None:
     """Act in one place after the other until the signal.
 
     Raises:
@@ -57,6 +57,20 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     if stop:
         return  # asked while torch was imported: nothing was begun
     torch.set_num_threads(settings.actor.inference_threads)
+    try:
+        for _ in acting(settings, stop):
+            pass
+    except BrokenEnvironmentError as error:
+        raise SystemExit(f"actor: {error}") from error  # one line and exit code 1: whoever started this process starts another
+
+
+def acting(settings: RunSettings, stop: Stop) -> Generator[Actor]:
+    """Act in one place after the other; hands over after each message of unrolls, for a caller who has other things to do meanwhile.
+
+    Raises:
+        BadInputError: see `run`.
+        BrokenEnvironmentError: an environment broke down.
+    """
     with ServiceProcess("actor", settings) as process, closing(Stints(process.context, settings, stop)) as stints:
         meters = Meters(process.telemetry)
         is_announced = False
@@ -69,10 +83,9 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
                     # Under several agents an index without an agent is the name that the starter knows this process by, and no place.
                     named = settings.actor.index if settings.actor.agent is None else None
                     process.announce(actor.number if named is None else named, "serving metrics")
-                if actor.wait_for_weights():
-                    actor.play()
-            except BrokenEnvironmentError as error:
-                raise SystemExit(f"actor: {error}") from error  # one line and exit code 1: whoever started this process starts another
+                if actor.wait_for_policy():
+                    for _ in actor.play():
+                        yield actor
             finally:
                 actor.close()
 
@@ -91,6 +104,7 @@ class Actor:
         self._layout = run_layout(settings, self._spec)
         self._num_environments = settings.actor.environments
         self._telemetry = process.telemetry
+        self._log = process.log
         self._meters = meters
         try:
             learners = shards_of_agent(settings.actor.learner, settings.agents, agent)
@@ -120,22 +134,24 @@ class Actor:
         # A restarted actor must not play the games of the one before it again. Agent 0 of several plays those of an only agent.
         entropy = [settings.seed, index, self._client.incarnation, *([agent] if agent else [])]
         seeds = np.random.SeedSequence(entropy).generate_state(2)
-        self._policy = LocalPolicy(agent_of(settings, self._spec), seed=int(seeds[1]), precision=inference_precision(settings))
-        self._weights = FreshWeights(
-            WeightsClient(
-                context,
-                settings.actor.paramserver,
-                run_id=settings.name,
-                agent=agent,
-                contract=contract,
-                max_slice_bytes=max_weights_bytes(settings, self._spec),
-            ),
-            self._policy,
-            settings.actor,
-            telemetry=self._telemetry,
-            meters=meters,
-            stop=stint,
-            while_waiting=self._while_waiting,
+        is_remote = settings.actor.inference == "remote"
+        sizes = group_sizes(self._num_environments, is_remote=is_remote)
+
+        def local() -> LocalPolicies:
+            return LocalPolicies(process, stint, seed=int(seeds[1]), meters=meters, while_waiting=self._while_waiting)
+
+        self._policies: Policies = (
+            RemotePolicies(
+                process,
+                stint,
+                sizes=sizes,
+                incarnation=self._client.incarnation,
+                meters=meters,
+                while_waiting=self._while_waiting,
+                local=local,
+            )
+            if is_remote
+            else local()
         )
         self._sender = UnrollSender(
             self._client,
@@ -143,79 +159,100 @@ class Actor:
             num_environments=self._num_environments,
             meters=meters,
             stop=stint,
-            beat=self._telemetry.beat,
+            beat=self._beat,
         )
-        first_slot = index * self._num_environments
+        self._environments: list[BatchedEnvironment] = []
+        self._temperatures: list[ReportedTemperatures] = []
+        self._groups: list[Group] = []
+        first = 0
+        for size, policy in zip(sizes, self._policies.of_groups, strict=True):
+            self._groups.append(self._new_group(process, policy, slice(first, first + size), seed=int(seeds[0]) % 2**30))
+            first += size
+        process.log.info("actor started", agent=agent, index=index, incarnation=self._client.incarnation)
+
+    def _new_group(self, process: ServiceProcess, policy: Policy[Any], in_message: slice, *, seed: int) -> Group:
+        """Environments ``in_message`` of those of this actor, as they are before their first games."""
+        settings, (agent, index) = self._settings, self._stint.place
+        num_environments = in_message.stop - in_message.start
+        first_slot = index * self._num_environments + in_message.start
         try:
-            self._environments = make_environments(
+            environments = make_environments(
                 settings.env,
-                num_environments=self._num_environments,
+                num_environments=num_environments,
                 first_slot=first_slot,
-                seed=int(seeds[0]) % 2**30,
+                seed=seed,
                 num_threads=settings.actor.environment_threads,
             )
         except UnknownTaskError as error:
             raise BadInputError(str(error)) from error
-        task_ids = self._environments.task_ids
-        self._temperatures: ReportedTemperatures | None = None
+        self._environments.append(environments)
+        task_ids = environments.task_ids
+        temperatures = Temperatures()
         if settings.loss.draws_temperatures:
-            self._temperatures = ReportedTemperatures(
-                context, settings, agent=agent, contract=contract, task_ids=task_ids, first_slot=first_slot
+            temperatures = reported = ReportedTemperatures(
+                process.context, settings, agent=agent, contract=process.contract, task_ids=task_ids, first_slot=first_slot
             )
-        self._state = RowState(self._spec, settings.network, self._temperatures or Temperatures(), num_environments=self._num_environments)
-        self._builder = UnrollBuilder(self._layout, self._state, task_ids=task_ids, first_slot=first_slot)
-        process.log.info("actor started", agent=agent, index=index, incarnation=self._client.incarnation)
+            self._temperatures.append(reported)
+        reorders = settings.actor.inference == "local"
+        state = RowState(self._spec, settings.network, temperatures, num_environments=num_environments, reorders=reorders)
+        builder = UnrollBuilder(self._layout, state, task_ids=task_ids, first_slot=first_slot)
+        return Group(environments, state, builder, policy, in_message)
 
-    def wait_for_weights(self) -> bool:
-        """Wait for the first weights; False if the stint ends before they come."""
-        self._weights.wait_for_others(None)
-        has_weights = self._weights.version is not None
-        self._telemetry.set_ready(has_weights)
-        return has_weights
+    def wait_for_policy(self) -> bool:
+        """Wait until there is somebody to act; False if the stint ends before."""
+        return self._policies.wait()
 
-    def play(self) -> None:
-        """Unroll after unroll: pull weights, act for T steps, wait for credit, send."""
+    def play(self) -> Iterator[None]:
+        """Unroll after unroll: pull weights where the policy is here, act for T steps, wait for credit, send; hands over after each."""
         credit_first = self._settings.actor.credit == "before_unroll"
-        # All environments are one group: the policy answers at once, and another group would have nothing to hide.
-        groups = [Group(self._environments, self._state, self._builder, slice(None), self._environments.reset())]
+        for group in self._groups:
+            group.reset()
         while not self._stint:
             if credit_first and not self._sender.wait_for_credit():
                 break
-            self._weights.before_unroll()
-            unrolls = self._unroll(groups)
+            self._policies.before_unroll()
+            unrolls = self._unroll()
             asked_at = time.monotonic()
             if unrolls is None or not self._sender.wait_for_credit():
                 break
-            self._weights.after_wait(time.monotonic() - asked_at)
+            self._policies.after_wait(time.monotonic() - asked_at)
             self._sender.send(unrolls)
+            yield
+
+    def wait_until_received(self) -> None:
+        """Wait until the learner has what was sent, or the stint ends."""
+        while not self._stint and not self._client.drain(WAIT_SECONDS):
+            self._telemetry.beat()
 
     def close(self) -> None:
         """Let the learner acknowledge what is under way, then close everything."""
         self._telemetry.set_ready(False, "leaving its place")
-        self._client.drain(DRAIN_SECONDS)
-        if self._temperatures is not None:
-            self._temperatures.close(self.number)
+        if not self._stint.run_is_over:
+            self._client.drain(DRAIN_SECONDS)
+        for temperatures in self._temperatures:
+            temperatures.close(self.number)
         self._client.close()
-        self._weights.close()
-        self._environments.close()
+        self._policies.close()
+        for environments in self._environments:
+            environments.close()
 
-    def _unroll(self, groups: Sequence[Group]) -> Unrolls | None:
-        """T steps of every group under the policy held; None if the stint ends on the way."""
-        version = self._weights.version
-        assert version is not None
+    def _unroll(self) -> Unrolls | None:
+        """T steps of every group; None if the stint ends on the way."""
         unrolls = self._sender.new_unrolls()
-        for group in groups:
+        for group in self._groups:
             arrays = {name: array[group.in_message] for name, array in unrolls.arrays.items()}
-            group.builder.begin(arrays, group.observation, version)
+            group.builder.begin(arrays, group.observation)
         num_valid = 0
-        for group, transition in play_rows(groups, self._policy, self._layout.new_steps, before_row=self._before_row, meters=self._meters):
-            num_valid += int(np.count_nonzero(transition.valid))
-            unrolls.episodes += [_episode_report(group, game) for game in transition.finished]
+        try:
+            for group, transition in play_rows(self._groups, self._layout.new_steps, before_row=self._before_row, meters=self._meters):
+                num_valid += int(np.count_nonzero(transition.valid))
+                unrolls.episodes += [_episode_report(group, game) for game in transition.finished]
+        except StoppedWaitingError:
+            return None
         if self._stint:
             return None  # it could not be sent any more, and the rest of it may take longer than the grace period
-        assert self._weights.version is not None
-        for group in groups:
-            group.builder.finish(self._weights.version)
+        for group in self._groups:
+            group.builder.finish()
         unrolls.num_frames = num_valid * self._spec.action_repeat
         self._meters.env_frames.inc(unrolls.num_frames)
         self._meters.episodes.inc(len(unrolls.episodes))
@@ -229,14 +266,23 @@ class Actor:
         is_last = row == self._layout.new_steps - 1
         if is_last:
             self._sender.request_credit()
-        self._weights.before_row(is_last=is_last)
+        self._policies.before_row(is_last=is_last)
         if row % POLL_ROWS == 0:
             self._client.poll()
+            self._beat()
         return True
 
     def _while_waiting(self) -> None:
-        self._telemetry.beat()
         self._client.poll()
+        self._beat()
+
+    def _beat(self) -> None:
+        """Be alive; and notice that the run is over, where this process may end with it: no other agent has work, nobody restarts it."""
+        self._telemetry.beat()
+        is_free = self._settings.agents == 1 and not self._settings.stop.wait_for_signal
+        if is_free and self._client.run_is_over and not self._stint.run_is_over:
+            self._log.info("the run is over")
+            self._stint.run_is_over = True
 
 
 def _episode_report(group: Group, game: FinishedGame) -> EpisodeReport:

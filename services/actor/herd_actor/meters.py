@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from herd.telemetry import Counter
+    from herd.telemetry import Counter, Histogram
     from herd.telemetry.telemetry import Telemetry
+    from herd.wire.inference_client import InferenceClient
     from herd.wire.unroll_links import UnrollLinks
 
 
 class Meters:
-    """About 30 series, so that thousands of actors stay scrapeable."""
+    """About 30 series, 9 more where a service chooses the actions, so that thousands of actors stay scrapeable."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         counter = telemetry.counter
@@ -29,6 +30,8 @@ class Meters:
         self.env_step_seconds = counter(names.ACTOR_ENV_STEP)
         self.inference_seconds = counter(names.ACTOR_INFERENCE)
         self.weights_wait_seconds = counter(names.ACTOR_WEIGHTS_WAIT)
+        self._round_trip: Histogram
+        self._substituted: Counter
 
     def watch(self, client: UnrollLinks, num_environments: int) -> None:
         """Export what the client counts, beside what the clients before it counted: an actor that moves has one after the other."""
@@ -46,6 +49,20 @@ class Meters:
         before = self._counts[metric]() if metric in self._counts else 0.0
         self._counts[metric] = lambda: before + count()
         self._telemetry.read(metric, self._counts[metric], **labels)
+
+    def watch_inference(self, clients: Sequence[InferenceClient]) -> None:
+        """Export how long the inference service takes to answer, and what it has not answered."""
+        self._round_trip = self._telemetry.histogram(names.ACTOR_ROUND_TRIP)
+        self._substituted = self._telemetry.counter(names.ACTOR_SUBSTITUTED)
+        self._telemetry.read(names.ACTOR_REQUESTS_PENDING, lambda: float(sum(client.is_pending for client in clients)))
+
+    def answered(self, round_trip_seconds: float) -> None:
+        """Time an answer of the inference service."""
+        self._round_trip.observe(round_trip_seconds)
+
+    def substituted(self) -> None:
+        """Count a row of one group that the actor's own policy acted on, since the service was away."""
+        self._substituted.inc()
 
     @contextmanager
     def timed(self, counter: Counter) -> Iterator[None]:

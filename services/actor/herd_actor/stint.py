@@ -12,30 +12,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from herd.config.settings import RunSettings
-    from herd.service.signals import StopRequest
+    from herd.service.signals import Stop
     from herd.wire.sockets import Context
 
 
 class Stint:
-    """The time in one place. True once it is over: the process was asked to stop, or must move. Use it like a ``StopRequest``."""
+    """The time in one place. True once it is over: the process was asked to stop, or must move. Use it like a ``Stop``."""
 
-    def __init__(self, place: Place, stop: StopRequest, lease: IndexLease | None) -> None:
+    def __init__(self, place: Place, stop: Stop, lease: IndexLease | None) -> None:
         self.place = place
+        self.run_is_over = False
+        """Set by the actor: there is nothing left to act for."""
         self._stop = stop
         self._lease = lease
 
     def __bool__(self) -> bool:
         """Whether to leave this place. Renews the lease where that is due; 1 us otherwise."""
-        if self._stop or self._lease is None:
-            return bool(self._stop)
+        if self._stop or self.run_is_over or self._lease is None:
+            return bool(self._stop) or self.run_is_over
         self._lease.poll()
         return self._lease.place != self.place
 
 
 class Stints:
-    """One after the other until the process is asked to stop; leases the places unless the settings fix one."""
+    """One after the other until the process is asked to stop, or the run is over; leases the places unless the settings fix one."""
 
-    def __init__(self, context: Context, settings: RunSettings, stop: StopRequest) -> None:
+    def __init__(self, context: Context, settings: RunSettings, stop: Stop) -> None:
         own = settings.actor
         self._stop = stop
         self._fixed: Place | None = None
@@ -53,7 +55,10 @@ class Stints:
             place = self._fixed if self._lease is None else self._lease.acquire(self._keeps_waiting)
             if place is None:
                 return
-            yield Stint(place, self._stop, self._lease)
+            stint = Stint(place, self._stop, self._lease)
+            yield stint
+            if stint.run_is_over:
+                return
 
     def close(self) -> None:
         """Give a leased place back."""

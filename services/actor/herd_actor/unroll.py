@@ -59,7 +59,7 @@ class UnrollBuilder:
         self._arrays: dict[str, NDArray[np.generic]] = {}
         self._row = 0
 
-    def begin(self, arrays: dict[str, NDArray[np.generic]], observation: Observation, policy_version: tuple[int, int]) -> None:
+    def begin(self, arrays: dict[str, NDArray[np.generic]], observation: Observation) -> None:
         """Start unrolls whose first new step acts on ``observation``, the row that the state stands at."""
         self._arrays = arrays
         self._row = self._burn_in
@@ -72,12 +72,14 @@ class UnrollBuilder:
         arrays["task_id"][...] = self._task_ids
         arrays["episode_id"][...] = self._state.episode_ids
         arrays["index_in_episode"][...] = self._state.index_in_episode
-        arrays["policy_version"][:, 0] = policy_version
         self._write_row(observation)
 
     def add(self, step: PolicyStep, transition: Transition) -> None:
         """Record the step from the current row, after the state has advanced to the next one."""
         row, arrays, inverse_temperatures = self._row, self._arrays, self._state.inverse_temperatures
+        if row == self._burn_in:
+            arrays["policy_version"][:, 0] = step.version
+        arrays["policy_version"][:, 1] = step.version
         arrays["actions"][:, row] = step.actions
         arrays["behaviour_logits"][:, row] = step.behaviour_logits
         arrays["inverse_temperature"][:, row] = 1.0 if inverse_temperatures is None else inverse_temperatures
@@ -88,15 +90,14 @@ class UnrollBuilder:
         self._row = row + 1
         self._write_row(transition.observation)
 
-    def finish(self, policy_version: tuple[int, int]) -> dict[str, NDArray[np.generic]]:
-        """The full arrays [E, ...], the last row made under ``policy_version``.
+    def finish(self) -> dict[str, NDArray[np.generic]]:
+        """The full arrays [E, ...].
 
         Raises:
             RuntimeError: before T steps were added.
         """
         if self._row != self._length:
             raise RuntimeError(f"unroll finished after {self._row} of {self._length} steps")
-        self._arrays["policy_version"][:, 1] = policy_version
         if self._burn_in:
             # A copy: the arrays are the caller's, who may hand them to `begin` again.
             last = slice(self._length - self._burn_in, self._length)

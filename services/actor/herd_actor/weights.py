@@ -117,12 +117,12 @@ class FreshWeights:
 
     def _load(self, frame: WeightsFrame) -> None:
         try:
-            self._policy.load(decode_weights(*frame.slices))
+            self._policy.load(decode_weights(*frame.slices), frame.version)
         except CheckpointError as error:
             # Whoever published them: the actor goes on with those it has, or waits for the first.
             self.num_unusable += 1
             self._client.pause(UNUSABLE_SECONDS)
             warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error), dropped=self.num_unusable)
             return
-        self.version = (frame.lineage, frame.updates)
+        self.version = frame.version
         self._telemetry.set_weights_version(*self.version)

@@ -59,7 +59,7 @@ class Keeper:
         restored, damaged = snapshot.load(self._directory, tiling=self._tiling, num_bandits=self._num_bandits, groups=self._groups)
         for line in damaged:
             instead = f"going on from {restored.path}" if restored is not None else "beginning anew"
-            log.warning("passed over a snapshot", reason=line, instead=instead)
+            log.warning("skipped a snapshot", reason=line, instead=instead)
         if restored is None:
             return 0
         for bandit in self._bandits.values():

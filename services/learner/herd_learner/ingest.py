@@ -142,6 +142,10 @@ class Ingest:
             return self._end(peer)
         return self._on_unrolls_message(peer, session, message, frames[1:], now)
 
+    def farewell(self) -> list[Reply]:
+        """To every actor in a session: the run is over."""
+        return [Reply(peer, Goodbye()) for peer in self._sessions]
+
     def has_session(self, peer: bytes) -> bool:
         """Tell whether ``peer`` has said hello, and was welcome."""
         return peer in self._sessions

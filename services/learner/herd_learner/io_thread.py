@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 END_SECONDS = 2.0
 """At the end of this agent's run, for the parameter server to note it and send its actors to others. Unheard, it waits for a minute of
 silence before it does."""
+FAREWELL_SECONDS = 5.0
+"""At the end of the run, for actors to hear of it and leave: an environment's step and a busy machine. They hear it every tick."""
 TICK_SECONDS = 0.25
 """Longest sleep: bounds how late silence is noticed and a heartbeat goes out."""
 MESSAGES_PER_TURN = 64
@@ -97,6 +99,9 @@ class IoThread:
         self._weights: tuple[int, int, int, bytes] | None = None
         self._ended_lineage: int | None = None
         self._end_noted = threading.Event()
+        self._dismisses = False
+        self._dismiss_at = 0.0
+        self._all_left = threading.Event()
         self._log = get_logger()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="learner-io", daemon=True)
@@ -137,6 +142,12 @@ class IoThread:
         if not self._end_noted.wait(END_SECONDS):
             self._log.warning("the parameter server did not note the end of this agent")
 
+    def dismiss_actors(self) -> None:
+        """Tell actors that the run is over; waits ``FAREWELL_SECONDS`` at most until they have left."""
+        self._dismisses = True
+        self._waker.wake()
+        self._all_left.wait(FAREWELL_SECONDS)
+
     def close(self) -> None:
         """Stop and close the sockets; closing again does nothing."""
         if self._stopping:
@@ -167,23 +178,33 @@ class IoThread:
             self._waker.clear()
             self._empty_mailbox()
             self._inbox.serve_waiting()
+            if self._dismisses:
+                self._dismiss()
             if self._ended_lineage is not None and not self._publisher.has_ended:
                 self._publisher.end(self._ended_lineage)
             self._publisher.poll()
             if self._population is not None:
                 self._population.poll()
                 if self._population.refused is not None:
-                    warn_limited("report refused", "the population takes no reports from here", reason=self._population.refused)
+                    warn_limited("report refused", "the population refuses reports of this learner", reason=self._population.refused)
             if self._publisher.end_is_noted:
                 self._end_noted.set()
             if self._publisher.refused is not None:
-                warn_limited("publication refused", "the parameter server takes no weights from here", reason=self._publisher.refused)
+                warn_limited("publication refused", "the parameter server refuses weights of this learner", reason=self._publisher.refused)
             now = time.monotonic()
             if now >= expire_at:
                 expire_at = now + 1.0
                 for peer in self._router.connections.departures():
                     self._ingest.on_departed(peer, now)
                 self._send(self._ingest.expire(now))
+
+    def _dismiss(self) -> None:
+        farewell = self._ingest.farewell()
+        if not farewell:
+            self._all_left.set()
+        elif time.monotonic() >= self._dismiss_at:
+            self._dismiss_at = time.monotonic() + TICK_SECONDS
+            self._send(farewell)
 
     def _empty_mailbox(self) -> None:
         with self._mailbox:

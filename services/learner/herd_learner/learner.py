@@ -20,7 +20,9 @@ from herd.learning.optimizers import Rates, rates_at
 from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16, usable_cpus
+from herd.service.machine import describe_hardware
 from herd.service.process import ServiceProcess
+from herd.service.run_settings import changed_settings, is_supervised, keep_settings
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
@@ -47,14 +49,14 @@ from herd_learner.shards.slices import deal_tensors
 from herd_learner.shared_replay import SharedReplay
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from torch import Tensor
 
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
-    from herd.service.signals import StopRequest
+    from herd.service.signals import Stop
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it looks at signals and clocks again."""
@@ -62,8 +64,11 @@ REPLAY_PENDING_BYTES = 256 << 20
 """Of unrolls that the replay service has not acknowledged: at a gigabit, what it misses in two seconds."""
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = None) -> None:
     """Learn until ``settings.stop`` or the signal; leaves a checkpoint and report.json.
+
+    ``play`` is called whenever there are too few unrolls for a batch, and returns once there are more: by an actor in this thread. None:
+    actors are elsewhere, and the thread waits.
 
     Raises:
         BadInputError: unknown task, port in use, a run directory that cannot be used, no checkpoint that can, or a missing package.
@@ -73,15 +78,24 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         return  # asked while torch was imported: nothing was begun
     if (missing := what_is_missing(settings.logging)) is not None:
         raise BadInputError(missing)
-    settings = settings.of_agent(settings.learner.agent)
+    of_run, settings = settings, settings.of_agent(settings.learner.agent)
     device, precision = choose_device(settings)
     with ServiceProcess("learner", settings) as process:
         # Before the shards meet: who probes this process must not take it for dead while it waits for the others.
         process.serve_metrics()
-        _learn(process, stop, device, precision)
+        _learn(process, stop, device, precision, play, of_run=of_run)
 
 
-def _learn(process: ServiceProcess, stop: StopRequest, device: torch.device, precision: torch.dtype) -> None:
+def _learn(
+    process: ServiceProcess,
+    stop: Stop,
+    device: torch.device,
+    precision: torch.dtype,
+    play: Callable[[], None] | None = None,
+    *,
+    of_run: RunSettings | None = None,
+) -> None:
+    """``of_run``: what all agents are started with; None: they are not kept in the run directory."""
     telemetry, learner = process.telemetry, process.settings.learner
 
     def go_on() -> bool:
@@ -96,12 +110,25 @@ def _learn(process: ServiceProcess, stop: StopRequest, device: torch.device, pre
     try:
         # The shards' first collectives are in the constructor: a peer may be lost there too.
         with _make(process, group, device, precision) as training:
-            training.train(stop)
+            if of_run is not None and group.is_first and learner.agent == 0:
+                _leave_settings(of_run, process)  # now that what is gone on with fits them
+            training.train(stop, play)
     except (BadInputError, LostAtEndError):
         raise
     except Exception as error:
         group.end_if_broken(error)
         raise
+
+
+def _leave_settings(settings: RunSettings, process: ServiceProcess) -> None:
+    """What evaluate, watch and plot read, where no ``herd train`` has left it. A disk that fails costs the file, not the run."""
+    try:
+        if not is_supervised(settings.directory):
+            for change in changed_settings(settings.directory, settings):
+                process.log.info("a setting has changed since the last start", change=str(change))
+            keep_settings(settings.directory, settings)
+    except OSError as error:
+        process.log.warning("cannot leave the settings", directory=str(settings.directory), reason=error.strerror or str(error))
 
 
 def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> Learner:
@@ -135,6 +162,9 @@ class Prepared(NamedTuple):
 
 class Learner:
     """Owns everything of the process; `train` is the hot loop."""
+
+    _trains_since: float | None = None
+    """When this session's first batch was taken."""
 
     def __init__(self, process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> None:
         settings, spec = process.settings, process.spec
@@ -253,11 +283,10 @@ class Learner:
             self._batches.shared.close()
         self._files.close()
 
-    def train(self, stop: StopRequest) -> None:
-        """Take a batch, update, publish; until the stop conditions or the signal, of any shard."""
+    def train(self, stop: Stop, play: Callable[[], None] | None = None) -> None:
+        """Take a batch, update, publish; until the stop conditions or the signal, of any shard. ``play``: see `run`."""
         settings, meters = self._settings, self._meters
         started = time.monotonic()
-        first_batch_at: float | None = None
         points = Cadence(settings.learner.log_interval_seconds, now=started)
         checkpoints = Cadence(settings.learner.checkpoint_interval_seconds, now=started)
         reports = Cadence(settings.population.report_interval_seconds, now=started)
@@ -272,10 +301,9 @@ class Learner:
             if self._batches.shared is not None and self._batches.shared.failure is not None:
                 raise RuntimeError("the replay thread died") from self._batches.shared.failure
             self._record_episodes()
-            is_over = bool(stop) or self._is_finished(now - started)
+            is_over = bool(stop) or self._is_finished()
             if not unrolls and not is_over:
-                unrolls, stale = self._queue.take(self._num_online, self._is_stale, BATCH_TIMEOUT_SECONDS)
-                self._drop(stale)
+                unrolls = self._take(play)
             after_wait = time.monotonic()
             meters.waited(after_wait - now)
             turn = self._agree(
@@ -287,7 +315,7 @@ class Learner:
                 break
             turn = self._enter_lineage(turn)
             if turn.is_ready:
-                first_batch_at = first_batch_at or now
+                self._trains_since = self._trains_since or now
                 self._env_frames += turn.num_frames
                 self._meters.run_env_frames(self._env_frames)
                 unrolls = self._step(unrolls, agreed, may_publish=turn.may_publish)
@@ -304,19 +332,30 @@ class Learner:
             if self._population is not None and (turn.is_ordered or reports.is_due(now)):
                 self._population.report()
                 reports.done(now)
-        self._end(stop, started, first_batch_at)
+        self._end(stop, started, dismisses_actors=play is None)
 
-    def _end(self, stop: StopRequest, started: float, first_batch_at: float | None) -> None:
-        """Leave everything on disk, then the group.
+    def _take(self, play: Callable[[], None] | None) -> list[QueuedUnroll]:
+        """The unrolls of a batch; none where they have not come yet."""
+        unrolls, stale = self._queue.take(self._num_online, self._is_stale, BATCH_TIMEOUT_SECONDS if play is None else 0.0)
+        self._drop(stale)
+        if not unrolls and play is not None:
+            play()
+        return unrolls
+
+    def _end(self, stop: Stop, started: float, *, dismisses_actors: bool) -> None:
+        """Leave everything on disk, then the group. Actors that nobody else will stop are told first; in one's own thread there are none.
 
         Raises:
             LostAtEndError: the disk did not take it.
         """
         self._telemetry.set_ready(False, "stopping")
-        if self._settings.agents > 1 and self._group.is_first and self._is_finished(time.monotonic() - started):
+        if self._settings.agents > 1 and self._group.is_first and self._is_finished():
             self._io.end_agent(self._lineage)
         if self._population is not None:
             self._population.report_last(lambda: self._io.failure is None)
+        is_over = any(self._group.gather(self._is_finished()))
+        if is_over and dismisses_actors and not self._settings.stop.wait_for_signal and not is_supervised(self._settings.directory):
+            self._io.dismiss_actors()
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
         self._io.close()
         self._record_episodes()
@@ -324,9 +363,8 @@ class Learner:
         self._log_point(now - started)
         left = {
             "the last checkpoint": self._checkpoint(now - started),
-            REPORT: self._write_report(now - started, now - first_batch_at if first_batch_at else 0.0),
+            REPORT: self._write_report(now - started, now - self._trains_since if self._trains_since else 0.0),
         }
-        is_over = any(self._group.gather(self._is_finished(now - started)))
         self._group.leave()
         self._files.close()
         if is_over and self._settings.stop.wait_for_signal:
@@ -335,7 +373,7 @@ class Learner:
             lost = " and ".join(what for what, is_written in left.items() if not is_written)
             raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint there is an older one")
 
-    def _wait(self, stop: StopRequest) -> None:
+    def _wait(self, stop: Stop) -> None:
         """There is nothing left to do; ended, this process would only be started again."""
         self._log.info(RUN_IS_OVER, env_frames=self._env_frames)
         self._telemetry.set_ready(True, RUN_IS_OVER)
@@ -471,11 +509,14 @@ class Learner:
         while self._io.episodes:
             self._meters.episode(*self._io.episodes.popleft())
 
-    def _is_finished(self, session_seconds: float) -> bool:
+    def _is_finished(self) -> bool:
+        """Whether a stop condition is met; ``stop.wall_seconds`` counts from the session's first update on."""
         stop = self._settings.stop
         if stop.env_frames is not None and self._env_frames >= stop.env_frames:
             return True
-        return stop.wall_seconds is not None and session_seconds >= stop.wall_seconds
+        return (
+            stop.wall_seconds is not None and self._trains_since is not None and time.monotonic() - self._trains_since >= stop.wall_seconds
+        )
 
     def _is_stale(self, unroll: QueuedUnroll) -> bool:
         limit = self._settings.learner.max_policy_lag
@@ -592,6 +633,8 @@ class Learner:
         if not self._group.is_first:
             return True
         report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
+        device = next(self._trainer.agent.parameters()).device
+        report["machine"] = describe_hardware() | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type}
         if self._first_values:
             report["sweep"] = self._first_values
         if self._population is not None:

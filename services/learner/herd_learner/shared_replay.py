@@ -203,7 +203,7 @@ class SharedReplay:
         for sample in self._client.poll(timeout_seconds):
             self._stock.add(sample)
         if self._client.refused is not None:
-            warn_limited("replay refused", "replay takes and gives nothing here", reason=self._client.refused)
+            warn_limited("replay refused", "the replay service refuses this learner", reason=self._client.refused)
         return self._fill()
 
     def _insert_consumed(self) -> None:

@@ -64,9 +64,9 @@ class Keeper:
         restored = self._folder.load(self._store, self._assembler, self._writers)
         for line in restored.lost:
             if self._store.num_episodes:
-                log.warning("passed over a part of the snapshot", reason=line)
+                log.warning("skipped a part of the snapshot", reason=line)
             else:
-                log.warning("passed over the snapshot", reason=line, instead="beginning anew")
+                log.warning("skipped the snapshot", reason=line, instead="beginning anew")
         if self._store.num_episodes:
             self._kept_at = self._clock()
             log.info("restored", agent_steps=self._store.num_steps, open_agent_steps=restored.open_steps)

@@ -64,4 +64,4 @@ def test_budgets_switch() -> None:
 
 def test_traffic_distribution_switch() -> None:
     assert "trafficDistribution" not in find(render(*with_values("paramserverReplica.replicas=1")), "Service", REPLICA)["spec"]
-    assert find(render_ci("actors-4000-values.yaml"), "Service", REPLICA)["spec"]["trafficDistribution"] == "PreferClose"
+    assert find(render_ci("actors-4000-values.yaml"), "Service", REPLICA)["spec"]["trafficDistribution"] == "PreferSameZone"

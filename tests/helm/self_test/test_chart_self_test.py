@@ -28,7 +28,7 @@ def test_it_asks_every_service(monkeypatch: pytest.MonkeyPatch) -> None:
             *(f"http://herd-{service}:9400" for service in ("paramserver", "paramserver-replica", "bandit")),
             *(f"http://herd-replay-{index}.herd-replay:9400" for index in range(2)),
         ],
-        300.0,
+        240.0,
     ]
 
 

@@ -11,10 +11,47 @@
 {{- if include "herd.hasBandit" . }}
 - --actor.bandit={{ include "herd.address.bandit" . }}
 {{- end }}
+{{- if include "herd.hasInference" . }}
+- --actor.inference_service={{ include "herd.address.inference" . }}
+{{- end }}
 {{- if gt $enough $links }}
 # Actors begin at neighbouring shards: with so few of them, fewer links would leave a shard without any.
 - --actor.links={{ $enough }}
 {{- end }}
 - --actor.metrics_host=0.0.0.0
 - --actor.metrics_port=9400
+{{- end -}}
+
+{{/* Every Deployment of actors, as a JSON list of {name, group, values}: one without groups, else one for each. */}}
+{{- define "herd.actor.deployments" -}}
+{{- $name := printf "%s-actor" (include "herd.fullname" .) -}}
+{{- $shared := omit .Values.actor "groups" -}}
+{{- if and .Values.actor.groups .Values.actor.autoscaling.enabled -}}
+{{- fail "actor.autoscaling counts all actors of the release, and cannot scale one of actor.groups: only one of them may be given" -}}
+{{- end -}}
+{{- $deployments := list -}}
+{{- range $group, $own := .Values.actor.groups -}}
+{{- $values := (include "herd.patched" (list $shared ($own | default dict)) | fromJson).value -}}
+{{- $deployments = append $deployments (dict "name" (printf "%s-%s" $name $group) "group" $group "values" $values) -}}
+{{- end -}}
+{{- $deployments | default (list (dict "name" $name "group" "" "values" $shared)) | toJson -}}
+{{- end -}}
+
+{{/*
+(list $ deployment): how many pods a Deployment asks for; empty where somebody else says it. Where the values say what they said when the
+Deployment was last written, the number that is there stays: whoever changed it since owns it, and would be in conflict with another one.
+*/}}
+{{- define "herd.actor.replicas" -}}
+{{- $root := index . 0 -}}
+{{- $given := (index . 1).values.replicas -}}
+{{- if not (or $root.Values.actor.autoscaling.enabled (kindIs "invalid" $given)) -}}
+{{- $live := lookup "apps/v1" "Deployment" $root.Release.Namespace (index . 1).name -}}
+{{- $before := dig "metadata" "annotations" (include "herd.actor.replicasAnnotation" .) "" $live -}}
+{{- eq $before ($given | int | toString) | ternary (dig "spec" "replicas" $given $live) $given | int -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Names what the values said of the number of pods. */}}
+{{- define "herd.actor.replicasAnnotation" -}}
+herd/replicas-in-values
 {{- end -}}

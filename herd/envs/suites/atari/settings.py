@@ -22,34 +22,34 @@ class AtariSettings(SuiteSettings):
     suite: Literal["atari"] = "atari"
     """Atari 2600 games over ale-py."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("breakout",)
-    """Lower-case ALE names such as ``ms_pacman``. Several make one agent of many tasks (docs/many-tasks.md); ``atari57`` stands for all 57
-    games."""
+    """Lower-case ALE names such as ``ms_pacman``. With several names, one agent learns all of them (docs/many-tasks.md). ``atari57`` stands
+    for all 57 games."""
     action_set: Literal["minimal", "full"] = "minimal"
-    """The game's own actions, or all 18 (required when several games are played)."""
+    """``minimal``: the game's own actions. ``full``: all 18, which several games require."""
     action_repeat: PositiveInt = 4
     """Emulator frames per agent step."""
     max_pool: bool = True
     """Pixel-wise maximum over the last two emulator frames of a step."""
     frame_stack: PositiveInt = 4
-    """Newest frames that make up one observation (S)."""
+    """Number of newest frames in one observation (S)."""
     frame_height: PositiveInt = 84
-    """Pixels."""
+    """Size in pixels."""
     frame_width: PositiveInt = 84
-    """Pixels."""
+    """Size in pixels."""
     grayscale: bool = True
-    """One luminance plane instead of RGB."""
+    """Observe one luminance plane instead of RGB."""
     noop_max: NonNegativeInt = 30
-    """A game starts with 1..noop_max no-op frames, uniformly (0: none)."""
+    """A game starts with a number of no-op frames, drawn uniformly from 1 to this. 0: none."""
     sticky_action_probability: Fraction = 0.0
     """Probability that the emulator repeats the previous action at each frame (Machado et al. 2018 use 0.25)."""
     max_episode_frames: PositiveInt = 108_000
     """A game is truncated after this many emulator frames (30 minutes at 60 Hz)."""
     max_frames_without_reward: PositiveInt | None = None
-    """A game is truncated after this many emulator frames in which no reward came (SABER: 18,000, five minutes). Null: never."""
+    """A game is truncated after this many emulator frames without a reward (SABER: 18,000, five minutes). Null: never."""
     life_loss_ends_episode: bool = True
-    """A lost life counts as ``terminated`` for learning; the game and its return go on."""
+    """For learning, a lost life counts as ``terminated``. The game and its return continue."""
     fire_on_reset: bool = False
-    """Press fire after a reset where the game has that action."""
+    """Press fire after a reset, if the game has that action."""
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("action_set", "frame_stack", "frame_height", "frame_width", "grayscale")
 

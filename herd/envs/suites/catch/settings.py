@@ -17,12 +17,12 @@ class CatchSettings(SuiteSettings):
     """Catch: a game for tests, learned in seconds."""
 
     suite: Literal["catch"] = "catch"
-    """A ball falls down a small board; a paddle must be under it."""
+    """Catch: a ball falls down a small board, and a paddle must be under it."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("catch",)
-    """``catch``, ``catch_instructed`` or ``catch_deceptive``. Several make one agent of many tasks."""
+    """``catch``, ``catch_instructed`` or ``catch_deceptive``. With several names, one agent learns all of them."""
     reward_scales: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (1.0,)
-    """Each task is played once with every one of these as a factor of its rewards: two make two tasks of each, which look alike and differ
-    in their returns. One with another factor than 1 is named after it, as ``catch_x1000``."""
+    """Factors of the rewards. Each task is played with each factor, so two factors make two tasks that look alike and differ in their
+    returns. A task with a factor other than 1 is named after it, such as ``catch_x1000``."""
     action_repeat: PositiveInt = 1
     """Rows that the ball falls per agent step."""
     frame_stack: PositiveInt = 1

@@ -17,31 +17,32 @@ class DMLabSettings(SuiteSettings):
     """DeepMind Lab: levels seen in first person, each environment in a process of its own."""
 
     suite: Literal["dmlab"] = "dmlab"
-    """DeepMind Lab, which has no wheel (docs/suites.md)."""
+    """DeepMind Lab. It has no wheel; docs/suites.md says how to get it."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = (ALL_LEVELS,)
-    """Levels by name; several make one agent of many tasks (docs/many-tasks.md). ``dmlab30`` stands for the 30 levels of DMLab-30. A name
-    with a slash is a path of a Lab level, such as ``contributed/psychlab/harlow``."""
+    """Names of levels. With several names, one agent learns all of them (docs/many-tasks.md). ``dmlab30`` stands for the 30 levels of
+    DMLab-30. A name with a slash is the path of a Lab level, such as ``contributed/psychlab/harlow``."""
     action_set: Literal["impala", "popart"] = "impala"
-    """``impala``: the 9 actions of its Table D.2; ``popart``: the 15 of PopArt's Table 2."""
+    """``impala``: the 9 actions of IMPALA's Table D.2. ``popart``: the 15 actions of PopArt's Table 2."""
     action_repeat: PositiveInt = 4
-    """Frames of the Lab, 60 a second, per agent step."""
+    """Frames of the Lab (60 per second) per agent step."""
     frame_height: PositiveInt = 72
-    """Pixels."""
+    """Size in pixels."""
     frame_width: PositiveInt = 96
-    """Pixels."""
+    """Size in pixels."""
     hold_out: bool = False
-    """Play what nobody trained on, for an evaluation: the ``_test`` variants of the two levels that have one, and other mazes and objects
-    in all (the Lab's ``mixerSeed``)."""
+    """Play held-out levels, for an evaluation: the ``_test`` variants of the two levels that have one, and other mazes and objects in all
+    levels (the Lab's ``mixerSeed``)."""
     dataset_path: str | None = None
-    """Folder of the photographs (Brady et al. 2008) that two psychlab levels show. ``dummy``: plain pictures instead, whose scores
-    compare with nobody's."""
+    """Folder of the photographs (Brady et al. 2008) that two psychlab levels show. ``dummy`` shows plain pictures instead; their scores are
+    not comparable with published ones."""
     level_cache: Path | None = None
-    """Folder on a local disk for compiled maps, shared by all processes of a machine: a map takes seconds to compile. Never emptied."""
+    """Folder on a local disk for compiled maps, shared by all processes of a machine. Compiling a map takes seconds. The folder is never
+    emptied."""
     level_seeds: PositiveInt | None = None
-    """Each level's games are drawn from this many, so that their maps are found in ``level_cache`` again. Null: from all."""
+    """Number of different games of each level. With a bound, their maps are found in ``level_cache`` again. Null: no bound."""
     prepare_games: bool = True
-    """A second process for each environment starts its next game while one is played, so that nobody waits for a map. It takes another
-    200 MB of memory each."""
+    """A second process for each environment prepares the next game while one is played, so that no game waits for its map. Each takes
+    another 200 MB of memory."""
     renderer: Literal["software", "hardware"] = "software"
     """``hardware`` needs a GPU with EGL."""
 

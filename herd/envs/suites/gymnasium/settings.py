@@ -17,37 +17,37 @@ class GymnasiumSettings(SuiteSettings):
     """Any environment with gymnasium's interface and discrete actions, your own included."""
 
     suite: Literal["gymnasium"] = "gymnasium"
-    """Whatever ``gymnasium.make`` knows, or a function of yours returns."""
+    """Any environment that ``gymnasium.make`` knows or that your own function returns."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("CartPole-v1",)
-    """Registered ids, or ``module:callable`` of your own that returns an environment. Several make one agent of many tasks
-    (docs/many-tasks.md) and need equal spaces."""
+    """Registered ids, or ``module:callable`` of your own that returns an environment. With several names, one agent learns all of them
+    (docs/many-tasks.md); their spaces must be equal."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments for ``gymnasium.make``, or for your callable; the same for every task."""
+    """Keyword arguments for ``gymnasium.make`` or for your callable, the same for every task."""
     action_repeat: PositiveInt = 1
-    """Env frames (the environment's own steps) per agent step; their rewards are added up."""
+    """Env frames (steps of the environment) per agent step. Their rewards are summed."""
     max_episode_steps: PositiveInt | None = None
-    """A game is truncated after this many env frames; null: the environment's own limit, if it has one."""
+    """A game is truncated after this many env frames. Null: the environment's own limit, if it has one."""
     vectorization: Literal["sync", "async"] = "sync"
-    """``sync``: an actor steps its environments one after the other; ``async``: each in a process of its own, of which
-    ``actor.environment_threads`` step at one time: for environments that take milliseconds."""
+    """``sync``: an actor steps its environments one after the other. ``async``: each environment has its own process, and
+    ``actor.environment_threads`` of them step at a time. ``async`` pays off if a step takes milliseconds."""
     image_key: str | None = None
-    """Of observations that are mappings: the entry that is the picture."""
+    """For observations that are mappings: the entry that is the picture."""
     vector_keys: tuple[str, ...] = ()
-    """Of observations that are mappings: the entries that are flattened into the vector, in this order."""
+    """For observations that are mappings: the entries that are flattened into the vector, in this order."""
     instruction_key: str | None = None
-    """Of observations that are mappings: the entry that is a text, read where ``network.language`` is on."""
+    """For observations that are mappings: the entry that is a text. It is read if ``network.language`` is on."""
     flatten: bool = False
-    """Flatten observations that are mappings or tuples, whole, into one vector."""
+    """Flatten the whole observation, a mapping or a tuple, into one vector."""
     render: bool = False
-    """Observe the picture that the environment draws of itself (``rgb_array``) instead of what it says."""
+    """Observe the picture that the environment renders (``rgb_array``) instead of its observation."""
     frame_stack: PositiveInt = 1
-    """Newest frames that make up one observation (S)."""
+    """Number of newest frames in one observation (S)."""
     frame_height: PositiveInt | None = None
-    """Pixels; null: as the environment has them."""
+    """Size in pixels. Null: the environment's own size."""
     frame_width: PositiveInt | None = None
-    """Pixels; null: as the environment has them."""
+    """Size in pixels. Null: the environment's own size."""
     grayscale: bool = False
-    """One luminance plane instead of RGB."""
+    """Observe one luminance plane instead of RGB."""
 
     makes_spaces: ClassVar[tuple[str, ...]] = (
         "kwargs",

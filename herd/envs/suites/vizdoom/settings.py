@@ -17,18 +17,18 @@ class ViZDoomSettings(SuiteSettings):
     """ViZDoom: Doom seen in first person, each environment in a process of its own."""
 
     suite: Literal["vizdoom"] = "vizdoom"
-    """The scenarios that ViZDoom's wheel brings for one player."""
+    """The single-player scenarios of ViZDoom's wheel."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("basic",)
-    """Scenarios such as ``health_gathering``. Several make one agent of many tasks (docs/many-tasks.md), whose actions are those of all
-    their buttons."""
+    """Scenarios such as ``health_gathering``. With several names, one agent learns all of them (docs/many-tasks.md), with the actions of
+    all their buttons."""
     action_repeat: PositiveInt = 4
-    """Tics, 35 a second, per agent step."""
+    """Game tics (35 per second) per agent step."""
     frame_stack: PositiveInt = 1
-    """Newest frames that make up one observation (S)."""
+    """Number of newest frames in one observation (S)."""
     frame_height: PositiveInt = 72
-    """Pixels."""
+    """Size in pixels."""
     frame_width: PositiveInt = 96
-    """Pixels."""
+    """Size in pixels."""
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("frame_stack", "frame_height", "frame_width")
 

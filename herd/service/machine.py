@@ -1,4 +1,4 @@
-"""What the figures were measured on: a rate without its hardware says nothing."""
+"""The machine that figures are of: a rate without its hardware says nothing."""
 
 from __future__ import annotations
 

@@ -1,0 +1,121 @@
+"""A policy that asks the run's inference service, and somebody else while the service is away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from herd.acting.policy import PolicyStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from herd.acting.policy import Policy, Rows
+    from herd.service.signals import Stop
+    from herd.wire.inference_client import Answer, InferenceClient
+
+WAIT_SECONDS = 0.25
+"""Longest wait in one piece, so that a signal is noticed."""
+
+
+class StoppedWaitingError(Exception):
+    """The process was asked to stop, or the actor to move, while an answer was waited for."""
+
+
+class RemotePolicy:
+    """Of one group of environments: `submit` sends its row, `collect` waits for the answer.
+
+    ``rows.frames`` are stacks in the memory order of the observation; the newest planes of them travel.
+    """
+
+    def __init__(
+        self,
+        client: InferenceClient,
+        *,
+        stop: Stop,
+        while_waiting: Callable[[float], None],
+        on_answer: Callable[[Answer], None],
+        substitute: Callable[[], Policy[Any] | None],
+    ) -> None:
+        """Ask through ``client``.
+
+        Args:
+            client: of this group.
+            stop: ends a wait.
+            while_waiting: called at least every ``WAIT_SECONDS`` of a wait, with the seconds that the service has been silent.
+            on_answer: told of every answer.
+            substitute: who acts where the service is silent, asked after each piece of a wait; None: nobody, the wait goes on.
+        """
+        self.num_substituted = 0
+        """Rows that the substitute acted on."""
+        self._client = client
+        self._stop = stop
+        self._while_waiting = while_waiting
+        self._on_answer = on_answer
+        self._substitute = substitute
+        self._is_away = False
+
+    @property
+    def is_away(self) -> bool:
+        """The service is silent, and somebody else acts."""
+        return self._is_away
+
+    @property
+    def silent_seconds(self) -> float:
+        """That the service owes an answer."""
+        return self._client.silent_seconds
+
+    def submit(self, rows: Rows) -> Rows:
+        """See `Policy`."""
+        if self._is_away:
+            self._client.poll()
+            self._is_away = self._client.is_pending
+        if not self._is_away:
+            self._client.ask(_fields(rows), rows.frames)
+        return rows
+
+    def collect(self, ticket: Rows) -> PolicyStep:
+        """See `Policy`.
+
+        Raises:
+            StoppedWaitingError: told to stop before the answer came.
+        """
+        if self._is_away and (substitute := self._substitute()) is not None:
+            return self._act(substitute, ticket)
+        while (answer := self._client.poll(WAIT_SECONDS)) is None:
+            if self._stop:
+                raise StoppedWaitingError
+            self._while_waiting(self._client.silent_seconds)
+            if (substitute := self._substitute()) is not None:
+                self._client.abandon()
+                self._is_away = True
+                return self._act(substitute, ticket)
+        self._on_answer(answer)
+        acted = answer.rows
+        # Copies: what was received is read-only, and the state goes back into requests for as long as nobody answers.
+        values = np.zeros((len(acted.actions), 0), np.float32)
+        return PolicyStep(acted.actions.copy(), acted.behaviour_logits, values, acted.core_state.copy(), answer.version)
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self._client.close()
+
+    def _act(self, substitute: Policy[Any], rows: Rows) -> PolicyStep:
+        self.num_substituted += 1
+        return substitute.collect(substitute.submit(rows))
+
+
+def _fields(rows: Rows) -> dict[str, Any]:
+    num_environments = len(rows.core_reset)
+    inverse = rows.inverse_temperatures
+    return {
+        "last_actions": rows.last_actions,
+        "last_rewards": rows.last_rewards,
+        "inverse_temperatures": np.ones(num_environments, np.float32) if inverse is None else inverse.copy(),
+        "vectors": rows.vectors,
+        "instructions": rows.instructions,
+        "game_reset": rows.game_reset,
+        "core_reset": rows.core_reset,
+        "core_state": rows.core_state,
+    }

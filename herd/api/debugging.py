@@ -1,0 +1,183 @@
+"""``herd.debug``: a run whose actor and learner take turns in this thread, so that breakpoints, prints and tracebacks are where they are.
+
+Both are those of every other run, and so is what is between them: unrolls go over a socket to the learner's I/O thread, weights to the
+parameter server and back. Only who runs when differs: where the learner would wait for a batch, the actor plays one more message of
+unrolls. The services without a user's code (parameter server, bandit, replay) are processes, as always.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from herd.api.errors import RunError
+from herd.api.runs import Run
+from herd.api.training import resolve_settings
+from herd.config.arguments import split_arguments
+from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.config.layers import SettingsError
+from herd.config.loading import load_settings
+from herd.service.startup import BadInputError, LostAtEndError
+from herd.supervisor.child import Child, last_lines
+from herd.supervisor.plan import Start, choose_run_ports, plan_children
+from herd.supervisor.ports import PortError
+from herd.supervisor.run_directory import LOGS, RunDirectoryError, claim_run_directory, hold_run_directory, leave_token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from herd.api.training import Source
+    from herd.config.settings import RunSettings
+    from herd.supervisor.plan import ChildPlan
+
+_HERE = ("learner", "actor")
+"""Services that run in this thread."""
+_ALONE: Mapping[str, object] = {
+    "actor.count": 1,
+    "actor.inference": "local",
+    "learner.shards": 1,
+    "learner.compile": "off",
+    "learner.work_ahead": "off",
+}
+"""One actor and one learner, whose code is run as it is written."""
+_PATIENCE_SECONDS = 10.0
+"""With a service that is asked to end."""
+
+
+def debug(settings: Source | None = None, /, **overrides: object) -> Run:
+    """Train in this process and thread, until a stop condition of the settings; returns the run.
+
+    ``breakpoint()`` and a debugger's breakpoints work in environments, networks, losses and everywhere else; nothing goes on while one is
+    looked at. An exception ends the run and arrives here with its own traceback. An interruption (Ctrl-C) is a `KeyboardInterrupt`; then
+    the newest checkpoint is the last that was due. The log is written to stderr.
+
+    Differences to `train`: one actor, one learner shard, no compilation, nothing is prepared ahead, environments of the suite gymnasium are
+    in this process. Runs of several agents are refused.
+
+    Args:
+        settings: see `train`.
+        overrides: see `train`.
+
+    Raises:
+        SettingsError: settings that cannot be used.
+        RunError: a service ended, or the run could not leave its files.
+
+    """
+    resolved = debug_settings(resolve_settings(settings, overrides))
+    try:
+        ports = choose_run_ports(resolved)
+        resolved = claim_run_directory(resolved)
+        with hold_run_directory(resolved) as run_dir, ExitStack() as running:
+            environ = dict(os.environ)
+            if not resolved.security.curve:
+                environ[RUN_TOKEN_VARIABLE] = leave_token(run_dir, environ)
+                running.enter_context(_variable(RUN_TOKEN_VARIABLE, environ[RUN_TOKEN_VARIABLE]))
+            plans = plan_children(resolved, run_dir, ports, environ)
+            services = _Services([plan for plan in plans if plan.service not in _HERE], run_dir)
+            running.callback(services.stop)
+            services.start()
+            learner, actor = (_settings_of(next(plan for plan in plans if plan.service == name)) for name in _HERE)
+            running.enter_context(_own_log())
+            _take_turns(learner, actor, services)
+    except (PortError, RunDirectoryError) as error:
+        raise RunError(str(error)) from error
+    except BadInputError as error:
+        raise SettingsError(str(error)) from error
+    except LostAtEndError as error:
+        raise RunError(str(error)) from error
+    return Run(run_dir)
+
+
+def debug_settings(settings: RunSettings) -> RunSettings:
+    """Return the settings of a run in one thread.
+
+    Raises:
+        SettingsError: one that cannot be.
+
+    """
+    if settings.agents > 1:
+        raise SettingsError(f"agents: {settings.agents} cannot learn in one thread; to debug set agents 1, and no sweep or population")
+    in_this_process = {"env.vectorization": "sync"} if settings.env.suite == "gymnasium" else {}
+    return load_settings([], [], {}, base=settings.model_dump(mode="json"), given={**_ALONE, **in_this_process})
+
+
+def _take_turns(learner: RunSettings, actor: RunSettings, services: _Services) -> None:
+    # By name: the library imports no service.
+    playing = import_module("herd_actor.actor").acting(actor, stop=False)
+
+    def play() -> None:
+        services.check()
+        next(playing).wait_until_received()
+
+    try:
+        import_module("herd_learner.learner").run(learner, stop=False, play=play)
+    finally:
+        playing.close()
+
+
+def _settings_of(plan: ChildPlan) -> RunSettings:
+    """What the process of ``plan`` would read from its command line."""
+    words = plan.command(Start(0, 0.0))
+    files, overrides = split_arguments(words[words.index("--config") :], file_option="--config")
+    return load_settings(files, overrides, {})
+
+
+class _Services:
+    """Those in processes of their own; they are not started again."""
+
+    def __init__(self, plans: list[ChildPlan], run_dir: Path) -> None:
+        self._plans = plans
+        self._logs = run_dir / LOGS
+        self._children: dict[str, Child] = {}
+
+    def start(self) -> None:
+        """Start all of them."""
+        for plan in self._plans:
+            command = plan.command(Start(0, 0.0))
+            self._children[plan.name] = Child(command, plan.environment, self._logs / f"{plan.name}.log", niceness=plan.niceness)
+
+    def check(self) -> None:
+        """Look whether all are there.
+
+        Raises:
+            RunError: one ended.
+
+        """
+        for name, child in self._children.items():
+            if child.exit_code() is not None:
+                reason = "".join(last_lines(child.log, 1))
+                raise RunError(f"{name} ended: {reason} (log: {child.log})")
+
+    def stop(self) -> None:
+        """End all of them in order, and at last by force."""
+        for child in self._children.values():
+            child.end(_PATIENCE_SECONDS)
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextmanager
+def _own_log() -> Iterator[None]:
+    """Give the log back as it was: services configure it as if the process were theirs."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)

@@ -1,0 +1,72 @@
+"""``herd report``: one HTML page about a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from herd.cli.errors import CommandError
+from herd.cli.requirements import require
+from herd.cli.run_paths import existing_run
+from herd.config.options import OneLineParser
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from herd.report.game import Game
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="herd report",
+        description="Writes one HTML page about a run: curves, tasks, settings, machine, and a game played with the newest checkpoint. "
+        "The page needs no other file and no network.",
+    )
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train; the run may still be going on")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="ends in .html; default: RUN_DIR/report.html")
+    parser.add_argument("--no_game", action="store_true", help="play no game: faster, and neither torch nor the environment is needed")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Write the page; returns the exit code."""
+    options = _parser().parse_args(argv)
+    existing_run(options.run_dir)
+    from herd.config.suites import reference_scores  # noqa: PLC0415  numpy loads; --help does without
+    from herd.plots.history import PlotError  # noqa: PLC0415  as above
+    from herd.report.page import PAGE, write_page  # noqa: PLC0415  as above
+
+    output = options.output if options.output is not None else options.run_dir / PAGE
+    if output.suffix.lower() != ".html":
+        raise CommandError(f"{output}: a report's name ends in .html")
+    require("jinja2", "matplotlib")
+    try:
+        game, no_game = (None, "No game was asked for (--no_game).") if options.no_game else _play(options.run_dir)
+        page = write_page(options.run_dir, output, game=game, no_game=no_game, reference_scores=reference_scores)
+    except PlotError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{error.filename or output}: {error.strerror or error}") from error
+    note = "" if no_game is None or options.no_game else f"; {no_game}"
+    print(f"{page.file}: {page.num_bytes / 1e6:.1f} MB{note}")
+    return 0
+
+
+def _play(run_dir: Path) -> tuple[Game | None, str | None]:
+    """A game of the best agent, or why there is none: the page is worth having all the same."""
+    from herd.report.facts import read_facts  # noqa: PLC0415  numpy loads; --help does without
+    from herd.report.game import play_game  # noqa: PLC0415  as above
+
+    best = read_facts(run_dir).agents[0]
+    try:
+        from herd.envs.api import BrokenEnvironmentError  # noqa: PLC0415  as above
+        from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  as above
+    except ImportError as error:
+        return None, f"No game: playing needs {error.name}."
+    try:
+        return play_game(best), None
+    except ImportError as error:
+        return None, f"No game: playing needs {error.name}."
+    except (BrokenEnvironmentError, EvaluationError) as error:
+        return None, f"No game: {error}."

@@ -1,0 +1,44 @@
+"""The inference service's own settings; whether a run has one says ``actor.inference``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from herd.config.section import NonNegativeFloat, NonNegativeInt, Port, PositiveInt, Section
+
+MAX_REPLICAS = 256
+
+
+class InferenceSettings(Section):
+    """One process of the inference service, which acts for many actors at once. A run has it if ``actor.inference`` is ``remote``."""
+
+    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
+    """Number of processes that ``herd train`` starts on this machine. Actors are assigned to them round-robin."""
+    index: NonNegativeInt = 0
+    """Number of this process in the run directory."""
+    batch_size: PositiveInt = 64
+    """Number of environments in a batch. A larger request is a batch of its own."""
+    deadline_milliseconds: NonNegativeFloat = 1.0
+    """Longest time that a request waits for others to fill a batch. 0: a batch contains what arrived while the previous one was
+    computed."""
+    max_environments: PositiveInt = 8192
+    """Number of environments, of all agents together, whose frame stacks and recurrent states are kept. Each takes 30 kB on Atari. Beyond
+    it, the states of those that were silent longest are dropped, and their actors send them again."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device that the service computes on. ``auto``: a GPU if there is one."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of convolutions and matrix products. ``auto``: bfloat16 if the processor is faster with it."""
+    threads: PositiveInt = 1
+    """Number of torch threads on a CPU."""
+    paramserver: str = "tcp://127.0.0.1:7200"
+    """Address of the parameter server."""
+    host: str = "127.0.0.1"
+    """Network interface that the request socket listens on."""
+    port: Port = 7600
+    """Port of the request socket. ``herd train`` replaces 0 with a free port, and gives each further replica a free port."""
+    metrics_host: str = "127.0.0.1"
+    """Network interface of the metrics and health endpoint."""
+    metrics_port: Port = 0
+    """Port of the metrics and health endpoint; 0 takes a free port."""

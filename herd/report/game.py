@@ -1,0 +1,39 @@
+"""A played game of a run's newest checkpoint, as bytes of a GIF for the page."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+SHORTEST_SECONDS = 8.0
+"""Games of a second follow each other, so that there is something to see."""
+LONGEST_SECONDS = 20.0
+"""Of the recording: a few megabytes of a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """What was played."""
+
+    gif: bytes
+    caption: str
+
+
+def play_game(agent: Path, *, max_seconds: float = LONGEST_SECONDS) -> Game:
+    """Play with the newest checkpoint of an agent's directory.
+
+    Raises:
+        EvaluationError: there is no checkpoint, or nothing to see.
+        BrokenEnvironmentError: the environment failed.
+        ImportError: a package that playing needs is not installed.
+
+    """
+    from herd.evaluation.watch import record_episode  # noqa: PLC0415  torch loads
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "game.gif"
+        recording = record_episode(agent, file, min_seconds=SHORTEST_SECONDS, max_seconds=max_seconds)
+        returns = ", ".join(f"{value:g}" for value in recording.episode_returns)
+        ended = f"return {returns}" if returns else f"the first {recording.seconds:.0f} seconds of a game"
+        return Game(file.read_bytes(), f"{recording.task_name}: {ended}")

@@ -1,0 +1,86 @@
+"""``report.html``: one page with everything about a run, which asks nothing of any server."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from herd.report.charts import charts_of
+from herd.report.facts import read_facts
+from herd.service.files import replace_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from herd.plots.curves import ReferenceScores
+    from herd.report.charts import Chart
+    from herd.report.game import Game
+
+PAGE = "report.html"
+_TEMPLATE = "page.html.jinja"
+_MOST_TASK_CHARTS = 6
+"""Of more tasks, their panels are folded away below those of all tasks together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What was written."""
+
+    file: Path
+    num_bytes: int
+
+
+def write_page(
+    run_dir: Path, output: Path, *, game: Game | None, no_game: str | None, reference_scores: ReferenceScores | None = None
+) -> Page:
+    """Write the page of a run, live or over.
+
+    Args:
+        run_dir: of ``herd train``, or one of its agents'.
+        output: an existing file is replaced.
+        game: what is played on it.
+        no_game: why there is none, for the reader.
+        reference_scores: suite and task name -> (random, human) score or None.
+
+    Raises:
+        PlotError: the run has no points yet, or they cannot be read.
+        OSError: the page cannot be written, or config.yaml not be read.
+
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  optional, as all of plotting
+
+    facts = read_facts(run_dir)
+    returns, legends = charts_of(sorted(facts.agents), "returns", reference_scores=reference_scores)
+    learning = _learning(sorted(facts.agents))
+    num_tasks = len({task.name for task in facts.tasks})
+    folded = returns[:num_tasks] if num_tasks > _MOST_TASK_CHARTS else []
+    environment = Environment(loader=PackageLoader("herd.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    html = environment.get_template(_TEMPLATE).render(
+        facts=facts,
+        run_dir=str(run_dir),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        version=version("herd-rl"),
+        returns=returns[len(folded) :],
+        folded=folded,
+        learning=learning,
+        legends=legends,
+        game=None if game is None else base64.b64encode(game.gif).decode("ascii"),
+        game_caption="" if game is None else game.caption,
+        no_game=no_game,
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(output, html)
+    return Page(output, len(html.encode()))
+
+
+def _learning(agents: list[Path]) -> list[Chart]:
+    from herd.plots.history import PlotError  # noqa: PLC0415  numpy loads
+
+    try:
+        charts, _ = charts_of(agents, "learning")
+    except PlotError:  # no update has been made
+        return []
+    return charts

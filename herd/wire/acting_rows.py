@@ -1,0 +1,173 @@
+"""Rows of environments on their way to the inference service, and actions on their way back.
+
+A request has one payload frame of small fields, each of them whole and one behind the other, then, where observations have frames, one
+of planes: the newest of each environment, or its whole stack where the request brings the state. An answer has one payload frame.
+No frame says what is in it: sizes follow from the run's contract and the number of environments.
+
+Legend: E environments, S frames in a stack, C H W one frame, D numbers of a vector, L words of an instruction, A actions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from herd.config.contract import NO_ACTION
+from herd.wire.codec import MalformedMessage, values_fit
+from herd.wire.layout import DTYPES, FieldSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from herd.wire.codec import Frame
+    from herd.wire.layout import Array, UnrollLayout
+    from herd.wire.messages import Act
+
+
+class ActingRows(NamedTuple):
+    """One row of E environments, as the service is asked about it."""
+
+    fields: Mapping[str, Array]
+    """[E, ...] by name, of `ActingLayout.row_fields` or `ActingLayout.state_fields`."""
+    planes: NDArray[np.uint8] | None
+    """[E, C, H, W], the newest; with the state [E, S * C, H, W], oldest first. None where observations have no frames."""
+
+
+class ActedRows(NamedTuple):
+    """What the service says to one row of E environments."""
+
+    actions: NDArray[np.int32]
+    """[E]."""
+    behaviour_logits: NDArray[np.float32]
+    """[E, A], before any temperature."""
+    core_state: NDArray[np.float32]
+    """[E, 2, core_size] after the row; [E, 0, 0] without a recurrent core."""
+
+
+@dataclass(frozen=True)
+class ActingLayout:
+    """What one environment takes in a request and in its answer, from the layout of the run's unrolls."""
+
+    unroll: UnrollLayout
+
+    @cached_property
+    def row_fields(self) -> tuple[FieldSpec, ...]:
+        """Of a request that goes on from the row before."""
+        return self._present(self._of_rows())
+
+    @cached_property
+    def state_fields(self) -> tuple[FieldSpec, ...]:
+        """Of a request that brings the state."""
+        return self._present([FieldSpec("core_state", DTYPES["<f4"], self.core_shape), *self._of_rows()])
+
+    @cached_property
+    def answer_fields(self) -> tuple[FieldSpec, ...]:
+        """Of an answer."""
+        f4, i4, num_actions = DTYPES["<f4"], DTYPES["<i4"], self.unroll.num_actions
+        return self._present(
+            [
+                FieldSpec("actions", i4, (), minimum=0, maximum=num_actions - 1),
+                FieldSpec("behaviour_logits", f4, (num_actions,)),
+                FieldSpec("core_state", f4, self.core_shape),
+            ]
+        )
+
+    @property
+    def core_shape(self) -> tuple[int, int]:
+        """Of one recurrent state; (0, 0) without a core."""
+        return (2, self.unroll.core_size) if self.unroll.core_size else (0, 0)
+
+    def planes_shape(self, *, has_state: bool) -> tuple[int, int, int] | None:
+        """Of one environment's planes; None where observations have no frames."""
+        height, width, channels = self.unroll.frame_shape
+        if not channels:
+            return None
+        return (self.unroll.frame_stack * channels if has_state else channels, height, width)
+
+    def max_frame_bytes(self, num_environments: int) -> int:
+        """Largest payload frame of a request."""
+        planes = self.planes_shape(has_state=True)
+        fields = sum(field.bytes_per_unroll for field in self.state_fields)
+        return num_environments * max(fields, math.prod(planes) if planes else 0)
+
+    def _of_rows(self) -> list[FieldSpec]:
+        layout = self.unroll
+        b1, i2, i4, f4 = (DTYPES[code] for code in ("|b1", "<i2", "<i4", "<f4"))
+        last_word = None if layout.num_words is None else layout.num_words - 1
+        return [  # wide elements first, so that none lies unaligned
+            FieldSpec("last_actions", i4, (), minimum=NO_ACTION, maximum=layout.num_actions - 1),
+            FieldSpec("last_rewards", f4, ()),
+            FieldSpec("inverse_temperatures", f4, ()),
+            FieldSpec("vectors", f4, (layout.vector_size,)),
+            FieldSpec("instructions", i2, (layout.instruction_length,), minimum=0, maximum=last_word),
+            FieldSpec("game_reset", b1, ()),
+            FieldSpec("core_reset", b1, ()),
+        ]
+
+    @staticmethod
+    def _present(fields: Sequence[FieldSpec]) -> tuple[FieldSpec, ...]:
+        return tuple(field for field in fields if math.prod(field.shape) > 0)
+
+
+def pack_fields(fields: Sequence[FieldSpec], arrays: Mapping[str, Array]) -> bytes:
+    """One payload frame of ``fields``, out of ``arrays`` [E, ...]."""
+    return b"".join([np.asarray(arrays[field.name], field.dtype).tobytes() for field in fields])
+
+
+def unpack_fields(fields: Sequence[FieldSpec], num_environments: int, frame: Frame) -> dict[str, Array]:
+    """Views [E, ...] of one payload frame, by name.
+
+    Raises:
+        MalformedMessage: its length, or a value, is not of these fields.
+    """
+    if len(frame) != num_environments * sum(field.bytes_per_unroll for field in fields):
+        raise MalformedMessage(f"{len(frame)} bytes of fields are not those of {num_environments} environments", "size")
+    arrays: dict[str, Array] = {}
+    offset = 0
+    for field in fields:
+        count = num_environments * math.prod(field.shape)
+        array = np.frombuffer(frame, field.dtype, count, offset).reshape(num_environments, *field.shape)
+        if not values_fit(field, array):
+            raise MalformedMessage(f"field {field.name} holds a value out of range", "array")
+        arrays[field.name] = array
+        offset += array.nbytes
+    return arrays
+
+
+def read_request(message: Act, payloads: Sequence[Frame], layout: ActingLayout) -> ActingRows:
+    """The row that a request is about: views of its ``payloads``.
+
+    Raises:
+        MalformedMessage: number, length or values do not fit.
+    """
+    count = message.num_environments
+    shape = layout.planes_shape(has_state=message.has_state)
+    if len(payloads) != 1 + (shape is not None):
+        raise MalformedMessage(f"act with {len(payloads)} payload frames", "array")
+    fields = unpack_fields(layout.state_fields if message.has_state else layout.row_fields, count, payloads[0])
+    if shape is None:
+        return ActingRows(fields, None)
+    if len(payloads[1]) != count * math.prod(shape):
+        raise MalformedMessage(f"{len(payloads[1])} bytes of planes are not those of {count} environments", "size")
+    return ActingRows(fields, np.frombuffer(payloads[1], np.uint8).reshape(count, *shape))
+
+
+def read_answer(payloads: Sequence[Frame], num_environments: int, layout: ActingLayout) -> ActedRows:
+    """What an answer says.
+
+    Raises:
+        MalformedMessage: number, length or values do not fit.
+    """
+    if len(payloads) != 1:
+        raise MalformedMessage(f"acted with {len(payloads)} payload frames", "array")
+    fields = unpack_fields(layout.answer_fields, num_environments, payloads[0])
+    core_state = fields.get("core_state")
+    if core_state is None:
+        core_state = np.zeros((num_environments, 0, 0), np.float32)
+    return ActedRows(fields["actions"], fields["behaviour_logits"], core_state)

@@ -1,0 +1,222 @@
+"""An actor's side of central inference: one row of its environments is asked about at a time, and each row is answered once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from herd.wire.acting_rows import ActedRows, ActingLayout, pack_fields, read_answer
+from herd.wire.codec import MalformedMessage, encode
+from herd.wire.messages import Act, Acted, StateWanted
+from herd.wire.retrying import CONNECTING_SECONDS, WAIT_SECONDS, RetryingRequest
+from herd.wire.sockets import Context, Dealer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from herd.wire.codec import Frame
+    from herd.wire.layout import Array, UnrollLayout
+    from herd.wire.messages import Message
+
+LONGEST_WAIT_SECONDS = 0.25
+"""In one piece, for an answer: how late a request that is overdue is sent again."""
+ANSWERS = 4
+"""In the queue at most: to the request under way, and to its repetitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of one request."""
+
+    rows: ActedRows
+    version: tuple[int, int]
+    """(lineage, learner updates) of the policy."""
+    round_trip_seconds: float
+    """Since the request was made, repetitions and all."""
+
+
+def acting_identity(actor_index: int, incarnation: int, group: int) -> str:
+    """Name under which a group of an actor's environments is known to the service, and its states are kept."""
+    return f"inference/{actor_index}/{incarnation:x}/{group}"
+
+
+class InferenceClient:
+    """Asks for the actions of one group of environments, one request under way; belongs to one thread. No call blocks longer than told.
+
+    Loses data: nothing. A request that is lost, or whose answer is, is sent again under its number, and a service that has answered it
+    says the same again. One that does not know the environments, for it is new, is sent their stacks and states: this side has both.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        *,
+        layout: UnrollLayout,
+        run_id: str,
+        agent: int,
+        contract: str,
+        actor_index: int,
+        incarnation: int,
+        group: int,
+        num_environments: int,
+        clock: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
+        """Start to connect.
+
+        Args:
+            context: the process's.
+            endpoint: the service's.
+            layout: of the run's unrolls.
+            run_id: of the run.
+            agent: whose policy acts.
+            contract: digest of the contract.
+            actor_index: of the actor.
+            incarnation: of the actor.
+            group: number of these environments in their actor.
+            num_environments: in it.
+            clock: monotonic seconds.
+            random: source of jitter.
+
+        """
+        self.num_states_sent = 0
+        """Requests that brought stacks and states: the first, and one for each time that the service did not know them."""
+        self._layout = ActingLayout(layout)
+        self._identity = (run_id, agent, contract)
+        self._num_environments = num_environments
+        self._clock = clock
+        answer_bytes = num_environments * sum(field.bytes_per_unroll for field in self._layout.answer_fields)
+        name = acting_identity(actor_index, incarnation, group)
+        self._dealer = Dealer(context, endpoint, routing_id=name, max_frame_bytes=answer_bytes, high_water_mark=ANSWERS)
+        self._request = RetryingRequest(self._dealer, self._question, renumbers=False, clock=clock, random=random)
+        self._fields: dict[str, Array] = {}
+        self._stacks: NDArray[np.uint8] | None = None
+        self._frames: list[Frame] = []
+        self._asked_at = 0.0
+        self._knows_us = False
+        self._is_abandoned = False
+
+    @property
+    def socket(self) -> Dealer:
+        """For its byte counts."""
+        return self._dealer
+
+    @property
+    def refused(self) -> str | None:
+        """Why the service refuses this actor, until it answers."""
+        return self._request.refused
+
+    @property
+    def num_resent(self) -> int:
+        """Requests sent again after silence."""
+        return self._request.num_resent
+
+    @property
+    def num_malformed(self) -> int:
+        """Answers that broke the protocol."""
+        return self._request.num_malformed
+
+    @property
+    def is_pending(self) -> bool:
+        """A request is under way, an abandoned one too."""
+        return self._request.is_pending
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the request under way was made; 0 where none is."""
+        return self._clock() - self._asked_at if self._request.is_pending else 0.0
+
+    def ask(self, fields: dict[str, Array], stacks: NDArray[np.uint8] | None) -> None:
+        """Ask about a row, without waiting.
+
+        Args:
+            fields: [E, ...] by name, those of `ActingLayout.state_fields`.
+            stacks: [E, S * C, H, W], unchanged until the answer; None where observations have no frames.
+
+        Raises:
+            RuntimeError: a request is under way.
+        """
+        if self._request.is_pending:
+            raise RuntimeError("a row is asked about while another one is under way")
+        self._fields, self._stacks = fields, stacks
+        self._is_abandoned = False
+        self._frames = []
+        self._asked_at = self._clock()
+        self._request.begin()
+        self._request.advance()
+
+    def poll(self, timeout_seconds: float = 0.0) -> Answer | None:
+        """Return the answer once it is there; None if it does not come within ``timeout_seconds``, or to a request that was abandoned."""
+        deadline = self._clock() + timeout_seconds
+        while self._request.is_pending:
+            self._request.advance()
+            for message, payloads in self._request.answers():
+                if (answer := self._handle(message, payloads)) is not None:
+                    return answer
+            left = deadline - self._clock()
+            if not self._request.is_pending or left <= 0:
+                break
+            longest = LONGEST_WAIT_SECONDS
+            if not self._request.is_sent:
+                longest = max(CONNECTING_SECONDS, min(self._request.rest_seconds, WAIT_SECONDS))
+            self._dealer.wait(min(left, longest))
+        return None
+
+    def abandon(self) -> None:
+        """Somebody else has acted on the row. The request goes on being sent, to learn when the service is back; the next brings states."""
+        self._is_abandoned = True
+        self._knows_us = False
+
+    def close(self) -> None:
+        """Close at once."""
+        self._dealer.close()
+
+    def _question(self, request_id: int) -> list[Frame]:
+        if not self._frames:
+            self._frames = self._encoded(request_id, has_state=not self._knows_us)
+        return self._frames
+
+    def _encoded(self, request_id: int, *, has_state: bool) -> list[Frame]:
+        run_id, agent, contract = self._identity
+        message = Act(
+            request_id=request_id,
+            run_id=run_id,
+            agent=agent,
+            contract=contract,
+            num_environments=self._num_environments,
+            has_state=has_state,
+        )
+        layout = self._layout
+        frames = [*encode(message), pack_fields(layout.state_fields if has_state else layout.row_fields, self._fields)]
+        shape = layout.planes_shape(has_state=has_state)
+        if shape is not None and self._stacks is not None:
+            # A copy: the environments' own memory is used again two steps later, and a request that was abandoned may still be there.
+            frames.append(self._stacks[:, -shape[0] :].copy().reshape(-1).data)
+        self.num_states_sent += has_state
+        return frames
+
+    def _handle(self, message: Message, payloads: list[memoryview]) -> Answer | None:
+        match message:
+            case Acted() | StateWanted() if self._request.is_answer(message) and self._is_abandoned:
+                self._request.answered()
+            case Acted() if self._request.is_answer(message):
+                try:
+                    rows = read_answer(payloads, self._num_environments, self._layout)
+                except MalformedMessage:
+                    self._request.num_malformed += 1  # it is asked again when overdue
+                    return None
+                self._request.answered()
+                self._knows_us = True
+                return Answer(rows, (message.lineage, message.updates), self._clock() - self._asked_at)
+            case StateWanted() if self._request.is_answer(message):
+                self._knows_us = False
+                self._frames = []
+                self._request.is_sent = False  # the service has it, and can do nothing with it: the same row, with its state, at once
+                self._request.advance()
+        return None

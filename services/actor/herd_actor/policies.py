@@ -1,0 +1,224 @@
+"""Who chooses an actor's actions: its own copy of the policy, or the run's inference service for each half of its environments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from herd.acting.policy import LocalPolicy, inference_precision
+from herd.acting.remote_policy import RemotePolicy
+from herd.config.network_size import max_weights_bytes
+from herd.networks.agent import agent_of
+from herd.telemetry.logs import warn_limited
+from herd.wire.inference_client import InferenceClient
+from herd.wire.run_layout import run_layout
+from herd.wire.weights_client import WeightsClient
+from herd_actor.weights import FreshWeights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from herd.acting.policy import Policy
+    from herd.service.process import ServiceProcess
+    from herd.wire.inference_client import Answer
+    from herd_actor.meters import Meters
+    from herd_actor.stint import Stint
+
+REMOTE_GROUPS = 2
+"""One is answered while the other is stepped."""
+
+
+class Policies(Protocol):
+    """What an actor's loop wants of them: one for each group of its environments, asked to be fresh at its times."""
+
+    of_groups: Sequence[Policy[Any]]
+
+    def wait(self) -> bool:
+        """Wait until there are actions to be had; False if the stint ends before."""
+
+    def before_unroll(self) -> None:
+        """An unroll begins."""
+
+    def before_row(self, *, is_last: bool) -> None:
+        """A row begins; ``is_last`` of its unroll."""
+
+    def after_wait(self, waited_seconds: float) -> None:
+        """Credit was waited for."""
+
+    def close(self) -> None:
+        """Close all connections at once."""
+
+
+def group_sizes(num_environments: int, *, is_remote: bool) -> list[int]:
+    """How an actor's environments are divided: in two halves where a service acts, else not at all."""
+    num_groups = min(REMOTE_GROUPS if is_remote else 1, num_environments)
+    return [num_environments * (group + 1) // num_groups - num_environments * group // num_groups for group in range(num_groups)]
+
+
+class LocalPolicies:
+    """One policy, in this process, for all environments together."""
+
+    def __init__(self, process: ServiceProcess, stint: Stint, *, seed: int, meters: Meters, while_waiting: Callable[[], None]) -> None:
+        settings = process.settings
+        policy = LocalPolicy(agent_of(settings, process.spec), seed=seed, precision=inference_precision(settings))
+        self.of_groups: Sequence[Policy[Any]] = [policy]
+        self._telemetry = process.telemetry
+        self._weights = FreshWeights(
+            WeightsClient(
+                process.context,
+                settings.actor.paramserver,
+                run_id=settings.name,
+                agent=stint.place.agent,
+                contract=process.contract,
+                max_slice_bytes=max_weights_bytes(settings, process.spec),
+            ),
+            policy,
+            settings.actor,
+            telemetry=process.telemetry,
+            meters=meters,
+            stop=stint,
+            while_waiting=while_waiting,
+        )
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether there are any yet."""
+        return self._weights.version is not None
+
+    def wait(self) -> bool:
+        """See `Policies`."""
+        self._weights.wait_for_others(None)
+        self._telemetry.set_ready(self.has_weights)
+        return self.has_weights
+
+    def before_unroll(self) -> None:
+        """See `Policies`."""
+        self._weights.before_unroll()
+
+    def before_row(self, *, is_last: bool) -> None:
+        """See `Policies`."""
+        self._weights.before_row(is_last=is_last)
+
+    def after_wait(self, waited_seconds: float) -> None:
+        """See `Policies`."""
+        self._weights.after_wait(waited_seconds)
+
+    def close(self) -> None:
+        """See `Policies`."""
+        self._weights.close()
+
+
+class RemotePolicies:
+    """The inference service, for each group by itself; while it is away, nobody or a policy in this process."""
+
+    def __init__(
+        self,
+        process: ServiceProcess,
+        stint: Stint,
+        *,
+        sizes: Sequence[int],
+        incarnation: int,
+        meters: Meters,
+        while_waiting: Callable[[], None],
+        local: Callable[[], LocalPolicies],
+    ) -> None:
+        """``sizes`` of the groups; ``local`` makes the policy that acts while the service is away, where settings want one."""
+        settings = process.settings
+        self._telemetry = process.telemetry
+        self._timeout_seconds = settings.actor.inference_timeout_seconds
+        self._make_local = local if settings.actor.inference_fallback == "local" else None
+        self._local: LocalPolicies | None = None
+        self._meters = meters
+        self._while_waiting = while_waiting
+        self._stint = stint
+        self._version: tuple[int, int] | None = None
+        self._is_ready = False
+        agent, index = stint.place
+        self._clients = [
+            InferenceClient(
+                process.context,
+                settings.actor.inference_service,
+                layout=run_layout(settings, process.spec),
+                run_id=settings.name,
+                agent=agent,
+                contract=process.contract,
+                actor_index=index,
+                incarnation=incarnation,
+                group=group,
+                num_environments=size,
+            )
+            for group, size in enumerate(sizes)
+        ]
+        self._remotes = [
+            RemotePolicy(
+                client, stop=stint, while_waiting=self._wait, on_answer=self._answered, substitute=self._substitute_of(client, group)
+            )
+            for group, client in enumerate(self._clients)
+        ]
+        self.of_groups: Sequence[Policy[Any]] = self._remotes
+        meters.watch_inference(self._clients)
+        self._telemetry.set_ready(False, "waiting for the inference service")
+
+    def wait(self) -> bool:
+        """See `Policies`. The first row waits by itself: the service answers once it has weights."""
+        return not self._stint
+
+    def before_unroll(self) -> None:
+        """See `Policies`."""
+        if self._local is not None and self._is_away:
+            self._local.before_unroll()
+
+    def before_row(self, *, is_last: bool) -> None:
+        """See `Policies`."""
+        if self._local is not None and self._is_away:
+            self._local.before_row(is_last=is_last)
+
+    def after_wait(self, waited_seconds: float) -> None:
+        """See `Policies`."""
+        if self._local is not None and self._is_away:
+            self._local.after_wait(waited_seconds)
+
+    def close(self) -> None:
+        """See `Policies`."""
+        for remote in self._remotes:
+            remote.close()
+        if self._local is not None:
+            self._local.close()
+
+    @property
+    def _is_away(self) -> bool:
+        return any(remote.is_away for remote in self._remotes)
+
+    def _answered(self, answer: Answer) -> None:
+        self._meters.answered(answer.round_trip_seconds)
+        if not self._is_ready:
+            self._is_ready = True
+            self._telemetry.set_ready(True)
+        if answer.version != self._version:
+            self._version = answer.version
+            self._telemetry.set_weights_version(*answer.version)
+
+    def _wait(self, silent_seconds: float) -> None:
+        self._while_waiting()
+        for client in self._clients:
+            if client.refused is not None:
+                warn_limited("inference refused", "the inference service refuses this actor", reason=client.refused)
+        if silent_seconds > self._timeout_seconds:
+            self._is_ready = False
+            acts = "nobody" if self._make_local is None else "this actor itself"
+            self._telemetry.set_ready(self._make_local is not None, f"the inference service is silent; {acts} acts")
+            warn_limited("inference silent", "the inference service is silent", seconds=round(silent_seconds, 1), acts=acts)
+
+    def _substitute_of(self, client: InferenceClient, group: int) -> Callable[[], Policy[Any] | None]:
+        def substitute() -> Policy[Any] | None:
+            if self._make_local is None or not (self._remotes[group].is_away or client.silent_seconds > self._timeout_seconds):
+                return None
+            if self._local is None:
+                self._local = self._make_local()
+            if not self._remotes[group].is_away:
+                self._local.before_unroll()  # the weights held may be of the last time that the service was away
+            if not self._local.has_weights:
+                return None
+            self._meters.substituted()
+            return self._local.of_groups[0]
+
+        return substitute

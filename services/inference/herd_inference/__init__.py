@@ -1,0 +1,1 @@
+"""Inference: acts for many actors at once, on batches of the rows that they send."""

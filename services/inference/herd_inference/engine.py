@@ -1,0 +1,182 @@
+"""Acts on batches of rows: states of all environments, policies of all agents, on a CPU or a GPU.
+
+B environments of a batch, from one or more requests; N places of states; S frames in a stack, C H W one frame; A actions.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from herd.algorithms.rewards import clip_last_rewards
+from herd.algorithms.sampling import sample_actions
+from herd.checkpoints.weights import load_into
+from herd_inference.stacks import make_stacks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from herd.networks.agent import Agent
+    from herd.wire.acting_rows import ActingLayout
+    from herd.wire.layout import Array
+    from herd_inference.sessions import Request, Span
+
+Version = tuple[int, int]
+"""(lineage, learner updates)."""
+
+
+class Acting(NamedTuple):
+    """A batch under way."""
+
+    requests: Sequence[Request]
+    version: Version
+    """Of the policy."""
+    arrays: dict[str, Tensor]
+    """[B, ...] by name, on the CPU: `ActingLayout.answer_fields`. Not to be read before ``done``."""
+    done: torch.cuda.Event | None
+    """None: it is done."""
+
+
+class Engine:
+    """One batch is under way at a time. On a CPU `submit` computes; on a GPU it returns while the GPU computes, and `collect` waits."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        layout: ActingLayout,
+        *,
+        num_agents: int,
+        num_places: int,
+        max_batch: int,
+        device: torch.device,
+        precision: torch.dtype,
+        seed: int,
+    ) -> None:
+        """Copy ``agent`` for each of the run's; ``max_batch``: environments of the largest batch; ``seed`` is of the sampling."""
+        self._agents = [agent.for_inference(precision).to(device) for _ in range(num_agents)]
+        self._versions: list[Version] = [(0, 0)] * num_agents
+        self._device = device
+        self._layout = layout
+        self._generator = torch.Generator(device).manual_seed(seed)
+        unroll = layout.unroll
+        self._core = torch.zeros(num_places, *layout.core_shape, device=device)
+        shape = layout.planes_shape(has_state=False)
+        self._stacks = None
+        self._staged = torch.empty(0, dtype=torch.uint8)
+        if shape is not None:
+            self._stacks = make_stacks(num_places, unroll.frame_stack, unroll.frame_shape, device)
+            # Planes are put side by side here, and go to the device in one copy.
+            self._staged = torch.empty(max_batch, *shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
+
+    def load(self, agent: int, tensors: Mapping[str, Tensor], version: Version) -> None:
+        """Act under new weights from the next batch on.
+
+        Raises:
+            CheckpointError: tensors of another network; the old weights stay.
+        """
+        load_into(self._agents[agent], tensors)
+        self._versions[agent] = version
+
+    @torch.inference_mode()
+    def submit(self, requests: Sequence[Request]) -> Acting:
+        """Act on rows of one agent's environments; none under way."""
+        number = requests[0].session.agent
+        agent = self._agents[number]
+        fields = _Fields(requests, self._device)
+        for request in requests:
+            if request.has_state:
+                self._restore(request)
+        where = _places([request.session.places for request in requests], self._device)
+        inverse = fields.numpy("inverse_temperatures")
+        output, core_state = agent(
+            self._frames(requests, where, fields),
+            fields.row("core_reset"),
+            self._core[where],
+            fields.row("last_actions", np.int64),
+            clip_last_rewards(fields.row("last_rewards")),
+            fields.row("instructions", np.int64) if self._layout.unroll.instruction_length else None,
+            fields.row("vectors") if self._layout.unroll.vector_size else None,
+        )
+        logits = output.policy_logits[0]
+        # Most runs know no other temperature than 1.
+        tempered = None if bool((inverse == 1.0).all()) else torch.from_numpy(inverse).to(self._device)
+        actions = sample_actions(logits, self._generator, tempered)
+        arrays = {"actions": actions.to(torch.int32), "behaviour_logits": logits}
+        if agent.core is not None:
+            self._core[where] = core_state
+            arrays["core_state"] = core_state
+        return Acting(requests, self._versions[number], *self._to_host(arrays))
+
+    def collect(self, acting: Acting) -> Iterator[tuple[Request, dict[str, Array]]]:
+        """Wait for a batch, and return what it says to each of its requests."""
+        if acting.done is not None:
+            acting.done.synchronize()
+        arrays: dict[str, NDArray[np.generic]] = {name: tensor.numpy() for name, tensor in acting.arrays.items()}
+        first = 0
+        for request in acting.requests:
+            end = first + request.session.num_environments
+            yield request, {name: array[first:end] for name, array in arrays.items()}
+            first = end
+
+    def _restore(self, request: Request) -> None:
+        """Take over the state that a request brings."""
+        where = slice(*request.session.places)
+        if self._layout.unroll.core_size:
+            self._core[where] = torch.from_numpy(np.array(request.rows.fields["core_state"])).to(self._device)
+        if self._stacks is not None and request.rows.planes is not None:
+            self._stacks.restore(where, torch.from_numpy(np.array(request.rows.planes)).to(self._device))
+
+    def _frames(self, requests: Sequence[Request], where: slice | Tensor, fields: _Fields) -> Tensor | None:
+        """uint8 [1, B, S * C, H, W]; None where observations have no frames."""
+        if self._stacks is None:
+            return None
+        channels = self._staged.shape[1]
+        staged, first = self._staged.numpy(), 0
+        for request in requests:
+            planes = request.rows.planes
+            assert planes is not None
+            staged[first : first + len(planes)] = planes[:, -channels:]
+            first += len(planes)
+        newest = self._staged[:first].to(self._device, non_blocking=True)
+        return self._stacks.push(where, newest, torch.from_numpy(fields.numpy("game_reset"))).unsqueeze(0)
+
+    def _to_host(self, arrays: dict[str, Tensor]) -> tuple[dict[str, Tensor], torch.cuda.Event | None]:
+        if self._device.type != "cuda":
+            return arrays, None
+        host = {}
+        for name, array in arrays.items():
+            host[name] = torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
+            host[name].copy_(array, non_blocking=True)
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record()
+        return host, done
+
+
+class _Fields:
+    """Small fields of several requests, side by side."""
+
+    def __init__(self, requests: Sequence[Request], device: torch.device) -> None:
+        self._requests = requests
+        self._device = device
+
+    def numpy(self, name: str) -> NDArray[np.generic]:
+        """[B, ...], writable memory of its own."""
+        return np.concatenate([request.rows.fields[name] for request in self._requests])
+
+    def row(self, name: str, dtype: type[np.generic] | None = None) -> Tensor:
+        """[1, B, ...] on the device."""
+        array = self.numpy(name)
+        return torch.from_numpy(array if dtype is None else array.astype(dtype)).unsqueeze(0).to(self._device, non_blocking=True)
+
+
+def _places(spans: Sequence[Span], device: torch.device) -> slice | Tensor:
+    """Where the states of a batch are: a slice, which needs no copy, where they are neighbours in this order."""
+    if all(one[1] == other[0] for one, other in pairwise(spans)):
+        return slice(spans[0][0], spans[-1][1])
+    return torch.from_numpy(np.concatenate([np.arange(*span) for span in spans])).to(device)

@@ -1,0 +1,62 @@
+"""The inference service's metrics: instruments resolved once; what is held is read at the scrape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd.service.meters import ServerMeters
+from herd.telemetry import metric_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from herd.telemetry import Telemetry
+    from herd.wire.refusals import Refusals
+    from herd.wire.sockets import Dealer, Router
+    from herd_inference.exchange import Decision
+    from herd_inference.sessions import Request, Sessions
+
+
+class Meters(ServerMeters):
+    """What the service counts and shows."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        super().__init__(telemetry)
+        self._requests = {outcome: telemetry.counter(names.INFERENCE_REQUESTS, outcome=outcome) for outcome in names.ACTING_OUTCOMES}
+        self._steps = telemetry.counter(names.INFERENCE_STEPS)
+        self._batch = telemetry.histogram(names.INFERENCE_BATCH)
+        self._wait = telemetry.histogram(names.INFERENCE_WAIT)
+        self._compute = telemetry.counter(names.INFERENCE_COMPUTE)
+        self._pending = telemetry.gauge(names.INFERENCE_PENDING)
+
+    def watch_wire(self, router: Router, weights: Sequence[Dealer], refusals: Refusals) -> None:
+        """Export what the sockets have moved, who is connected, and who could not or was cut off."""
+        self.watch_clients(router, refusals)
+        self.watch_bytes("weights", *weights)
+        self._telemetry.read(names.INFERENCE_BYTES_IN, lambda: float(router.bytes_in))
+        self._telemetry.read(names.INFERENCE_BYTES_OUT, lambda: float(router.bytes_out))
+
+    def watch_sessions(self, sessions: Sessions, capacity: int) -> None:
+        """Export how many environments are known, and how many had to make room."""
+        self._telemetry.read(names.INFERENCE_ENVIRONMENTS, lambda: float(sessions.num_environments))
+        self._telemetry.read(names.INFERENCE_EVICTED, lambda: float(sessions.num_evicted))
+        self._telemetry.gauge(names.INFERENCE_CAPACITY).set(capacity)
+
+    def decided(self, decision: Decision) -> None:
+        """Count a request."""
+        self._requests[decision.outcome].inc()
+
+    def waiting(self, num_requests: int) -> None:
+        """Show how many requests are not answered yet."""
+        self._pending.set(num_requests)
+
+    def begun(self, requests: Sequence[Request], now: float) -> None:
+        """Note a batch, and how long its requests have waited."""
+        self._batch.observe(sum(request.session.num_environments for request in requests))
+        for request in requests:
+            self._wait.observe(now - request.arrived_at)
+
+    def acted(self, num_environments: int, seconds: float) -> None:
+        """Count a batch that is answered."""
+        self._steps.inc(num_environments)
+        self._compute.inc(seconds)

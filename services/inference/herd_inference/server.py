@@ -1,0 +1,210 @@
+"""The process around handler and engine: one thread, one ROUTER, the sockets to the parameter server, metrics, signals."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from herd.config.network_size import max_weights_bytes
+from herd.networks.agent import agent_of
+from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16
+from herd.service.process import ServiceProcess
+from herd.service.serving import POLL_SECONDS, Inbox, serve, warn_refused
+from herd.service.startup import BadInputError
+from herd.wire.acting_rows import ActingLayout
+from herd.wire.codec import decode_header
+from herd.wire.messages import MAX_HEADER_BYTES
+from herd.wire.run_layout import run_layout
+from herd.wire.sockets import Router
+from herd_inference.batches import Batches
+from herd_inference.engine import Engine
+from herd_inference.exchange import ActingHandler
+from herd_inference.meters import Meters
+from herd_inference.sessions import Sessions
+from herd_inference.weights import Weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from herd.config.settings import RunSettings
+    from herd.service.signals import StopRequest
+    from herd.telemetry import Telemetry
+    from herd_inference.engine import Acting
+
+ANSWERS_PER_PEER = 4
+"""That wait to be read: a client has one request under way, and repeats it after seconds."""
+UNREAD_REQUESTS = 64
+"""Of the largest, that all clients together may have sent while a batch is computed: each has one under way."""
+POLL_RESOLUTION_SECONDS = 0.001
+"""The poller rounds to it: a batch that is due within half of it begins now, or the loop would spin until then."""
+READ_AT_ONCE = 64
+"""Requests read before it is looked whether a batch is due."""
+
+
+class InferenceServer:
+    """Takes requests in, has them acted on in batches, answers."""
+
+    def __init__(
+        self,
+        router: Router,
+        handler: ActingHandler,
+        *,
+        batches: Batches,
+        engine: Engine,
+        weights: Weights,
+        meters: Meters,
+        telemetry: Telemetry,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._router = router
+        self._handler = handler
+        self._batches = batches
+        self._engine = engine
+        self._weights = weights
+        self._meters = meters
+        self._telemetry = telemetry
+        self._clock = clock
+        self._inbox = Inbox(router, self._take, meters, max_burst=READ_AT_ONCE)
+        self._acting: Acting | None = None
+        self._began_at = 0.0
+
+    def run(self, stop: StopRequest) -> None:
+        """Serve until ``stop``. What is under way then is lost, and asked again of whoever comes next."""
+        serve(stop, self._telemetry, [self._router, *self._weights.sockets], self.turn, self._rest_seconds)
+
+    def turn(self) -> None:
+        """Do everything that can be done now. Waits for nothing but the device."""
+        self._follow_weights()
+        self._inbox.serve_waiting()
+        if self._acting is not None:
+            self._answer(self._acting)
+        if requests := self._batches.next(self._clock() + POLL_RESOLUTION_SECONDS / 2):
+            self._began_at = self._clock()
+            self._meters.begun(requests, self._began_at)
+            self._acting = self._engine.submit(requests)
+            if self._acting.done is None:
+                self._answer(self._acting)
+        self._meters.waiting(len(self._batches))
+
+    def _rest_seconds(self) -> float:
+        """Until a batch is due. A batch on a GPU is collected at the next turn: what arrived meanwhile is read before."""
+        if self._acting is not None:
+            return 0.0
+        weights = self._weights.rest_seconds + POLL_RESOLUTION_SECONDS / 2
+        return max(0.0, min(POLL_SECONDS, weights, self._batches.due_at() - self._clock()))
+
+    def _follow_weights(self) -> None:
+        for agent in self._weights.poll():
+            self._batches.may_act(agent)
+            version = self._weights.versions[agent]
+            assert version is not None
+            self._telemetry.set_weights_version(*version)
+            missing = [str(number) for number, version in enumerate(self._weights.versions) if version is None]
+            self._telemetry.set_ready(not missing, f"no weights of agents {', '.join(missing)} yet" if missing else "")
+
+    def _take(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
+        message = decode_header(frames[0])
+        self._router.check(message)
+        decision = self._handler.take(message, frames[1:], peer=peer, now=self._clock())
+        self._meters.decided(decision)
+        if decision.refusal is not None:
+            warn_refused("client", decision.refusal, peer)  # one key: reasons hold what strangers say
+        if decision.frames:
+            # False: the client is gone or does not read; it asks again.
+            self._router.send(peer, decision.frames)
+        return decision.refusal is None
+
+    def _answer(self, acting: Acting) -> None:
+        self._acting = None
+        num_environments = 0
+        for request, arrays in self._engine.collect(acting):
+            num_environments += request.session.num_environments
+            if request.is_wanted:
+                self._router.send(request.session.peer, self._handler.answer(request, arrays, acting.version))
+        self._meters.acted(num_environments, self._clock() - self._began_at)
+
+
+def run(settings: RunSettings, stop: StopRequest) -> None:
+    """Serve the run until ``stop``.
+
+    Raises:
+        BadInputError: an unknown task, a GPU that is not there, an address that cannot be used.
+
+    """
+    if stop:
+        return  # asked while torch was imported: nothing was begun
+    own = settings.inference
+    torch.set_num_threads(own.threads)
+    with ServiceProcess("inference", settings) as process, ExitStack() as sockets:
+        device = _device(own.device)
+        layout = ActingLayout(run_layout(settings, process.spec))
+        meters = Meters(process.telemetry)
+        batches = Batches(settings.agents, batch_size=own.batch_size, deadline_seconds=own.deadline_milliseconds / 1000)
+        sessions = Sessions(own.max_environments, batches.discard)
+        max_request = settings.actor.environments
+        on_gpu = device.type == "cuda"
+        precision = choose_precision(own.precision, gains_from_bfloat16=on_gpu or cpu_gains_from_bfloat16())
+        # A restarted service must not draw what the one before it drew.
+        entropy = [settings.seed, own.index, secrets.randbits(63)]
+        engine = Engine(
+            agent_of(settings, process.spec),
+            layout,
+            num_agents=settings.agents,
+            num_places=own.max_environments,
+            max_batch=max(own.batch_size, max_request),
+            device=device,
+            precision=torch.bfloat16 if precision == "bfloat16" else torch.float32,
+            seed=int(np.random.SeedSequence(entropy).generate_state(1)[0]),
+        )
+        handler = ActingHandler(
+            run_id=settings.name,
+            contract=process.contract,
+            num_agents=settings.agents,
+            max_request=max_request,
+            layout=layout,
+            sessions=sessions,
+            batches=batches,
+        )
+        try:
+            router = Router(
+                process.context,
+                f"tcp://{own.host}:{own.port or '*'}",
+                max_frame_bytes=max(MAX_HEADER_BYTES, layout.max_frame_bytes(max_request)),
+                high_water_mark=ANSWERS_PER_PEER,
+                unread_frames=UNREAD_REQUESTS,
+            )
+        except OSError as error:
+            raise BadInputError(f"inference.host, inference.port: {error.strerror}") from error
+        sockets.enter_context(router)
+        weights = Weights(
+            process.context,
+            own.paramserver,
+            run_id=settings.name,
+            contract=process.contract,
+            num_agents=settings.agents,
+            max_slice_bytes=max_weights_bytes(settings, process.spec),
+            load=engine.load,
+        )
+        sockets.enter_context(closing(weights))
+        meters.watch_wire(router, weights.sockets, process.context.refusals)
+        meters.watch_sessions(sessions, own.max_environments)
+        process.serve_metrics()
+        process.telemetry.set_ready(False, "no weights yet")
+        process.announce(own.index, "listening", endpoint=router.endpoint, device=str(device), precision=precision)
+        InferenceServer(router, handler, batches=batches, engine=engine, weights=weights, meters=meters, telemetry=process.telemetry).run(
+            stop
+        )
+        process.log.info("stopped")
+
+
+def _device(wanted: str) -> torch.device:
+    """Raises BadInputError for a GPU that is not there."""
+    has_gpu = torch.cuda.is_available()
+    if wanted == "cuda" and not has_gpu:
+        raise BadInputError("inference.device cuda: torch finds no GPU here; choose auto or cpu")
+    return torch.device("cuda" if has_gpu and wanted != "cpu" else "cpu")

@@ -1,0 +1,86 @@
+"""Stacks of frames of many environments, on the device that acts: each row brings the newest planes alone.
+
+N places, B environments of a batch, S frames in a stack, C H W one frame.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from herd.networks.frame_stack import shift_in, words_as_channels
+
+Where = slice | Tensor
+"""Of B environments among the places: neighbours, or int64 [B] on the device."""
+
+
+class Stacks(Protocol):
+    """The stack of every environment, as of its last row."""
+
+    def restore(self, where: slice, stacks: Tensor) -> None:
+        """Take over what came before the newest planes of ``stacks``, uint8 [E, S * C, H, W] on the device, oldest first."""
+
+    def push(self, where: Where, newest: Tensor, game_reset: Tensor) -> Tensor:
+        """Take the next row.
+
+        Args:
+            where: whose row.
+            newest: uint8 [B, C, H, W] on the device.
+            game_reset: bool [B] on the CPU: the planes before it are 0.
+
+        Returns:
+            uint8 [B, S * C, H, W], oldest first, valid until the next call.
+        """
+
+
+def make_stacks(num_places: int, frame_stack: int, frame_shape: tuple[int, int, int], device: torch.device) -> Stacks:
+    """Memory for ``num_places`` environments; ``frame_shape`` is (H, W, C)."""
+    height, width, channels = frame_shape
+    if frame_stack == 4 and channels == 1 and sys.byteorder == "little":
+        return WordStacks(num_places, height, width, device)
+    return PlaneStacks(num_places, frame_stack, frame_shape, device)
+
+
+class WordStacks:
+    """Four grey planes in one 32-bit word per pixel, which a network reads as channels_last memory without reordering."""
+
+    def __init__(self, num_places: int, height: int, width: int, device: torch.device) -> None:
+        # Nothing is read that was not written: every session begins with its stacks.
+        self._words = torch.empty(num_places, height, width, dtype=torch.int32, device=device)
+        self._channels = words_as_channels(self._words)
+
+    def restore(self, where: slice, stacks: Tensor) -> None:
+        """See `Stacks`."""
+        self._channels[where, 1:] = stacks[:, :-1]  # the next push moves them down by one
+
+    def push(self, where: Where, newest: Tensor, game_reset: Tensor) -> Tensor:
+        """See `Stacks`."""
+        planes = newest.squeeze(1).to(torch.int32)
+        words = self._words[where]
+        shift_in(words, planes, game_reset)
+        if not isinstance(where, slice):
+            self._words.index_copy_(0, where, words)
+        return words_as_channels(words)
+
+
+class PlaneStacks:
+    """Any S and C."""
+
+    def __init__(self, num_places: int, frame_stack: int, frame_shape: tuple[int, int, int], device: torch.device) -> None:
+        height, width, self._channels = frame_shape
+        self._planes = torch.empty(num_places, frame_stack * self._channels, height, width, dtype=torch.uint8, device=device)
+
+    def restore(self, where: slice, stacks: Tensor) -> None:
+        """See `Stacks`."""
+        self._planes[where, self._channels :] = stacks[:, : -self._channels]
+
+    def push(self, where: Where, newest: Tensor, game_reset: Tensor) -> Tensor:
+        """See `Stacks`."""
+        stacks = torch.cat([self._planes[where][:, self._channels :], newest], dim=1)
+        if game_reset.any():
+            stacks[game_reset.nonzero().squeeze(1).to(stacks.device), : -self._channels] = 0
+        self._planes[where] = stacks
+        return stacks

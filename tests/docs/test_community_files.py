@@ -1,0 +1,73 @@
+"""Files for contributors and their forge: the schemas of workflows and citation, and facts that stand in several places."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from check_jsonschema import main as check
+from click.testing import CliRunner
+
+from herd.topology import SERVICES
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+
+
+def problems(schema: str, path: Path) -> str:
+    done = CliRunner().invoke(check, ["--builtin-schema", schema, str(path)])
+    return "" if done.exit_code == 0 else done.output
+
+
+def workflow(name: str) -> Any:
+    return yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_are_valid(path: Path) -> None:
+    assert problems("vendor.github-workflows", path) == ""
+
+
+def test_a_workflow_with_a_mistake_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yml"
+    path.write_text(WORKFLOWS[0].read_text(encoding="utf-8").replace("runs-on:", "run-on:"), encoding="utf-8")
+    assert "run-on" in problems("vendor.github-workflows", path)
+
+
+def test_the_citation_is_valid_and_of_this_version() -> None:
+    path = ROOT / "CITATION.cff"
+    assert problems("vendor.citation-file-format", path) == ""
+    assert yaml.safe_load(path.read_text(encoding="utf-8"))["version"] == PROJECT["version"]
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
+def test_forms_of_issues_are_valid(path: Path) -> None:
+    assert problems("vendor.github-issue-config" if path.name == "config.yml" else "vendor.github-issue-forms", path) == ""
+
+
+def test_the_matrix_has_the_versions_that_the_package_promises() -> None:
+    matrix = workflow("check.yml")["jobs"]["versions"]["strategy"]["matrix"]
+    promised = {match[1] for line in PROJECT["classifiers"] if (match := re.search(r"Python :: (3\.\d+)$", line))}
+    assert set(matrix["python"]) == promised
+    pinned = re.search(r"^torch==(\d+\.\d+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    [lowest] = [re.search(r"torch>=([\d.]+)", need)[1] for need in PROJECT["optional-dependencies"]["learner"] if need.startswith("torch")]  # type: ignore[index]
+    assert pinned is not None
+    assert {lowest, pinned[1]} <= set(matrix["torch"])
+
+
+def test_a_release_has_an_image_of_every_service() -> None:
+    matrix = workflow("release.yml")["jobs"]["images"]["strategy"]["matrix"]
+    assert set(matrix["service"]) == {service.name for service in SERVICES}
+
+
+def test_the_changelog_begins_with_what_is_not_released_and_dates_the_rest() -> None:
+    titles = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert titles[0] == "Unreleased"
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d{2}-\d{2}", title) for title in titles[1:])
+    assert titles[1].startswith(PROJECT["version"])

@@ -1,0 +1,77 @@
+"""Several kinds of actors in one release: a Deployment each, of the values of all with its own over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helm.tools.fetch_tools import ENGINES
+from tests.helm.rendering import Object, RenderError, container_of, find, names, of_component, pod_of, render, settings_of, with_values
+
+pytestmark = pytest.mark.processes
+
+GROUPS = (
+    'actor.nodeSelector={"disk": "ssd"}',
+    "actor.spot.enabled=true",
+    'actor.groups.spot={"replicas": 200, "nodeSelector": {"lifetime": "spot"}}',
+    'actor.groups.fixed={"replicas": 0, "spot": {"enabled": false}, "resources": {"limits": {"cpu": "4"}}, "pod": {"hostNetwork": true}}',
+)
+
+
+def deployments(*words: str) -> dict[str, Object]:
+    return {each["metadata"]["name"]: each for each in of_component(render(*with_values(*words)), "actor") if each["kind"] == "Deployment"}
+
+
+def test_each_is_a_deployment_of_its_own() -> None:
+    found = deployments(*GROUPS)
+    assert set(found) == {"herd-actor-spot", "herd-actor-fixed"}
+    spot, fixed = found["herd-actor-spot"], found["herd-actor-fixed"]
+    assert (spot["spec"]["replicas"], fixed["spec"]["replicas"]) == (200, 0)
+    assert pod_of(spot)["nodeSelector"] == {"disk": "ssd", "lifetime": "spot"}
+    assert pod_of(fixed)["nodeSelector"] == {"disk": "ssd"}
+    assert "tolerations" in pod_of(spot)
+    assert "tolerations" not in pod_of(fixed)  # what is false or 0 wins as well
+    assert container_of(fixed)["resources"]["limits"] == container_of(spot)["resources"]["limits"] | {"cpu": "4"}
+    assert (pod_of(fixed).get("hostNetwork"), pod_of(spot).get("hostNetwork")) == (True, None)
+    assert container_of(fixed)["args"] == container_of(spot)["args"]
+
+
+def test_no_deployment_selects_anothers_pods() -> None:
+    found = deployments(*GROUPS).values()
+    for own in found:
+        selector = own["spec"]["selector"]["matchLabels"].items()
+        chosen = [each for each in found if selector <= each["spec"]["template"]["metadata"]["labels"].items()]
+        assert chosen == [own]
+    (alone,) = deployments().values()
+    assert "herd/group" not in str(alone)  # a selector cannot be changed: that of a release without groups is as it was
+
+
+def test_all_of_them_count_where_links_are_worked_out(tmp_path: Path) -> None:
+    words = ("learner.shards=8", "experiment.learner.batch_size=64", "actor.groups.a.replicas=2", "actor.groups.b.replicas=1")
+    objects = render(*with_values(*words))
+    assert settings_of(objects, find(objects, "Deployment", "herd-actor-a"), tmp_path).actor.links == 6
+
+
+def test_services_and_policies_know_them_as_actors() -> None:
+    objects = render(*with_values(*GROUPS))
+    assert ("NetworkPolicy", "herd-actor") in names(objects)
+    for each in of_component(objects, "actor"):
+        if each["kind"] == "Deployment":
+            assert each["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"] == "actor"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("actor.groups.spot.replica=3",), "replica"),
+        (("actor.groups.spot.groups.more.replicas=3",), "groups"),
+        (('actor.groups={"Spot": {}}',), "Spot"),
+        (('actor.groups={"a-name-that-is-too-long-here": {}}',), "a-name-that-is-too-long-here"),
+        (("actor.groups.spot.replicas=3", "actor.autoscaling.enabled=true"), "actor.groups: only one of them"),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_wrong_is_refused_and_named(engine: str, words: tuple[str, ...], line: str) -> None:
+    with pytest.raises(RenderError, match=line):
+        render(*with_values(*words), engine=engine)

@@ -1,0 +1,55 @@
+"""Central inference: there where the experiment asks for it, and found by actors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helm.rendering import container_of, find, names, pod_of, render, settings_of, with_values
+
+pytestmark = pytest.mark.processes
+
+WITH = ("experiment.actor.inference=remote",)
+
+
+def own(*words: str) -> set[str]:
+    return {kind for kind, name in names(render(*with_values(*words))) if name == "herd-inference"}
+
+
+def test_it_is_there_where_the_experiment_has_one() -> None:
+    assert own() == set()
+    assert own("experiment.inference.replicas=2") == set()
+    assert own(*WITH) == {"Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"}
+    assert own(*WITH, "networkPolicy.enabled=false", "inference.podDisruptionBudget.enabled=false") == {"Deployment", "Service"}
+
+
+def test_actors_find_it_and_it_follows_the_weights_that_they_use(tmp_path: Path) -> None:
+    objects = render(*with_values(*WITH, "paramserverReplica.replicas=2", "experiment.inference.replicas=3"))
+    deployment = find(objects, "Deployment", "herd-inference")
+    assert deployment["spec"]["replicas"] == 3
+    inference = settings_of(objects, deployment, tmp_path).inference
+    actor = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path).actor
+    assert actor.inference_service == f"tcp://herd-inference:{inference.port}"
+    assert inference.paramserver == actor.paramserver == "tcp://herd-paramserver-replica:7200"
+    assert (inference.host, inference.metrics_host, inference.metrics_port) == ("0.0.0.0", "0.0.0.0", 9400)
+    assert "--ready=http://herd-inference:9400" in container_of(find(objects, "Pod", "herd-test"))["args"]
+    assert find(render(*with_values(*WITH, "inference.replicas=5")), "Deployment", "herd-inference")["spec"]["replicas"] == 5
+
+
+def test_a_gpu_is_asked_for_and_insisted_on(tmp_path: Path) -> None:
+    objects = render(*with_values(*WITH, "inference.gpu.enabled=true"))
+    deployment = find(objects, "Deployment", "herd-inference")
+    assert container_of(deployment)["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert pod_of(deployment)["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert settings_of(objects, deployment, tmp_path).inference.device == "cuda"
+
+
+def test_its_own_settings_replace_no_other_pod() -> None:
+    def checksum(kind: str, name: str, milliseconds: int) -> str:
+        objects = render(*with_values(*WITH, f"experiment.inference.deadline_milliseconds={milliseconds}"))
+        return str(find(objects, kind, name)["spec"]["template"]["metadata"]["annotations"]["checksum/experiment"])
+
+    for kind, name in (("Deployment", "herd-actor"), ("StatefulSet", "herd-learner"), ("StatefulSet", "herd-paramserver")):
+        assert checksum(kind, name, 1) == checksum(kind, name, 3)
+    assert checksum("Deployment", "herd-inference", 1) != checksum("Deployment", "herd-inference", 3)

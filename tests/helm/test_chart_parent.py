@@ -1,0 +1,92 @@
+"""The chart as a part of another one; what users and versions of clusters ask of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from helm.tools.fetch_tools import ENGINES
+from tests.helm.rendering import CHART, RenderError, container_of, find, names, pod_of, render, render_ci, with_values, workloads
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def umbrella(tmp_path: Path) -> Path:
+    """A chart that depends on this one, beside which others may read the same global values."""
+    chart = tmp_path / "platform"
+    (chart / "charts").mkdir(parents=True)
+    (chart / "charts" / "herd").symlink_to(CHART)
+    dependencies = [{"name": "herd", "version": "*"}]
+    (chart / "Chart.yaml").write_text(
+        yaml.safe_dump({"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": dependencies})
+    )
+    shared = {"imageRegistry": "registry.example.org", "imagePullSecrets": ["login"], "commonLabels": {"team": "rl"}, "others": {"own": 1}}
+    (chart / "values.yaml").write_text(yaml.safe_dump({"global": shared, "herd": {"actor": {"replicas": 7}}}))
+    return chart
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_global_values_reach_it(umbrella: Path, engine: str) -> None:
+    objects = render(chart=umbrella, engine=engine)
+    assert find(objects, "Deployment", "herd-actor")["spec"]["replicas"] == 7
+    for workload in workloads(objects):
+        assert container_of(workload)["image"].startswith("registry.example.org/herd-")
+        assert pod_of(workload)["imagePullSecrets"] == [{"name": "login"}]
+        assert workload["metadata"]["labels"]["team"] == "rl"
+
+
+def test_its_own_values_win(umbrella: Path) -> None:
+    own = with_values("herd.image.registry=own", 'herd.image.pullSecrets=["mine"]', 'herd.commonLabels={"team": "us"}')
+    actor = find(render(*own, chart=umbrella), "Deployment", "herd-actor")
+    assert container_of(actor)["image"].startswith("own/herd-")
+    assert pod_of(actor)["imagePullSecrets"] == [{"name": "mine"}, {"name": "login"}]
+    assert actor["metadata"]["labels"]["team"] == "us"
+
+
+SUBJECT = '[{"kind": "Group", "name": "rl", "apiGroup": "rbac.authorization.k8s.io"}]'
+
+
+def test_the_role_of_users_is_there_when_asked_for() -> None:
+    assert not {kind for kind, _ in names(render())} & {"Role", "RoleBinding"}
+    assert ("RoleBinding", "herd-user") not in names(render(*with_values("userRole.create=true")))
+    objects = render(*with_values("userRole.create=true", f"userRole.subjects={SUBJECT}"))
+    role, binding = find(objects, "Role", "herd-user"), find(objects, "RoleBinding", "herd-user")
+    for each in (role, binding):
+        kubernetes_validate.validate(each, "1.36", strict=True)
+    assert binding["roleRef"]["name"] == "herd-user"
+    assert binding["subjects"] == yaml.safe_load(SUBJECT)
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "written"),
+    [
+        ("1.33.9", "PreferSameZone", "PreferClose"),
+        ("1.33.9", "PreferClose", "PreferClose"),
+        ("1.34.0", "PreferClose", "PreferSameZone"),
+        ("1.34.0-eks-7f9249a", "PreferSameZone", "PreferSameZone"),
+        ("1.36.2", "PreferSameNode", "PreferSameNode"),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_traffic_is_distributed_by_the_clusters_name_for_it(engine: str, version: str, given: str, written: str) -> None:
+    words = with_values("paramserverReplica.replicas=2", f"paramserverReplica.trafficDistribution={given}")
+    service = find(render("--kube-version", version, *words, engine=engine), "Service", "herd-paramserver-replica")
+    assert service["spec"]["trafficDistribution"] == written
+
+
+def test_what_the_cluster_lacks_is_refused() -> None:
+    words = with_values("paramserverReplica.replicas=2", "paramserverReplica.trafficDistribution=PreferSameNode")
+    with pytest.raises(RenderError, match=r"PreferSameNode needs Kubernetes 1\.34"):
+        render("--kube-version", "1.33.0", *words)
+
+
+def test_learners_are_near_those_of_their_own_release() -> None:
+    """Several releases in a namespace have the same component labels."""
+    (term,) = pod_of(find(render_ci("multi-learner-values.yaml"), "StatefulSet", "herd-learner"))["affinity"]["podAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert term["podAffinityTerm"]["matchLabelKeys"] == ["app.kubernetes.io/instance"]

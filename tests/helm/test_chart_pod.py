@@ -1,0 +1,125 @@
+"""``pod`` of every component and of the self-test: whatever else a pod's spec is to have, merged over the chart's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import kubernetes_validate
+import pytest
+
+from helm.tools.fetch_tools import ENGINES
+from herd.topology import COMPONENT_NAMES
+from tests.helm.rendering import Object, find, pod_of, render, render_all, with_values, workloads
+from tests.helm.test_chart_renders import IN_VALUES
+
+pytestmark = pytest.mark.processes
+
+SIDECAR = {"name": "logs", "image": "vector", "resources": {"limits": {"cpu": "100m", "memory": "64Mi"}}}
+GATEKEEPER = {"name": "roms", "image": "roms", "securityContext": {"readOnlyRootFilesystem": False}}
+KEEPER = {"restartPolicy": "Always", "name": "tunnel", "image": "tunnel"}
+
+
+def patch(container: str) -> Object:
+    """What platform engineers ask for, at once."""
+    return {
+        "schedulerName": "volcano",
+        "runtimeClassName": "gvisor",
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+        "resourceClaims": [{"name": "nic", "resourceClaimTemplateName": "rdma"}],
+        "securityContext": {"fsGroup": 77},
+        "initContainers": [GATEKEEPER, KEEPER],
+        "volumes": [{"name": "roms", "emptyDir": {"sizeLimit": "1Gi"}}, {"name": "tmp", "emptyDir": {"sizeLimit": "9Gi"}}],
+        "containers": [
+            {
+                "name": container,
+                "envFrom": [{"secretRef": {"name": "login"}}],
+                "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+                "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+                "volumeMounts": [{"name": "roms", "mountPath": "/roms"}],
+                "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+                "resources": {"claims": [{"name": "nic"}], "limits": {"memory": "99Gi"}},
+                "livenessProbe": {"failureThreshold": 60},
+            },
+            SIDECAR,
+        ],
+    }
+
+
+def named(items: Iterable[Object], name: str) -> Object:
+    (found,) = [each for each in items if each["name"] == name]
+    return found
+
+
+def service(component: str) -> str:
+    return component.removesuffix("-replica")
+
+
+@pytest.fixture(scope="module")
+def patched() -> dict[str, Object]:
+    """Component -> its workload, with everything."""
+    words = [word for name, key in IN_VALUES.items() for word in with_values(f"{key}.pod={json.dumps(patch(service(name)))}")]
+    objects = [each for each in workloads(render_all(*words)) if each["kind"] != "Pod"]
+    return {each["metadata"]["labels"]["app.kubernetes.io/component"]: each for each in objects}
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Object]:
+    objects = [each for each in workloads(render_all()) if each["kind"] != "Pod"]
+    return {each["metadata"]["labels"]["app.kubernetes.io/component"]: each for each in objects}
+
+
+@pytest.mark.parametrize("component", COMPONENT_NAMES)
+def test_every_component_takes_it(patched: dict[str, Object], plain: dict[str, Object], component: str) -> None:
+    spec, before = pod_of(patched[component]), pod_of(plain[component])
+    given = patch(service(component))
+    whole = ("schedulerName", "runtimeClassName", "hostNetwork", "dnsPolicy", "dnsConfig", "resourceClaims")
+    assert {key: spec[key] for key in whole} == {key: given[key] for key in whole}
+    assert spec["securityContext"] == before["securityContext"] | {"fsGroup": 77}
+    main, own = named(spec["containers"], service(component)), named(before["containers"], service(component))
+    wanted = given["containers"][0]
+    assert (main["envFrom"], main["lifecycle"]) == (wanted["envFrom"], wanted["lifecycle"])
+    assert main["env"] == [*own["env"], *wanted["env"]]
+    assert main["args"] == own["args"]
+    assert main["volumeMounts"] == [*own["volumeMounts"], *wanted["volumeMounts"]]
+    assert main["livenessProbe"] == own["livenessProbe"] | {"failureThreshold": 60}
+    assert main["resources"]["limits"] == own["resources"]["limits"] | {"memory": "99Gi"}
+    assert main["resources"]["requests"] == own["resources"]["requests"]
+    assert main["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"], "drop": ["ALL"]}
+    # By name: the chart's own volume is changed, and not there twice.
+    names = [each["name"] for each in spec["volumes"]]
+    assert names == [*(each["name"] for each in before["volumes"]), "roms"]
+    assert named(spec["volumes"], "tmp")["emptyDir"] == {"sizeLimit": "9Gi"}
+
+
+@pytest.mark.parametrize("component", COMPONENT_NAMES)
+def test_containers_that_are_added_are_hardened_unless_they_say_otherwise(patched: dict[str, Object], component: str) -> None:
+    spec = pod_of(patched[component])
+    main, sidecar = spec["containers"]
+    assert sidecar == SIDECAR | {"securityContext": main["securityContext"] | {"capabilities": {"drop": ["ALL"]}}}
+    assert spec["initContainers"] == [GATEKEEPER, KEEPER | {"securityContext": sidecar["securityContext"]}]
+
+
+def test_it_is_valid_for_kubernetes(patched: dict[str, Object]) -> None:
+    for workload in patched.values():
+        kubernetes_validate.validate(workload, "1.36", strict=True)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_null_removes_and_other_lists_are_replaced(engine: str) -> None:
+    values = {"enableServiceLinks": None, "tolerations": [{"key": "own", "operator": "Exists"}]}
+    words = with_values("actor.spot.enabled=true", f"actor.pod={json.dumps(values)}")
+    spec = pod_of(find(render(*words, engine=engine), "Deployment", "herd-actor"))
+    assert "enableServiceLinks" not in spec
+    assert spec["tolerations"] == values["tolerations"]
+
+
+def test_the_self_test_takes_it_too() -> None:
+    given = {"nodeSelector": {"pool": "cpu"}, "tolerations": [{"key": "k", "operator": "Exists"}], "priorityClassName": "mine"}
+    test = find(render(*with_values(f"selfTest.pod={json.dumps(given)}", 'selfTest.annotations={"note": "n"}')), "Pod", "herd-test")
+    assert {key: test["spec"][key] for key in given} == given
+    assert test["metadata"]["annotations"]["note"] == "n"
+    assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert test["spec"]["containers"] == find(render(), "Pod", "herd-test")["spec"]["containers"]

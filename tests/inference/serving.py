@@ -1,0 +1,167 @@
+"""The inference service in a thread, with weights given by hand, and policies that ask it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from herd_inference.batches import Batches
+from herd_inference.engine import Engine
+from herd_inference.exchange import ActingHandler
+from herd_inference.meters import Meters
+from herd_inference.server import InferenceServer
+from herd_inference.sessions import Sessions
+
+from herd.acting.policy import Policy
+from herd.acting.remote_policy import RemotePolicy
+from herd.config.settings import RunSettings
+from herd.envs.make import environment_spec
+from herd.networks.agent import Agent
+from herd.telemetry import Telemetry
+from herd.wire.acting_rows import ActingLayout
+from herd.wire.inference_client import Answer, InferenceClient
+from herd.wire.run_layout import run_layout
+from herd.wire.sockets import Context, Router
+from tests.patience import patient
+
+WAIT_SECONDS = patient(60.0)
+CONTRACT = "c" * 64
+
+
+class GivenWeights:
+    """In place of the parameter server: every agent's from the start."""
+
+    rest_seconds = 1.0
+    sockets: Sequence[Any] = ()
+
+    def __init__(self, engine: Engine, agents: Sequence[Agent]) -> None:
+        self.versions: list[tuple[int, int] | None] = []
+        for number, agent in enumerate(agents):
+            self.versions.append((1, 10 + number))
+            engine.load(number, agent.state_dict(), (1, 10 + number))
+        self._news = list(range(len(agents)))
+
+    def poll(self) -> list[int]:
+        news, self._news = self._news, []
+        return news
+
+
+class Served:
+    """Handler, engine and a running loop; ``restart`` forgets everything but the address, as a kill does."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        agents: Sequence[Agent],
+        *,
+        context: Context,
+        capacity: int = 64,
+        batch_size: int = 8,
+        deadline_seconds: float = 0.001,
+    ) -> None:
+        self.settings = settings
+        self._agents = agents
+        self._context = context
+        self._sizes = (capacity, batch_size, deadline_seconds)
+        self.layout = ActingLayout(run_layout(settings, environment_spec(settings.env)))
+        self.endpoint = "tcp://127.0.0.1:*"
+        self.sessions: Sessions
+        self.telemetry: Telemetry
+        self._thread: threading.Thread | None = None
+        self.start()
+
+    def start(self) -> None:
+        capacity, batch_size, deadline_seconds = self._sizes
+        self._stop = False
+        batches = Batches(len(self._agents), batch_size=batch_size, deadline_seconds=deadline_seconds)
+        self.sessions = Sessions(capacity, batches.discard)
+        engine = Engine(
+            self._agents[0],
+            self.layout,
+            num_agents=len(self._agents),
+            num_places=capacity,
+            max_batch=max(batch_size, capacity),
+            device=torch.device("cpu"),
+            precision=torch.float32,
+            seed=11,
+        )
+        handler = ActingHandler(
+            run_id=self.settings.name,
+            contract=CONTRACT,
+            num_agents=len(self._agents),
+            max_request=capacity,
+            layout=self.layout,
+            sessions=self.sessions,
+            batches=batches,
+        )
+        self.telemetry = Telemetry("inference", self.settings.name)
+        listening = threading.Event()
+
+        def run() -> None:
+            torch.set_num_threads(1)
+            frame_bytes = 1 << 22
+            with Router(self._context, self.endpoint, max_frame_bytes=frame_bytes) as router:
+                self.endpoint = router.endpoint
+                listening.set()
+                server = InferenceServer(
+                    router,
+                    handler,
+                    batches=batches,
+                    engine=engine,
+                    weights=GivenWeights(engine, self._agents),  # type: ignore[arg-type]
+                    meters=Meters(self.telemetry),
+                    telemetry=self.telemetry,
+                )
+                server.run(self)  # type: ignore[arg-type]
+
+        self._thread = threading.Thread(target=run, name="inference")
+        self._thread.start()
+        assert listening.wait(WAIT_SECONDS)
+
+    def __bool__(self) -> bool:
+        """The signal to stop."""
+        return self._stop
+
+    def end(self) -> None:
+        self._stop = True
+        assert self._thread is not None
+        self._thread.join(WAIT_SECONDS)
+        assert not self._thread.is_alive()
+
+    def restart(self) -> None:
+        self.end()
+        self.start()
+
+    def client(self, num_environments: int, *, group: int = 0, agent: int = 0, incarnation: int = 77) -> InferenceClient:
+        return InferenceClient(
+            self._context,
+            self.endpoint,
+            layout=self.layout.unroll,
+            run_id=self.settings.name,
+            agent=agent,
+            contract=CONTRACT,
+            actor_index=0,
+            incarnation=incarnation,
+            group=group,
+            num_environments=num_environments,
+        )
+
+
+def remote_policy(client: InferenceClient, answers: list[Answer] | None = None, substitute: Policy[Any] | None = None) -> RemotePolicy:
+    """One that waits as long as a test may; ``substitute`` acts where the service is silent for a twentieth of a second."""
+
+    def waiting(silent_seconds: float) -> None:
+        assert silent_seconds < WAIT_SECONDS
+
+    def silent() -> Policy[Any] | None:
+        return substitute
+
+    return RemotePolicy(
+        client,
+        stop=False,  # type: ignore[arg-type]
+        while_waiting=waiting,
+        on_answer=(answers if answers is not None else []).append,
+        substitute=silent,
+    )

@@ -1,0 +1,233 @@
+"""Central inference says what a policy in the actor says, to 1e-6, whatever is lost, forgotten or played in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from herd.acting.policy import LocalPolicy, PolicyStep, Rows
+from herd.acting.row_state import RowState
+from herd.acting.temperatures import Temperatures
+from herd.config.settings import RunSettings
+from herd.envs.api import Observation, Transition
+from herd.envs.make import environment_spec
+from herd.networks.agent import Agent, agent_of
+from herd.wire.sockets import Context
+from tests.inference.serving import Served, remote_policy
+
+NUM_ROWS = 30
+ATARI = {"suite": "atari", "tasks": ["pong"], "frame_height": 44, "frame_width": 44}
+CATCH = {"suite": "catch", "tasks": ["catch_instructed"], "frame_height": 6, "frame_width": 5, "frame_stack": 2, "action_repeat": 1}
+CASES: dict[str, dict[str, Any]] = {
+    "four grey planes": {"env": ATARI, "network": {"torso": "shallow"}},
+    "four grey planes, recurrent": {
+        "env": ATARI,
+        "network": {"torso": "shallow", "core": "lstm", "core_size": 24, "last_action_and_reward": True},
+    },
+    "two planes, recurrent, instructed": {
+        "env": CATCH,
+        "network": {"torso": "mlp", "core": "lstm", "core_size": 16, "last_action_and_reward": True, "language": True},
+    },
+    "one plane": {"env": {**CATCH, "frame_stack": 1}, "network": {"torso": "mlp"}},
+}
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    with Context() as made:
+        yield made
+
+
+def settings_of(case: str) -> RunSettings:
+    return RunSettings.model_validate({"name": "equal", "actor": {"environments": 5}, **CASES[case]})
+
+
+def peaked_agent(settings: RunSettings, seed: int = 3) -> Agent:
+    """A fresh policy head is nearly uniform and would hide differences."""
+    torch.manual_seed(seed)
+    agent = agent_of(settings, environment_spec(settings.env))
+    assert agent.policy_head is not None
+    with torch.no_grad():
+        agent.policy_head.weight.mul_(200.0)
+    return agent
+
+
+class Games:
+    """Made-up games: each environment's frames, rewards and ends follow from its number, the row and its actions alone."""
+
+    def __init__(self, settings: RunSettings, numbers: range) -> None:
+        self.spec = environment_spec(settings.env)
+        self._numbers = numbers
+        self._row = 0
+        height, width, channels = self.spec.frame_shape
+        self._stack = np.zeros((len(numbers), self.spec.frame_stack * channels, height, width), np.uint8)
+
+    def observe(self, actions: np.ndarray | None = None) -> Transition:
+        count, channels = len(self._numbers), self.spec.frame_shape[2]
+        drawn = [
+            np.random.default_rng([number, self._row, 0 if actions is None else int(actions[e])]) for e, number in enumerate(self._numbers)
+        ]
+        # Games end after 3 to 9 rows, in each environment at other rows.
+        reset = np.array([self._row == 0 or (self._row + number) % (3 + number) == 0 for number in self._numbers])
+        self._stack = np.concatenate([self._stack[:, channels:], np.zeros_like(self._stack[:, :channels])], axis=1)
+        self._stack[reset] = 0
+        for environment, random in enumerate(drawn):
+            self._stack[environment, -channels:] = random.integers(0, 256, self._stack[environment, -channels:].shape)
+        length = self.spec.instruction_length
+        words = np.stack([random.integers(1, 1000, length) for random in drawn]) if length else None
+        lost_life = np.array([(self._row + number) % 4 == 1 for number in self._numbers])
+        rewards = np.array([random.normal() * 3 for random in drawn], np.float32)
+        self._row += 1
+        observation = Observation(self._stack, reset, words)
+        return Transition(observation, rewards, lost_life & ~reset, np.zeros(count, np.bool_), np.ones(count, np.bool_), ())
+
+
+class Both:
+    """A group of environments that follows the remote policy's actions; a local one is asked the same."""
+
+    def __init__(self, settings: RunSettings, agent: Agent, remote: Any, numbers: range) -> None:
+        self.local = LocalPolicy(agent, seed=1, precision=torch.float32)
+        self.remote = remote
+        self._games = Games(settings, numbers)
+        spec, count = self._games.spec, len(numbers)
+        self.far = RowState(spec, settings.network, Temperatures(), num_environments=count, reorders=False)
+        self._near = RowState(spec, settings.network, Temperatures(), num_environments=count)
+        self._observation = self._games.observe().observation
+        self._asked: tuple[Any, Rows] | None = None
+
+    def ask(self) -> None:
+        """About the row of this moment, both."""
+        self._asked = (self.remote.submit(self.far.rows(self._observation)), self._near.rows(self._observation))
+
+    def step(self) -> PolicyStep:
+        assert self._asked is not None
+        ticket, rows = self._asked
+        expected = self.local.submit(rows)
+        said = self.remote.collect(ticket)
+        np.testing.assert_allclose(
+            said.behaviour_logits, expected.behaviour_logits, rtol=0, atol=1e-6 * max(1.0, np.abs(expected.behaviour_logits).max())
+        )
+        np.testing.assert_allclose(said.core_state, expected.core_state, rtol=0, atol=1e-6)
+        assert np.ptp(expected.behaviour_logits, axis=0).max() > 1e-2  # environments differ
+        transition = self._games.observe(said.actions)
+        self.far.advance(said, transition)
+        self._near.advance(expected._replace(actions=said.actions), transition)
+        self._observation = transition.observation
+        return said
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_halves_of_two_actors_hear_what_a_local_policy_says(context: Context, case: str) -> None:
+    settings = settings_of(case)
+    agent = peaked_agent(settings)
+    served = Served(settings, [agent], context=context)
+    clients = [served.client(size, group=group) for group, size in enumerate((2, 3))] + [served.client(2, incarnation=78)]
+    firsts = (0, 2, 5)
+    groups = [
+        Both(settings, agent, remote_policy(client), range(first, first + size))
+        for client, first, size in zip(clients, firsts, (2, 3, 2), strict=True)
+    ]
+    try:
+        for _ in range(NUM_ROWS):
+            for group in groups:
+                group.ask()
+            for group in groups:
+                assert group.step().version == (1, 10)
+    finally:
+        served.end()
+        for client in clients:
+            client.close()
+    assert [client.num_states_sent for client in clients] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_service_that_forgot_everything_goes_on_in_the_middle_of_games(context: Context, case: str) -> None:
+    settings = settings_of(case)
+    agent = peaked_agent(settings)
+    served = Served(settings, [agent], context=context)
+    client = served.client(3)
+    group = Both(settings, agent, remote_policy(client), range(3))
+    try:
+        for row in range(NUM_ROWS):
+            group.ask()
+            group.step()
+            if row in (7, 17):
+                served.restart()
+    finally:
+        served.end()
+        client.close()
+    assert client.num_states_sent == 3
+
+
+def test_environments_that_made_room_are_known_again_at_their_next_row(context: Context) -> None:
+    settings = settings_of("four grey planes, recurrent")
+    agent = peaked_agent(settings)
+    served = Served(settings, [agent], context=context, capacity=4)
+    clients = [served.client(2, group=group) for group in range(3)]
+    groups = [Both(settings, agent, remote_policy(client), range(2 * number, 2 * number + 2)) for number, client in enumerate(clients)]
+    try:
+        for _ in range(6):
+            for group in groups:
+                group.ask()
+                group.step()
+    finally:
+        served.end()
+        for client in clients:
+            client.close()
+    assert [client.num_states_sent for client in clients] == [6, 6, 6]  # in turns each of the three is the longest silent
+    assert served.sessions.num_evicted == 2 * (3 * 6 - 2)
+
+
+def test_each_agent_acts_by_its_own_weights(context: Context) -> None:
+    settings = settings_of("one plane").model_copy(update={"agents": 2})
+    agents = [peaked_agent(settings, seed) for seed in (3, 4)]
+    served = Served(settings, agents, context=context)
+    clients = [served.client(2, agent=number, group=number) for number in range(2)]
+    groups = [Both(settings, agents[number], remote_policy(clients[number]), range(2)) for number in range(2)]
+    try:
+        for _ in range(5):
+            for group in groups:
+                group.ask()
+            assert [group.step().version for group in groups] == [(1, 10), (1, 11)]
+    finally:
+        served.end()
+        for client in clients:
+            client.close()
+
+
+def test_a_policy_of_the_actors_own_takes_over_and_hands_back(context: Context) -> None:
+    settings = settings_of("four grey planes, recurrent")
+    agent = peaked_agent(settings)
+    served = Served(settings, [agent], context=context)
+    client = served.client(3)
+    substitute = LocalPolicy(agent, seed=5, precision=torch.float32)
+    policy = remote_policy(client)
+    group = Both(settings, agent, policy, range(3))
+    try:
+        for _ in range(4):
+            group.ask()
+            group.step()
+        served.end()
+        policy._substitute = lambda: substitute
+        for _ in range(5):
+            group.ask()
+            group.step()
+        assert policy.num_substituted == 5
+        served.start()
+        while policy.is_away:  # until the row that was abandoned is answered
+            group.ask()
+            if policy.is_away:
+                group.step()
+        policy._substitute = lambda: None
+        group.step()
+        for _ in range(4):
+            group.ask()
+            group.step()
+    finally:
+        served.end()
+        client.close()
+    assert client.num_states_sent >= 2

@@ -1,0 +1,215 @@
+"""What becomes of requests: acted on once, answered again, sent back; and that bytes of strangers change nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from herd_inference.batches import Batches
+from herd_inference.exchange import ActingHandler, Decision
+from herd_inference.sessions import Sessions
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
+from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.wire.layout import UnrollLayout
+from herd.wire.messages import Act, Acted, Goodbye, Refused, StateWanted
+from tests.wire.hostile_bytes import mutated_frames
+
+UNROLL = UnrollLayout(
+    unroll_length=5, frame_stack=3, frame_shape=(4, 2, 1), num_actions=6, core_size=2, vector_size=3, instruction_length=2, num_words=10
+)
+LAYOUT = ActingLayout(UNROLL)
+PEER = b"inference/0/1/0"
+PEERS = (PEER, b"x", b"y", b"z")
+
+
+class Service:
+    """Handler and state."""
+
+    def __init__(self, *, capacity: int = 8, layout: ActingLayout = LAYOUT) -> None:
+        self.batches = Batches(2, batch_size=4, deadline_seconds=0.0)
+        self.sessions = Sessions(capacity, self.batches.discard)
+        self.batches.may_act(0)
+        self.handler = ActingHandler(
+            run_id="run", contract="contract", num_agents=2, max_request=4, layout=layout, sessions=self.sessions, batches=self.batches
+        )
+        self.now = 0.0
+
+    def take(self, frames: list[bytes], peer: bytes = PEER) -> Decision:
+        self.now += 1.0
+        return self.handler.take(decode_header(frames[0]), frames[1:], peer=peer, now=self.now)
+
+    def act(self) -> list[bytes]:
+        """On everything that waits; the answers' headers."""
+        answers = []
+        while batch := self.batches.next(self.now):
+            for request in batch:
+                count = request.session.num_environments
+                arrays = {
+                    "actions": np.full(count, request.request_id % 6, np.int32),
+                    "behaviour_logits": np.full((count, 6), request.request_id, np.float32),
+                    "core_state": np.zeros((count, 2, 2), np.float32),
+                }
+                answers.append(b"".join(bytes(frame) for frame in self.handler.answer(request, arrays, (3, 9))))
+        return answers
+
+    def state(self) -> tuple[Any, ...]:
+        """All but who spoke last."""
+        kept = sorted((each.peer, each.agent, each.places, each.last_id) for each in self.sessions._sessions.values())
+        return kept, len(self.batches), self.sessions.num_environments
+
+
+def fields_of(count: int, **changes: Any) -> dict[str, Any]:
+    made = {field.name: np.zeros((count, *field.shape), field.dtype) for field in LAYOUT.state_fields}
+    made["inverse_temperatures"] += 1
+    made["game_reset"][:] = True
+    for name, value in changes.items():
+        made[name][...] = value
+    return made
+
+
+def request(
+    request_id: int, *, count: int = 2, has_state: bool = False, fields: dict[str, Any] | None = None, **changes: Any
+) -> list[bytes]:
+    values = {"run_id": "run", "contract": "contract", "agent": 0, "num_environments": count} | changes
+    message = Act(request_id=request_id, has_state=has_state, **values)
+    shape = LAYOUT.planes_shape(has_state=has_state)
+    assert shape is not None
+    packed = pack_fields(LAYOUT.state_fields if has_state else LAYOUT.row_fields, fields or fields_of(count))
+    return [*map(bytes, encode(message)), packed, bytes(np.arange(count * np.prod(shape), dtype=np.uint8))]
+
+
+def said(decision: Decision) -> Any:
+    return decode_header(bytes(decision.frames[0])) if decision.frames else None
+
+
+def test_rows_in_turn() -> None:
+    service = Service()
+    unknown = service.take(request(1))
+    assert (unknown.outcome, said(unknown)) == ("state_wanted", StateWanted(request_id=1))
+    assert service.take(request(1, has_state=True)) == Decision("new")
+    assert service.take(request(1)) == Decision("repeated", [])  # it is being acted on
+    (first,) = service.act()
+    again = service.take(request(1, has_state=True))
+    assert b"".join(map(bytes, again.frames)) == first
+    assert said(again) == Acted(request_id=1, lineage=3, updates=9)
+    assert read_answer(again.frames[1:], 2, LAYOUT).actions.tolist() == [1, 1]
+    assert service.take(request(2)).outcome == "new"
+    assert len(service.act()) == 1
+    assert service.take(request(1)) == Decision("late")
+    assert service.take(request(4)).outcome == "state_wanted"  # a row is missing
+    assert service.take(request(4, has_state=True)).outcome == "new"  # its owner acted on that row itself
+    assert len(service.act()) == 1
+
+
+def test_a_row_that_is_not_answered_yet_is_replaced_by_one_with_state_only() -> None:
+    service = Service()
+    service.take(request(1, has_state=True))
+    assert service.take(request(2)).outcome == "state_wanted"
+    assert service.take(request(2, has_state=True)).outcome == "new"
+    assert len(service.act()) == 1
+    assert said(service.take(request(2))) == Acted(request_id=2, lineage=3, updates=9)
+
+
+@pytest.mark.parametrize("changes", [{"count": 3}, {"agent": 1}])
+def test_other_environments_are_not_taken_for_those_known(changes: dict[str, Any]) -> None:
+    service = Service()
+    service.take(request(1, has_state=True))
+    service.act()
+    assert service.take(request(2, **changes)).outcome == "state_wanted"
+    assert service.take(request(2, has_state=True, **changes)).outcome == "new"
+
+
+def test_clients_that_do_not_belong_here_are_told_why() -> None:
+    service = Service()
+    for changes, reason in (
+        ({"run_id": "another"}, "belongs to run run, not another"),
+        ({"contract": "other"}, "contract other does not match"),
+        ({"agent": 2}, "serves agents 0 to 1"),
+        ({"count": 5}, "a request of 5 environments, and 4 are the most here"),
+    ):
+        decision = service.take(request(1, has_state=True, **changes))
+        assert decision.outcome == "refused"
+        assert isinstance(said(decision), Refused)
+        assert reason in (decision.refusal or "")
+    assert service.state() == ([], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("last_actions", 6),
+        ("last_actions", -2),
+        ("last_rewards", np.nan),
+        ("inverse_temperatures", np.inf),
+        ("core_state", np.nan),
+        ("vectors", -np.inf),
+        ("instructions", 10),
+        ("instructions", -1),
+    ],
+)
+def test_values_out_of_range_are_dropped_unread(name: str, value: float) -> None:
+    service = Service()
+    service.take(request(1, has_state=True))
+    before = service.state()
+    with pytest.raises(MalformedMessage, match=f"field {name}") as raised:
+        service.take(request(2, has_state=True, fields=fields_of(2, **{name: value})))
+    assert raised.value.label == "array"
+    assert service.state() == before
+
+
+@pytest.mark.parametrize("part", [1, 2])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_payloads_of_another_length_are_dropped_unread(part: int, change: int) -> None:
+    service = Service()
+    frames = request(1, has_state=True)
+    frames[part] = frames[part][:change] if change < 0 else frames[part] + b"\0"
+    with pytest.raises(MalformedMessage) as raised:
+        service.take(frames)
+    assert raised.value.label == "size"
+    for wrong in (frames[:1], frames[:2], [*frames, b""]):
+        with pytest.raises(MalformedMessage):
+            service.take(wrong)
+    with pytest.raises(MalformedMessage, match="goodbye is not a request to act"):
+        service.take([bytes(encode(Goodbye())[0])])
+    assert service.state() == ([], 0, 0)
+
+
+VALID = [
+    request(1, has_state=True),
+    request(1),
+    request(2),
+    request(2, has_state=True, count=4),
+    request(3, count=1, has_state=True),
+    request(2**63 - 1, has_state=True),
+    request(9, run_id="another"),
+    request(9, agent=1, has_state=True),
+    [*map(bytes, encode(Goodbye()))],
+]
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(messages=st.lists(st.tuples(mutated_frames(VALID), st.sampled_from(PEERS), st.booleans()), min_size=1, max_size=8))
+def test_any_bytes_leave_a_service_that_serves(messages: list[tuple[list[bytes], bytes, bool]]) -> None:
+    service = Service()
+    for frames, peer, acts in messages:
+        before = service.state()
+        decision: Decision | None = None
+        try:
+            decision = service.take(frames, peer)
+        except MalformedMessage as malformed:
+            assert malformed.reason.isprintable()  # noqa: PT017  what is not raised is looked at below
+        if decision is None or decision.outcome != "new":
+            assert service.state() == before
+        if decision is not None and decision.frames:
+            assert isinstance(said(decision), Acted | StateWanted | Refused)
+        if acts:
+            service.act()
+        assert service.sessions.num_environments <= 8
+        assert len(service.batches) <= len(service.sessions)
+    assert service.take(request(2**62, has_state=True), b"honest").outcome == "new"
+    service.act()
+    assert service.take(request(2**62 + 1), b"honest").outcome == "new"

@@ -1,0 +1,250 @@
+"""The inference service as a process: killed, restarted and replaced while its actors are in the middle of games."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from herd.checkpoints.weights import encode_weights
+from herd.cli.keys import make_keys
+from herd.config.settings import RunSettings, SecuritySettings
+from herd.envs.make import environment_spec
+from herd.networks.agent import Agent
+from herd.telemetry.scrape import probe
+from herd.wire.codec import encode
+from herd.wire.inference_client import Answer, InferenceClient
+from herd.wire.messages import GetWeights
+from herd.wire.run_layout import run_layout
+from herd.wire.sockets import Context, new_context
+from herd.wire.weights_client import WeightsPublisher
+from tests.inference.serving import remote_policy
+from tests.inference.test_inference_equality import CASES, Both, peaked_agent
+from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, killed_at_the_end, until
+
+pytestmark = pytest.mark.processes
+
+CASE = "two planes, recurrent, instructed"
+
+
+def settings_of(run_dir: Path, **sections: object) -> RunSettings:
+    return RunSettings.model_validate(
+        {
+            "name": "acting",
+            "run_dir": run_dir,
+            "actor": {"environments": 5, "inference": "remote"},
+            "paramserver": {"port": 0},
+            "inference": {"port": 0, "precision": "float32"},
+            **CASES[CASE],
+        }
+        | sections
+    )
+
+
+class Run:
+    """A parameter server with weights of one agent, and whatever inference services are started."""
+
+    def __init__(self, settings: RunSettings, root: ServerProcess, publisher: WeightsPublisher, agent: Agent) -> None:
+        self.settings = settings
+        self.root = root
+        self.publisher = publisher
+        self.agent = agent
+
+    def publish(self, updates: int) -> None:
+        payload = encode_weights(self.agent.state_dict())
+        self.publisher.publish(1, updates, 0, 1, payload)
+
+        def is_confirmed() -> bool:
+            self.publisher.poll()
+            return self.publisher.confirmed
+
+        until(is_confirmed)
+
+    def service_settings(self, port: int = 0, **own: object) -> RunSettings:
+        values = {"port": port, "paramserver": self.root.endpoint} | own
+        return self.settings.model_copy(update={"inference": self.settings.inference.model_copy(update=values)})
+
+
+@contextmanager
+def a_run(run_dir: Path, context: Context, **sections: object) -> Iterator[Run]:
+    settings = settings_of(run_dir, **sections)
+    with killed_at_the_end(ServerProcess("paramserver", settings)) as root:
+        publisher = WeightsPublisher(context, root.endpoint, run_id=settings.name, contract=root.contract)
+        with closing(publisher):
+            yield Run(settings, root, publisher, peaked_agent(settings))
+
+
+def client_of(context: Context, server: ServerProcess, num_environments: int) -> InferenceClient:
+    settings = server.settings
+    return InferenceClient(
+        context,
+        server.endpoint,
+        layout=run_layout(settings, environment_spec(settings.env)),
+        run_id=settings.name,
+        agent=0,
+        contract=server.contract,
+        actor_index=0,
+        incarnation=5,
+        group=0,
+        num_environments=num_environments,
+    )
+
+
+def play(group: Both, num_rows: int) -> None:
+    for _ in range(num_rows):
+        group.ask()
+        group.step()
+
+
+def test_games_go_on_over_kills_and_requests_to_stop(tmp_path: Path) -> None:
+    """Each answer is what a policy in the actor says, before and after; no row is lost, and none is played twice."""
+    with Context() as context, a_run(tmp_path, context) as run:
+        run.publish(7)
+        with (
+            killed_at_the_end(ServerProcess("inference", run.service_settings())) as server,
+            closing(client_of(context, server, 3)) as client,
+        ):
+            answers: list[Answer] = []
+            group = Both(run.settings, run.agent, remote_policy(client, answers), range(3))
+            play(group, 5)
+            assert answers[-1].version == (1, 7)
+            again = run.service_settings(server.port)
+            group.ask()  # under way when it dies
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
+            with killed_at_the_end(ServerProcess("inference", again)) as second:
+                group.step()
+                play(group, 5)
+                assert client.num_states_sent == 2
+                assert second.total("herd_inference_agent_steps_total") == 18
+                assert second.end(signal.SIGTERM) == 0
+            with killed_at_the_end(ServerProcess("inference", again)) as third:
+                play(group, 5)
+                run.publish(8)
+                until(lambda: third.total("herd_weights_updates") == 8)
+                play(group, 1)
+                assert answers[-1].version == (1, 8)
+                outcomes = {name: third.total("herd_inference_requests_total", outcome=name) for name in ("new", "state_wanted", "refused")}
+                assert (outcomes["new"], outcomes["refused"]) == (6, 0)
+                assert outcomes["state_wanted"] <= 1
+                assert third.total("herd_inference_environments") == 3
+            assert client.num_states_sent == 3
+
+
+def test_nobody_is_answered_before_there_are_weights(tmp_path: Path) -> None:
+    with Context() as context, a_run(tmp_path, context) as run, ExitStack() as stack:
+        server = stack.enter_context(killed_at_the_end(ServerProcess("inference", run.service_settings())))
+        client = stack.enter_context(closing(client_of(context, server, 2)))
+        readiness = f"http://127.0.0.1:{server.metrics_port}/readyz"
+        group = Both(run.settings, run.agent, remote_policy(client), range(2))
+        group.ask()
+        until(lambda: client.poll() is None and server.total("herd_inference_pending_requests") == 1)
+        assert not probe(readiness)
+        run.publish(1)
+        group.step()
+        until(lambda: probe(readiness))
+
+
+def test_strangers_are_counted_and_change_nothing(tmp_path: Path) -> None:
+    with Context() as context, a_run(tmp_path, context) as run, ExitStack() as stack:
+        run.publish(1)
+        server = stack.enter_context(killed_at_the_end(ServerProcess("inference", run.service_settings())))
+        client = stack.enter_context(closing(client_of(context, server, 2)))
+        group = Both(run.settings, run.agent, remote_policy(client), range(2))
+        play(group, 2)
+        with connecting(AskingClient, context) as connect:
+            stranger = connect(server)
+            random = np.random.default_rng(3)
+            for _ in range(50):
+                stranger.send(random.bytes(int(random.integers(1, 400))), random.bytes(30))
+            stranger.send(*encode(GetWeights(request_id=1, run_id="acting", agent=0, contract=server.contract, have=None)))
+            until(lambda: server.total("herd_wire_malformed_messages_total") == 51)
+        play(group, 3)
+        assert client.num_states_sent == 1
+        assert server.end(signal.SIGTERM) == 0
+
+
+def test_keys_and_who_may_ask(tmp_path: Path) -> None:
+    """An actor's key may ask for actions, a viewer's may not; the service's own may ask for weights and publish none."""
+    keys = tmp_path / "keys"
+    make_keys(keys)
+    for client in ("actor", "viewer", "inference"):
+        make_keys(keys, client=client)
+    security = {"curve_keys": keys}
+    with ExitStack() as contexts:
+        publishing = contexts.enter_context(new_context(SecuritySettings(curve_keys=keys)))
+        acting, viewing = (
+            contexts.enter_context(new_context(SecuritySettings(curve_keys=keys, curve_client=name))) for name in ("actor", "viewer")
+        )
+        with a_run(tmp_path / "run", publishing, security=security) as run:
+            run.publish(1)
+            secured = run.service_settings().model_copy(update={"security": SecuritySettings(curve_keys=keys, curve_client="inference")})
+            with killed_at_the_end(ServerProcess("inference", secured)) as server:
+                with closing(client_of(acting, server, 2)) as client:
+                    play(Both(run.settings, run.agent, remote_policy(client), range(2)), 3)
+                with closing(client_of(viewing, server, 2)) as client:
+                    group = Both(run.settings, run.agent, remote_policy(client), range(2))
+                    group.ask()
+                    until(lambda: client.poll() is None and server.total("herd_wire_malformed_messages_total", reason="unexpected") >= 1)
+
+
+@pytest.mark.parametrize("fallback", ["wait", "local"])
+def test_an_actor_that_waits_for_it_hears_a_request_to_stop(tmp_path: Path, fallback: str) -> None:
+    """Nobody listens at any of the addresses, and the actor ends in order."""
+    with ExitStack() as held:
+        addresses = []
+        for _ in range(3):  # bound and not listening: nobody else can take the port
+            reserved = held.enter_context(socket.socket())
+            reserved.bind(("127.0.0.1", 0))
+            addresses.append(f"tcp://127.0.0.1:{reserved.getsockname()[1]}")
+        learner, paramserver, inference = addresses
+        config = tmp_path / "config.yaml"
+        config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\n")
+        words = ["--actor.inference", "remote", "--actor.inference_fallback", fallback, "--actor.inference_timeout_seconds", "0.05"]
+        words += [
+            "--actor.index",
+            "0",
+            "--actor.learner",
+            learner,
+            "--actor.paramserver",
+            paramserver,
+            "--actor.inference_service",
+            inference,
+        ]
+        command = [sys.executable, "-m", "herd_actor", "--config", str(config), "--run_dir", str(tmp_path / "run"), *words]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as actor:
+            assert actor.stderr is not None
+            try:
+                said = next(line for line in actor.stderr if "the inference service is silent" in line)
+                assert ("this actor itself" if fallback == "local" else "nobody") in said
+            finally:
+                actor.send_signal(signal.SIGTERM)
+            assert actor.wait(ANSWER_SECONDS) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--inference.device", "cuda"], "inference.device cuda: torch finds no GPU here"),
+        (["--inference.host", "192.0.2.1"], "inference.host, inference.port"),
+        (["--inference.batch_size", "0"], "inference.batch_size"),
+        (["--actor.lockstep", "true"], "actor.lockstep needs actor.inference local"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str], said: str, monkeypatch: Any) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    config = tmp_path / "config.yaml"
+    config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\nactor: {inference: remote, count: 1}\ninference: {port: 0}\n")
+    command = [sys.executable, "-m", "herd_inference", "--config", str(config), "--run_dir", str(tmp_path / "run"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("inference: ")]
+    assert said in line

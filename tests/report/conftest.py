@@ -1,0 +1,3 @@
+from tests.evaluation.conftest import make_run
+
+__all__ = ["make_run"]

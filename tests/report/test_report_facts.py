@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from herd.config.loading import dump_settings
+from herd.config.settings import RunSettings
+from herd.plots.history import PlotError
+from herd.report.facts import changed_settings, read_facts
+
+
+def point(step: int, **tasks: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "env_frames": 1_000_000 * step,
+        "wall_seconds": 100.0 * step,
+        "frames_per_second": 9_000.0 + step,
+        "learner_updates": 1000 * step,
+        "policy_lag_mean": 1.25,
+        "episode_return_mean_100": next(iter(tasks.values()))["episode_return_mean_100"] if tasks else None,
+        "tasks": tasks,
+    }
+
+
+def task(mean: float | None, episodes: int, human: float | None = None) -> dict[str, Any]:
+    return {"env_frames": 500_000, "episodes": episodes, "episode_return_mean_100": mean, "human_normalised": human}
+
+
+def make(folder: Path, points: list[dict[str, Any]], report: dict[str, Any] | None = None, settings: RunSettings | None = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    if settings is not None:
+        (folder / "config.yaml").write_text(dump_settings(settings))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in points))
+    if report is not None:
+        (folder / "report.json").write_text(json.dumps(report))
+    return folder
+
+
+def test_a_finished_run_is_told_by_its_report_and_its_newest_point(tmp_path: Path) -> None:
+    points = [point(1, pong=task(-20.0, 60)), point(2, pong=task(5.0, 150, 0.7)), point(3, pong=task(4.5, 200, 0.6))]
+    points[-1]["clipped_share"] = 0.95
+    report = {
+        "frames_per_second": 8_123.4,
+        "tasks": {"pong": {"progress": {"games": 100, "mean_first": -20.5, "mean_last": 4.5}}},
+        "machine": {"processor": "Mine", "usable_cores": 2, "memory_bytes": 8 << 30, "load_average_1_minute": 3.0, "ale-py": None},
+    }
+    facts = read_facts(make(tmp_path, points, report, RunSettings(name="pong7")))
+    assert (facts.name, facts.is_over, facts.agents) == ("pong7", True, [tmp_path])
+    assert {figure.name: figure.value for figure in facts.figures} == {
+        "environment frames": "3.00 M",
+        "running time": "05:00",
+        "frames per second": "8,123",
+        "learner updates": "3,000",
+        "return, last 100 games": "4.50",
+        "policy lag, updates": "1.2",
+    }
+    [row] = facts.tasks
+    # The best is of a full window: -20 is of 60 games.
+    assert (row.games, row.first_return, row.last_return, row.best_return, row.human_normalised) == ("200", "-20.50", "4.50", "5.00", "60%")
+    assert facts.warnings == ["95% of updates are clipped"]
+    assert facts.machine == [("processor", "Mine"), ("usable cores", "2"), ("memory", "8.0 GiB")]
+
+
+def test_a_run_under_way_has_what_there_is(tmp_path: Path) -> None:
+    facts = read_facts(make(tmp_path, [point(1, pong=task(None, 0))], settings=RunSettings()))
+    assert not facts.is_over
+    [row] = facts.tasks
+    assert (row.first_return, row.last_return, row.best_return, row.human_normalised) == ("-", "-", "-", "")
+    assert (facts.machine, facts.warnings) == ([], [])
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(PlotError, match="holds no points yet"):
+        read_facts(tmp_path)
+
+
+def test_agents_are_added_up_and_the_best_one_plays(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(agents=3)))
+    for agent, mean in enumerate((-3.0, 8.0, 1.0)):
+        last = point(2, pong=task(mean, 120)) | {"clipped_share": 0.99 if agent == 2 else 0.0}
+        make(tmp_path / "agents" / str(agent), [point(1, pong=task(-9.0, 100)), last], {} if agent else {"tasks": {}})
+    facts = read_facts(tmp_path)
+    assert not facts.is_over  # the reports of two say nothing
+    assert [agent.name for agent in facts.agents] == ["1", "2", "0"]
+    assert [(row.agent, row.last_return) for row in facts.tasks] == [("0", "-3.00"), ("1", "8.00"), ("2", "1.00")]
+    assert facts.warnings == ["agent 2: 99% of updates are clipped"]
+    figures = {figure.name: figure.value for figure in facts.figures}
+    assert (figures["environment frames"], figures["agents"]) == ("6.00 M", "3")
+
+
+def test_changed_settings_are_those_that_differ_from_the_defaults_of_their_variant() -> None:
+    assert changed_settings(yaml.safe_load(dump_settings(RunSettings()))) == []
+    given = {
+        "name": "mine",
+        "run_dir": "runs/mine",
+        "sweep": {"optimizer.learning_rate": [0.1, 0.2]},
+        "agents": 2,
+        "env": {"suite": "catch", "tasks": ["catch"]},
+        "loss": {"kind": "dice"},
+        "actor": {"learner": ["tcp://127.0.0.1:7100"], "count": 5},
+        "optimizer": {"kind": "adam", "learning_rate": 0.5},
+        "network": {"of_another_version": True},
+    }
+    changed = {setting.key: (setting.value, setting.default) for setting in changed_settings(given)}
+    assert changed["name"] == ("mine", "run")
+    assert changed["actor.count"] == ("5", "2")
+    assert changed["env.suite"] == ("catch", "atari")
+    assert changed["loss.kind"] == ("dice", "impala")
+    assert changed["optimizer.kind"] == ("adam", "rmsprop")
+    assert changed["optimizer.learning_rate"][0] == "0.5"
+    assert changed["network.of_another_version"] == ("true", "")
+    assert changed["agents"] == ("2", "1")
+    assert not {"run_dir", "env.tasks", "actor.learner"} & changed.keys()
+    assert "sweep" in changed
+
+
+def test_the_history_of_starts_says_what_changed(tmp_path: Path) -> None:
+    assert read_facts(make(tmp_path, [point(1, pong=task(1.0, 9))], settings=RunSettings())).starts == []
+    records = [
+        {"started": None, "version": None, "changed": {}, "settings": {}},
+        {
+            "started": "2026-01-02T03:04:05+00:00",
+            "version": "0.1.0",
+            "changed": {"loss.entropy_cost": [0.01, 0.02], "stop.env_frames": [None, 5]},
+        },
+    ]
+    (tmp_path / "starts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + '{"torn')
+    first, second = read_facts(tmp_path).starts
+    assert (first.started, first.version, first.changed) == ("-", "-", [])
+    assert second.started == "2026-01-02T03:04:05+00:00"
+    assert [(change.key, change.default, change.value) for change in second.changed] == [
+        ("loss.entropy_cost", "0.01", "0.02"),
+        ("stop.env_frames", "null", "5"),
+    ]

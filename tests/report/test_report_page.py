@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herd.cli.main import main
+from herd.config.loading import dump_settings
+from herd.config.settings import RunSettings
+from herd.report.game import Game
+from herd.report.page import write_page
+from tests.evaluation.test_watch import CATCH
+
+
+class Reader(HTMLParser):
+    """Elements and their attributes, in order."""
+
+    VOID = frozenset({"meta", "img", "br", "link", "input", "path", "use", "rect"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in self.VOID or tag in {"path", "rect", "use"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += f" {data.strip()}"
+
+
+def make_points(run_dir: Path, tasks: tuple[str, ...] = ("pong",), *, updates: int = 100) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)
+    points = [
+        {
+            "env_frames": 10_000 * step,
+            "wall_seconds": 5.0 * step,
+            "frames_per_second": 2_000.0,
+            "learner_updates": updates * step,
+            **({"loss_total": 1.0 / (step + 1), "entropy": 1.5, "health": {"update_kl": 1e-3 * (step + 1)}} if updates else {}),
+            "episode_return_mean_100": -20.0 + step,
+            "tasks": {task: {"episodes": 100 * step, "episode_return_mean_100": -20.0 + step, "human_normalised": 0.1} for task in tasks},
+        }
+        for step in range(6)
+    ]
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+
+
+def page_of(run_dir: Path, **options: Any) -> str:
+    page = write_page(run_dir, run_dir / "report.html", game=None, no_game="nobody played", **options)
+    assert page.num_bytes == page.file.stat().st_size
+    return page.file.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(name="pong7")))
+    make_points(tmp_path)
+    return tmp_path
+
+
+def test_the_page_stands_by_itself_and_is_well_formed(run_dir: Path) -> None:
+    reader = Reader(page_of(run_dir, reference_scores=lambda *_: (-20.7, 14.6)))
+    addresses = [value for _, attributes in reader.elements for name, value in attributes.items() if name in {"src", "href", "xlink:href"}]
+    assert all(value is not None and value.startswith(("#", "data:")) for value in addresses)
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in reader.elements}
+    html = (run_dir / "report.html").read_text()
+    assert not re.search(r"@import|url\((?!#)", html)
+    ids = Counter(attributes["id"] for _, attributes in reader.elements if "id" in attributes)
+    assert [name for name, count in ids.items() if count > 1] == []
+    used = {value[1:] for value in addresses if value is not None and value.startswith("#")} | set(re.findall(r"url\(#([^)]+)\)", html))
+    assert used <= ids.keys()
+    pictures = [attributes for tag, attributes in reader.elements if tag == "svg"]
+    # Return (for wide and narrow pages), throughput; loss, entropy, KL.
+    assert len(pictures) == 6
+    assert all(picture["role"] == "img" and picture["aria-label"] and "width" not in picture and picture["viewbox"] for picture in pictures)
+
+
+def test_pictures_take_the_colours_of_the_page(run_dir: Path) -> None:
+    html = page_of(run_dir, reference_scores=lambda *_: (-20.7, 14.6))
+    body = html[html.index("<body>") :]
+    assert re.findall(r"#[0-9a-fA-F]{6}\b", body) == []
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", html))
+    assert {"--ink", "--grid", "--muted", "--surface", "--series-0"} <= used
+    light, dark = re.findall(r":root \{(.*?)\}", html, flags=re.DOTALL)
+    for scheme in (light, dark):
+        assert used <= set(re.findall(r"(--[a-z0-9-]+):", scheme))
+
+
+def test_everything_asked_for_is_on_the_page(run_dir: Path) -> None:
+    report = {"machine": {"processor": "A Processor"}, "frames_per_second": 1.0}
+    (run_dir / "report.json").write_text(json.dumps(report))
+    start = {"started": "2026-01-02T03:04:05", "version": "0.0.9", "changed": {"learner.batch_size": [16, 48]}}
+    (run_dir / "starts.jsonl").write_text(json.dumps(start) + "\n")
+    text = Reader(page_of(run_dir)).text
+    for part in (
+        "finished",
+        "pong",
+        "throughput",
+        "total loss",
+        "entropy of the policy",
+        "KL of one update",
+        "A Processor",
+        "nobody played",
+    ):
+        assert part in text
+    assert re.search(r"learner\.batch_size\s*:\s*16\s*\N{RIGHTWARDS ARROW}\s*48", text)
+    assert "all settings" in text.lower()
+    assert "log_interval_seconds: 5.0" in text
+
+
+def test_what_a_run_is_called_is_no_markup(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("name: '<script>alert(1)</script>'\n")
+    make_points(tmp_path, tasks=("<img src=x>",))
+    reader = Reader(page_of(tmp_path))
+    assert "script" not in {tag for tag, _ in reader.elements}
+    assert "img" not in {tag for tag, _ in reader.elements}
+    assert "<script>alert(1)</script>" in reader.text
+
+
+def test_many_tasks_are_folded_away_and_a_run_without_updates_has_no_losses(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(dump_settings(RunSettings()))
+    make_points(tmp_path, tasks=tuple(f"game_{number}" for number in range(7)), updates=0)
+    html = page_of(tmp_path)
+    folded = html[html.index("Each of the 7 tasks") : html.index("A game")]
+    assert folded.count("<svg") == 7
+    assert "interquartile" in html[: html.index("Each of the 7 tasks")]
+    assert "How it learns" not in html
+
+
+def test_agents_have_a_legend(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(agents=2)))
+    for agent in (0, 1):
+        make_points(tmp_path / "agents" / str(agent))
+    html = page_of(tmp_path)
+    legend = html[html.index('<ul class="legend">') :]
+    assert legend.index("agents/0") < legend.index("agents/1")
+    assert "--series-1" in legend[: legend.index("</ul>")]
+
+
+def test_a_game_is_in_the_page_itself(run_dir: Path) -> None:
+    write_page(run_dir, run_dir / "out" / "page.html", game=Game(b"GIF89a", "pong: return 21"), no_game=None)
+    [image] = [attributes for tag, attributes in Reader((run_dir / "out" / "page.html").read_text()).elements if tag == "img"]
+    assert image == {"alt": "A recorded game. pong: return 21", "src": "data:image/gif;base64,R0lGODlh"}
+
+
+def test_the_command_plays_with_the_newest_checkpoint(
+    make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run_dir = make_run(CATCH)
+    assert main(["report", str(run_dir)]) == 2
+    assert "metrics.jsonl" in capsys.readouterr().err
+    make_points(run_dir, tasks=("catch",))
+    assert main(["report", str(run_dir)]) == 0
+    assert str(run_dir / "report.html") in capsys.readouterr().out
+    html = (run_dir / "report.html").read_text()
+    assert re.search(r"catch: return (-?1, )+-?1", html)  # games of a second, until there is something to see
+    assert "data:image/gif;base64,R0lGOD" in html
+    assert main(["report", str(run_dir), "--no_game", "--output", str(tmp_path / "plain.html")]) == 0
+    assert "(--no_game)" in (tmp_path / "plain.html").read_text()
+    for folder in (run_dir / "checkpoints").iterdir():
+        folder.rename(folder.with_name("gone"))
+    assert main(["report", str(run_dir)]) == 0
+    assert "No game: " in capsys.readouterr().out
+    assert main(["report", str(run_dir), "--output", str(tmp_path / "page.pdf")]) == 2
+    assert "a report's name ends in .html" in capsys.readouterr().err

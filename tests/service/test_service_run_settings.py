@@ -1,0 +1,66 @@
+"""What a run directory keeps of the settings of every start."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+
+from herd.config.loading import dump_settings, load_settings
+from herd.config.settings import RunSettings
+from herd.service.run_settings import changed_settings, is_supervised, keep_settings
+
+
+def settings_of(directory: Path, *words: str) -> RunSettings:
+    return load_settings([], ["--run_dir", str(directory), *words], {})
+
+
+def starts(directory: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (directory / "starts.jsonl").read_text().splitlines()]
+
+
+def test_the_settings_of_every_start_are_kept(tmp_path: Path) -> None:
+    first = settings_of(tmp_path)
+    assert changed_settings(tmp_path, first) == []
+    keep_settings(tmp_path, first)
+    second = settings_of(tmp_path, "--resume", "--learner.batch_size", "48", "--stop.wall_seconds", "60", "--env.tasks", "pong")
+    said = [str(change) for change in changed_settings(tmp_path, second)]
+    assert said == ['env.tasks ["breakout"] -> ["pong"]', "learner.batch_size 32 -> 48", "stop.wall_seconds null -> 60.0"]
+    keep_settings(tmp_path, second)
+    assert changed_settings(tmp_path, second) == []
+    one, two = starts(tmp_path)
+    assert one["changed"] == {}
+    assert two["changed"] == {"env.tasks": [["breakout"], ["pong"]], "learner.batch_size": [32, 48], "stop.wall_seconds": [None, 60.0]}
+    assert (one["settings"]["learner"]["batch_size"], two["settings"]["learner"]["batch_size"]) == (32, 48)  # type: ignore[index]
+    assert one["started"] <= two["started"]  # type: ignore[operator]
+    assert load_settings([tmp_path / "config.yaml"], [], {}) == second.model_copy(update={"resume": False})
+
+
+def test_another_variant_is_one_change(tmp_path: Path) -> None:
+    keep_settings(tmp_path, settings_of(tmp_path, "--optimizer.epsilon", "0.5"))
+    said = [str(change) for change in changed_settings(tmp_path, settings_of(tmp_path, "--optimizer.kind", "adamw"))]
+    assert "optimizer.kind rmsprop -> adamw" in said
+    assert not any("decay" in line for line in said)  # RMSProp's alone
+
+
+def test_a_run_from_before_there_was_a_history_begins_it_with_what_it_had(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(dump_settings(settings_of(tmp_path, "--seed", "7")))
+    keep_settings(tmp_path, settings_of(tmp_path, "--seed", "8"))
+    one, two = starts(tmp_path)
+    assert (one["started"], one["settings"]["seed"]) == (None, 7)  # type: ignore[index]
+    assert two["changed"] == {"seed": [7, 8]}
+
+
+def test_a_config_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("a: [")
+    keep_settings(tmp_path, settings_of(tmp_path))
+    assert len(starts(tmp_path)) == 1
+
+
+def test_whether_a_supervisor_keeps_them(tmp_path: Path) -> None:
+    assert not is_supervised(tmp_path)
+    with (tmp_path / ".lock").open("w") as lock:
+        assert not is_supervised(tmp_path)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert is_supervised(tmp_path)
+    assert not is_supervised(tmp_path)

@@ -1,0 +1,97 @@
+"""The supervisor's loop around a start: a request to stop while processes are started, and when the wall clock begins to count."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from herd.config.settings import StopSettings
+from herd.supervisor import supervisor
+from herd.supervisor.plan import ChildPlan, Start
+from herd.supervisor.readings import Readings
+from herd.supervisor.shutdown import Grace
+from herd.supervisor.signals import SignalInbox
+from herd.supervisor.snapshot import RunSnapshot
+from herd.supervisor.supervisor import Supervisor
+from tests.patience import patient
+
+pytestmark = pytest.mark.processes
+
+WAITS = [sys.executable, "-c", "import signal; signal.pause()"]
+GRACE = Grace(patient(30.0), patient(30.0))
+
+
+class SilentView:
+    def show(self, snapshot: RunSnapshot) -> None:
+        pass
+
+    def note(self, message: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class ScriptedWatcher:
+    """Says at the seventh look, and not before, that the learner trains."""
+
+    looks = 0
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    @property
+    def latest(self) -> Readings:
+        ScriptedWatcher.looks += 1
+        frames = 640.0 if ScriptedWatcher.looks > 6 else 0.0
+        return Readings(ScriptedWatcher.looks, {"learner-0": {("herd_learner_env_frames_total", ()): frames}})
+
+    def watch(self, pids: object) -> None:
+        pass
+
+    def most_work(self, _name: str) -> float:
+        return 0.0
+
+    def forget_work(self, name: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_request_to_stop_is_heard_between_two_starts(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    started: list[str] = []
+    with SignalInbox() as inbox:
+
+        def command(name: str, _start: Start) -> list[str]:
+            started.append(name)
+            inbox.asked = name == "actor-1"
+            return WAITS
+
+        plans = [ChildPlan("learner", 0, partial(command, "learner-0"), os.environ, agent=0)]
+        plans += [ChildPlan("actor", number, partial(command, f"actor-{number}"), os.environ) for number in range(1000)]
+        outcome = Supervisor(plans, tmp_path, StopSettings(), SilentView(), grace=GRACE).run(inbox)
+    assert outcome.exit_code == 0
+    assert started == ["learner-0", "actor-0", "actor-1"]
+
+
+def test_the_wall_clock_begins_with_the_first_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of a millisecond ends nothing while processes load."""
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(supervisor, "Watcher", ScriptedWatcher)
+    starts: list[Start] = []
+
+    def command(start: Start) -> list[str]:
+        starts.append(start)
+        return WAITS
+
+    plan, stop = ChildPlan("learner", 0, command, os.environ, agent=0), StopSettings(wall_seconds=0.001)
+    outcome = Supervisor([plan], tmp_path, stop, SilentView(), started=0.0, grace=GRACE, most_start_seconds=1e12).run()
+    assert outcome.exit_code == 0
+    assert ScriptedWatcher.looks > 6
+    assert starts == [Start(0, 0.0)]

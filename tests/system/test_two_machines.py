@@ -1,0 +1,163 @@
+"""docs/two-machines.md: its commands by hand, each machine in a folder of its own, and what its Compose file is made of."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from herd.config.arguments import split_arguments
+from herd.config.loading import load_settings
+from herd.topology import METRICS_PORT
+from tests.observability.prometheus_server import tool
+from tests.patience import patient
+from tests.system.whole_runs import CATCH, ROOT, SECONDS, environment, free_ports, read_report, until
+
+pytestmark = pytest.mark.processes
+
+PAGE = (ROOT / "docs" / "two-machines.md").read_text()
+COMPOSE = ROOT / "compose"
+COMPOSED = {"paramserver": 7200, "learner": 7100, "actor": None}
+"""Services of the program, and the port of each that others connect to."""
+
+
+def blocks(title: str) -> list[str]:
+    """Of the page: those that begin with this comment, without it."""
+    return re.findall(rf"```sh\n# {title}\n(.*?)```", PAGE, re.DOTALL)
+
+
+class Machine:
+    """A folder that stands for a machine. Use as a context manager: nothing stays behind."""
+
+    def __init__(self, folder: Path, replaced: dict[str, str]) -> None:
+        self.folder = folder
+        self._replaced = replaced
+        self._processes: list[subprocess.Popen[bytes]] = []
+        folder.mkdir()
+        shutil.copy(ROOT / CATCH, folder / "catch.yaml")
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+    def start(self, command: str, *words: str) -> subprocess.Popen[bytes]:
+        """A command of the page, with its addresses and ports replaced."""
+        for old, new in self._replaced.items():
+            command = command.replace(old, new)
+        environ = environment()
+        environ["PATH"] = f"{Path(sys.executable).parent}:{environ['PATH']}"
+        assigned, rest = re.fullmatch(r"((?:[A-Z_]+=\S+\s+(?:\\\n\s*)?)*)(.*)", command.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
+        line = f"{assigned} exec {rest} {shlex.join(words)}".replace("\\\n", " ")
+        with (self.folder / f"{len(self._processes)}.out").open("w") as output:
+            process = subprocess.Popen(["bash", "-c", line], cwd=self.folder, env=environ, stdout=output, stderr=subprocess.STDOUT)
+        self._processes.append(process)
+        return process
+
+    def said(self) -> str:
+        """By all of its processes."""
+        return "\n".join(file.read_text() for file in sorted(self.folder.glob("*.out")))
+
+
+def test_two_machines_train_together(tmp_path: Path) -> None:
+    ports = dict(zip(("7100", "7200", "9401", "9402"), map(str, free_ports(4)), strict=True))
+    replaced = {"10.0.0.1": "127.0.0.1", **ports}
+    keys, paramserver, learner = blocks("trainer")
+    (actor,) = blocks("player")
+    with ExitStack() as stack:
+        trainer, player = (stack.enter_context(Machine(tmp_path / name, replaced)) for name in ("trainer", "player"))
+        for command in keys.splitlines():
+            assert trainer.start(command).wait(timeout=SECONDS) == 0
+        (player.folder / "keys").mkdir()
+        for file in blocks("from trainer to player")[0].split():
+            shutil.copy(trainer.folder / file, player.folder / file)
+        served = trainer.start(paramserver)
+        trained = trainer.start(learner, "--stop.env_frames", "20000", "--learner.threads", "1")
+        played = player.start(actor)
+        until(lambda: trained.poll() is not None or served.poll() is not None or played.poll() not in (None, 0), "the run to be over")
+        assert trained.poll() == 0, trainer.said() + player.said()
+        for process in (served, played):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=SECONDS) == 0, trainer.said() + player.said()
+        report = read_report(trainer.folder / "runs" / "two")
+        assert report["env_frames"] >= 20_000
+        assert list((trainer.folder / "runs" / "two" / "checkpoints").iterdir())
+        # Nothing of the run is on the player but what the actor says of itself, and no key of the servers.
+        assert not (player.folder / "runs" / "two" / "checkpoints").exists()
+        assert {file.name for file in (player.folder / "keys").iterdir()} == {"server.public", "client-actor-player.secret"}
+
+
+def services() -> dict[str, Any]:
+    return dict(yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"])
+
+
+def test_the_compose_file_is_one() -> None:
+    words = ["--builtin-schema", "vendor.compose-spec", str(COMPOSE / "compose.yaml")]
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", *words], capture_output=True, text=True, timeout=patient(60), check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def dockerfile_variables(service: str) -> dict[str, str]:
+    """HERD_ variables of its image."""
+    return dict(re.findall(r"(HERD_\w+)=(\S+)", (ROOT / "services" / service / "Dockerfile").read_text()))
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_each_container_finds_the_others(name: str) -> None:
+    service = services()[name]
+    files, words = split_arguments(service["command"], file_option="--config")
+    assert files == [Path("/etc/herd/experiment.yaml")]
+    assert any(":/etc/herd/experiment.yaml:ro" in volume for volume in service["volumes"])
+    settings = load_settings([ROOT / CATCH], words, dockerfile_variables(name) | service.get("environment", {}))
+    own = getattr(settings, name)
+    assert (own.metrics_host, own.metrics_port) == ("0.0.0.0", METRICS_PORT)
+    if COMPOSED[name] is not None:
+        assert (own.host, own.port) == ("0.0.0.0", COMPOSED[name])
+    else:
+        assert own.index is None
+    asked = {word for value in service.get("environment", {}).values() for word in re.findall(r"tcp://(\w+):(\d+)", value)}
+    assert asked == {("paramserver", "7200")} if name == "learner" else asked <= {("learner", "7100"), ("paramserver", "7200")}
+    assert set(service["image"].partition("/")[2].split(":")) >= {f"herd-{name}"}
+
+
+def test_what_is_mounted_is_there() -> None:
+    for service in services().values():
+        for volume in service["volumes"]:
+            source = volume.partition(":")[0]
+            assert not source.startswith(".") or (COMPOSE / source).is_file(), source
+    (source,) = yaml.safe_load((COMPOSE / "grafana" / "datasources.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((COMPOSE / "grafana" / "dashboards.yaml").read_text())["providers"]
+    targets = [volume.split(":")[1] for volume in services()["grafana"]["volumes"]]
+    assert any(target.startswith(f"{provider['options']['path']}/") for target in targets)
+
+
+def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
+    """With the rules beside it, as they are mounted."""
+    shutil.copy(COMPOSE / "prometheus.yaml", tmp_path)
+    for rules in yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["rule_files"]:
+        shutil.copy(ROOT / "helm" / "herd" / "files" / rules, tmp_path)
+    command = [tool("promtool"), "check", "config", str(tmp_path / "prometheus.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_targets_have_the_labels_that_rules_and_dashboard_go_by() -> None:
+    (job,) = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["scrape_configs"]
+    assert {rule["target_label"] for rule in job["relabel_configs"]} == {"namespace", "release", "component", "pod"}
+    assert job["dns_sd_configs"][0]["names"] == list(COMPOSED)
+    assert job["dns_sd_configs"][0]["port"] == METRICS_PORT
