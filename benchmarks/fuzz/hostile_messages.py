@@ -126,7 +126,7 @@ class ParameterServerOracle:
 
 
 class OfAnotherRun:
-    """A server of another run, which refuses whatever it can be asked: a bandit, or replay."""
+    """A server of another run, which refuses whatever it can be asked: a bandit, replay, or inference."""
 
     def __init__(self, *requests: type[Message]) -> None:
         self._requests = requests
@@ -140,7 +140,7 @@ class OfAnotherRun:
             return "malformed", "array"
         if not isinstance(message, self._requests):
             return "malformed", "unexpected"
-        return ("malformed", "array") if len(frames) > 1 and not isinstance(message, InsertUnrolls) else ("refused", "run")
+        return ("malformed", "array") if len(frames) > 1 and not isinstance(message, InsertUnrolls | Act) else ("refused", "run")
 
 
 def header(message: Message) -> bytes:

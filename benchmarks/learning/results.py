@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.learning.suites import SUITES, others_curves, others_levels
 from herd.envs.scores import human_normalised, interquartile_mean
+from herd.sweeps.summary import final_return
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from herd.envs.scores import ReferenceScores
 
     FloatArray = NDArray[np.float64]
-
-WINDOW_FRAMES = 1_000_000
-"""A return at so many frames is the mean of the curve over the million before, as in the tables of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,6 @@ def run_result(
         raise ValueError(f"{game}, seed {seed}: no game ended, so there is no curve")
     frames, minutes, scores = env_frames[known], wall_seconds[known] / 60.0, returns[known]
     total = float(env_frames[-1])
-    late = frames > total - min(WINDOW_FRAMES, total / 4)
     reached = []
     for level in levels:
         there = np.flatnonzero(scores >= level)
@@ -90,7 +87,7 @@ def run_result(
         env_frames=total,
         minutes=float(wall_seconds[-1]) / 60.0,
         frames_per_second=total / float(wall_seconds[-1]),
-        last_return=float(scores[late].mean()) if late.any() else float(scores[-1]),
+        last_return=final_return(env_frames, returns),
         highest=float(scores.max()),
         reached=tuple(reached),
         evaluation=evaluation,
