@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.learning.suites import SUITES, others_curves, others_levels
 from herd.envs.scores import human_normalised, interquartile_mean
+from herd.sweeps.summary import final_return
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from herd.envs.scores import ReferenceScores
 
     FloatArray = NDArray[np.float64]
-
-WINDOW_FRAMES = 1_000_000
-"""A return at so many frames is the mean of the curve over the million before, as in the tables of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,6 @@ def run_result(
         raise ValueError(f"{game}, seed {seed}: no game ended, so there is no curve")
     frames, minutes, scores = env_frames[known], wall_seconds[known] / 60.0, returns[known]
     total = float(env_frames[-1])
-    late = frames > total - min(WINDOW_FRAMES, total / 4)
     reached = []
     for level in levels:
         there = np.flatnonzero(scores >= level)
@@ -90,7 +87,7 @@ def run_result(
         env_frames=total,
         minutes=float(wall_seconds[-1]) / 60.0,
         frames_per_second=total / float(wall_seconds[-1]),
-        last_return=float(scores[late].mean()) if late.any() else float(scores[-1]),
+        last_return=final_return(env_frames, returns),
         highest=float(scores.max()),
         reached=tuple(reached),
         evaluation=evaluation,
@@ -169,7 +166,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     head = ["game", "seeds", "return at the end, median", "minutes", "frames/s", *(f"{level} reached" for level in levels)]
     lines += [_row(head), _row(["---"] * len(head))]
     for game, one in report["games"].items():
-        reached = [_reached(*one["reached"][level], one["seeds"]) for level in levels]
+        reached = [_reached(one["reached"][level], one["seeds"]) for level in levels]
         cells = [f"{one['median_last_return']:,.1f}", f"{one['median_minutes']:.1f}", f"{one['median_frames_per_second']:,.0f}"]
         lines.append(_row([game, str(one["seeds"]), *cells, *reached]))
     for game, one in report["games"].items():
@@ -192,7 +189,7 @@ def tried(directory: Path) -> str:
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.json"))]
     for report in sorted(reports, key=lambda report: (report["suite"], report["label"])):
         for game, one in report["games"].items():
-            reached = ", ".join(f"{level}: {_reached(*found, one['seeds'])}" for level, found in one["reached"].items())
+            reached = ", ".join(f"{level}: {_reached(found, one['seeds'])}" for level, found in one["reached"].items())
             frames = min(run["env_frames"] for run in report["runs"] if run["game"] == game) / 1e6
             name = report["suite"] if game == report["suite"] else f"{report['suite']}, {game}"
             cells = [f"{frames:.1f}", f"{one['median_last_return']:,.1f}", reached or "-", f"{one['median_minutes']:.1f}"]
@@ -200,7 +197,8 @@ def tried(directory: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _reached(frames: float | None, minutes: float | None, number: int, seeds: int) -> str:
+def _reached(found: Sequence[Any], seeds: int) -> str:
+    frames, minutes, number = found
     if frames is None or minutes is None:
         return f"{number} of {seeds}"
     return f"{frames / 1e6:.1f} M, {minutes:.1f} min ({number} of {seeds})"

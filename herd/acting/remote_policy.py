@@ -47,8 +47,6 @@ class RemotePolicy:
             on_answer: told of every answer.
             substitute: who acts where the service is silent, asked after each piece of a wait; None: nobody, the wait goes on.
         """
-        self.num_substituted = 0
-        """Rows that the substitute acted on."""
         self._client = client
         self._stop = stop
         self._while_waiting = while_waiting
@@ -60,11 +58,6 @@ class RemotePolicy:
     def is_away(self) -> bool:
         """The service is silent, and somebody else acts."""
         return self._is_away
-
-    @property
-    def silent_seconds(self) -> float:
-        """That the service owes an answer."""
-        return self._client.silent_seconds
 
     def submit(self, rows: Rows) -> Rows:
         """See `Policy`."""
@@ -82,7 +75,7 @@ class RemotePolicy:
             StoppedWaitingError: told to stop before the answer came.
         """
         if self._is_away and (substitute := self._substitute()) is not None:
-            return self._act(substitute, ticket)
+            return substitute.collect(substitute.submit(ticket))
         while (answer := self._client.poll(WAIT_SECONDS)) is None:
             if self._stop:
                 raise StoppedWaitingError
@@ -90,7 +83,7 @@ class RemotePolicy:
             if (substitute := self._substitute()) is not None:
                 self._client.abandon()
                 self._is_away = True
-                return self._act(substitute, ticket)
+                return substitute.collect(substitute.submit(ticket))
         self._on_answer(answer)
         acted = answer.rows
         # Copies: what was received is read-only, and the state goes back into requests for as long as nobody answers.
@@ -100,10 +93,6 @@ class RemotePolicy:
     def close(self) -> None:
         """Close the connection at once."""
         self._client.close()
-
-    def _act(self, substitute: Policy[Any], rows: Rows) -> PolicyStep:
-        self.num_substituted += 1
-        return substitute.collect(substitute.submit(rows))
 
 
 def _fields(rows: Rows) -> dict[str, Any]:

@@ -8,21 +8,18 @@ disk, and renamed. One process writes a directory at a time. Random states are u
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from herd.checkpoints.errors import CheckpointError, ForeignCheckpointError, TornCheckpointError
+from herd.checkpoints.manifest import FORMAT_VERSION, MANIFEST, NAME, REPLACED, STATE, read_manifest, verified_contents
 from herd.checkpoints.weights import decode_weights, encode_weights
-from herd.config.foreign_files import MAX_JSON_BYTES, parse_json, read_file
+from herd.config.foreign_files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,17 +38,9 @@ __all__ = [
     "save_checkpoint",
 ]
 
-FORMAT_VERSION = 1
-MAX_MANIFEST_BYTES = 1 << 20
-"""It names a handful of files."""
-MAX_FILE_BYTES = 8 << 30
-"""Of tensors: two moments of 1 G parameters in float32."""
-MANIFEST = "manifest.json"
-STATE = "state.json"
 SUFFIX = ".safetensors"
-WRITING, REPLACED, REMOVING = ".writing", ".replaced", ".removing"
-"""Endings of folders on their way in and out. Readers look at ``.replaced`` only where the folder without it is gone or torn."""
-_NAME = re.compile(rf"(\d{{12}})({re.escape(REPLACED)})?")
+WRITING, REMOVING = ".writing", ".removing"
+"""Endings of folders on their way in and out, which no reader looks at."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -66,22 +55,6 @@ class Checkpoint:
     tensors: dict[str, dict[str, Tensor]]
     """By file (model, optimizer, random), then by name; on the CPU."""
     state: dict[str, Any]
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    bytes: Annotated[int, Field(ge=0)]
-    sha256: str
-
-
-class _Manifest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    format: Literal["herd-checkpoint"]
-    version: Literal[1]
-    learner_updates: int
-    files: dict[Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+\.(safetensors|json)$")], _File]
 
 
 def save_checkpoint(
@@ -124,7 +97,7 @@ def newest_checkpoint(directory: Path) -> Path | None:
     what is wrong with each, when every one is torn, and at once when one cannot be read (no permission, another format version):
     starting anew or going back without a word would lose the run.
     """
-    return _newest(directory, lambda path: (_verified_contents(path), path)[1])
+    return _newest(directory, lambda path: (verified_contents(path), path)[1])
 
 
 def load_newest(directory: Path, accept: Callable[[Checkpoint], None]) -> Checkpoint | None:
@@ -147,7 +120,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
     Raises ``TornCheckpointError`` when it is incomplete or damaged, ``CheckpointError`` when it cannot be read or is no checkpoint.
     """
-    manifest, contents = _verified_contents(path)
+    manifest, contents = verified_contents(path)
     try:
         state = parse_json(contents.pop(STATE))
         tensors = {name.removesuffix(SUFFIX): decode_weights(data) for name, data in contents.items()}
@@ -177,56 +150,10 @@ def _newest(directory: Path, take: Callable[[Path], _T]) -> _T | None:
     return None
 
 
-def _verified_contents(path: Path) -> tuple[_Manifest, dict[str, bytearray]]:
-    """Return the manifest and every file it lists, each of the size and digest it tells."""
-    manifest = _read_manifest(path)
-    match = _NAME.fullmatch(path.name)
-    if match is not None and int(match[1]) != manifest.learner_updates:
-        raise TornCheckpointError(f"{path}: its {MANIFEST} is that of {manifest.learner_updates} updates")
-    contents: dict[str, bytearray] = {}
-    for name, expected in manifest.files.items():
-        data = _read(path / name, MAX_JSON_BYTES if name == STATE else MAX_FILE_BYTES)
-        if len(data) != expected.bytes:
-            raise TornCheckpointError(f"{path}: {name} has {len(data)} bytes, expected {expected.bytes}")
-        if hashlib.sha256(data).hexdigest() != expected.sha256:
-            raise TornCheckpointError(f"{path}: {name} is damaged (SHA-256 differs)")
-        contents[name] = data
-    return manifest, contents
-
-
-def _read_manifest(path: Path) -> _Manifest:
-    data = _read(path / MANIFEST, MAX_MANIFEST_BYTES)
-    try:
-        fields = parse_json(data)
-    except ValueError as error:
-        raise TornCheckpointError(f"{path}: {MANIFEST} is damaged") from error
-    if isinstance(fields, dict) and fields.get("format") == "herd-checkpoint" and fields.get("version") != FORMAT_VERSION:
-        raise CheckpointError(f"{path}: format version {ascii(fields.get('version'))[:40]}; this program reads version {FORMAT_VERSION}")
-    try:
-        return _Manifest.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part)[:64] for part in first["loc"])
-        raise TornCheckpointError(f"{path}: {MANIFEST} is damaged or foreign: {where!a}: {first['msg']}") from error
-
-
-def _read(path: Path, max_bytes: int) -> bytearray:
-    try:
-        return read_file(path, max_bytes)
-    except MemoryError as error:
-        raise CheckpointError(f"{path}: is larger than the memory of this machine") from error
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise TornCheckpointError(f"{path.parent}: {path.name} is missing") from error
-    except OSError as error:
-        # A bad block stays bad; a missing permission comes back, and nothing is lost until then.
-        kind = TornCheckpointError if error.errno in {errno.EIO, errno.EINVAL, errno.EFBIG, errno.EISDIR} else CheckpointError
-        raise kind(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
 def _checkpoints(directory: Path) -> list[Path]:
     """Return the folders that look like checkpoints, newest first; a replaced one after the one that replaced it."""
     try:
-        names = [match for entry in directory.iterdir() if (match := _NAME.fullmatch(entry.name))]
+        names = [match for entry in directory.iterdir() if (match := NAME.fullmatch(entry.name))]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -306,7 +233,7 @@ def _was_replaced(path: Path, judged: Mapping[Path, bool | None]) -> bool:
 def _looks_whole(path: Path) -> bool | None:
     """Whether all files are there in full, the part of the verification that costs nothing; None where that cannot be told."""
     try:
-        return all((path / name).stat().st_size == file.bytes for name, file in _read_manifest(path).files.items())
+        return all((path / name).stat().st_size == file.bytes for name, file in read_manifest(path).files.items())
     except (TornCheckpointError, FileNotFoundError):
         return False
     except (CheckpointError, OSError):

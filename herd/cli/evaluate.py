@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from herd.evaluation.report import EvaluationReport
 
-_LINE_SECONDS = 30.0
-"""Between lines of progress where there is no terminal."""
+_LINE_SECONDS = 10.0
+"""Between lines of progress where there is no terminal; the first comes at once."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,7 +106,9 @@ def _scored(options: argparse.Namespace, overrides: Sequence[str], console: Cons
     if of_training:
         return score_training(options.run_dirs, protocol=options.protocol, frames=options.frames)
     with console.status("loading") as status:
-        shown = status.update if console.is_terminal else _lines(console)
+        lines = Lines(console)
+        shown = status.update if console.is_terminal else lines.show
+        shown(f"playing {', '.join(map(str, options.run_dirs))}")
         return evaluate_runs(
             options.run_dirs,
             protocol=options.protocol,
@@ -117,20 +119,30 @@ def _scored(options: argparse.Namespace, overrides: Sequence[str], console: Cons
             environments=options.environments,
             greedy=options.greedy,
             on_progress=lambda label, finished, wanted: shown(f"{label}: {finished} of {wanted} games"),
+            while_playing=None if console.is_terminal else lines.tick,
         )
 
 
-def _lines(console: Console) -> Callable[[str], None]:
-    """A line from time to time, for logs."""
-    due = time.monotonic() + _LINE_SECONDS
+class Lines:
+    """Progress where there is no terminal: the newest text at once, then every ``_LINE_SECONDS``, also while no game finishes."""
 
-    def show(text: str) -> None:
-        nonlocal due
-        if time.monotonic() >= due:
-            due = time.monotonic() + _LINE_SECONDS
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._started = self._due = clock()
+        self._text = ""
 
-    return show
+    def show(self, text: str) -> None:
+        """Say this when a line is due."""
+        self._text = text
+        self.tick()
+
+    def tick(self) -> None:
+        """Say the newest text where a line is due."""
+        now = self._clock()
+        if now >= self._due and self._text:
+            self._due = now + _LINE_SECONDS
+            self._console.print(f"{self._text} ({now - self._started:.0f} s)", markup=False, highlight=False, soft_wrap=True)
 
 
 def _default_stem(run_dirs: Sequence[Path], report: EvaluationReport) -> Path:

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 # Command -> (module with `run(argv) -> exit code`, what it does). Only the chosen module is imported.
 COMMANDS = {
     "train": ("herd.cli.train", "train on this machine: start, show and supervise all processes of a run"),
+    "sweep": ("herd.cli.sweep", "train an experiment over seeds and a grid of settings, and compare"),
     "evaluate": ("herd.cli.evaluate", "score a checkpoint over whole games"),
     "watch": ("herd.cli.watch", "record a game as a video"),
+    "export": ("herd.cli.export", "write the policy of a run as TorchScript or ONNX"),
     "plot": ("herd.cli.plot", "draw the learning curves of runs"),
     "report": ("herd.cli.report", "write one HTML page about a run"),
     "status": ("herd.cli.status", "show the runs of this machine or of a cluster, and their progress"),

@@ -15,6 +15,9 @@ _EXTRA = {
     "imageio": "plot",
     "jinja2": "plot",
     "kubernetes": "kube",
+    "onnx": "export",
+    "onnxruntime": "export",
+    "onnxscript": "export",
 }
 """Package -> the extra of herd-rl that brings it."""
 

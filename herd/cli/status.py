@@ -28,8 +28,14 @@ class RunStatus:
     """One run."""
 
     run_dir: str
+    state: str
+    """running, finished, stopped, crashed, killed; ended: see `herd.supervisor.session`."""
+    message: str
+    """Why it crashed or was killed; empty for the others."""
     processes: dict[str, str]
     """Child's name -> ready, not ready (it starts or hangs), gone."""
+    pids: dict[str, int]
+    """Of those that live."""
     env_frames: int | None
     frames_per_second: float | None
     """Over the newest log interval; None where nothing runs."""
@@ -40,6 +46,8 @@ class RunStatus:
     """Over the tasks with human scores; None before each has finished a game."""
     checkpoint: str | None
     """Newest, by name: its learner updates. None of a run with several agents, each of which has its own."""
+    checkpoint_problem: str | None
+    """What is wrong with it; None where it is whole. `herd evaluate` and `--resume` then take the one before."""
     member: dict[str, Any] | None = None
     """Of an agent of a population: number of the newest order carried out, and of the newest copy; fitness; settings."""
     agents: tuple[RunStatus, ...] = ()
@@ -88,8 +96,14 @@ def run(argv: Sequence[str]) -> int:
     statuses = [read_status(directory) for directory in directories]
     if options.json:
         print(json.dumps([{**asdict(status), "running": status.is_running} for status in statuses], indent=2))
-    else:
-        _print_table(statuses)
+        return 0
+    _print_table(statuses)
+    for status in statuses:
+        for line in [status.message, *(agent.checkpoint_problem for agent in (status, *status.agents))]:
+            if line:
+                print(f"{status.run_dir}: {line}")
+        if status.is_running and (options.run_dirs or len(statuses) == 1):
+            _print_processes(status)
     return 0
 
 
@@ -97,23 +111,31 @@ def read_status(run_dir: Path) -> RunStatus:
     """Look at what a run left and at whether its processes answer."""
     from herd.service.announcement import PROCESSES  # noqa: PLC0415
     from herd.supervisor.readings import METRICS, newest_point  # noqa: PLC0415  --help does without
+    from herd.supervisor.session import standing  # noqa: PLC0415
     from herd.supervisor.summary import CHECKPOINTS  # noqa: PLC0415
 
-    processes = {file.stem: _process_state(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}
+    found = {file.stem: _process_state(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}
+    processes = {name: state for name, (state, _) in found.items()}
+    pids = {name: pid for name, (_, pid) in found.items() if pid is not None}
+    stands = standing(run_dir, has_processes=bool(pids))
 
     def of(directory: Path, own: dict[str, str]) -> RunStatus:
         point = newest_point(directory / METRICS)
-        checkpoints = sorted(path.name for path in (directory / CHECKPOINTS).glob("[0-9]" * 12))
+        checkpoint, problem = _newest_checkpoint(directory / CHECKPOINTS)
         running = any(state != "gone" for state in own.values())
         return RunStatus(
             run_dir=str(directory),
+            state=stands.state if directory == run_dir or stands.state != "running" or running else "ended",
+            message=stands.message if directory == run_dir else "",
             processes=own,
+            pids={name: pid for name, pid in pids.items() if name in own},
             env_frames=point.get("env_frames"),
             frames_per_second=point.get("frames_per_second") if running else None,
             episode_return_mean_100=point.get("episode_return_mean_100"),
             tasks=len(point.get("tasks") or {}),
             human_normalised_mean_capped=point.get("human_normalised_mean_capped"),
-            checkpoint=checkpoints[-1] if checkpoints else None,
+            checkpoint=checkpoint,
+            checkpoint_problem=problem,
             member=member if isinstance(member := point.get("population"), dict) else None,
         )
 
@@ -128,18 +150,39 @@ def read_status(run_dir: Path) -> RunStatus:
     )
     return RunStatus(
         run_dir=str(run_dir),
+        state=stands.state,
+        message=stands.message,
         processes=processes,
+        pids=pids,
         env_frames=sum(agent.env_frames or 0 for agent in agents),
         frames_per_second=sum(agent.frames_per_second or 0.0 for agent in agents) if any(agent.is_running for agent in agents) else None,
         episode_return_mean_100=None,
         tasks=max(agent.tasks for agent in agents),
         human_normalised_mean_capped=None,
         checkpoint=None,
+        checkpoint_problem=None,
         agents=agents,
     )
 
 
-def _process_state(announcement: Path) -> str:
+def _newest_checkpoint(folder: Path) -> tuple[str | None, str | None]:
+    """Name of the newest checkpoint and what is wrong with it; every byte is read, as whoever uses it would."""
+    from herd.checkpoints.errors import CheckpointError  # noqa: PLC0415  --help does without
+    from herd.checkpoints.manifest import verified_contents  # noqa: PLC0415
+
+    while (newest := max(folder.glob("[0-9]" * 12), default=None)) is not None:
+        try:
+            verified_contents(newest)
+        except CheckpointError as error:
+            if not newest.exists():
+                continue  # a learner that runs has just removed it
+            return newest.name, str(error)
+        return newest.name, None
+    return None, None
+
+
+def _process_state(announcement: Path) -> tuple[str, int | None]:
+    """ready, not ready or gone, and the id of a process that lives."""
     import psutil  # noqa: PLC0415  --help does without
 
     from herd.telemetry.scrape import probe  # noqa: PLC0415
@@ -149,10 +192,11 @@ def _process_state(announcement: Path) -> str:
         process = psutil.Process(int(said["pid"]))
         # Process ids are used again: the one that wrote the file was alive when it did.
         if process.create_time() > announcement.stat().st_mtime + 1 or process.status() == psutil.STATUS_ZOMBIE:
-            return "gone"
-        return "ready" if probe(f"http://127.0.0.1:{int(said['metrics_port'])}/readyz", timeout=0.5) else "not ready"
+            return "gone", None
+        port = int(said["metrics_port"])
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
-        return "gone"
+        return "gone", None
+    return "ready" if probe(f"http://127.0.0.1:{port}/readyz", timeout=0.5) else "not ready", process.pid
 
 
 def _returns(status: RunStatus) -> str:
@@ -170,13 +214,24 @@ def _membership(member: Mapping[str, Any]) -> str:
     return f"{known}: {', '.join(values)}"
 
 
+def _print_processes(status: RunStatus) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("process", "state", "pid", box=None, pad_edge=False, title_justify="left")
+    for name, state in status.processes.items():
+        table.add_row(name, state, str(status.pids.get(name, "-")))
+    print()
+    Console().print(table, highlight=False)
+
+
 def _print_table(statuses: Sequence[RunStatus]) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     from herd.supervisor.view import count  # noqa: PLC0415
 
-    table = Table("run", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
+    table = Table("run", "state", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
     has_members = any(agent.member is not None for run in statuses for agent in run.agents)
     if has_members:
         table.add_column("fitness: settings")
@@ -185,11 +240,12 @@ def _print_table(statuses: Sequence[RunStatus]) -> None:
         processes = ", ".join(f"{states.count(state)} {state}" for state in ("ready", "not ready", "gone") if state in states)
         table.add_row(
             status.run_dir,
-            processes if status.is_running else "ended",
+            status.state,
+            processes if status.is_running else "-",
             "-" if status.env_frames is None else count(status.env_frames),
             "-" if status.frames_per_second is None else f"{status.frames_per_second:,.0f}",
             _returns(status),
-            status.checkpoint or "-",
+            "-" if status.checkpoint is None else f"{status.checkpoint}{' damaged' * (status.checkpoint_problem is not None)}",
             *([_membership(status.member) if status.member is not None else "-"] if has_members else []),
         )
     Console().print(table, highlight=False)

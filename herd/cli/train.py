@@ -151,6 +151,7 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
     from herd.supervisor.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  --help does without
     from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415
     from herd.supervisor.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
+    from herd.supervisor.session import begin_session, end_session  # noqa: PLC0415
     from herd.supervisor.summary import draw_curve, print_summary  # noqa: PLC0415
     from herd.supervisor.supervisor import Outcome, Supervisor  # noqa: PLC0415
     from herd.supervisor.view import RunConsole, make_view  # noqa: PLC0415
@@ -164,6 +165,7 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
     with hold_run_directory(settings) as run_dir:
         for line in (f"run directory: {run_dir}", *(f"changed since the last start: {change}" for change in changes)):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+        begin_session(run_dir)
         view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}")
         try:
             environ = dict(os.environ)
@@ -175,6 +177,7 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
         finally:
             with suppress(OSError):
                 view.close()
+        end_session(run_dir, exit_code=outcome.exit_code, was_asked=inbox.asked, message=outcome.message)
         if settings.evaluation.final and outcome.exit_code == 0 and not inbox.asked:
             evaluate_at_the_end(run_dir, inbox, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
         curve_problem = draw_curve(run_dir)

@@ -20,9 +20,9 @@ class InferenceSettings(Section):
     """Number of this process in the run directory."""
     batch_size: PositiveInt = 64
     """Number of environments in a batch. A larger request is a batch of its own."""
-    deadline_milliseconds: NonNegativeFloat = 1.0
-    """Longest time that a request waits for others to fill a batch. 0: a batch contains what arrived while the previous one was
-    computed."""
+    deadline_milliseconds: NonNegativeFloat = 2.0
+    """Longest time that a request waits for others to fill a batch. The default is hidden by the 5 ms that half of an actor's Atari games
+    take for a step. 0: a batch contains what arrived while the previous one was computed."""
     max_environments: PositiveInt = 8192
     """Number of environments, of all agents together, whose frame stacks and recurrent states are kept. Each takes 30 kB on Atari. Beyond
     it, the states of those that were silent longest are dropped, and their actors send them again."""

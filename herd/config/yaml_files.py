@@ -68,7 +68,7 @@ def read_yaml_file(file: Path) -> Layer:
     except yaml.YAMLError as error:
         raise SettingsError(f"{file}{_line_of(error)}: not valid YAML: {_problem(error)}") from None
     layer = Layer()
-    if content is None or content == {}:
+    if content is None:  # {} says in so many words that everything is left as it is; the chart's default experiment does
         raise SettingsError(f"{file}: empty: it holds no settings")
     if not isinstance(content, dict):
         raise SettingsError(f"{file}: must be a mapping of settings, not a {type(content).__name__}")

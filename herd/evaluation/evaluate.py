@@ -45,6 +45,7 @@ def evaluate_runs(
     environments: int | None = None,
     greedy: bool = False,
     on_progress: Progress | None = None,
+    while_playing: Callable[[], None] | None = None,
 ) -> EvaluationReport:
     """Play one run, or several together: runs of different tasks make one table, runs of the same tasks are seeds.
 
@@ -63,6 +64,7 @@ def evaluate_runs(
         environments: games played at once; None chooses.
         greedy: take the most probable action instead of sampling.
         on_progress: called whenever a game finished.
+        while_playing: called before each step of the games.
 
     Raises:
         EvaluationError: one line: no such run or protocol, no checkpoint, one of another network, or an option that cannot be.
@@ -105,6 +107,7 @@ def evaluate_runs(
                 environments=environments,
                 temperatures=drawn_from(ranges, seed=seed),
                 on_progress=progress,
+                while_playing=while_playing,
             )
         except UnknownTaskError as error:
             raise EvaluationError(str(error)) from error

@@ -103,24 +103,9 @@ class InferenceClient:
         self._is_abandoned = False
 
     @property
-    def socket(self) -> Dealer:
-        """For its byte counts."""
-        return self._dealer
-
-    @property
     def refused(self) -> str | None:
         """Why the service refuses this actor, until it answers."""
         return self._request.refused
-
-    @property
-    def num_resent(self) -> int:
-        """Requests sent again after silence."""
-        return self._request.num_resent
-
-    @property
-    def num_malformed(self) -> int:
-        """Answers that broke the protocol."""
-        return self._request.num_malformed
 
     @property
     def is_pending(self) -> bool:

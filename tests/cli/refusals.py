@@ -72,6 +72,7 @@ def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]
     with (
         mock.patch.dict(os.environ, environ, clear=True),
         mock.patch("herd.supervisor.supervisor.Supervisor.run", started),
+        mock.patch("herd.cli.sweep.train_all", started),
         mock.patch("herd.bench.command.bench", started),
         mock.patch("herd.bench.learner.measure_learner", started),
         mock.patch.object(sys, "path", list(sys.path)),  # where a user's own code is found

@@ -123,7 +123,7 @@ def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.M
         member = {"number": 3, "copied": 0, "fitness": fitness, "settings": settings}
         (own / "metrics.jsonl").write_text(json.dumps({"env_frames": 100, "population": member}) + "\n")
     assert main(["status", str(run_dir)]) == 0
-    heading, run, *members = capsys.readouterr().out.splitlines()
+    heading, run, *members, _reason = capsys.readouterr().out.splitlines()
     assert heading.rstrip().endswith("fitness: settings")
     assert run.rstrip().endswith("-")
     assert [line.partition(": ")[0][-4:].strip() for line in members] == ["0.50", "-"]
@@ -142,20 +142,26 @@ def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (status,) = json.loads(capsys.readouterr().out)
     assert status == {
         "run_dir": str(run_dir),
+        "state": "killed",
+        "message": "no process lives, and the learner left no report",
         "processes": {"learner-0": "gone"},
+        "pids": {},
         "env_frames": 61_440,
         "frames_per_second": None,
         "episode_return_mean_100": 1.5,
         "tasks": 0,
         "human_normalised_mean_capped": None,
         "checkpoint": "000000000042",
+        "checkpoint_problem": f"{run_dir / 'checkpoints' / '000000000042'}: manifest.json is missing",
         "member": None,
         "agents": [],
         "running": False,
     }
     assert main(["status", str(run_dir)]) == 0
     table = capsys.readouterr().out
-    assert "ended" in table
+    assert "killed" in table
+    assert "000000000042 damaged" in table
+    assert f"{run_dir}: no process lives, and the learner left no report" in table
     assert "61 k" in table
     point = {"env_frames": 80_000, "tasks": {"pong": {}, "boxing": {}}, "human_normalised_mean_capped": 0.234}
     with (run_dir / "metrics.jsonl").open("a") as points:
@@ -181,7 +187,7 @@ def test_status_of_a_run_of_several_agents(tmp_path: Path, capsys: pytest.Captur
     assert [list(agent["processes"]) for agent in status["agents"]] == [["learner-0", "learner-1"], ["learner-2", "learner-3"]]
     assert [agent["checkpoint"] for agent in status["agents"]] == ["0" * 12, "0" * 11 + "1"]
     assert main(["status", str(run_dir)]) == 0
-    assert capsys.readouterr().out.count("ended") == 3
+    assert capsys.readouterr().out.count("  killed  ") == 3
     assert main(["evaluate", str(run_dir)]) == 2
     assert f"name one: {run_dir / 'agents' / '0'}" in capsys.readouterr().err
 

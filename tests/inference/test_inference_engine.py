@@ -9,7 +9,7 @@ import pytest
 import torch
 from herd_inference.engine import Engine
 from herd_inference.sessions import Request, Session
-from herd_inference.stacks import Stacks, make_stacks
+from herd_inference.stacks import Stacks, Where, WordStacks, make_stacks
 
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
@@ -27,17 +27,20 @@ def slow_stack(history: list[np.ndarray], resets: list[bool], size: int) -> np.n
     return np.concatenate([np.zeros_like(history[0])] * (size - len(planes)) + planes)
 
 
+@pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize(("size", "shape"), [(4, (5, 3, 1)), (3, (5, 3, 1)), (4, (4, 3, 2)), (1, (4, 3, 1))])
-def test_stacks_are_those_of_the_games_wherever_they_lie(size: int, shape: tuple[int, int, int]) -> None:
+def test_stacks_are_those_of_the_games_wherever_they_lie(size: int, shape: tuple[int, int, int], *, in_place: bool) -> None:
     """Three sessions in turns, in batches of neighbours, of one, and of some that are apart; one is restored in the middle."""
     random = np.random.default_rng(2)
     height, width, channels = shape
     stacks: Stacks = make_stacks(9, size, shape, CPU)
+    if isinstance(stacks, WordStacks):
+        stacks.pushes_in_place = in_place
     spans = [(0, 2), (2, 5), (6, 8)]
     histories: dict[int, list[np.ndarray]] = {place: [] for span in spans for place in range(*span)}
     resets: dict[int, list[bool]] = {place: [] for place in histories}
     for row in range(12):
-        for batch in ([0, 1], [2]) if row % 3 == 0 else ([0, 2], [1]) if row % 3 == 1 else ([1, 2, 0],):
+        for batch in ([0, 1], [2]) if row % 3 == 0 else ([0, 2], [1]) if row % 3 == 1 else ([0, 1, 2],):
             places = [place for session in batch for place in range(*spans[session])]
             newest = random.integers(0, 256, (len(places), channels, height, width), dtype=np.uint8)
             starts = np.array([row == 0 or random.random() < 0.2 for _ in places])
@@ -49,8 +52,7 @@ def test_stacks_are_those_of_the_games_wherever_they_lie(size: int, shape: tuple
                 if row == 0 or (row == 6 and session == 1):  # what was there is of somebody else
                     own = [places.index(place) for place in range(*spans[session])]
                     stacks.restore(slice(*spans[session]), torch.from_numpy(expected[own]))
-            neighbours = places == list(range(places[0], places[0] + len(places)))
-            where = slice(places[0], places[-1] + 1) if neighbours else torch.tensor(places)
+            where = Where([spans[session] for session in batch], CPU)
             found = stacks.push(where, torch.from_numpy(newest), torch.from_numpy(starts))
             np.testing.assert_array_equal(found.numpy(), expected)
 

@@ -121,6 +121,21 @@ def test_replay_is_started_where_the_run_shares_it_and_every_learner_is_told_of_
     assert parsed(planned(*shared)["learner-0"]).learner.replay == ("tcp://127.0.0.1:7400",)
 
 
+def test_inference_is_started_where_actors_ask_for_it_and_actors_are_dealt_to_its_processes() -> None:
+    own = ("--inference.replicas", "2", "--inference.port", "0", "--inference.threads", "3")
+    assert "inference-0" not in planned(*own)
+    plans = planned(*own, "--actor.inference", "remote", "--actor.count", "3", "--paramserver.replicas", "1")
+    assert list(plans)[:5] == ["paramserver-0", "paramserver-1", "inference-0", "inference-1", "learner-0"]
+    services = [parsed(plans[f"inference-{index}"]).inference for index in range(2)]
+    assert [service.index for service in services] == [0, 1]
+    assert {service.paramserver for service in services} == {parsed(plans["actor-0"]).actor.paramserver}
+    assert plans["inference-0"].environment["OMP_NUM_THREADS"] == "3"
+    addresses = [f"tcp://127.0.0.1:{service.port}" for service in services]
+    assert len(set(addresses)) == 2
+    asked = [parsed(plans[f"actor-{index}"]).actor.inference_service for index in range(3)]
+    assert asked == [addresses[0], addresses[1], addresses[0]]
+
+
 def test_a_restarted_learner_resumes_and_gets_the_time_that_is_left() -> None:
     learner = planned("--stop.wall_seconds", "120")["learner-0"]
     first, later = parsed(learner, Start(0, 1.5)), parsed(learner, Start(2, 100.0))

@@ -91,7 +91,11 @@ def test_an_experiment_trains_by_name_in_an_empty_folder(programs: Path, tmp_pat
     assert Path(where.stdout.strip()).is_relative_to(programs.parent), where
     done = run(programs / "herd", "train", "catch", "--stop.env_frames", 3000, "--learner.threads", 1, "--actor.count", 1, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done
-    assert json.loads((tmp_path / "runs" / "catch" / "report.json").read_text())["learner_updates"] > 0
+    updates = json.loads((tmp_path / "runs" / "catch" / "report.json").read_text())["learner_updates"]
+    assert updates > 0
+    script = "import herd; run = herd.load_run('catch'); print(herd.__version__, herd.load_policy(run).learner_updates)"
+    opened = run(programs / "python", "-c", script, folder=tmp_path)
+    assert opened.stdout.split() == ["0.1.0", str(updates)], opened
 
 
 def test_a_service_knows_the_names_too(programs: Path, tmp_path: Path) -> None:

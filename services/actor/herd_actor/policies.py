@@ -132,6 +132,7 @@ class RemotePolicies:
         self._stint = stint
         self._version: tuple[int, int] | None = None
         self._is_ready = False
+        self._num_states = 0
         agent, index = stint.place
         self._clients = [
             InferenceClient(
@@ -190,6 +191,10 @@ class RemotePolicies:
 
     def _answered(self, answer: Answer) -> None:
         self._meters.answered(answer.round_trip_seconds)
+        num_states = sum(client.num_states_sent for client in self._clients)
+        if num_states > max(self._num_states, len(self._clients)):
+            warn_limited("inference states", "the inference service did not know environments of this actor", states_sent=num_states)
+        self._num_states = num_states
         if not self._is_ready:
             self._is_ready = True
             self._telemetry.set_ready(True)

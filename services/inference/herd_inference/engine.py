@@ -5,7 +5,6 @@ B environments of a batch, from one or more requests; N places of states; S fram
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from herd.algorithms.rewards import clip_last_rewards
 from herd.algorithms.sampling import sample_actions
 from herd.checkpoints.weights import load_into
-from herd_inference.stacks import make_stacks
+from herd_inference.stacks import Where, make_stacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from herd.networks.agent import Agent
     from herd.wire.acting_rows import ActingLayout
     from herd.wire.layout import Array
-    from herd_inference.sessions import Request, Span
+    from herd_inference.sessions import Request
 
 Version = tuple[int, int]
 """(lineage, learner updates)."""
@@ -86,18 +85,20 @@ class Engine:
     @torch.inference_mode()
     def submit(self, requests: Sequence[Request]) -> Acting:
         """Act on rows of one agent's environments; none under way."""
+        requests = sorted(requests, key=lambda request: request.session.places)  # neighbours together
         number = requests[0].session.agent
         agent = self._agents[number]
         fields = _Fields(requests, self._device)
         for request in requests:
             if request.has_state:
                 self._restore(request)
-        where = _places([request.session.places for request in requests], self._device)
+        where = Where([request.session.places for request in requests], self._device)
+        states = where.key
         inverse = fields.numpy("inverse_temperatures")
         output, core_state = agent(
             self._frames(requests, where, fields),
             fields.row("core_reset"),
-            self._core[where],
+            self._core[states],
             fields.row("last_actions", np.int64),
             clip_last_rewards(fields.row("last_rewards")),
             fields.row("instructions", np.int64) if self._layout.unroll.instruction_length else None,
@@ -109,7 +110,7 @@ class Engine:
         actions = sample_actions(logits, self._generator, tempered)
         arrays = {"actions": actions.to(torch.int32), "behaviour_logits": logits}
         if agent.core is not None:
-            self._core[where] = core_state
+            self._core[states] = core_state
             arrays["core_state"] = core_state
         return Acting(requests, self._versions[number], *self._to_host(arrays))
 
@@ -132,7 +133,7 @@ class Engine:
         if self._stacks is not None and request.rows.planes is not None:
             self._stacks.restore(where, torch.from_numpy(np.array(request.rows.planes)).to(self._device))
 
-    def _frames(self, requests: Sequence[Request], where: slice | Tensor, fields: _Fields) -> Tensor | None:
+    def _frames(self, requests: Sequence[Request], where: Where, fields: _Fields) -> Tensor | None:
         """uint8 [1, B, S * C, H, W]; None where observations have no frames."""
         if self._stacks is None:
             return None
@@ -173,10 +174,3 @@ class _Fields:
         """[1, B, ...] on the device."""
         array = self.numpy(name)
         return torch.from_numpy(array if dtype is None else array.astype(dtype)).unsqueeze(0).to(self._device, non_blocking=True)
-
-
-def _places(spans: Sequence[Span], device: torch.device) -> slice | Tensor:
-    """Where the states of a batch are: a slice, which needs no copy, where they are neighbours in this order."""
-    if all(one[1] == other[0] for one, other in pairwise(spans)):
-        return slice(spans[0][0], spans[-1][1])
-    return torch.from_numpy(np.concatenate([np.arange(*span) for span in spans])).to(device)

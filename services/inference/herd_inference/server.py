@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 ANSWERS_PER_PEER = 4
 """That wait to be read: a client has one request under way, and repeats it after seconds."""
-UNREAD_REQUESTS = 64
-"""Of the largest, that all clients together may have sent while a batch is computed: each has one under way."""
 POLL_RESOLUTION_SECONDS = 0.001
 """The poller rounds to it: a batch that is due within half of it begins now, or the loop would spin until then."""
 READ_AT_ONCE = 64
@@ -170,13 +168,15 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             sessions=sessions,
             batches=batches,
         )
+        request_bytes = layout.max_frame_bytes(max_request)
         try:
             router = Router(
                 process.context,
                 f"tcp://{own.host}:{own.port or '*'}",
-                max_frame_bytes=max(MAX_HEADER_BYTES, layout.max_frame_bytes(max_request)),
+                max_frame_bytes=max(MAX_HEADER_BYTES, request_bytes),
                 high_water_mark=ANSWERS_PER_PEER,
-                unread_frames=UNREAD_REQUESTS,
+                # After a restart of this process every client has one request under way, with stacks and states.
+                unread_bytes_each=request_bytes,
             )
         except OSError as error:
             raise BadInputError(f"inference.host, inference.port: {error.strerror}") from error

@@ -6,15 +6,38 @@ N places, B environments of a batch, S frames in a stack, C H W one frame.
 from __future__ import annotations
 
 import sys
-from typing import Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from herd.networks.frame_stack import shift_in, words_as_channels
 
-Where = slice | Tensor
-"""Of B environments among the places: neighbours, or int64 [B] on the device."""
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from herd_inference.sessions import Span
+
+
+class Where:
+    """The places of a batch's B environments, in their order: a few stretches of neighbours, or one by one."""
+
+    def __init__(self, spans: Sequence[Span], device: torch.device) -> None:
+        """``spans`` in ascending order."""
+        self._spans = spans
+        self._device = device
+        ends = [0, *(number for number, (one, other) in enumerate(pairwise(spans), 1) if one[1] != other[0]), len(spans)]
+        self.stretches = [slice(spans[first][0], spans[end - 1][1]) for first, end in pairwise(ends)]
+        """Neighbours together."""
+
+    @property
+    def key(self) -> slice | Tensor:
+        """For indexing: a slice, which copies nothing, where all are neighbours; else int64 [B] on the device."""
+        if len(self.stretches) == 1:
+            return self.stretches[0]
+        return torch.from_numpy(np.concatenate([np.arange(*span) for span in self._spans])).to(self._device)
 
 
 class Stacks(Protocol):
@@ -51,6 +74,8 @@ class WordStacks:
         # Nothing is read that was not written: every session begins with its stacks.
         self._words = torch.empty(num_places, height, width, dtype=torch.int32, device=device)
         self._channels = words_as_channels(self._words)
+        self.pushes_in_place = device.type == "cpu"
+        """Stretch by stretch; else all at once in a copy, for on a GPU launches cost more than copies."""
 
     def restore(self, where: slice, stacks: Tensor) -> None:
         """See `Stacks`."""
@@ -59,11 +84,23 @@ class WordStacks:
     def push(self, where: Where, newest: Tensor, game_reset: Tensor) -> Tensor:
         """See `Stacks`."""
         planes = newest.squeeze(1).to(torch.int32)
-        words = self._words[where]
+        if len(where.stretches) == 1 or self.pushes_in_place:
+            return words_as_channels(self._push_in_place(where.stretches, planes, game_reset))
+        key = where.key
+        words = self._words[key]
         shift_in(words, planes, game_reset)
-        if not isinstance(where, slice):
-            self._words.index_copy_(0, where, words)
+        self._words[key] = words
         return words_as_channels(words)
+
+    def _push_in_place(self, stretches: Sequence[slice], planes: Tensor, game_reset: Tensor) -> Tensor:
+        first, pushed = 0, []
+        for stretch in stretches:
+            words = self._words[stretch]
+            end = first + len(words)
+            shift_in(words, planes[first:end], game_reset[first:end])
+            pushed.append(words)
+            first = end
+        return pushed[0] if len(pushed) == 1 else torch.cat(pushed)
 
 
 class PlaneStacks:
@@ -79,8 +116,9 @@ class PlaneStacks:
 
     def push(self, where: Where, newest: Tensor, game_reset: Tensor) -> Tensor:
         """See `Stacks`."""
-        stacks = torch.cat([self._planes[where][:, self._channels :], newest], dim=1)
+        key = where.key
+        stacks = torch.cat([self._planes[key][:, self._channels :], newest], dim=1)
         if game_reset.any():
             stacks[game_reset.nonzero().squeeze(1).to(stacks.device), : -self._channels] = 0
-        self._planes[where] = stacks
+        self._planes[key] = stacks
         return stacks

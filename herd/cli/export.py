@@ -1,0 +1,122 @@
+"""``herd export``: a run's policy as TorchScript or ONNX, compared with the network on games that are played."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from herd.cli.errors import CommandError
+from herd.cli.requirements import require
+from herd.cli.run_paths import run_with_checkpoint
+from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from herd.evaluation.trained_run import TrainedRun
+    from herd.export.network import ExportedPolicy
+    from herd.export.parity import Parity
+
+_FORMATS = ("torchscript", "onnx")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="herd export",
+        description="Writes the policy of a run's checkpoint for use without Herd (docs/export.md), and compares it with the network on "
+        "games that the network plays. Beside FILE, FILE.json describes its inputs and outputs.",
+    )
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="of herd train")
+    parser.add_argument("--format", choices=_FORMATS, default="torchscript", help="of the file")
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest whole one")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="default: RUN_DIR/policy-<updates>.pt or .onnx")
+    parser.add_argument("--steps", type=POSITIVE_WHOLE, default=200, metavar="N", help="of each environment, for the comparison")
+    parser.add_argument("--environments", type=POSITIVE_WHOLE, metavar="N", help="for the comparison; default: 4, or one of each task")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the games and of the policy's sampling")
+    parser.add_argument(
+        "--tolerance",
+        type=POSITIVE,
+        default=1e-4,
+        metavar="X",
+        help="largest difference, in parts of an output's largest number or of 1; beyond it nothing is left behind",
+    )
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Export; returns the exit code: 1 where the exported policy computes something else."""
+    options = _parser().parse_args(argv)
+    if options.seed < 0:
+        raise CommandError(f"--seed must be at least 0, not {options.seed}")
+    run_with_checkpoint(options.run_dir)
+    require("torch", "safetensors", *(("onnx", "onnxruntime", "onnxscript") if options.format == "onnx" else ()))
+    from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  torch loads; --help does without
+    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415
+    from herd.evaluation.trained_run import load_trained_run  # noqa: PLC0415
+
+    try:
+        return _export(load_trained_run(options.run_dir, options.checkpoint), options)
+    except (BrokenEnvironmentError, EvaluationError, UnknownTaskError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _export(run: TrainedRun, options: argparse.Namespace) -> int:
+    from herd.export.formats import SUFFIXES, reader, write  # noqa: PLC0415  torch loads; --help does without
+    from herd.export.network import ExportedPolicy  # noqa: PLC0415
+    from herd.export.parity import compare  # noqa: PLC0415
+
+    output = options.output or options.run_dir / f"policy-{run.learner_updates}{SUFFIXES[options.format]}"
+    policy = ExportedPolicy(run.agent, run.spec)
+    unchecked = output.with_name(f".{output.name}.unchecked")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write(policy, unchecked, options.format)
+            num_tasks = len(run.spec.task_names)
+            environments = options.environments or max(4, num_tasks)
+            parity = compare(
+                run, policy, reader(unchecked, policy, options.format), steps=options.steps, environments=environments, seed=options.seed
+            )
+            print(_told(parity))
+            if not parity.within(options.tolerance):
+                print(
+                    f"herd: the exported policy differs by more than --tolerance {options.tolerance:g}: nothing was written",
+                    file=sys.stderr,
+                )
+                return 1
+            described = output.with_name(output.name + ".json")
+            described.write_text(json.dumps(_description(run, policy, parity, options.format), indent=1) + "\n", encoding="utf-8")
+            unchecked.replace(output)
+        finally:
+            unchecked.unlink(missing_ok=True)
+    except OSError as error:
+        raise CommandError(f"cannot write {error.filename or output}: {error.strerror or error}") from error
+    print(output, described, sep="\n")
+    return 0
+
+
+def _told(parity: Parity) -> str:
+    found = ", ".join(f"{name} {value:.2g}" for name, value in parity.differences.items())
+    played = f"{parity.rows:,} observations, {parity.games:,} games ended"
+    return f"largest difference to the network: {found} ({played}); another greedy action in {parity.other_actions:,}"
+
+
+def _description(run: TrainedRun, policy: ExportedPolicy, parity: Parity, kind: str) -> dict[str, Any]:
+    return {
+        "format": kind,
+        "run": run.settings.name,
+        "checkpoint": run.checkpoint.name,
+        "learner_updates": run.learner_updates,
+        "env_frames": run.env_frames,
+        "inputs": [port._asdict() for port in policy.inputs],
+        "outputs": [port._asdict() for port in policy.outputs],
+        "tasks": list(run.spec.task_names),
+        "frame_stack": run.spec.frame_stack,
+        "action_repeat": run.spec.action_repeat,
+        "env": run.settings.env.model_dump(mode="json"),
+        "parity": asdict(parity),
+    }

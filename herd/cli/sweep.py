@@ -1,0 +1,264 @@
+"""``herd sweep``: an experiment over seeds and a grid of settings, and what came of it as a table, JSON, CSV and a picture."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from herd.cli.errors import CommandError
+from herd.cli.preflight import check_before_start
+from herd.cli.requirements import require
+from herd.cli.train import read_settings
+from herd.config.arguments import split_arguments
+from herd.config.layers import SettingsError
+from herd.config.loading import load_settings
+from herd.config.options import POSITIVE_WHOLE, OneLineParser
+from herd.config.run_files import AGENTS, CONFIG
+from herd.sweeps.grid import Combination, combinations, directory_name, label, parse_values
+from herd.sweeps.whole_runs import Trial, train_all
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from herd.config.settings import RunSettings
+    from herd.plots.history import RunHistory
+    from herd.sweeps.summary import Estimate, RunScore
+    from herd.sweeps.whole_runs import WholeRun
+
+_OWN = frozenset({"run_dir", "resume"})
+"""Settings that are not what a run is."""
+
+
+class _Cell(NamedTuple):
+    """One combination under one seed."""
+
+    combination: int
+    seed: int
+    directory: Path
+    """Of its curve and report: of an agent, where the combinations of a seed are agents of one run."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="herd sweep",
+        usage="herd sweep FILE [FILE ...] [--seeds N] [--set KEY=VALUE,VALUE ...] [--section.key value ...]",
+        description="Trains an experiment under every combination of the values given with --set, once for each seed, and compares the "
+        "returns at the end of training: interquartile means over seeds with 95 % bootstrap intervals. A run that is whole is not trained "
+        "again, so the same command goes on after an interruption, and more seeds or values add runs. Other settings are given as to herd "
+        "train, and hold for all runs. Writes sweep.json, sweep.csv and sweep.png beside the runs.",
+    )
+    parser.add_argument("--seeds", type=POSITIVE_WHOLE, default=3, metavar="N", help="runs of each combination")
+    parser.add_argument("--first_seed", type=int, default=1, metavar="N", help="the first seed; the others follow")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=A,B", help="a setting and its values; several make a grid (optional)"
+    )
+    parser.add_argument("--parallel", type=POSITIVE_WHOLE, default=1, metavar="N", help="runs at one time, which share this machine")
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="train the combinations of a seed as the agents of one run (settings of loss and optimizer only)",
+    )
+    parser.add_argument("--output", type=Path, metavar="DIR", help="folder of runs and results; default: runs/NAME-sweep")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Sweep; returns the exit code: 1 where a run failed."""
+    options, words = _parser().parse_known_args(argv)
+    files, overrides = split_arguments(words)
+    if not files:
+        raise CommandError("sweep needs a run file or the name of an experiment, such as catch (see herd sweep --help)")
+    if options.first_seed < 0:
+        raise CommandError(f"--first_seed must be at least 0, not {options.first_seed}")
+    grid = _grid(options.set)
+    if options.together and not grid[0]:
+        raise CommandError("--together makes agents of combinations: give some with --set")
+    common = [*map(str, files), *overrides]
+    settings = read_settings(common, os.environ)
+    if settings.stop.env_frames is None and settings.stop.wall_seconds is None:
+        raise CommandError("stop.env_frames: a sweep's runs must end by themselves; set it, or stop.wall_seconds")
+    output = options.output or Path("runs") / f"{settings.name}-sweep"
+    trials, cells = _plan(output, common, grid, range(options.first_seed, options.first_seed + options.seeds), together=options.together)
+    missing = _checked(trials)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an end from outside takes the runs under way along
+    failed = _train(missing, len(trials), options.parallel)
+    present = [cell for cell in cells if (cell.directory / "metrics.jsonl").is_file()]
+    if present:
+        _tell(output, grid, present, {"files": [str(file) for file in files], "overrides": overrides, "together": options.together})
+    for each in failed:
+        print(f"herd: {each.trial.directory} failed: see {each.said}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _grid(words: Sequence[str]) -> list[Combination]:
+    values: dict[str, list[str]] = {}
+    for word in words:
+        key, texts = parse_values(word)
+        if key in values:
+            raise CommandError(f"--set {key}: is given twice; list its values with commas")
+        values[key] = texts
+    return combinations(values)
+
+
+def _plan(
+    output: Path, common: Sequence[str], grid: Sequence[Combination], seeds: Sequence[int], *, together: bool
+) -> tuple[list[Trial], list[_Cell]]:
+    """All combinations of a seed come before the next seed, so that whatever exists can be compared."""
+    trials, cells = [], []
+    for seed in seeds:
+        if together:
+            directory = output / f"together-seed{seed}"
+            swept = {key: [_value(text) for text in dict.fromkeys(each[key] for each in grid)] for key in grid[0]}
+            own = ["--seed", str(seed), "--agents", str(len(grid)), "--sweep", json.dumps(swept)]
+            trials.append(Trial(directory, (*common, *own)))
+            cells += [_Cell(number, seed, directory / AGENTS / str(number) if len(grid) > 1 else directory) for number in range(len(grid))]
+            continue
+        for number, combination in enumerate(grid):
+            directory = output / directory_name(combination) / f"seed{seed}"
+            own = [word for key, text in combination.items() for word in (f"--{key}", text)]
+            trials.append(Trial(directory, (*common, *own, "--seed", str(seed))))
+            cells.append(_Cell(number, seed, directory))
+    return trials, cells
+
+
+def _value(text: str) -> Any:
+    """A value as the section ``sweep`` has it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _checked(trials: Sequence[Trial]) -> list[Trial]:
+    """Those that are not whole yet. Every one can be trained, and those that were are of the same settings.
+
+    Raises:
+        CommandError: one cannot, or was not.
+        SettingsError: see ``read_settings``.
+
+    """
+    missing = []
+    notes: dict[str, None] = {}
+    for trial in trials:
+        settings = read_settings(trial.words, os.environ)
+        if not trial.directory.is_dir():
+            notes.update(dict.fromkeys(check_before_start(settings)))
+            missing.append(trial)
+        elif (key := _difference(settings, trial.directory)) is not None:
+            raise CommandError(
+                f"{trial.directory}: was trained under another {key}: choose another --output, or remove it to train it anew"
+            )
+    for note in notes:
+        print(f"herd: {note}", file=sys.stderr)
+    return missing
+
+
+def _difference(settings: RunSettings, directory: Path) -> str | None:
+    """The first setting in which a whole run differs from what is asked for; None where there is none."""
+    try:
+        trained = load_settings([directory / CONFIG], [], {})
+    except SettingsError as error:
+        raise CommandError(f"{directory}: cannot be compared: {error}") from error
+    return _first_difference(trained.model_dump(mode="json"), settings.model_dump(mode="json"), "")
+
+
+def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str) -> str | None:
+    for name in dict.fromkeys([*one, *other]):
+        key = f"{prefix}{name}"
+        left, right = one.get(name), other.get(name)
+        if left == right or key in _OWN:
+            continue
+        inner = _first_difference(left, right, f"{key}.") if isinstance(left, dict) and isinstance(right, dict) else None
+        return inner or key
+    return None
+
+
+def _train(missing: Sequence[Trial], total: int, parallel: int) -> list[WholeRun]:
+    there = total - len(missing)
+    if there:
+        print(f"{there} of {total} runs are there", flush=True)
+    numbers = {trial.directory: number for number, trial in enumerate(missing, start=there + 1)}
+
+    def on_start(trial: Trial) -> None:
+        print(f"{numbers[trial.directory]} of {total}: {trial.directory} trains", flush=True)
+
+    def on_end(run: WholeRun, code: int) -> None:
+        ended = "is whole" if code == 0 else f"failed (exit code {code})"
+        minutes = (time.monotonic() - run.started) / 60
+        print(f"{numbers[run.trial.directory]} of {total}: {run.trial.directory} {ended} after {minutes:.1f} minutes", flush=True)
+
+    return train_all(missing, parallel=parallel, on_start=on_start, on_end=on_end)
+
+
+def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], about: Mapping[str, object]) -> None:
+    """Write and print what the runs reached."""
+    from herd.config.suites import installed_suites  # noqa: PLC0415  numpy loads; --help does without
+    from herd.plots.history import PlotError, read_run  # noqa: PLC0415
+    from herd.sweeps.summary import RunScore, estimates, final_return, write_csv, write_json  # noqa: PLC0415
+
+    def score(cell: _Cell, history: RunHistory) -> RunScore:
+        reached = {task: final_return(history.env_frames, returns) for task, returns in history.episode_returns.items()}
+        known = {task: value if value == value else None for task, value in reached.items()}  # noqa: PLR0124  NaN: no game ended
+        frames, seconds = float(history.env_frames[-1]), float(history.wall_seconds[-1])
+        return RunScore(cell.combination, cell.seed, str(cell.directory), frames, seconds, known)
+
+    try:
+        histories = [read_run(cell.directory) for cell in cells]
+        scores = [score(cell, history) for cell, history in zip(cells, histories, strict=True)]
+        suite = installed_suites().usable.get(histories[0].suite)
+        found = estimates(scores, {} if suite is None else suite.reference_scores())
+        files = [output / "sweep.json", output / "sweep.csv"]
+        write_json(files[0], grid, scores, found, **about)
+        write_csv(files[1], grid, scores)
+    except PlotError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"cannot write {error.filename or output}: {error.strerror or error}") from error
+    _print_table(grid, found)
+    if found and (picture := _draw(output / "sweep.png", grid, found)) is not None:
+        files.append(picture)
+    print(*files, sep="\n")
+
+
+def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None:
+    from rich.console import Console  # noqa: PLC0415  --help does without
+    from rich.table import Table  # noqa: PLC0415
+
+    several = len({each.what for each in found}) > 1
+    table = Table(box=None, pad_edge=False, title="return at the end of training", title_justify="left")
+    for heading, justify in (("settings", "left"), *((("task", "left"),) if several else ()), ("runs", "right"), ("IQM", "right")):
+        table.add_column(heading, justify="right" if justify == "right" else "left", overflow="fold")
+    for heading in ("95 % interval", "mean", "lowest", "highest"):
+        table.add_column(heading, justify="right")
+    for each in found:
+        interval = "-" if each.interval_95 is None else f"{_number(each.interval_95[0])} to {_number(each.interval_95[1])}"
+        cells = [label(grid[each.combination]), *([each.what] if several else []), str(each.runs), _number(each.interquartile_mean)]
+        table.add_row(*cells, interval, _number(each.mean), _number(min(each.scores)), _number(max(each.scores)))
+    Console().print(table)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}"
+
+
+def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) -> Path | None:
+    from herd.plots.history import PlotError  # noqa: PLC0415  numpy loads; --help does without
+    from herd.plots.sweep import Row, draw_sweep  # noqa: PLC0415
+
+    panels: dict[str, list[Row]] = {}
+    for each in found:
+        row = Row(label(grid[each.combination]), each.interquartile_mean, each.interval_95, each.scores)
+        panels.setdefault(each.what, []).append(row)
+    try:
+        require("matplotlib")
+        draw_sweep(panels, path, title=f"{path.parent.name}: return at the end of training")
+    except (CommandError, PlotError) as error:
+        print(f"herd: no picture: {error}", file=sys.stderr)
+        return None
+    return path

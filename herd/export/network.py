@@ -1,0 +1,147 @@
+"""A policy as one module of named tensors in and out: one row of E environments, with everything that is done to it inside.
+
+Shapes: E environments, S frames in a stack, C H W one frame, D numbers of a vector, L words of an instruction, A actions, K value heads,
+U units of the recurrent core.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from herd.algorithms.rewards import clip_last_rewards
+from herd.networks.language import LANGUAGE_SIZE, MAX_WORDS, InstructionEncoder
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from herd.acting.policy import Rows
+    from herd.config.contract import EnvSpec
+    from herd.networks.agent import Agent
+
+LOGITS, VALUES, CORE_STATE = "logits", "values", "core_state"
+NEXT_CORE_STATE = "next_core_state"
+
+
+class Port(NamedTuple):
+    """An input or output."""
+
+    name: str
+    dtype: str
+    shape: tuple[str | int, ...]
+    """The first axis is "environments"."""
+    meaning: str
+
+
+class ExportedPolicy(nn.Module):
+    """The network as it acts, in float32.
+
+    Pixels are scaled, rewards clipped and values un-normalised (PopArt) inside. Recurrent state goes in and comes out. Logits are before
+    any temperature: sample from their softmax, or take the largest.
+    """
+
+    def __init__(self, agent: Agent, spec: EnvSpec) -> None:
+        """``agent``: its parameters, copied."""
+        super().__init__()
+        self.agent = copy.deepcopy(agent).eval()
+        self.agent.compute_dtype = torch.float32
+        if isinstance(self.agent.language, InstructionEncoder):
+            self.agent.language = _EveryInstruction(self.agent.language)  # type: ignore[assignment]
+        self.inputs = inputs_of(agent, spec)
+        self.outputs = outputs_of(agent)
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """``tensors`` in the order of ``inputs``; returns those of ``outputs``."""
+        given = dict(zip([port.name for port in self.inputs], tensors, strict=True))
+        first = tensors[0]
+        frames = given.get("frames")
+        if frames is not None:
+            frames = frames.contiguous(memory_format=torch.channels_last)
+        num_environments = first.shape[0]
+        no = torch.zeros(num_environments, dtype=torch.bool, device=first.device)
+        core_state = given.get(CORE_STATE, torch.zeros(num_environments, 0, 0, device=first.device))
+        rewards = given.get("last_rewards")
+        output, after = self.agent(
+            _row(frames),
+            given.get("core_reset", no).unsqueeze(0),
+            core_state,
+            given.get("last_actions", no.long()).unsqueeze(0),
+            (no.float() if rewards is None else clip_last_rewards(rewards)).unsqueeze(0),
+            _row(given.get("instructions")),
+            _row(given.get("vectors")),
+        )
+        found = {LOGITS: output.policy_logits[0], VALUES: output.values[0], NEXT_CORE_STATE: after}
+        return tuple(found[port.name] for port in self.outputs)
+
+
+def inputs_of(agent: Agent, spec: EnvSpec) -> tuple[Port, ...]:
+    """What a row of this network's is made of."""
+    each = "environments"
+    height, width, _ = spec.frame_shape
+    found = []
+    if spec.has_frames:
+        stacked = "pixels; channel s * C + c, s = 0 the oldest frame, zero before a game's first"
+        found.append(Port("frames", "uint8", (each, spec.observation_channels, height, width), stacked))
+    if spec.vector_size:
+        found.append(Port("vectors", "float32", (each, spec.vector_size), "as observed"))
+    if agent.language is not None:
+        found.append(Port("instructions", "int64", (each, spec.instruction_length), "hashed words, 0 behind the last"))
+    if agent.last_action_and_reward:
+        found.append(Port("last_actions", "int64", (each,), "the action before this row, -1 where a game starts"))
+        found.append(Port("last_rewards", "float32", (each,), "the reward before this row, raw, 0 where a game starts"))
+    if agent.core_size:
+        found.append(Port("core_reset", "bool", (each,), "a game starts with this row: the state is zeroed"))
+        found.append(Port(CORE_STATE, "float32", (each, 2, agent.core_size), "next_core_state of the row before, zeros at first"))
+    return tuple(found)
+
+
+def outputs_of(agent: Agent) -> tuple[Port, ...]:
+    """What the network says to a row."""
+    each = "environments"
+    found = [
+        Port(LOGITS, "float32", (each, agent.num_actions), "of the actions"),
+        Port(VALUES, "float32", (each, agent.value_head.out_features), "of shaped and discounted rewards to come"),
+    ]
+    if agent.core_size:
+        found.append(Port(NEXT_CORE_STATE, "float32", (each, 2, agent.core_size), "hidden and cell state after this row"))
+    return tuple(found)
+
+
+def tensors_of(rows: Rows, ports: tuple[Port, ...]) -> list[NDArray[np.generic]]:
+    """The inputs ``ports`` of a row that an actor would act on, C-contiguous."""
+    named = {
+        "frames": rows.frames,
+        "vectors": rows.vectors,
+        "instructions": rows.instructions,
+        "last_actions": rows.last_actions,
+        "last_rewards": rows.last_rewards,
+        "core_reset": rows.core_reset,
+        CORE_STATE: rows.core_state,
+    }
+    return [np.ascontiguousarray(named[port.name], np.dtype(port.dtype)) for port in ports]
+
+
+class _EveryInstruction(nn.Module):
+    """`InstructionEncoder` without its search for instructions that are alike, whose sizes depend on what is read."""
+
+    def __init__(self, encoder: InstructionEncoder) -> None:
+        super().__init__()
+        self.embedding, self.lstm = encoder.embedding, encoder.lstm
+
+    def forward(self, instructions: Tensor) -> Tensor:
+        """int64 [1, E, L] -> float32 [1, E, 64]."""
+        words = instructions[0, :, :MAX_WORDS]
+        outputs, _ = self.lstm(self.embedding(words))
+        num_words = (words != 0).sum(dim=1)
+        last = (num_words - 1).clamp(min=0)[:, None, None].expand(-1, 1, LANGUAGE_SIZE)
+        features: Tensor = outputs.gather(1, last).squeeze(1) * (num_words > 0).unsqueeze(1)
+        return features.unsqueeze(0)
+
+
+def _row(tensor: Tensor | None) -> Tensor | None:
+    """[E, ...] as one row, [1, E, ...]."""
+    return None if tensor is None else tensor.unsqueeze(0)

@@ -1,0 +1,85 @@
+"""How the newest session of a run stands or ended: RUN/session.json, which ``herd train`` writes at its start and at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import psutil
+
+from herd.config.foreign_files import read_json
+from herd.config.run_files import agent_directories
+from herd.service.files import replace_file
+from herd.supervisor.readings import METRICS
+from herd.supervisor.summary import REPORT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SESSION = "session.json"
+State = Literal["running", "finished", "stopped", "crashed", "killed", "ended"]
+"""finished: it met a stop condition; stopped: it was asked to, and left a checkpoint; crashed: it could not go on; killed: it left nothing
+in order. ended: processes started by hand left their report."""
+_ENDS: frozenset[str] = frozenset({"finished", "stopped", "crashed", "killed"})
+_VANISHED = "its herd train is gone and said nothing: killed, or the machine went down"
+
+
+class Standing(NamedTuple):
+    """Of a run."""
+
+    state: State
+    message: str = ""
+    """Why it crashed or was killed; one line."""
+
+
+def begin_session(run_dir: Path) -> None:
+    """Say that this process runs the run. A disk that fails costs the file, not the run."""
+    _write(run_dir, "running", "")
+
+
+def end_session(run_dir: Path, *, exit_code: int, was_asked: bool, message: str) -> None:
+    """Say how it ended, with what ``herd train`` says and answers."""
+    if exit_code == 0:
+        _write(run_dir, "stopped" if was_asked else "finished", "")
+    else:
+        _write(run_dir, "killed" if message.startswith("killed") else "crashed", message)
+
+
+def standing(run_dir: Path, *, has_processes: bool) -> Standing:
+    """How a run stands; ``has_processes``: some of those that announced themselves live."""
+    try:
+        written = (run_dir / SESSION).stat().st_mtime
+        said = read_json(run_dir / SESSION)
+        state, message, pid = said["state"], str(said["message"]), int(said["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Standing("running") if has_processes else _left_by_hand(run_dir)
+    if has_processes or (state == "running" and _lives(pid, written)):
+        return Standing("running")
+    return Standing(state, message) if state in _ENDS else Standing("killed", _VANISHED)
+
+
+def _left_by_hand(run_dir: Path) -> Standing:
+    """The learner's last deed is its report, after the last point."""
+    try:
+        in_order = all((agent / REPORT).stat().st_mtime >= (agent / METRICS).stat().st_mtime for agent in agent_directories(run_dir))
+    except OSError:
+        in_order = False
+    return Standing("ended") if in_order else Standing("killed", "no process lives, and the learner left no report")
+
+
+def _lives(pid: int, written: float) -> bool:
+    """Process ids are used again: the one that wrote the file was alive when it did."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() <= written + 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _write(run_dir: Path, state: State, message: str) -> None:
+    record = {"state": state, "message": message, "pid": os.getpid(), "at": datetime.now(UTC).isoformat(timespec="seconds")}
+    with suppress(OSError):
+        replace_file(run_dir / SESSION, json.dumps(record))

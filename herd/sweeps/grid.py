@@ -1,0 +1,85 @@
+"""Which runs a sweep has: every combination of the values of settings, once for each seed."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from herd.config.keys import find_key, setting_keys
+from herd.config.layers import SettingsError, close_match
+from herd.config.renamed import renamed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Combination = dict[str, str]
+"""Text of each swept setting, by dotted key."""
+_LONGEST = 120
+"""Characters of a directory's name; most file systems take 255 bytes, and endings are added."""
+_OPENING, _CLOSING = "[{(", "]})"
+_SEPARATE = frozenset({"name", "seed", "run_dir", "resume", "agents", "sweep"})
+"""Settings that tell runs apart, or make several agents, by themselves."""
+
+
+def parse_values(text: str) -> tuple[str, list[str]]:
+    """Read ``key=a,b``: the setting, and the texts of its values. A comma inside brackets or quotes separates nothing.
+
+    Raises:
+        SettingsError: no such setting, no value, a value twice.
+
+    """
+    key, equals, values = text.partition("=")
+    if not equals:
+        raise SettingsError(f"--set {text}: give section.key=value,value")
+    if find_key(tuple(key.split("."))) is None:
+        hint = renamed(key)
+        known = [setting.dotted for setting in setting_keys()]
+        raise SettingsError(f"--set {key}: {hint}" if hint is not None else f"--set {key}: no such setting{close_match(key, known)}")
+    if key in _SEPARATE:
+        raise SettingsError(f"--set {key}: cannot be swept; seeds are --seeds and --first_seed")
+    found = _split(values)
+    if not all(found):
+        raise SettingsError(f"--set {text}: a value is empty; give section.key=value,value")
+    if repeated := [value for value, count in Counter(found).items() if count > 1]:
+        raise SettingsError(f"--set {key}: {repeated[0]} is given twice")
+    return key, found
+
+
+def combinations(values: Mapping[str, Sequence[str]]) -> list[Combination]:
+    """All of them, the last key varying fastest; one without values where nothing is swept."""
+    return [dict(zip(values, texts, strict=True)) for texts in itertools.product(*values.values())]
+
+
+def label(combination: Mapping[str, str]) -> str:
+    """``learning_rate=3e-4, entropy_cost=0.01``: keys without their sections, where that tells them apart."""
+    short = Counter(key.rpartition(".")[2] for key in combination)
+    names = {key: tail if short[tail := key.rpartition(".")[2]] == 1 else key for key in combination}
+    return ", ".join(f"{names[key]}={text}" for key, text in combination.items()) or "as it is"
+
+
+def directory_name(combination: Mapping[str, str]) -> str:
+    """A name for its runs' folder, another one for each combination."""
+    written = label(combination) if combination else "as-it-is"
+    plain = re.sub(r"[^A-Za-z0-9._=+-]+", "-", written.replace(", ", ",").replace(",", "_"))
+    if plain == written.replace(", ", "_") and len(plain) <= _LONGEST:
+        return plain
+    digest = hashlib.sha256(written.encode()).hexdigest()[:8]
+    return f"{plain[:_LONGEST]}-{digest}"
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, quote, start = [], 0, "", 0
+    for position, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+        else:
+            depth += (character in _OPENING) - (character in _CLOSING)
+    return [part.strip() for part in [*parts, text[start:]]]

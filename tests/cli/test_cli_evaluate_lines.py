@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+
+from herd.cli.evaluate import Lines
+
+
+def test_progress_is_seen_without_a_terminal_also_while_no_game_finishes() -> None:
+    now, output = [100.0], StringIO()
+    lines = Lines(Console(file=output), clock=lambda: now[0])
+    lines.tick()  # nothing to say yet
+    lines.show("playing runs/pong")
+    for second in range(1, 26):
+        now[0] = 100.0 + second
+        lines.tick()
+        if second == 15:
+            lines.show("pong: 3 of 200 games")
+    assert output.getvalue().splitlines() == ["playing runs/pong (0 s)", "playing runs/pong (10 s)", "pong: 3 of 200 games (20 s)"]

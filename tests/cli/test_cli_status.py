@@ -1,0 +1,88 @@
+"""How a run stands: running, finished, stopped, crashed or killed, and whether its newest checkpoint is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from herd.checkpoints.store import save_checkpoint
+from herd.cli.main import main
+from herd.cli.status import read_status
+from herd.config.loading import dump_settings
+from herd.config.settings import RunSettings
+from herd.supervisor.session import Standing, begin_session, end_session, standing
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "was_asked", "message", "state"),
+    [
+        (0, False, "", "finished"),
+        (0, True, "", "stopped"),
+        (1, False, "actor-0 failed twice", "crashed"),
+        (2, True, "learner: no such device", "crashed"),
+        (1, True, "killed: the newest checkpoint is an older one", "killed"),
+    ],
+)
+def test_a_session_says_how_it_ended(tmp_path: Path, exit_code: int, was_asked: bool, message: str, state: str) -> None:
+    begin_session(tmp_path)
+    assert standing(tmp_path, has_processes=False) == Standing("running")  # this process is its herd train
+    end_session(tmp_path, exit_code=exit_code, was_asked=was_asked, message=message)
+    assert standing(tmp_path, has_processes=False) == Standing(state, message)  # type: ignore[arg-type]
+    assert standing(tmp_path, has_processes=True) == Standing("running")  # others, by hand
+
+
+def test_a_session_that_ended_without_a_word_was_killed(tmp_path: Path) -> None:
+    begin_session(tmp_path)
+    record = json.loads((tmp_path / "session.json").read_text())
+    (tmp_path / "session.json").write_text(json.dumps({**record, "pid": 2**22 + 1}))
+    assert standing(tmp_path, has_processes=False).state == "killed"
+    begin_session(tmp_path)
+    os.utime(tmp_path / "session.json", (1.0, 1.0))  # written by an older process of this number
+    assert standing(tmp_path, has_processes=False).state == "killed"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"state": "running"}', '{"state": "bored", "message": "", "pid": 1}', '{"pid": "x"}'])
+def test_a_file_of_somebody_elses_is_no_session(tmp_path: Path, text: str) -> None:
+    (tmp_path / "session.json").write_text(text)
+    assert standing(tmp_path, has_processes=False).state == "killed"
+
+
+def test_processes_started_by_hand_ended_in_order_where_the_report_is_the_last_thing(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    assert standing(tmp_path, has_processes=False).state == "killed"
+    (tmp_path / "report.json").write_text("{}")
+    os.utime(tmp_path / "metrics.jsonl", (100.0, 100.0))
+    for at, state in ((100.0, "ended"), (99.0, "killed")):
+        os.utime(tmp_path / "report.json", (at, at))
+        assert standing(tmp_path, has_processes=False).state == state
+
+
+def test_a_damaged_checkpoint_is_not_shown_as_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(run_dir=tmp_path)))
+    for updates in (7, 42):
+        save_checkpoint(tmp_path / "checkpoints", updates, {"model": {"weight": torch.ones(3)}}, {}, keep=2)
+    status = read_status(tmp_path)
+    assert (status.checkpoint, status.checkpoint_problem) == ("000000000042", None)
+    file = tmp_path / "checkpoints" / "000000000042" / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    status = read_status(tmp_path)
+    assert status.checkpoint == "000000000042"
+    assert status.checkpoint_problem is not None
+    assert "model.safetensors is damaged" in status.checkpoint_problem
+    assert main(["status", str(tmp_path)]) == 0
+    assert "model.safetensors is damaged" in capsys.readouterr().out
+
+
+def test_the_processes_of_a_running_run_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(run_dir=tmp_path)))
+    (tmp_path / "processes").mkdir()
+    (tmp_path / "processes" / "actor-0.json").write_text(json.dumps({"pid": os.getpid(), "metrics_port": 1}))
+    assert main(["status", str(tmp_path)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["actor-0", "not", "ready", str(os.getpid())] in lines

@@ -1,0 +1,154 @@
+"""Exported policies against `herd.load_policy`, computed as somebody would who has torch or onnxruntime alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import herd
+from herd.cli import requirements
+from herd.cli.main import main
+from herd.evaluation.trained_run import load_trained_run
+from herd.export import formats
+from herd.export.network import ExportedPolicy
+from herd.export.parity import Parity, compare
+from tests.evaluation.test_policy import SCENE
+
+RunMaker = Callable[..., Path]
+ATARI = {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "lstm": {"env": ATARI, "network": {"core": "lstm", "core_size": 16, "last_action_and_reward": True}},
+    "deep": {
+        "env": ATARI | {"frame_stack": 1},
+        "network": {"torso": "deep", "layer_norm": True, "input_centering": "half"},
+        "loss": {"kind": "dice", "ablation": "baseline"},
+    },
+    "vector": {"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp"}, "value_scaling": {"kind": "popart"}},
+}
+
+
+def compute(path: Path, kind: str, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """As docs/export.md does it."""
+    if kind == "onnx":
+        return onnxruntime.InferenceSession(path).run(None, inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch would like torch.export to be used
+        module = torch.jit.load(path)
+    return [output.detach().numpy() for output in module(*map(torch.from_numpy, inputs.values()))]
+
+
+@pytest.mark.parametrize("kind", ["torchscript", "onnx"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_exported_policy_says_what_the_policy_says(
+    make_run: RunMaker, capsys: pytest.CaptureFixture[str], name: str, kind: formats.Format
+) -> None:
+    run = make_run(NETWORKS[name])
+    assert main(["export", str(run), "--format", kind, "--steps", "30", "--environments", "2", "--seed", "4"]) == 0
+    said, path, described = capsys.readouterr().out.splitlines()
+    assert said.startswith("largest difference to the network: logits ")
+    assert "(60 observations, " in said
+    description = json.loads(Path(described).read_text())
+    assert description["parity"]["rows"] == 60
+    assert description["parity"]["other_actions"] == 0
+    assert max(description["parity"]["differences"].values()) < 1e-4
+    assert min(description["parity"]["largest"].values()) > 1e-3
+    assert not list(run.glob(".*unchecked*"))
+
+    # Another number of environments than at the export, and games that start in the middle.
+    policy = herd.load_policy(run, seed=2)
+    environments = policy.make_environments(3, seed=8)
+    row: Any = environments.reset()
+    states, core_reset = np.zeros((3, 2, 16), np.float32), np.ones(3, np.bool_)
+    last_actions, last_rewards = np.full(3, -1), np.zeros(3, np.float32)
+    for number in range(12):
+        actions = policy.act(row)
+        observation = row if number == 0 else row.observation
+        feeds = {
+            "frames": np.ascontiguousarray(observation.stack),
+            "vectors": observation.vector,
+            "last_actions": last_actions,
+            "last_rewards": last_rewards,
+            "core_reset": core_reset,
+            "core_state": states,
+        }
+        found = compute(Path(path), kind, {port["name"]: feeds[port["name"]] for port in description["inputs"]})
+        assert policy.last_step is not None
+        np.testing.assert_allclose(found[0], policy.last_step.behaviour_logits, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found[1], policy.last_step.values, rtol=1e-4, atol=1e-4)
+        states = found[2] if len(found) > 2 else states
+        row = environments.step(actions)
+        core_reset = row.terminated | row.observation.game_reset
+        last_actions = np.where(core_reset, -1, actions).astype(np.int64)
+        last_rewards = np.where(core_reset, 0, row.rewards).astype(np.float32)
+    environments.close()
+
+
+@pytest.mark.parametrize("kind", ["torchscript", "onnx"])
+def test_a_network_that_reads_is_exported_too(make_run: RunMaker, monkeypatch: pytest.MonkeyPatch, kind: formats.Format) -> None:
+    monkeypatch.setitem(sys.modules, "scenes", sys.modules["tests.evaluation.test_policy"])
+    run = make_run(SCENE | {"env": SCENE["env"] | {"tasks": ["scenes:Scene"]}})
+    assert main(["export", str(run), "--format", kind, "--steps", "12", "--output", str(run / "out" / "mine.bin")]) == 0
+    description = json.loads((run / "out" / "mine.bin.json").read_text())
+    assert [port["name"] for port in description["inputs"]] == [
+        "frames", "vectors", "instructions", "last_actions", "last_rewards", "core_reset", "core_state",
+    ]  # fmt: skip
+    assert max(description["parity"]["differences"].values()) < 1e-4
+    assert description["parity"]["games"] > 0
+
+
+def test_a_policy_that_computes_something_else_is_not_written(
+    make_run: RunMaker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(NETWORKS["vector"])
+    real = formats.write
+
+    def spoiled(policy: ExportedPolicy, path: Path, kind: formats.Format) -> None:
+        with torch.no_grad():
+            policy.agent.value_head.bias.add_(0.01)
+        real(policy, path, kind)
+
+    monkeypatch.setattr(formats, "write", spoiled)
+    assert main(["export", str(run), "--steps", "5"]) == 1
+    captured = capsys.readouterr()
+    assert "values 0.01" in captured.out
+    assert captured.err == "herd: the exported policy differs by more than --tolerance 0.0001: nothing was written\n"
+    assert {path.name for path in run.iterdir()} == {"config.yaml", "checkpoints"}
+
+
+def test_parity_sees_a_state_that_is_not_carried_and_numbers_that_are_none(make_run: RunMaker) -> None:
+    run = load_trained_run(make_run(NETWORKS["lstm"]))
+    policy = ExportedPolicy(run.agent, run.spec)
+
+    def of(change: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Parity:
+        def computed(inputs: Any) -> list[np.ndarray]:
+            with torch.inference_mode():
+                return change([output.numpy() for output in policy(*map(torch.from_numpy, inputs))])
+
+        return compare(run, policy, computed, steps=8, environments=2, seed=1)
+
+    assert of(lambda outputs: outputs).within(1e-5)
+    forgetful = of(lambda outputs: [*outputs[:2], np.zeros_like(outputs[2])])
+    assert not forgetful.within(1e-3)
+    assert forgetful.differences["logits"] > 1e-3
+    assert not of(lambda outputs: [outputs[0] * np.nan, *outputs[1:]]).within(1.0)
+
+
+def test_a_missing_extra_and_a_file_that_cannot_be_written_are_named(
+    make_run: RunMaker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(NETWORKS["vector"])
+    assert main(["export", str(run), "--steps", "2", "--output", "/proc/here/policy.pt"]) == 2
+    assert capsys.readouterr().err.splitlines()[0].startswith("herd: cannot write /proc/here")
+    real = requirements.find_spec
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "onnxscript" else real(name))
+    assert main(["export", str(run), "--format", "onnx"]) == 2
+    assert capsys.readouterr().err == "herd: needs onnxscript: pip install 'herd-rl[export]'\n"

@@ -1,0 +1,153 @@
+"""``herd sweep``: which runs it starts, which it does not start again, and what it leaves; processes are stood in for, but in one test."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herd.cli.main import main
+from herd.cli.train import read_settings
+from herd.config.loading import dump_settings
+from herd.sweeps import whole_runs
+from tests.system.whole_runs import herd, read_report
+
+FRAMES = ["--stop.env_frames", "3200"]
+
+
+class Process:
+    """Ends when it has been looked at three times."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+        self.looks = 0
+
+    def poll(self) -> int | None:
+        self.looks += 1
+        return self._code if self.is_over else None
+
+    @property
+    def is_over(self) -> bool:
+        return self.looks >= 3
+
+
+class Machine:
+    """Stands in for ``herd train``: each run reaches 100 x entropy_cost + seed, unless it is to fail."""
+
+    def __init__(self) -> None:
+        self.trained: list[str] = []
+        self.fails: set[int] = set()
+        self.most_at_once = 0
+        self._processes: list[Process] = []
+
+    def __call__(self, words: list[str], **_: Any) -> Process:
+        position = words.index("--run_dir")
+        directory = Path(words[position + 1])
+        settings = read_settings([*words[position + 2 :], "--run_dir", str(directory)], os.environ)
+        self.trained.append(str(directory).removesuffix(".partial"))
+        assert not directory.exists()
+        directory.mkdir(parents=True)
+        (directory / "config.yaml").write_text(dump_settings(settings))
+        for agent, folder in enumerate(settings.agent_directories):
+            folder.mkdir(parents=True, exist_ok=True)
+            reached = 100 * settings.of_agent(agent).loss.entropy_cost + settings.seed
+            points = [
+                {"env_frames": frames, "wall_seconds": frames / 100, "tasks": {"catch": {"episode_return_mean_100": value}}}
+                for frames, value in ((0, None), (1600, -1.0), (3200, reached))
+            ]
+            for point, value in zip(points, (None, -1.0, reached), strict=True):
+                point["episode_return_mean_100"] = value
+            (folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+        self._processes.append(Process(1 if settings.seed in self.fails else 0))
+        self.most_at_once = max(self.most_at_once, sum(not each.is_over for each in self._processes))
+        return self._processes[-1]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    found = Machine()
+    monkeypatch.setattr(whole_runs.subprocess, "Popen", found)
+    monkeypatch.setattr("herd.cli.sweep.signal.signal", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+def test_a_grid_over_seeds_is_trained_once_and_goes_on(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = ["sweep", "catch", *FRAMES, "--set", "loss.entropy_cost=0.01,0.03"]
+    left = Path("runs/catch-sweep/entropy_cost=0.01/seed1.partial")
+    left.mkdir(parents=True)  # of one that was interrupted
+    assert main([*grid, "--seeds", "2", "--parallel", "2"]) == 0
+    folders = [f"runs/catch-sweep/entropy_cost={cost}/seed{seed}" for seed in (1, 2) for cost in ("0.01", "0.03")]
+    assert machine.trained == folders
+    assert machine.most_at_once == 2
+    output = capsys.readouterr().out
+    assert "1 of 4: runs/catch-sweep/entropy_cost=0.01/seed1 trains" in output
+    assert [Path(line).name for line in output.splitlines()[-3:]] == ["sweep.json", "sweep.csv", "sweep.png"]
+    written = json.loads(Path("runs/catch-sweep/sweep.json").read_text())
+    assert [each["values"] for each in written["combinations"]] == [{"loss.entropy_cost": "0.01"}, {"loss.entropy_cost": "0.03"}]
+    estimate = written["combinations"][1]["estimates"]["catch"]
+    assert (estimate["runs"], estimate["mean"], estimate["scores"]) == (2, 4.5, [4.0, 5.0])
+    assert estimate["interval_95"] == [4.0, 5.0]
+
+    # Another seed and another value: the four stay as they are.
+    assert main(["sweep", "catch", *FRAMES, "--set", "loss.entropy_cost=0.01,0.03,0.05", "--seeds", "3"]) == 0
+    assert machine.trained[4:] == [
+        "runs/catch-sweep/entropy_cost=0.05/seed1",
+        "runs/catch-sweep/entropy_cost=0.05/seed2",
+        *(f"runs/catch-sweep/entropy_cost={cost}/seed3" for cost in ("0.01", "0.03", "0.05")),
+    ]
+    assert "4 of 9 runs are there" in capsys.readouterr().out
+    with Path("runs/catch-sweep/sweep.csv").open() as lines:
+        assert len(list(csv.DictReader(lines))) == 9
+
+    # Whole runs are not mixed with others.
+    assert main([*grid, "--seeds", "2", "--learner.max_policy_lag", "7"]) == 2
+    assert "seed1: was trained under another learner.max_policy_lag: choose another --output" in capsys.readouterr().err
+    assert len(machine.trained) == 9
+
+
+def test_a_run_that_fails_does_not_keep_the_others_and_is_trained_again(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "catch", *FRAMES, "--seeds", "3", "--output", "here"]
+    machine.fails = {2}
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert said.err == "herd: here/as-it-is/seed2 failed: see here/as-it-is/seed2.out\n"
+    assert json.loads(Path("here/sweep.json").read_text())["combinations"][0]["estimates"]["catch"]["runs"] == 2
+    machine.fails = set()
+    assert main(words) == 0
+    assert [Path(path).name for path in machine.trained] == ["seed1", "seed2", "seed3", "seed2"]
+
+
+def test_combinations_are_the_agents_of_one_run_where_that_is_asked(machine: Machine) -> None:
+    words = [
+        "sweep",
+        "catch",
+        *FRAMES,
+        "--seeds",
+        "2",
+        "--set",
+        "loss.entropy_cost=0.01,0.02",
+        "--set",
+        "optimizer.learning_rate=1e-3,2e-3",
+    ]
+    assert main([*words, "--together", "--actor.count", "4", "--output", "here"]) == 0
+    assert machine.trained == ["here/together-seed1", "here/together-seed2"]
+    written = json.loads(Path("here/sweep.json").read_text())
+    assert [each["estimates"]["catch"]["mean"] for each in written["combinations"]] == [2.5, 2.5, 3.5, 3.5]
+    assert [run["directory"] for run in written["combinations"][2]["runs"]] == [f"here/together-seed{seed}/agents/2" for seed in (1, 2)]
+
+
+@pytest.mark.processes
+def test_real_runs_side_by_side(tmp_path: Path) -> None:
+    words = ["sweep", "catch", *FRAMES, "--seeds", "1", "--set", "loss.entropy_cost=0.01,0.02", "--parallel", "2", "--learner.threads", "1"]
+    done = herd(*words, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    for cost in ("0.01", "0.02"):
+        assert read_report(tmp_path / f"runs/catch-sweep/entropy_cost={cost}/seed1")["env_frames"] >= 3200
+    assert (tmp_path / "runs/catch-sweep/sweep.png").stat().st_size > 0
+    again = herd(*words, folder=tmp_path)
+    assert again.stdout.splitlines()[0] == "2 of 2 runs are there"

@@ -1,0 +1,39 @@
+"""Whole runs whose actions the inference service chooses."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from herd.telemetry.scrape import total
+from tests.system.whole_runs import RANDOM_CATCH, Run, metrics, read_points, read_report, train
+
+CENTRAL = ("--actor.inference", "remote", "--inference.port", "0", "--learner.log_interval_seconds", "0.5")
+
+
+def test_a_recurrent_agent_learns_through_it(tmp_path: Path) -> None:
+    words = (*CENTRAL, "--network.core", "lstm", "--network.core_size", "32", "--network.last_action_and_reward", "true")
+    report = train(tmp_path / "run", *words, "--stop.env_frames", "200000", "--learner.weights_dtype", "float32")
+    assert report["accounting"]["dropped"] == {}
+    best = max(point["episode_return_mean_100"] for point in read_points(tmp_path / "run") if point["episode_return_mean_100"] is not None)
+    assert best > RANDOM_CATCH
+
+
+def test_temperatures_and_two_agents_go_through_one_of_two_processes(tmp_path: Path) -> None:
+    """DiCE's temperatures reach the policy: the learner reads, in the unrolls, those that the service sampled at."""
+    run_dir = tmp_path / "run"
+    words = ("--agents", "2", "--actor.count", "2", "--actor.environments", "16", "--inference.replicas", "2", *CENTRAL)
+    with Run(run_dir, *words, "--loss.kind", "dice", "--bandit.port", "0") as run:
+        agents = [run_dir / "agents" / str(number) for number in range(2)]
+
+        def frames(agent: Path) -> int:
+            return int(([{"env_frames": 0}, *read_points(agent)])[-1]["env_frames"])
+
+        run.until(lambda: all(frames(agent) > 20_000 for agent in agents), "both agents to learn")
+        acted = [total(metrics(run_dir, f"inference-{number}"), "herd_inference_agent_steps_total") for number in range(2)]
+        assert min(acted) > 0  # actors are dealt to both
+        assert run.stop(signal.SIGTERM) == 0, run.output
+    for agent in agents:
+        report = read_report(agent)
+        assert report["accounting"]["dropped"] == {}
+        assert len(report["tasks"]["catch"]["temperatures"]) > 5
