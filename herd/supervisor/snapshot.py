@@ -172,8 +172,8 @@ class SnapshotMaker:
     _newest: Mapping[str, Any] = field(default_factory=dict)
     """The point that ``_returns`` ends with."""
     _has_trained: bool = False
-    _last: RunSnapshot | None = None
-    """The newest picture from before the run was asked to stop."""
+    _known: dict[str, Any] = field(default_factory=dict)
+    """Of the pictures from before the run was asked to stop, the newest value of each field that is shown to the end."""
 
     def __post_init__(self, earlier: Sequence[Mapping[str, Any]]) -> None:
         for point in earlier:
@@ -185,11 +185,10 @@ class SnapshotMaker:
         """Make the picture of this moment; ``trained_seconds``: what ``stop.wall_seconds`` counts, if not all of ``elapsed_seconds``."""
         picture = self._of_this_moment(readings, children, elapsed_seconds, trained_seconds)
         if (stopping := stop_phase(children)) is None:
-            self._last = picture
+            self._known |= {name: value for name in _KEPT_TO_THE_END if (value := getattr(picture, name)) is not None}
             return picture
         # Processes that end say no more: the last picture of the run shows how fast it was.
-        kept = {name: getattr(self._last or picture, name) for name in _KEPT_TO_THE_END}
-        return replace(picture, phase=stopping, **kept)
+        return replace(picture, phase=stopping, **self._known)
 
     def _phase(self, readings: Readings, children: Sequence[ChildState], learner: str) -> str:
         self._has_trained |= total(readings.samples.get(learner, {}), names.LEARNER_ENV_FRAMES.name) > 0
@@ -242,7 +241,12 @@ class SnapshotMaker:
 
     def _with_history(self, row: TaskRow) -> TaskRow:
         history = self._returns.get(row.name)
-        return row if history is None else replace(row, best_return=history.best, returns=history.values)
+        if history is None:
+            return row
+        best = history.best
+        if best is not None and row.episode_return is not None:
+            best = max(best, row.episode_return)  # which is newer than the newest point
+        return replace(row, best_return=best, returns=history.values)
 
     def _env_frames(self, readings: Readings, learner: str) -> float:
         """Of the whole run: the newest point's, plus what the learner's own counter (of this process) has grown since."""

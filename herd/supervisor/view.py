@@ -136,6 +136,8 @@ class LiveView:
 def one_line(snapshot: RunSnapshot) -> str:
     """``00:30  461 k frames (24 %, 01:35 left)  15,432 frames/s  breakout 3.2  ...``."""
     parts = [clock(snapshot.elapsed_seconds), *([snapshot.phase] if snapshot.phase else [])]
+    if snapshot.phase.startswith("starting") and not snapshot.env_frames:
+        return "  ".join(parts)  # all else is zero or unknown
     parts.append(f"{count(snapshot.env_frames)} frames{_progress_text(snapshot)}")
     parts.append(f"{number(snapshot.frames_per_second)} frames/s")
     if len(snapshot.tasks) > _MOST_ROWS:

@@ -150,6 +150,7 @@ def test_the_last_picture_is_of_the_run_and_not_of_its_end() -> None:
     lag = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
     maker.make(readings(1.0, 0.0, **dict.fromkeys(lag, 0.0)), CHILDREN, 1.0)
     running = maker.make(readings(2.0, 500.0, herd_learner_queue_unrolls=7.0, herd_learner_starved_seconds_total=0.1, **lag), CHILDREN, 2.0)
+    maker.make(Readings(at=2.5), CHILDREN, 2.5)  # the learner ends by itself, and answers no more
     stopping = [ChildState("learner-0", "stopping", 1, 0), *CHILDREN[1:]]
     picture = maker.make(Readings(at=3.0), stopping, 3.0)
     assert picture.bottleneck == "stopping: the learner writes its checkpoint"

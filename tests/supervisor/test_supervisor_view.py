@@ -48,6 +48,15 @@ def test_one_line_says_everything_that_matters() -> None:
     assert "00:30  461 k frames  - frames/s  lag -  queue -/64" in unknown
 
 
+def test_a_start_is_a_short_line_and_an_end_a_full_one() -> None:
+    assert one_line(snapshot(phase="starting: actor-0 loads", env_frames=0.0)) == "00:30  starting: actor-0 loads"
+    assert one_line(snapshot(phase="stopping: waits for actor-0")).startswith("00:30  stopping: waits for actor-0  461 k frames")
+    console = Console(file=StringIO(), width=140)
+    console.print(panel(snapshot(phase="starting: actor-0 loads"), "run"))
+    assert isinstance(console.file, StringIO)
+    assert "starting: actor-0 loads" in console.file.getvalue()
+
+
 def test_a_warning_is_shown_on_the_line_and_on_the_panel_with_where_to_read_on() -> None:
     warned = snapshot(warnings=("7 of 16 filters of the first layer never fire",))
     assert one_line(warned).endswith("  7 of 16 filters of the first layer never fire")
