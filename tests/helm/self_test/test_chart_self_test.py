@@ -25,7 +25,7 @@ def test_it_asks_every_service(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [
         [f"http://herd-learner-{rank}.herd-learner:9400" for rank in range(8)],
         [
-            *(f"http://herd-{service}:9400" for service in ("paramserver", "paramserver-replica", "bandit")),
+            *(f"http://herd-{service}:9400" for service in ("paramserver", "paramserver-replica", "bandit", "inference")),
             *(f"http://herd-replay-{index}.herd-replay:9400" for index in range(2)),
         ],
         240.0,
