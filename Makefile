@@ -17,48 +17,48 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help install dev train check test test-slow test-cluster test-containers lint typecheck imports bench doctor docs docs-site diagrams helm helm-security mutants
 
-help:  ## This list.
+help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(VENV)/.installed  ## Everything that training needs, in .venv.
+install: $(VENV)/.installed  ## Install everything that training needs into .venv.
 
-dev: $(VENV)/.dev  ## And what the tests need.
+dev: $(VENV)/.dev  ## Install what the tests need as well.
 
 train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=600 change that).
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
-check: lint typecheck imports  ## After every change: style, types, imports, every test that starts no process; about two minutes on two cores.
+check: lint typecheck imports  ## Run after every change: style, types, imports, and all tests that start no process; about two minutes on two cores.
 	$(BIN)/python -m pytest $(WORKERS) -m "not processes and $(ORDINARY)"
 
-test: lint typecheck imports  ## All checks and tests; about twenty minutes on two cores.
+test: lint typecheck imports  ## Run all checks and tests; about twenty minutes on two cores.
 	$(BIN)/python -m pytest $(WORKERS) -m "$(ORDINARY)"
 
-test-slow: $(VENV)/.dev  ## The tests as on a slow, busy machine: half a core for each of two workers (TESTS=tests/wire, SLOW_CORES=0.5; needs root).
+test-slow: $(VENV)/.dev  ## Run the tests as on a slow, busy machine: half a core for each of two workers (TESTS=tests/wire, SLOW_CORES=0.5; needs root).
 	$(BIN)/python -m pytest -p tests.slow_machine $(WORKERS) -m "$(ORDINARY)" $(TESTS)
 
-test-cluster: $(VENV)/.dev  ## The chart on a real cluster, KUBECONFIG's: installs, scales, kills, upgrades, uninstalls (CLUSTER_PROCESSES=0: without nodes).
+test-cluster: $(VENV)/.dev  ## Test the chart on the cluster of KUBECONFIG: install, scale, kill, upgrade, uninstall (CLUSTER_PROCESSES=0: without nodes).
 	$(BIN)/python -m pytest -m cluster tests/cluster
 
 test-containers: $(VENV)/.dev  ## Build all images and train in them (needs root, podman, buildah, debootstrap; half an hour).
 	$(BIN)/python -m pytest -m containers tests/containers
 
-lint: $(VENV)/.dev  ## Style: ruff.
+lint: $(VENV)/.dev  ## Check style: ruff.
 	$(BIN)/ruff check herd services docsite helm images observability tests benchmarks
 	$(BIN)/ruff format --check herd services docsite helm images observability tests benchmarks
 
-typecheck: $(VENV)/.dev  ## Types: mypy, strict.
+typecheck: $(VENV)/.dev  ## Check types: mypy, strict.
 	$(BIN)/mypy
 
-imports: $(VENV)/.dev  ## Which room may import which: import-linter.
+imports: $(VENV)/.dev  ## Check which package may import which: import-linter.
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.installed  ## Measure this machine: every stage alone and all together.
+bench: $(VENV)/.installed  ## Measure this machine: each stage alone and the whole system.
 	$(BIN)/herd bench $(FILE)
 
-doctor: $(VENV)/.installed  ## What this machine has and lacks.
+doctor: $(VENV)/.installed  ## Check what this machine has and lacks.
 	$(BIN)/herd doctor
 
-docs: $(VENV)/.dev  ## Write the generated reference pages, dashboard, rules and requirement files again.
+docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard, rules and requirement files.
 	$(BIN)/python -m herd.config.reference > docs/configuration.md
 	$(BIN)/python -m herd.telemetry.reference > docs/metrics.md
 	$(BIN)/python -m observability
@@ -72,7 +72,7 @@ diagrams:  ## Draw the diagrams of the documentation again (needs Graphviz's dot
 	for name in services unroll weight; do \
 		dot -Tsvg docs/diagrams/$$name.dot | sed '/^<!-- Generated/,/-->/d' > docs/pictures/$$name.svg || exit 1; done
 
-helm: $(VENV)/.dev  ## Write the chart's generated files again: schema and README.
+helm: $(VENV)/.dev  ## Regenerate the chart's schema and README.
 	$(BIN)/python -m helm.tools.values_schema > $(VENV)/values.schema.json
 	mv $(VENV)/values.schema.json helm/herd/values.schema.json
 	$(BIN)/python -m helm.tools.chart_readme > $(VENV)/chart-readme.md
@@ -89,7 +89,7 @@ helm-security: $(VENV)/.dev  ## Look for security findings in everything that th
 MUTANTS := $(VENV)-mutants
 MUTATED ?= herd/wire/outbox.py
 TESTS ?= tests/wire/test_wire_outbox.py
-mutants: $(VENV)/.dev  ## Do TESTS notice changes of MUTATED, one small one at a time? cosmic-ray; some seconds each.
+mutants: $(VENV)/.dev  ## Mutation testing: do TESTS notice single changes of MUTATED? cosmic-ray; some seconds each.
 	test -x $(MUTANTS)/bin/cosmic-ray || $(PYTHON) -m venv $(MUTANTS)
 	$(MUTANTS)/bin/python -m pip --disable-pip-version-check install --quiet cosmic-ray==8.7.0
 	rm -rf $(MUTANTS)/tree && mkdir $(MUTANTS)/tree

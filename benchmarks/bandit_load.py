@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -224,16 +225,17 @@ class Load:
             self.workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
             self.answer(self.workers[-1])  # one after the other: the listen queue is short
 
-    def answer(self, worker: subprocess.Popen[str]) -> dict[str, object]:
+    def answer(self, worker: subprocess.Popen[str]) -> dict[str, Any]:
         assert worker.stdout is not None
         if not select.select([worker.stdout], [], [], max(0.0, self.deadline - time.monotonic()))[0]:
             raise SystemExit("a client process did not answer in time")
         line = worker.stdout.readline()
         if not line:
             raise SystemExit("a client process ended")
-        return json.loads(line)
+        said: dict[str, Any] = json.loads(line)
+        return said
 
-    def phase(self, rate: float | None, seconds: float) -> dict[str, object]:
+    def phase(self, rate: float | None, seconds: float) -> dict[str, Any]:
         before = scrape(self.metrics, timeout=30.0)
         share = None if rate is None else rate / len(self.workers)
         for worker in self.workers:

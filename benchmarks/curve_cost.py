@@ -155,9 +155,13 @@ def summary(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def report(rounds: dict[str, list[Transport]], connections: dict[str, list[Connections]]) -> dict[str, object]:
+Measured = dict[str, dict[str, dict[str, dict[str, float]]]]
+"""What is measured -> mode, or the ratio of both -> figure -> its median and spread."""
+
+
+def report(rounds: dict[str, list[Transport]], connections: dict[str, list[Connections]]) -> Measured:
     """Medians of everything, and curve / clear round by round: a machine that slows down slows both."""
-    result: dict[str, object] = {}
+    result: Measured = {}
     for name, measured in (("unrolls", rounds), ("connections", connections)):
         of_mode = {mode: [asdict(one) for one in measured[mode]] for mode in MODES}
         figures = list(of_mode["clear"][0])
@@ -170,7 +174,7 @@ def report(rounds: dict[str, list[Transport]], connections: dict[str, list[Conne
     return result
 
 
-def print_table(measured: dict[str, dict[str, dict[str, dict[str, float]]]]) -> None:
+def print_table(measured: Measured) -> None:
     table = Table("", *MODES, "curve / clear", box=None, pad_edge=False)
     for name, modes in measured.items():
         for figure in modes["clear"]:

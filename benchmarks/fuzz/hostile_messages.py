@@ -66,7 +66,7 @@ class LearnerOracle:
 
     def __init__(self, run_id: str, contract: str, layout: UnrollLayout, action_repeat: int) -> None:
         self._reasons: list[str] = []
-        self._new_ingest = lambda: Ingest(
+        self._new_ingest: Callable[[], Ingest] = lambda: Ingest(
             run_id=run_id,
             contract=contract,
             layout=layout,
@@ -74,7 +74,7 @@ class LearnerOracle:
             ledger=Ledger(),
             queue=UnrollQueue(layout),
             credit=CreditPool(CAPACITY, expires_seconds=60.0),
-            on_episode=lambda _: None,
+            on_episode=lambda *_: None,
             on_unrolls=lambda *_: None,
             on_refused=self._reasons.append,
         )
@@ -216,7 +216,7 @@ class Hostility:
         return [mutate_header(frames[0], self._random), *frames[1:]]
 
     def _non_finite(self) -> list[bytes]:
-        episode = {"task_id": 0, "environment_slot": 0, "episode_id": 0, "agent_steps": 1}
+        episode: dict[str, float] = {"task_id": 0, "environment_slot": 0, "episode_id": 0, "agent_steps": 1}
         episode["episode_return"] = self._random.choice([float("nan"), float("inf"), float("-inf")])
         return [_unrolls(episodes=[episode])]
 

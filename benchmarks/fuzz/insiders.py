@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lz4.block
 import numpy as np
@@ -160,7 +160,7 @@ class Insider:
         if arrays is None:
             arrays = self._layout.allocate(1)
             arrays["row_valid"][...] = True
-        fields = {"sequence": self._sequence, "num_frames": self._frames_per_unroll, "num_unrolls": 1, **changes}
+        fields: dict[str, Any] = {"sequence": self._sequence, "num_frames": self._frames_per_unroll, "num_unrolls": 1, **changes}
         fields.setdefault("generated_frames", self.generated + fields["num_frames"])
         return [bytes(frame) for frame in encode(Unrolls(**fields), arrays)]
 

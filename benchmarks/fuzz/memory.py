@@ -180,8 +180,17 @@ def large_version(server: Server, client: Client, seconds: float) -> None:
     """A version of 150 MB is published, where nobody is asked who it is; then as before."""
     if server.mode == "clear":
         payload = bytes(VERSION_BYTES)
-        fields = {"run_id": client.run_id, "agent": 0, "contract": client.contract, "lineage": 1, "updates": 1, "index": 0, "count": 1}
-        header = encode(PublishSlice(**fields, digest=hashlib.sha256(payload).hexdigest()))[0]
+        version = PublishSlice(
+            run_id=client.run_id,
+            agent=0,
+            contract=client.contract,
+            lineage=1,
+            updates=1,
+            index=0,
+            count=1,
+            digest=hashlib.sha256(payload).hexdigest(),
+        )
+        header = encode(version)[0]
         with new_context() as context, Dealer(context, server.endpoint, routing_id="publisher/1", max_frame_bytes=0) as dealer:
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline and not dealer.send([header, payload]):

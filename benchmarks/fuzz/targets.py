@@ -69,7 +69,8 @@ def join(frames: Sequence[bytes]) -> bytes:
 
 def split(data: bytes) -> list[bytes]:
     """Inverse of `join`, and something for any other input."""
-    frames, position = [], 0
+    frames: list[bytes] = []
+    position = 0
     while position + 2 <= len(data) and len(frames) < 40:
         (length,) = struct.unpack_from("<H", data, position)
         frames.append(data[position + 2 : position + 2 + length])
@@ -84,12 +85,11 @@ def golden(prefix: str = "") -> list[list[bytes]]:
 
 def fuzz_header(data: bytes) -> None:
     """Decode a header; what decodes must survive another round."""
+    reason: str | None = None
     try:
         message = decode_header(data)
     except MalformedMessage as malformed:
         reason = malformed.reason
-    else:
-        reason = None
     if reason is not None:
         assert reason.isprintable()
         return
@@ -250,7 +250,7 @@ def _read_sample(message: Sampled, frames: Sequence[bytes]) -> None:
             part.unroll_at(step).write_into(out, 0)
 
 
-ODD_VALUES = (
+ODD_VALUES: tuple[object, ...] = (
     0,
     1,
     -1,
@@ -307,7 +307,7 @@ def mutate_tensors(data: bytes, random: Random) -> bytes:
         header = json.loads(data[8 : 8 + length])
         entry = header[random.choice(sorted(header))]
         field = random.choice(sorted(entry))
-        odd = random.choice([0, 1, -1, 2**31 - 1, 2**31, 2**63, 0.5, None, True, "F64", [], {}])
+        odd: object = random.choice([0, 1, -1, 2**31 - 1, 2**31, 2**63, 0.5, None, True, "F64", [], {}])
         if isinstance(entry[field], list) and random.random() < 0.8:
             entry[field].insert(random.randrange(len(entry[field]) + 1), odd)
         else:

@@ -166,7 +166,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     head = ["game", "seeds", "return at the end, median", "minutes", "frames/s", *(f"{level} reached" for level in levels)]
     lines += [_row(head), _row(["---"] * len(head))]
     for game, one in report["games"].items():
-        reached = [_reached(*one["reached"][level], one["seeds"]) for level in levels]
+        reached = [_reached(one["reached"][level], one["seeds"]) for level in levels]
         cells = [f"{one['median_last_return']:,.1f}", f"{one['median_minutes']:.1f}", f"{one['median_frames_per_second']:,.0f}"]
         lines.append(_row([game, str(one["seeds"]), *cells, *reached]))
     for game, one in report["games"].items():
@@ -189,7 +189,7 @@ def tried(directory: Path) -> str:
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.json"))]
     for report in sorted(reports, key=lambda report: (report["suite"], report["label"])):
         for game, one in report["games"].items():
-            reached = ", ".join(f"{level}: {_reached(*found, one['seeds'])}" for level, found in one["reached"].items())
+            reached = ", ".join(f"{level}: {_reached(found, one['seeds'])}" for level, found in one["reached"].items())
             frames = min(run["env_frames"] for run in report["runs"] if run["game"] == game) / 1e6
             name = report["suite"] if game == report["suite"] else f"{report['suite']}, {game}"
             cells = [f"{frames:.1f}", f"{one['median_last_return']:,.1f}", reached or "-", f"{one['median_minutes']:.1f}"]
@@ -197,7 +197,8 @@ def tried(directory: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _reached(frames: float | None, minutes: float | None, number: int, seeds: int) -> str:
+def _reached(found: Sequence[Any], seeds: int) -> str:
+    frames, minutes, number = found
     if frames is None or minutes is None:
         return f"{number} of {seeds}"
     return f"{frames / 1e6:.1f} M, {minutes:.1f} min ({number} of {seeds})"

@@ -38,7 +38,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
     with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11}):
         figure = plt.figure(figsize=(10, 10.5), layout="constrained")
         # Each with margins of its own: the first has long names at its side.
-        parts = figure.subfigures(3, 1, height_ratios=(1.5, 1, 1.3))
+        parts: Any = figure.subfigures(3, 1, height_ratios=(1.5, 1, 1.3))
         for part, draw_part in zip(parts, (_draw_recoveries, _draw_curve, _draw_memory), strict=True):
             draw_part(part.subplots(), report)
         figure.savefig(path, dpi=110)
@@ -60,7 +60,7 @@ def _draw_recoveries(axes: Axes, report: dict[str, Any]) -> None:
             seconds, [row + 0.12 * (number % 5 - 2) for number in range(len(seconds))], s=16, color=_COLOURS[0], alpha=0.55, linewidth=0
         )
         axes.vlines(
-            statistics.median(seconds), row - 0.36, row + 0.36, color=_COLOURS[1], linewidth=2.2, label="median" if row == 0 else None
+            statistics.median(seconds), row - 0.36, row + 0.36, color=_COLOURS[1], linewidth=2.2, label="median" if row == 0 else "_other"
         )
     axes.set_yticks(range(len(kinds)), [f"{_NAMES[kind]} ({len(by_kind[kind])})" for kind in kinds])
     axes.tick_params(axis="y", length=0)

@@ -52,7 +52,7 @@ def read_wiring(plans: Iterable[ChildPlan]) -> Wiring:
 
     """
     commands = {plan.name: (plan.service, options(plan.command(Start(0, 0.0)))) for plan in plans}
-    sections = {service.name: service.section for service in SERVICES}
+    sections: dict[str, str] = {service.name: service.section for service in SERVICES}
     ports = {name: (option := f"--{sections[service]}.port", words.get(option)) for name, (service, words) in commands.items()}
     listening = {int(port): name for name, (_, port) in ports.items() if port is not None}
     links = []

@@ -55,8 +55,8 @@ def debug(settings: Source | None = None, /, **overrides: object) -> Run:
     looked at. An exception ends the run and arrives here with its own traceback. An interruption (Ctrl-C) is a `KeyboardInterrupt`; then
     the newest checkpoint is the last that was due. The log is written to stderr.
 
-    Differences to `train`: one actor, one learner shard, no compilation, nothing is prepared ahead, environments of the suite gymnasium are
-    in this process. Runs of several agents are refused.
+    Differences to `train`: one actor with a policy of its own, one learner shard, no compilation, nothing is prepared ahead, environments
+    of the suite gymnasium are in this process. Runs of several agents are refused.
 
     Args:
         settings: see `train`.
@@ -107,16 +107,18 @@ def debug_settings(settings: RunSettings) -> RunSettings:
 
 def _take_turns(learner: RunSettings, actor: RunSettings, services: _Services) -> None:
     # By name: the library imports no service.
-    playing = import_module("herd_actor.actor").acting(actor, stop=False)
+    playing = import_module("herd_actor.actor").acting(actor, stop=services)
 
     def play() -> None:
-        services.check()
-        next(playing).wait_until_received()
+        acted = next(playing, None)
+        if acted is not None:
+            acted.wait_until_received()
 
     try:
-        import_module("herd_learner.learner").run(learner, stop=False, play=play)
+        import_module("herd_learner.learner").run(learner, stop=services, play=play)
     finally:
         playing.close()
+    services.check()
 
 
 def _settings_of(plan: ChildPlan) -> RunSettings:
@@ -127,7 +129,7 @@ def _settings_of(plan: ChildPlan) -> RunSettings:
 
 
 class _Services:
-    """Those in processes of their own; they are not started again."""
+    """Those in processes of their own. True, as a request to stop, once one of them has ended: none is started again."""
 
     def __init__(self, plans: list[ChildPlan], run_dir: Path) -> None:
         self._plans = plans
@@ -139,6 +141,9 @@ class _Services:
         for plan in self._plans:
             command = plan.command(Start(0, 0.0))
             self._children[plan.name] = Child(command, plan.environment, self._logs / f"{plan.name}.log", niceness=plan.niceness)
+
+    def __bool__(self) -> bool:
+        return any(child.exit_code() is not None for child in self._children.values())
 
     def check(self) -> None:
         """Look whether all are there.

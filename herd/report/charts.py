@@ -93,8 +93,13 @@ def _summary(lines: Sequence[Line]) -> str:
     if not values:
         return "not measured yet"
     if len(values) == 1:
-        return f"now {tick_text(values[0])}"
-    return f"now {tick_text(min(values))} to {tick_text(max(values))}, of {len(values)} agents"
+        return f"now {_short(values[0])}"
+    return f"now {_short(min(values))} to {_short(max(values))}"
+
+
+def _short(value: float) -> str:
+    """Three figures; thousands whole."""
+    return tick_text(value if abs(value) >= 1000 else float(f"{value:.3g}"))
 
 
 def _drawn(curves: Curves, panel: Panel, width: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -283,5 +284,5 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return str(value)
+        return ", ".join(map(_text, value))
+    return json.dumps(value) if isinstance(value, dict) else str(value)

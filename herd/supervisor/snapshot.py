@@ -241,7 +241,12 @@ class SnapshotMaker:
 
     def _with_history(self, row: TaskRow) -> TaskRow:
         history = self._returns.get(row.name)
-        return row if history is None else replace(row, best_return=history.best, returns=history.values)
+        if history is None:
+            return row
+        best = history.best
+        if best is not None and row.episode_return is not None:
+            best = max(best, row.episode_return)  # which is newer than the newest point
+        return replace(row, best_return=best, returns=history.values)
 
     def _env_frames(self, readings: Readings, learner: str) -> float:
         """Of the whole run: the newest point's, plus what the learner's own counter (of this process) has grown since."""

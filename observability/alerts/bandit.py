@@ -16,8 +16,8 @@ ALERTS = (
             """,
         lasting="5m",  # with the window: a quarter of an hour
         severity="warning",
-        summary="Nobody asks the bandit of {{ $labels.release }} for temperatures.",
-        description="Games go on under their last temperatures: the bandit is away, or actors cannot reach it.",
+        summary="No actor of {{ $labels.release }} asks the bandit for temperatures.",
+        description="Games continue under their last temperatures. The bandit is down, or actors cannot reach it.",
     ),
     Alert(
         name="HerdTemperaturesReused",

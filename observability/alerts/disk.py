@@ -39,6 +39,6 @@ ALERTS = (
         lasting="0m",  # every failure is final for what it should have written
         severity="warning",
         summary="{{ $labels.component }} of {{ $labels.release }} cannot write {{ $labels.file }}.",
-        description="The run goes on without. The volume is full, read-only or failing, and the next checkpoint will fail too.",
+        description="The run continues without this file. The volume is full, read-only or failing, and the next checkpoint will fail too.",
     ),
 )

@@ -17,7 +17,7 @@ ALERTS = (
         lasting="1m",  # one skipped update that a scrape happened to meet is over by the next
         severity="critical",
         summary="Losses of {{ $labels.release }} are not finite.",
-        description="Updates are skipped, so the parameters are as they were; the run learns nothing from them.",
+        description="Updates are skipped: the parameters do not change, and the run does not learn from them.",
     ),
     Alert(
         name="HerdFramesDropped",
@@ -29,7 +29,7 @@ ALERTS = (
         lasting="10m",  # a restart drops what was in flight, once
         severity="warning",
         summary="{{ $labels.release }} drops {{ $value | humanizePercentage }} of its frames as {{ $labels.reason }}.",
-        description="Actors play them and nobody trains on them.",
+        description="Actors play these frames, but the learner does not train on them.",
     ),
     Alert(
         name="HerdTaskNeglected",

@@ -32,6 +32,6 @@ ALERTS = (
         lasting="15m",
         severity="warning",
         summary="Members of {{ $labels.release }} cannot carry out most orders of the population.",
-        description="They cannot read each other's checkpoints, or cannot write their own: learners of one population share a volume.",
+        description="They cannot read each other's checkpoints or write their own. Learners of a population must share a volume.",
     ),
 )

@@ -47,7 +47,7 @@ ALERTS = (
         lasting="10m",  # a wave of reclaimed spot machines is over sooner
         severity="warning",
         summary="{{ $value | humanizePercentage }} of the actors of {{ $labels.release }} do not answer.",
-        description="Actors may come and go; more than one in five for ten minutes is more than that.",
+        description="Single actors may come and go, but more than one in five has been missing for ten minutes.",
     ),
     Alert(
         name="HerdCrashLoop",

@@ -49,6 +49,6 @@ ALERTS = (
         lasting="30m",  # nothing is lost, only paid for
         severity="info",
         summary="The actors of {{ $labels.release }} wait {{ $value | humanizePercentage }} of their time for credit.",
-        description="The learner is the bottleneck: half of the actors would do.",
+        description="The learner is the bottleneck: half of the actors would be enough.",
     ),
 )

@@ -16,8 +16,8 @@ ALERTS = (
             """,
         lasting="5m",  # with the window: a quarter of an hour
         severity="warning",
-        summary="No learner of {{ $labels.release }} asks replay for anything.",
-        description="Batches are of online unrolls alone: replay is away, or learners cannot reach it.",
+        summary="No learner of {{ $labels.release }} sends requests to replay.",
+        description="Batches contain online unrolls only. Replay is down, or learners cannot reach it.",
     ),
     Alert(
         name="HerdReplayDiscarding",
@@ -44,6 +44,7 @@ ALERTS = (
         lasting="30m",
         severity="info",
         summary="Replay of {{ $labels.release }} is full before it holds replay.capacity_agent_steps.",
-        description="The oldest episodes go for replay_service.memory_bytes: the run replays newer ones than its settings say.",
+        description="The oldest episodes are dropped because of replay_service.memory_bytes, so the run replays fewer "
+        "episodes than its settings say.",
     ),
 )

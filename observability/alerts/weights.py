@@ -10,7 +10,7 @@ ALERTS = (
         lasting="15m",  # a restart of the learner leaves a few minutes of older unrolls
         severity="warning",
         summary="One unroll in twenty of {{ $labels.release }} is {{ $value | humanize }} updates old or older.",
-        description="Policies are corrected for less and less the older they are: learning slows down, then fails.",
+        description="The older the policy of an unroll, the less V-trace can correct for it: learning slows down and finally fails.",
     ),
     Alert(
         name="HerdWeightsStale",
@@ -71,7 +71,7 @@ ALERTS = (
         expression="herd_paramserver_upstream_silence_seconds{SCOPE} > 30",
         lasting="2m",  # a replica finds a restarted parent within 15 s
         severity="warning",
-        summary="{{ $labels.pod }} of {{ $labels.release }} hears nothing from its parent.",
-        description="The replica goes on serving what it has, which grows older. The parent is away or hangs.",
+        summary="{{ $labels.pod }} of {{ $labels.release }} gets no answers from its parent.",
+        description="The replica continues to serve its weights, which grow older. The parent is down or hangs.",
     ),
 )

@@ -21,7 +21,8 @@ ALERTS = (
         severity="warning",
         summary="{{ $labels.component }} of {{ $labels.release }} dropped {{ $value | humanize }} messages as malformed ({{ "
         "$labels.reason }}).",
-        description="Two releases of the program in one run, a damaged network path, or somebody else who sends to this port.",
+        description="Possible causes: two releases of the program in one run, a network that damages data, or a foreign program "
+        "that sends to this port.",
     ),
     Alert(
         name="HerdMessagesRefused",
@@ -57,6 +58,6 @@ ALERTS = (
         lasting="0m",  # our own clients never give cause
         severity="warning",
         summary="{{ $labels.component }} of {{ $labels.release }} cut off connections ({{ $labels.cause }}).",
-        description="Somebody opens too many connections, or sends more than can be read. Herd's own clients do neither.",
+        description="A client opens too many connections, or sends more than can be read. Herd's own clients do neither.",
     ),
 )

@@ -29,7 +29,7 @@ ROW = Row(
             height=9,
         ),
         Panel(
-            title="Who waits for whom",
+            title="Bottleneck: who waits",
             description="Shares of time over the last minute. The longest bar is the bottleneck. Learner waits for batches (the "
             "shard that waits most): the actors are. Actors wait for credit: the learner is. Actors wait for weights: the parameter "
             "server or the network is. All short: everybody works, and more of everything makes it faster.",

@@ -15,6 +15,7 @@ from herd.api.training import resolve_settings
 from tests.system.whole_runs import ROOT, SECONDS, environment, read_points, read_report
 
 MODULE = """
+import json
 import os
 import threading
 
@@ -39,12 +40,15 @@ class Walk(gymnasium.Env):
     def step(self, action):
         SEEN.append(("step", os.getpid(), threading.get_ident()))
         if len(SEEN) == FAIL_AT:
-            raise ZeroDivisionError("here")
+            if DOES == "raise":
+                raise ZeroDivisionError("here")
+            with open("runs/lonely/processes/paramserver-0.json") as file:
+                os.kill(json.load(file)["pid"], 9)
         self.place += 1
         return np.full(3, self.place / 9, np.float32), float(action), self.place == 9, False, {}
 
 
-FAIL_AT = 0
+FAIL_AT, DOES = 0, "raise"
 """
 SCRIPT = """
 import os, threading, logging
@@ -66,6 +70,11 @@ except ZeroDivisionError as error:
     import traceback
     frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
     print("failed", "train" in frames, "_unroll" in frames, frames[-1])
+mine.SEEN, mine.DOES = [], "kill"
+try:
+    herd.debug(SHORT, name="lonely", stop={"env_frames": 10**9})
+except herd.RunError as error:
+    print("lost", error)
 print("left", *[thread.name for thread in threading.enumerate() if thread not in threads])
 """
 
@@ -88,6 +97,9 @@ def test_learner_and_environments_run_in_the_thread_that_calls(tmp_path: Path) -
     assert (actors, same_handlers) == ("1", "True")
     assert said["failed"] == ["True", "True", "step"]
     assert said["left"] == []
+    # Its end is in order: with a report.
+    assert said["lost"][:2] == ["paramserver-0", "ended:"]
+    assert read_report(tmp_path / "runs/lonely")["env_frames"] >= 80
     assert read_points(tmp_path / "runs/fine")[-1]["policy_lag_mean"] <= 1.0
     for run in ("fine", "broken"):
         announced = json.loads((tmp_path / "runs" / run / "processes" / "paramserver-0.json").read_text())
@@ -116,7 +128,12 @@ def test_the_command_stops_at_a_breakpoint_of_the_users(tmp_path: Path) -> None:
 
 
 def test_settings_of_one_thread() -> None:
-    settings = debug_settings(resolve_settings("breakout", {"actor.count": 3, "learner.compile": "default"}))
-    assert (settings.actor.count, settings.learner.compile, settings.learner.work_ahead) == (1, "off", "off")
+    settings = debug_settings(resolve_settings("breakout", {"actor.count": 3, "actor.inference": "remote", "learner.compile": "default"}))
+    assert (settings.actor.count, settings.actor.inference, settings.learner.compile, settings.learner.work_ahead) == (
+        1,
+        "local",
+        "off",
+        "off",
+    )
     with pytest.raises(herd.SettingsError, match="agents: 2 cannot learn in one thread"):
         debug_settings(resolve_settings("catch", {"agents": 2}))

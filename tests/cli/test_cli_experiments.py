@@ -67,7 +67,7 @@ def test_a_near_miss_is_answered(word: str, message: str, tmp_path: Path, monkey
     [
         (["show"], "show needs the name of an experiment"),
         (["show", "pogn"], "pogn: no such experiment; did you mean pong?"),
-        (["list"], "action: should be show, not 'list'"),
+        (["list"], "should be show, not 'list'"),
     ],
 )
 def test_what_cannot_be_shown_is_said(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,18 +17,24 @@ OTHER_LEARNING_RATE = 1.0e-3
 VARIABLES = {
     "KUBECONFIG": "the cluster, as its current context (or CLUSTER_CONTEXT) names it; the suite makes and deletes one namespace there",
     "CLUSTER_CONTEXT": "another context of it",
-    "CLUSTER_IMAGE_REGISTRY": "registry and path before herd-actor, herd-learner, herd-paramserver, herd-bandit; default: none",
+    "CLUSTER_IMAGE_REGISTRY": "registry and path before herd-actor and the other images; default: none",
     "CLUSTER_IMAGE_TAG": "their tag; default: the chart's appVersion",
     "CLUSTER_IMAGE_PULL_POLICY": "IfNotPresent (default), Always, or Never where images are loaded into the nodes",
     "CLUSTER_VALUES": "one more values file, which wins over the suite's own",
     "CLUSTER_CHART": "the chart; default: helm/herd",
-    "CLUSTER_SHARDS": "learner shards; default: 1",
+    "CLUSTER_RUN": "dice (default): one agent, with a bandit; agents: two agents, with shared replay and an evaluator",
+    "CLUSTER_SHARDS": "learner shards of each agent; default: 1",
     "CLUSTER_PROCESSES": "0: no pod runs here (no nodes, no images), so only objects are checked; default: 1",
     "CLUSTER_KEEP": "1: the namespace stays, to be looked at; default: 0",
     "CLUSTER_TIMEOUT_SECONDS": "longest wait for any one thing; default: 600",
     "HELM": "the helm program; default: helm from PATH",
 }
 """Everything that may be set, and what it is."""
+
+
+RUNS = ("dice", "agents")
+AGENTS = 2
+REPLAY_REPLICAS = 2
 
 
 class SettingsProblemError(Exception):
@@ -47,6 +53,8 @@ class ClusterSettings:
     tag: str
     pull_policy: str
     more_values: Path | None
+    run: str
+    """One of ``RUNS``."""
     shards: int
     processes: bool
     """Whether pods run here; objects are all there is otherwise."""
@@ -78,21 +86,29 @@ class ClusterSettings:
             tag=environ.get("CLUSTER_IMAGE_TAG", ""),
             pull_policy=environ.get("CLUSTER_IMAGE_PULL_POLICY") or "IfNotPresent",
             more_values=more,
+            run=_choice(environ, "CLUSTER_RUN", RUNS),
             shards=_number(environ, "CLUSTER_SHARDS", 1),
             processes=_switch(environ, "CLUSTER_PROCESSES", default=True),
             keep=_switch(environ, "CLUSTER_KEEP", default=False),
             timeout_seconds=_number(environ, "CLUSTER_TIMEOUT_SECONDS", 600),
         )
 
-    def values(self, *, volumes: bool, learning_rate: float = LEARNING_RATE) -> dict[str, Any]:
-        """Values of the chart: Catch with DiCE, so that there is a bandit, on CPUs, in pods that fit a laptop's cluster.
+    def pods(self) -> dict[str, int]:
+        """Component -> how many pods the run has of it."""
+        common = {"paramserver": 1, "paramserver-replica": 1, "actor": ACTORS}
+        if self.run == "agents":
+            return common | {"learner": AGENTS * self.shards, "replay": REPLAY_REPLICAS, "evaluator": 1}
+        return common | {"learner": self.shards, "bandit": 1}
 
-        ``volumes``: keep the learner's and the bandit's files on volumes of the default storage class, deleted with the release.
+    def values(self, *, volumes: bool, learning_rate: float = LEARNING_RATE) -> dict[str, Any]:
+        """Values of the chart: the run on CPUs, in pods that fit a laptop's cluster.
+
+        ``volumes``: keep the files of learner, bandit and replay on volumes of the default storage class, deleted with the release.
         """
         volume = {"enabled": volumes, "size": "1Gi", "retention": {"whenDeleted": "Delete", "whenScaled": "Delete"}}
         return {
             "image": {"registry": self.registry, "tag": self.tag, "pullPolicy": self.pull_policy},
-            "experiment": experiment(learning_rate, self.shards),
+            "experiment": experiment(learning_rate, self.shards, self.run),
             "actor": {"replicas": ACTORS, "resources": _resources("100m", "384Mi", "1", "1Gi")},
             "learner": {
                 "shards": self.shards,
@@ -104,12 +120,14 @@ class ClusterSettings:
             "paramserver": {"resources": _resources("50m", "96Mi", "500m", "512Mi")},
             "paramserverReplica": {"replicas": 1, "resources": _resources("50m", "96Mi", "500m", "512Mi")},
             "bandit": {"persistence": volume, "resources": _resources("50m", "96Mi", "500m", "512Mi")},
+            "replay": {"persistence": volume, "scratch": "256Mi", "resources": _resources("50m", "128Mi", "500m", "512Mi")},
+            "evaluator": {"resources": _resources("100m", "384Mi", "1", "1Gi")},
         }
 
 
-def experiment(learning_rate: float, shards: int) -> dict[str, Any]:
+def experiment(learning_rate: float, shards: int, run: str = "dice") -> dict[str, Any]:
     """A run of any number of shards, that never ends by itself and has a checkpoint every few seconds for a restart to go on from."""
-    return {
+    common: dict[str, Any] = {
         "name": "cluster-test",
         "env": {
             "suite": "catch",
@@ -121,12 +139,25 @@ def experiment(learning_rate: float, shards: int) -> dict[str, Any]:
         },
         "network": {"torso": "mlp"},
         "algorithm": {"unroll_length": 10},
-        "loss": {"kind": "dice", "ablation": "dice"},
         "optimizer": {"learning_rate": learning_rate, "schedule": "constant"},
         "actor": {"environments": 16, "links": max(2, shards)},
         "learner": {"batch_size": 16 * shards, "queue_batches": 5, "log_interval_seconds": 2, "checkpoint_interval_seconds": 5},
-        "bandit": {"snapshot_interval_seconds": 5},
     }
+    if run == "agents":
+        return common | {
+            "agents": AGENTS,
+            "replay": {"kind": "shared", "fraction": 0.5, "capacity_agent_steps": 100_000, "minimum_fill_agent_steps": 1_000},
+            "replay_service": {"replicas": REPLAY_REPLICAS, "memory_bytes": 64 << 20, "snapshot_interval_seconds": 5},
+            "evaluation": {"interval_seconds": 10},
+        }
+    return common | {"loss": {"kind": "dice", "ablation": "dice"}, "bandit": {"snapshot_interval_seconds": 5}}
+
+
+def _choice(environ: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    text = environ.get(name) or known[0]
+    if text not in known:
+        raise SettingsProblemError(f"{name}={text}: one of {', '.join(known)} is needed")
+    return text
 
 
 def _resources(cpu: str, memory: str, most_cpu: str, most_memory: str) -> dict[str, dict[str, str]]:

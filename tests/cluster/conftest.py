@@ -30,9 +30,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests of the other kind out: those of processes where none runs, those of objects alone where processes show more."""
-    other = "test_cluster_release.py" if os.environ.get("CLUSTER_PROCESSES") == "0" else "test_cluster_objects.py"
-    left_out = [item for item in items if item.path == Path(__file__).parent / other]
+    """Leave the tests of other kinds out: those of processes where none runs or of another run, else those of objects alone."""
+    of_run = {"agents": "test_cluster_agents.py"}.get(os.environ.get("CLUSTER_RUN", ""), "test_cluster_release.py")
+    chosen = "test_cluster_objects.py" if os.environ.get("CLUSTER_PROCESSES") == "0" else of_run
+    left_out = [item for item in items if item.path.parent == Path(__file__).parent and item.path.name != chosen]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

@@ -57,12 +57,14 @@ def differences(wanted: Any, live: Any, path: str = "") -> Iterator[str]:
 
 
 def pod_templates(objects: Mapping[Key, Object]) -> dict[str, Object]:
-    """Component -> what its pods are made from."""
-    return {
-        item["metadata"]["labels"][COMPONENT_LABEL]: item["spec"]["template"]
-        for (kind, _), item in objects.items()
-        if kind in {"Deployment", "StatefulSet"}
-    }
+    """Workload's name -> what its pods are made from."""
+    return {name: item["spec"]["template"] for (kind, name), item in objects.items() if kind in {"Deployment", "StatefulSet"}}
+
+
+def changed_components(before: Mapping[Key, Object], now: Mapping[Key, Object]) -> set[str]:
+    """Components whose pods are made from something else now."""
+    old, new = pod_templates(before), pod_templates(now)
+    return {new[name]["metadata"]["labels"][COMPONENT_LABEL] for name in new if new[name] != old.get(name)}
 
 
 def _requests(cluster: Cluster) -> dict[str, Callable[..., Any]]:

@@ -31,7 +31,8 @@ def describe(cluster: Cluster, release: str) -> str:
     said = [f"{len(pods)} pods of {release} in {cluster.namespace}"]
     said += [f"  {pod.name}: {pod.state}, {_readiness(pod)}{f': {pod.trouble}' if pod.trouble else ''}" for pod in pods]
     for pod in [pod for pod in pods if not pod.ready or pod.restarts][:_MOST_PODS]:
-        said += [f"--- {pod.name}", *_last_lines(cluster, pod)]
+        for previous in (True, False) if pod.restarts else (False,):  # of the container before this one, and of this one
+            said += [f"--- {pod.name}", *last_lines(cluster, pod.name, previous=previous)]
     return "\n".join([*said, *filter(None, [hint(pods) if pods else NO_NODE])])
 
 
@@ -39,14 +40,11 @@ def _readiness(pod: Pod) -> str:
     return f"{'ready' if pod.ready else 'not ready'}, {pod.restarts} restarts"
 
 
-def _last_lines(cluster: Cluster, pod: Pod) -> list[str]:
-    """Of the container that runs, and of the one before it."""
-    said = []
-    for previous in (True, False) if pod.restarts else (False,):
-        try:
-            want, request = Want("get", "pods/log", pod.name), CoreV1Api(cluster.client).read_namespaced_pod_log
-            log = cluster.read(want, request, pod.name, cluster.namespace, tail_lines=_LINES, previous=previous)
-            said += log.decode(errors="replace").splitlines()
-        except KubeError as error:
-            said.append(f"no log: {error}")
-    return said
+def last_lines(cluster: Cluster, pod: str, *, previous: bool = False) -> list[str]:
+    """Of a pod's only container, or of the one ``previous`` to it."""
+    want, request = Want("get", "pods/log", pod), CoreV1Api(cluster.client).read_namespaced_pod_log
+    try:
+        log = cluster.read(want, request, pod, cluster.namespace, tail_lines=_LINES, previous=previous)
+    except KubeError as error:
+        return [f"no log: {error}"]
+    return log.decode(errors="replace").splitlines()

@@ -15,7 +15,16 @@ from tests.cluster.cluster_settings import ACTORS, OTHER_LEARNING_RATE
 from tests.cluster.conftest import Installed
 from tests.cluster.helm_release import HelmError
 from tests.cluster.herd_command import herd
-from tests.cluster.live_objects import MADE_BY_OTHERS, Key, Object, differences, installed_objects, live_objects, pod_templates
+from tests.cluster.live_objects import (
+    MADE_BY_OTHERS,
+    Key,
+    Object,
+    changed_components,
+    differences,
+    installed_objects,
+    live_objects,
+    pod_templates,
+)
 from tests.cluster.live_release import WithoutControllersError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
@@ -25,26 +34,17 @@ def objects(installed: Installed) -> dict[Key, Object]:
     return live_objects(installed.live.cluster, installed.helm.name)
 
 
-COMPONENTS = ("paramserver", "paramserver-replica", "bandit", "learner", "actor")
-"""Of the release that is installed here."""
-
-
-def wanted(installed: Installed) -> dict[str, int]:
-    shards = installed.settings.shards
-    return dict.fromkeys(COMPONENTS, 1) | {"learner": shards, "actor": ACTORS}
-
-
 def revisions(installed: Installed) -> dict[str, str]:
-    """Of which version of the template each learner's pod is: what names a group of shards."""
+    """Of which version of the template each learner's pod is: what names a group of shards. Agents have a template each."""
     label = "controller-revision-hash"
     pods = (item for (kind, name), item in objects(installed).items() if kind == "Pod" and "-learner-" in name)
     return {item["metadata"]["name"]: item["metadata"]["labels"][label] for item in pods}
 
 
-def update_revision(found: dict[Key, Object]) -> str:
-    """The newest version of the learner's template, by its controller."""
-    [learner] = [item for (kind, name), item in found.items() if kind == "StatefulSet" and name.endswith("-learner")]
-    return str(learner["status"].get("updateRevision", ""))
+def update_revisions(found: dict[Key, Object]) -> set[str]:
+    """The newest version of each learner's template, by its controller."""
+    sets = [item for (kind, name), item in found.items() if kind == "StatefulSet" and "-learner" in name]
+    return {str(each["status"].get("updateRevision", "")) for each in sets}
 
 
 @pytest.fixture(scope="module")
@@ -79,49 +79,48 @@ def test_every_workload_has_its_pods(installed: Installed, controllers: bool) ->
     counted = live.until(
         "as many pods as are wanted",
         lambda: dict(Counter(pod.component for pod in live.lasting())),
-        lambda found: found == wanted(installed),
+        lambda found: found == installed.settings.pods(),
     )
-    assert counted == wanted(installed)
+    assert counted == installed.settings.pods()
     # Not one after another: nothing here is ever ready.
     assert {pod.rank for pod in live.lasting("learner")} == set(range(installed.settings.shards))
-    assert set(revisions(installed).values()) == {update_revision(objects(installed))}
+    assert set(revisions(installed).values()) == update_revisions(objects(installed))
 
 
 def test_status_shows_what_is_wanted(installed: Installed) -> None:
     said = json.loads(herd(installed, "status", "--seconds", "0", "--json"))
-    assert {name: row["wanted"] for name, row in said["components"].items()} == wanted(installed)
+    assert {name: row["wanted"] for name, row in said["components"].items()} == installed.settings.pods()
     assert said["frames_per_second"] is None
     assert not any(pod["ready"] for pod in said["pods"])
     assert f"{installed.helm.name} in namespace {installed.helm.namespace}" in herd(installed, "status", "--seconds", "0")
 
 
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_a_pod_that_is_deleted_comes_again(installed: Installed, controllers: bool, component: str) -> None:
-    if not controllers:
-        assert installed.live.pods(component) == []
-        return
-    others = {pod.uid for pod in installed.live.lasting() if pod.component != component}
-    installed.live.kill(component, processes=False)
-    assert {pod.uid for pod in installed.live.lasting() if pod.component != component} == others
+def test_a_pod_that_is_deleted_comes_again(installed: Installed, controllers: bool) -> None:
+    for component in installed.settings.pods():
+        if not controllers:
+            assert installed.live.pods(component) == []
+            continue
+        others = {pod.uid for pod in installed.live.lasting() if pod.component != component}
+        installed.live.kill(component, processes=False)
+        assert {pod.uid for pod in installed.live.lasting() if pod.component != component} == others
 
 
 def test_an_upgrade_changes_the_learners_template_alone(installed: Installed, first: dict[Key, Object], controllers: bool) -> None:
-    before = update_revision(objects(installed))
+    before = update_revisions(objects(installed))
     installed.helm.upgrade(installed.settings.values(volumes=installed.volumes, learning_rate=OTHER_LEARNING_RATE))
-    now, old = pod_templates(objects(installed)), pod_templates(first)
-    assert {component for component in old if now[component] != old[component]} == {"learner"}
+    assert changed_components(first, objects(installed)) == {"learner"}
     if not controllers:
         return
-    revision = installed.live.until("a new version", lambda: update_revision(objects(installed)), lambda found: found != before)
+    newest = installed.live.until("a new version", lambda: update_revisions(objects(installed)), lambda found: not found & before)
 
     def replaced() -> set[str]:
         # Nothing is ever ready here, so the controller need not replace all by itself.
         for name, held in revisions(installed).items():
-            if held != revision:
+            if held not in newest:
                 installed.live.delete(name, 0)
         return set(revisions(installed).values())
 
-    installed.live.until("learners of the new version", replaced, lambda found: found == {revision})
+    installed.live.until("learners of the new version", replaced, lambda found: found == newest)
 
 
 def test_a_rollback_restores_it(installed: Installed, first: dict[Key, Object]) -> None:
@@ -143,7 +142,7 @@ def test_an_upgrade_keeps_the_number_that_somebody_set(installed: Installed, fir
     installed.helm.upgrade(installed.settings.values(volumes=installed.volumes, learning_rate=OTHER_LEARNING_RATE))
     assert installed.helm.status() == "deployed"
     assert actors(installed) == ACTORS + 3
-    assert pod_templates(objects(installed))["learner"] != pod_templates(first)["learner"]
+    assert changed_components(first, objects(installed)) == {"learner"}
 
 
 def test_a_rollback_after_that_takes_the_number_of_its_revision(installed: Installed, first: dict[Key, Object]) -> None:
@@ -153,7 +152,7 @@ def test_a_rollback_after_that_takes_the_number_of_its_revision(installed: Insta
             installed.helm.rollback(1)
         assert installed.helm.status() == "failed"
         assert actors(installed) == ACTORS + 3
-        assert pod_templates(objects(installed))["learner"] == pod_templates(first)["learner"]
+        assert changed_components(first, objects(installed)) == set()
         installed.helm.rollback(1, force_conflicts=True)
     else:
         installed.helm.rollback(1)

@@ -51,6 +51,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         parser = _Loads()
         parser.feed(page.read_text(encoding="utf-8"))
         assert len(parser.addresses) > 3, page  # the theme's own, at least: the search finds what it looks for
+        assert 'data-md-component="source"' not in page.read_text(encoding="utf-8"), page  # would ask the forge for stars
         assert [address for address in parser.addresses if re.match(r"(https?:)?//", address)] == [], page
     for style in site.rglob("*.css"):
         assert not re.search(r"url\(['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
@@ -76,7 +77,8 @@ def test_a_link_that_leads_nowhere_fails_the_build(link: str, tmp_path: Path) ->
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n[somewhere]({link})\n")
     config = tmp_path / "mkdocs.yml"
-    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nhooks: []\nextra_css: []\nplugins: []\nnav: [index.md]\n")
+    theme = f"theme: {{custom_dir: {ROOT / 'docsite' / 'theme'}}}"
+    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\n{theme}\ndocs_dir: docs\nhooks: []\nextra_css: []\nplugins: []\nnav: [index.md]\n")
     done = build(config, tmp_path / "site")
     assert done.returncode == 1
     assert link.partition("#")[2] or link in done.stderr

@@ -258,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         told: dict[str, str] = {}
-        start = query.get("resourceVersion", "0")
+        start = query.get("resourceVersion", "")
         deadline = time.monotonic() + float(query.get("timeoutSeconds", 60))
         first = True
         while time.monotonic() < deadline:
@@ -266,10 +266,13 @@ class _Handler(BaseHTTPRequestHandler):
             events = [("DELETED", {"metadata": {"name": name, "namespace": namespace}}) for name in told.keys() - there.keys()]
             for name, item in there.items():
                 version = item["metadata"].get("resourceVersion", "0")
-                is_news = not first or start == "0" or int(version) > int(start)
+                is_news = not first or start in {"", "0"} or int(version) > int(start)
                 if told.get(name) != version and is_news:
                     events.append(("MODIFIED" if name in told else "ADDED", item))
             told = {name: item["metadata"].get("resourceVersion", "0") for name, item in there.items()}
+            if first and query.get("sendInitialEvents") == "true":
+                ended = {"resourceVersion": str(self.cluster.newest), "annotations": {"k8s.io/initial-events-end": "true"}}
+                events.append(("BOOKMARK", {"metadata": ended}))
             first = False
             for event, item in events:
                 kind = KINDS[resource]
@@ -304,7 +307,7 @@ class _Handler(BaseHTTPRequestHandler):
         if lines is None:
             self._status(400, "BadRequest", f'container in pod "{name}" is waiting to start: ContainerCreating')
             return
-        self._send(200, "".join(f"{line}\n" for line in lines[-int(query["tailLines"]) :]).encode(), "text/plain")
+        self._send(200, "".join(f"{line}\n" for line in lines[-int(query.get("tailLines", len(lines) or 1)) :]).encode(), "text/plain")
 
     def _forbidden(self, verb: str, resource: str, namespace: str | None) -> None:
         where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"

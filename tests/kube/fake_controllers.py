@@ -1,13 +1,19 @@
-"""Controllers that make pods of what Helm applied to the stand-in API server; none of the pods is ever ready."""
+"""Controllers that make pods of what Helm applied to the stand-in API server, none of which is ever ready, and a node for one pod."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import subprocess
+import sys
+import threading
+from types import TracebackType
 from typing import Any
 
 from tests.kube.fake_api_server import FakeCluster
 from tests.kube.fake_objects import Json
+from tests.patience import patient
 
 
 class Controllers:
@@ -35,3 +41,36 @@ class Controllers:
         metadata = {"name": name, "namespace": owner["metadata"]["namespace"], "uid": f"uid-{self._made}", "labels": labels}
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes available"}
         return {"metadata": metadata, "spec": owner["spec"]["template"]["spec"], "status": {"phase": "Pending", "conditions": [condition]}}
+
+
+class Node:
+    """Runs the process of one pod, once it is there: by this Python, with the pod's arguments. Use as a context manager."""
+
+    def __init__(self, cluster: FakeCluster, pod: str) -> None:
+        self._cluster = cluster
+        self._pod = pod
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Node:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join(patient(60))
+
+    def _run(self) -> None:
+        while (pod := self._cluster.find("pods", self._pod)) is None:
+            if self._over.wait(0.02):
+                return
+        [container] = pod["spec"]["containers"]
+        _, *words = container["command"]  # python
+        done = subprocess.run(
+            [sys.executable, *words, *container["args"]], capture_output=True, text=True, timeout=patient(100), check=False
+        )
+        self._cluster.logs[self._pod] = [*done.stdout.splitlines(), *done.stderr.splitlines()]
+        ended = {"terminated": {"exitCode": done.returncode, "reason": "Error" if done.returncode else "Completed"}}
+        statuses = [{"name": container["name"], "ready": False, "restartCount": 0, "state": ended}]
+        status = {"phase": "Failed" if done.returncode else "Succeeded", "containerStatuses": statuses}
+        self._cluster.put("pods", copy.deepcopy(pod) | {"status": status})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from helm.tools.fetch_tools import ENGINES, helm_program
+from tests.cluster.cluster_settings import RUNS
 from tests.helm.rendering import CHART, NEWEST, helm
 from tests.kube.conftest import REPOSITORY, command_environment
 from tests.kube.fake_api_server import FakeCluster, serving, write_kubeconfig
@@ -25,6 +26,7 @@ def run_suite(
     *more_words: str,
     make_pods: bool,
     engine: str = NEWEST,
+    run: str = "dice",
     keep: bool = False,
     hurt: Callable[[FakeCluster], object] | None = None,
 ) -> str:
@@ -47,6 +49,7 @@ def run_suite(
             CLUSTER_CHART=str(CHART),
             CLUSTER_PROCESSES="0",
             CLUSTER_SHARDS="2",
+            CLUSTER_RUN=run,
             CLUSTER_KEEP=str(int(keep)),
             CLUSTER_TIMEOUT_SECONDS="100",
         )
@@ -57,11 +60,16 @@ def run_suite(
     return done.stdout
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("make_pods", [True, False], ids=["controllers", "an API server alone"])
-def test_the_suite_passes_where_no_process_runs(tmp_path: Path, make_pods: bool, engine: str) -> None:
-    said = run_suite(tmp_path, make_pods=make_pods, engine=engine)
-    assert re.search(r"^\d\d passed, \d+ deselected", said, re.MULTILINE), said
+@pytest.mark.parametrize(
+    ("engine", "run", "make_pods"),
+    [
+        *((engine, run, True) for engine in ENGINES for run in RUNS),
+        (NEWEST, "dice", False),  # an API server alone
+    ],
+)
+def test_the_suite_passes_where_no_process_runs(tmp_path: Path, engine: str, run: str, make_pods: bool) -> None:
+    said = run_suite(tmp_path, make_pods=make_pods, engine=engine, run=run)
+    assert re.search(r"^10 passed, \d+ deselected", said, re.MULTILINE), said
 
 
 def test_the_suite_notices_what_is_not_as_the_chart_says(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from herd.config.loading import load_settings
-from tests.cluster.cluster_settings import REPOSITORY, ClusterSettings, SettingsProblemError
+from tests.cluster.cluster_settings import REPOSITORY, RUNS, ClusterSettings, SettingsProblemError
 from tests.cluster.helm_release import HelmError, HelmRelease
 from tests.cluster.live_release import (
     LiveRelease,
@@ -70,6 +70,7 @@ def test_without_a_cluster_the_suite_is_one_line_and_an_error() -> None:
         ({"CLUSTER_SHARDS": "two"}, "CLUSTER_SHARDS=two"),
         ({"CLUSTER_TIMEOUT_SECONDS": "0"}, "CLUSTER_TIMEOUT_SECONDS=0"),
         ({"CLUSTER_PROCESSES": "no"}, "CLUSTER_PROCESSES=no: 0 or 1 is needed"),
+        ({"CLUSTER_RUN": "both"}, "CLUSTER_RUN=both: one of dice, agents is needed"),
         ({"CLUSTER_KEEP": "2"}, "CLUSTER_KEEP=2: 0 or 1 is needed"),
     ],
 )
@@ -79,9 +80,10 @@ def test_what_is_missing_is_named(tmp_path: Path, change: dict[str, str], part: 
     assert part in str(raised.value)
 
 
+@pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("shards", [1, 2, 3, 8])
-def test_any_number_of_shards_is_a_valid_run(tmp_path: Path, shards: int) -> None:
-    values = ClusterSettings.read(environment(tmp_path, CLUSTER_SHARDS=str(shards))).values(volumes=False)
+def test_any_number_of_shards_is_a_valid_run(tmp_path: Path, shards: int, run: str) -> None:
+    values = ClusterSettings.read(environment(tmp_path, CLUSTER_SHARDS=str(shards), CLUSTER_RUN=run)).values(volumes=False)
     file = tmp_path / "experiment.yaml"
     file.write_text(yaml.safe_dump(values["experiment"]))
     settings = load_settings([file], [f"--learner.shards={shards}"], {})

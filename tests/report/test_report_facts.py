@@ -112,7 +112,7 @@ def test_changed_settings_are_those_that_differ_from_the_defaults_of_their_varia
     assert changed["network.of_another_version"] == ("true", "")
     assert changed["agents"] == ("2", "1")
     assert not {"run_dir", "env.tasks", "actor.learner"} & changed.keys()
-    assert "sweep" in changed
+    assert changed["sweep"] == ('{"optimizer.learning_rate": [0.1, 0.2]}', "{}")
 
 
 def test_the_history_of_starts_says_what_changed(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from tests.system.whole_runs import CATCH, herd, read_report
 NUM_EVALUATION_EPISODES = 200
 
 
+@pytest.mark.filterwarnings("ignore")  # of TensorBoard's reader
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.learning) for seed in (2, 3))])
 def test_catch_is_learned_through_separate_processes(tmp_path: Path, seed: int) -> None:
     run_dir = tmp_path / "catch"
-    trained = herd("train", CATCH, "--seed", str(seed), "--run_dir", run_dir)
+    trained = herd("train", CATCH, "--seed", str(seed), "--run_dir", run_dir, "--logging.tensorboard")
     assert trained.returncode == 0, trained.stderr + trained.stdout
     report = read_report(run_dir)
     assert report["env_frames"] >= 400_000
@@ -23,6 +24,13 @@ def test_catch_is_learned_through_separate_processes(tmp_path: Path, seed: int) 
     # The curve begins where nothing was learned: random play returns about -0.6.
     curve = [point["episode_return_mean_100"] for point in map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())]
     assert next(value for value in curve if value is not None) < 0.0
+
+    # TensorBoard has the same points, to the last one.
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  warns as it loads
+
+    reader = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    frames = [json.loads(line)["env_frames"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [event.step for event in reader.Scalars("run/env_frames")] == frames
 
     evaluated = herd("evaluate", run_dir, "--episodes", str(NUM_EVALUATION_EPISODES), "--json")
     assert evaluated.returncode == 0, evaluated.stderr

@@ -65,6 +65,17 @@ class Shards:
         return Process(self._folder / f"{rank}-{group}.out", "herd_learner", "--config", CATCH, *settings, *STAYS)
 
 
+def test_a_shard_that_waits_alone_says_so_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And prints no stack traces of torch's own, at every attempt."""
+    shards = Shards(tmp_path, monkeypatch)
+    with shards.start(1, "new") as alone:
+        until(lambda: "waiting for shard 0" in alone.output or not alone.is_running(), "the second shard to wait")
+        assert "waiting for shard 0" in alone.output
+        assert alone.stop(signal.SIGTERM) == 0, alone.output
+    for trace in ("frame #", "Exception raised from", "[c10d]"):
+        assert trace not in alone.output
+
+
 def test_shards_meet_answer_probes_meanwhile_and_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = Shards(tmp_path, monkeypatch)
     learners = ",".join(address(port) for port in shards.unrolls)

@@ -1,0 +1,29 @@
+"""What settings of central inference are refused, by which keys."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from herd.config.settings import RunSettings
+
+
+@pytest.mark.parametrize(
+    ("sections", "keys"),
+    [
+        ({"actor": {"environments": 32}, "inference": {"max_environments": 31}}, ("inference.max_environments", "actor.environments")),
+        ({"actor": {"lockstep": True, "count": 1}}, ("actor.lockstep", "actor.inference")),
+    ],
+)
+def test_what_does_not_go_together_is_named(sections: dict[str, dict[str, object]], keys: tuple[str, ...]) -> None:
+    RunSettings.model_validate(sections)  # with a policy in the actor it does
+    remote = {**sections, "actor": {**sections["actor"], "inference": "remote"}}
+    with pytest.raises(ValidationError) as raised:
+        RunSettings.model_validate(remote)
+    (error,) = raised.value.errors()
+    assert all(key in error["msg"] for key in keys)
+
+
+def test_as_many_environments_as_one_actor_has_are_enough() -> None:
+    settings = {"actor": {"inference": "remote", "environments": 32}, "inference": {"max_environments": 32}}
+    assert RunSettings.model_validate(settings).inference.max_environments == 32
