@@ -36,12 +36,13 @@ def draw_sweep(panels: Mapping[str, Sequence[Row]], output: Path, *, title: str)
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     shown = dict(list(panels.items())[-_MOST_PANELS:])
-    most = max(len(rows) for rows in shown.values())
+    heights = [0.9 + 0.28 * len(rows) for rows in shown.values()]
     with mpl.rc_context({"font.size": 9, "axes.titlesize": 10, "svg.hashsalt": "herd"}):
-        figure = Figure(figsize=(8.0, 0.7 + len(shown) * (0.9 + 0.28 * most)), layout="constrained", dpi=150)
+        figure = Figure(figsize=(8.0, 0.7 + sum(heights)), layout="constrained", dpi=150)
         FigureCanvasAgg(figure)
         figure.suptitle(title, fontweight="bold")
-        for axes, (name, rows) in zip(figure.subplots(len(shown), 1, squeeze=False)[:, 0], shown.items(), strict=True):
+        panel_axes = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, (name, rows) in zip(panel_axes, shown.items(), strict=True):
             places = range(len(rows))[::-1]  # the first at the top
             for place, row in zip(places, rows, strict=True):
                 axes.scatter(row.runs, [place] * len(row.runs), s=14, color=_RUN, alpha=0.8, linewidths=0, zorder=2)

@@ -32,6 +32,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "network": {"torso": "deep", "layer_norm": True, "input_centering": "half"},
         "loss": {"kind": "dice", "ablation": "baseline"},
     },
+    "centred": {"env": ATARI, "network": {"input_centering": "mean"}},
     "vector": {"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp"}, "value_scaling": {"kind": "popart"}},
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from herd.telemetry import Telemetry
 from herd.wire.acting_rows import ActingLayout
 from herd.wire.inference_client import Answer, InferenceClient
 from herd.wire.run_layout import run_layout
-from herd.wire.sockets import Context, Router
+from herd.wire.sockets import Context, EndpointInUse, Router
 from tests.patience import patient
 
 WAIT_SECONDS = patient(60.0)
@@ -102,7 +103,7 @@ class Served:
         def run() -> None:
             torch.set_num_threads(1)
             frame_bytes = 1 << 22
-            with Router(self._context, self.endpoint, max_frame_bytes=frame_bytes) as router:
+            with self._bound(frame_bytes) as router:
                 self.endpoint = router.endpoint
                 listening.set()
                 server = InferenceServer(
@@ -119,6 +120,16 @@ class Served:
         self._thread = threading.Thread(target=run, name="inference")
         self._thread.start()
         assert listening.wait(WAIT_SECONDS)
+
+    def _bound(self, frame_bytes: int) -> Router:
+        """ZeroMQ gives the port of the one before back in a thread of its own, some time after its socket was closed."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                return Router(self._context, self.endpoint, max_frame_bytes=frame_bytes)
+            except EndpointInUse:
+                assert time.monotonic() < deadline, f"{self.endpoint} stays in use"
+                time.sleep(0.01)
 
     def __bool__(self) -> bool:
         """The signal to stop."""

@@ -117,7 +117,8 @@ def test_games_go_on_over_kills_and_requests_to_stop(tmp_path: Path) -> None:
             play(group, 5)
             assert answers[-1].version == (1, 7)
             again = run.service_settings(server.port)
-            group.ask()  # under way when it dies
+            server.process.send_signal(signal.SIGSTOP)
+            group.ask()  # it dies without having answered
             server.process.send_signal(signal.SIGKILL)
             server.process.wait()
             with killed_at_the_end(ServerProcess("inference", again)) as second:

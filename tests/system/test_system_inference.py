@@ -6,17 +6,23 @@ import signal
 from pathlib import Path
 
 from herd.telemetry.scrape import total
-from tests.system.whole_runs import RANDOM_CATCH, Run, metrics, read_points, read_report, train
+from tests.system.whole_runs import RANDOM_CATCH, Run, metrics, read_points, read_report
 
 CENTRAL = ("--actor.inference", "remote", "--inference.port", "0", "--learner.log_interval_seconds", "0.5")
 
 
 def test_a_recurrent_agent_learns_through_it(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
     words = (*CENTRAL, "--network.core", "lstm", "--network.core_size", "32", "--network.last_action_and_reward", "true")
-    report = train(tmp_path / "run", *words, "--stop.env_frames", "200000", "--learner.weights_dtype", "float32")
-    assert report["accounting"]["dropped"] == {}
-    best = max(point["episode_return_mean_100"] for point in read_points(tmp_path / "run") if point["episode_return_mean_100"] is not None)
-    assert best > RANDOM_CATCH
+    with Run(run_dir, *words, "--optimizer.schedule", "constant") as run:
+
+        def is_good_at_it() -> bool:
+            returns = [point["episode_return_mean_100"] for point in read_points(run_dir)]
+            return any(mean is not None and mean > RANDOM_CATCH for mean in returns)
+
+        run.until(is_good_at_it, "the agent to be good at it")
+        assert run.stop(signal.SIGTERM) == 0, run.output
+    assert read_report(run_dir)["accounting"]["dropped"] == {}
 
 
 def test_temperatures_and_two_agents_go_through_one_of_two_processes(tmp_path: Path) -> None:

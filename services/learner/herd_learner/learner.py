@@ -354,7 +354,8 @@ class Learner:
         if self._population is not None:
             self._population.report_last(lambda: self._io.failure is None)
         is_over = any(self._group.gather(self._is_finished()))
-        if is_over and dismisses_actors and not self._settings.stop.wait_for_signal and not is_supervised(self._settings.directory):
+        is_last = is_over and self._settings.agents == 1 and not self._settings.stop.wait_for_signal
+        if is_last and dismisses_actors and not is_supervised(self._settings.directory):
             self._io.dismiss_actors()
         # Nothing may be acknowledged any more that the last checkpoint does not know of.
         self._io.close()
