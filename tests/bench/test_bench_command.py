@@ -74,24 +74,6 @@ def test_rounds_go_through_all_stages_with_the_same_settings(config: str, measur
     assert len({text for stage, text in measured if stage == "system"}) == 2
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ([], "needs a run file"),
-        (["missing.yaml"], "missing.yaml"),
-        (["CONFIG", "--learner.batch_sise", "3"], "learner.batch_size"),
-        (["CONFIG", "--seconds", "0"], "--seconds: invalid number above 0"),
-        (["CONFIG", "--repeats", "x"], "--repeats: invalid whole number above 0"),
-        (["CONFIG", "--torso", "wide"], "'shallow'"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", *(config if word == "CONFIG" else word for word in words)]) == 2
-    error = capsys.readouterr().err
-    assert line in error
-    assert error.count("\n") == 1
-
-
 def test_a_failed_stage_is_one_line_and_exit_code_1(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

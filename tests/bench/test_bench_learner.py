@@ -54,23 +54,6 @@ def test_the_table_explains_every_phase_within_80_columns() -> None:
     assert "100,000 env frames/s" in out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ([], "needs a run file"),
-        (["missing.yaml"], "missing.yaml"),
-        ([CATCH, "--learner.shard", "2"], "learner.shards"),
-        ([CATCH, "--seconds", "inf"], "argument --seconds: invalid number above 0"),
-        ([CATCH, "--repeats", "0"], "--repeats: invalid whole number above 0"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "learner", *words]) == 2
-    error = capsys.readouterr().err
-    assert line in error
-    assert error.count("\n") == 1
-
-
 @pytest.mark.processes
 def test_a_learner_that_ends_is_one_line_and_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unknown = tmp_path / "run.yaml"
