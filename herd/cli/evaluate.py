@@ -108,7 +108,7 @@ def _scored(options: argparse.Namespace, overrides: Sequence[str], console: Cons
     with console.status("loading") as status:
         lines = Lines(console)
         shown = status.update if console.is_terminal else lines.show
-        shown(f"playing {', '.join(map(str, options.run_dirs))}")
+        (status.update if console.is_terminal else lines.expect)(f"playing {', '.join(map(str, options.run_dirs))}")
         return evaluate_runs(
             options.run_dirs,
             protocol=options.protocol,
@@ -131,6 +131,10 @@ class Lines:
         self._clock = clock
         self._started = self._due = clock()
         self._text = ""
+
+    def expect(self, text: str) -> None:
+        """Say this once there is progress: until then an error may be the only line."""
+        self._text = text
 
     def show(self, text: str) -> None:
         """Say this when a line is due."""

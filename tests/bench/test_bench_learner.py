@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 
 import psutil
 import pytest
@@ -55,12 +54,10 @@ def test_the_table_explains_every_phase_within_80_columns() -> None:
 
 
 @pytest.mark.processes
-def test_a_learner_that_ends_is_one_line_and_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    unknown = tmp_path / "run.yaml"
-    unknown.write_text("env: {suite: atari, tasks: [no_such_game]}\n")
-    assert main(["bench", "learner", str(unknown)]) == 1
+def test_a_learner_that_ends_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "learner", CATCH, "--learner.device", "cuda"]) == 1
     error = capsys.readouterr().err
-    assert "no_such_game" in error
+    assert "cuda" in error.lower()
     assert error.count("\n") == 1
 
 
@@ -72,8 +69,8 @@ def test_two_feeders_keep_a_real_learner_busy(shards: str, capsys: pytest.Captur
     assert main(["bench", "learner", CATCH, *words, "--learner.shards", shards, "--learner.threads", "1"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["repeats"] == 2
-    # Every unroll has 20 steps of one frame, every batch 32 of them; a reading falls between an update and its count, once a second.
-    assert report["frames_per_second"] == pytest.approx(640 * report["updates_per_second"], abs=640)
+    # Every unroll has 20 steps of one frame, every batch 32 of them. A scrape reads one counter after the other, while both grow.
+    assert report["frames_per_second"] == pytest.approx(640 * report["updates_per_second"], rel=0.4)
     phases = report["phase_milliseconds"]
     assert all(phases[phase] > 0 for phase in ("assemble", "forward_backward", "optimizer", "publish"))
     assert (phases["agree"] > 0.0) or shards == "1"

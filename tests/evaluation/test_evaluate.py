@@ -374,7 +374,7 @@ def test_what_no_protocol_can_score_is_said_in_one_line(make_run: Callable[..., 
         ([one, "--frames", "100"], "--frames needs --protocol"),
         ([one, str(catch)], "play the same suite: .*full plays atari, .*catch plays catch"),
         ([one, other, one], "every task needs as many runs as the others: pong has 2, breakout has 1"),
-        ([one, other, "--checkpoint", "x"], "a checkpoint is of one run"),
+        ([one, other, "--checkpoint", one], "a checkpoint is of one run"),
         ([str(torn)], "torn.*model.safetensors"),
         ([one, str(full.parent / "absent")], "absent: no such run"),
     ):

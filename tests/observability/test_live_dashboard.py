@@ -40,6 +40,8 @@ IN_NO_RUN = (
     "herd_inference_",
     "herd_actor_inference_r",
     "herd_actor_inference_sub",
+    'component="population"',
+    'component="inference"',
 )
 """Neither has an evaluator, games with reference scores, a population, or an inference service."""
 DATA_SECONDS = patient(300.0)

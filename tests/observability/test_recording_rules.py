@@ -55,7 +55,7 @@ EXPECTED: dict[str, list[tuple[dict[str, str], float]]] = {
     "herd:episodes:rate5m": [({"task": "pong"}, 1)],
     'herd:processes_up:sum{component="actor"}': [({"component": "actor"}, 9)],
     'herd:processes:count{component="actor"}': [({"component": "actor"}, 10)],
-    "herd:processes:sum": [({}, 16)],
+    "herd:processes:sum": [({}, 18)],
     'herd:weights_age_seconds:max{component="actor"}': [({"component": "actor"}, 40)],
     'herd:weights_age_seconds:p50{component="actor"}': [({"component": "actor"}, 3)],
     'herd:weights_behind_updates:max{component="paramserver-replica"}': [({"component": "paramserver-replica"}, 40)],

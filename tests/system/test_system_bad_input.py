@@ -146,8 +146,10 @@ def test_what_only_a_child_notices_is_said_in_its_one_line(catch_run: Path, tmp_
     run_dir = tmp_path / "run"
     done = herd("train", "--resume", "--run_dir", _damaged_copy(catch_run, run_dir), "--stop.env_frames", "100000")
     assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert f"learner: {run_dir / 'checkpoints'}" in done.stderr
+    resumes, *said = done.stderr.splitlines()
+    assert resumes.startswith("herd: resumes from ")
+    assert len(said) == 1, done.stderr
+    assert f"learner: {run_dir / 'checkpoints'}" in said[0]
 
 
 def _damaged_copy(run_dir: Path, copy: Path) -> Path:
