@@ -30,7 +30,10 @@ SHARED_REPLAY = (
     *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "500"),
     *("--learner.queue_batches", "8", "--replay_service.port", "0"),
 )
-WORDS = {TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"), BANDIT: SHARED_REPLAY}
+WORDS = {
+    TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"),
+    BANDIT: (*SHARED_REPLAY, "--replay_service.snapshot_interval_seconds", "1"),
+}
 ONLY_WITH_REPLICAS = frozenset({"Replicas: silence of the parent", "Replicas: answers of the parent"})
 ONLY_WITH_BANDIT_OR_REPLAY = ("herd_bandit_", "herd_replay_", "herd_learner_replay_")
 IN_NO_RUN = (
