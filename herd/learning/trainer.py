@@ -151,6 +151,8 @@ class Trainer:
 
         Replayed episodes go on where the batch before left them, and the average image takes the batch in.
         """
+        if self._replayer is None and self._average is None:
+            return
         self._wait_for_copy(batch)
         if self._replayer is not None:
             self._replayer.begin(batch, num_replayed)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import psutil
 
-from herd.service.hardware import cpu_gains_from_bfloat16, usable_cpus
+from herd.service import hardware
 
-CPU_INFO = Path("/proc/cpuinfo")
 PACKAGES = ("torch", "numpy", "pyzmq", "ale-py", "herd-rl")
 
 
@@ -19,8 +17,8 @@ def describe_hardware() -> dict[str, object]:
     """Processor, cores, memory and versions, ready for JSON. Imports none of the packages."""
     return {
         "processor": _processor_name(),
-        "usable_cores": usable_cpus(),
-        "bfloat16_is_faster": cpu_gains_from_bfloat16(),
+        "usable_cores": hardware.usable_cpus(),
+        "bfloat16_is_faster": hardware.cpu_gains_from_bfloat16(),
         "memory_bytes": psutil.virtual_memory().total,
         "load_average_1_minute": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.machine()}",
@@ -31,7 +29,7 @@ def describe_hardware() -> dict[str, object]:
 
 def _processor_name() -> str:
     try:
-        lines = CPU_INFO.read_text().splitlines()
+        lines = hardware.CPU_INFO.read_text().splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

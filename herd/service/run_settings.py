@@ -43,7 +43,11 @@ def changed_settings(directory: Path, settings: RunSettings) -> list[Change]:
 
     A setting that only one of the two has is left out: it came or went with a version, or with the variant of its section.
     """
-    before, now = _flat(_read(directory)), _flat(_as_kept(settings))
+    return _changes(_read(directory), settings)
+
+
+def _changes(earlier: Mapping[str, Any], settings: RunSettings) -> list[Change]:
+    before, now = _flat(earlier), _flat(_as_kept(settings))
     return [Change(key, before[key], now[key]) for key in now if key in before and before[key] != now[key] and key not in OF_ONE_START]
 
 
@@ -56,7 +60,8 @@ def keep_settings(directory: Path, settings: RunSettings) -> None:
         OSError: the directory cannot be written; config.yaml is as it was, or is the new one.
 
     """
-    changed, earlier, history = changed_settings(directory, settings), _read(directory), directory / STARTS
+    earlier, history = _read(directory), directory / STARTS
+    changed = _changes(earlier, settings)
     # Later readers (evaluate, watch) take the run as it is: `resume` is about this start only.
     replace_file(directory / CONFIG, dump_settings(settings.model_copy(update={"resume": False})))
     if earlier and not history.exists():  # begun before there was a history
