@@ -173,9 +173,6 @@ class Connections:
         # As many as there may be connections: whoever does not ask who has left loses nothing but that.
         self._departed: deque[bytes] = deque(maxlen=MAX_CONNECTIONS)
 
-    def __contains__(self, descriptor: int) -> bool:
-        return descriptor in self._connections
-
     def __len__(self) -> int:
         return len(self._connections)
 

@@ -356,7 +356,7 @@ def test_a_connection_that_reuses_a_descriptor_keeps_its_introduction(context: C
         first = stack.enter_context(shake_hands(router, b"first"))
         first.sendall(b"\x00\x05hello")
         wait_for(hear)
-        number = next(number for number in range(1000) if number in router.connections)
+        number = next(number for number in range(1000) if (found := probe(number)) is not None and found.peer == first.getsockname())
         while (filler := os.dup(first.fileno())) < number:  # so that no smaller number is free
             stack.callback(os.close, filler)
         os.close(filler)
