@@ -37,8 +37,6 @@ class Service:
     """Its processes import torch, under the allocator that is tuned for it."""
     section_name: str | None = None
     """Of its own settings, where they are not called after it."""
-    keeps_files: bool = False
-    """It writes state to the run directory and reads it when it starts again."""
     moves_weights: bool = False
     """It makes, serves or uses the network's weights."""
     niceness: int = 0
@@ -85,9 +83,9 @@ class Component:
 
 
 PARAMSERVER = Service(name="paramserver", port=7200, moves_weights=True)
-BANDIT = Service(name="bandit", port=7300, keeps_files=True)
-REPLAY = Service(name="replay", port=7400, packages="replay", section_name="replay_service", keeps_files=True)
-POPULATION = Service(name="population", port=7500, keeps_files=True)
+BANDIT = Service(name="bandit", port=7300)
+REPLAY = Service(name="replay", port=7400, packages="replay", section_name="replay_service")
+POPULATION = Service(name="population", port=7500)
 INFERENCE = Service(
     name="inference",
     port=7600,
@@ -96,7 +94,7 @@ INFERENCE = Service(
     moves_weights=True,
     niceness=5,  # as the actors that it acts for
 )
-LEARNER = Service(name="learner", port=7100, group_port=29500, packages="learner", has_torch=True, keeps_files=True, moves_weights=True)
+LEARNER = Service(name="learner", port=7100, group_port=29500, packages="learner", has_torch=True, moves_weights=True)
 ACTOR = Service(name="actor", packages="actor", has_torch=True, moves_weights=True, niceness=5)
 """The learner goes first. With equal shares of a laptop's cores the queue fills up and every unroll ages in it (lag 15 instead of 8 updates
 on two cores); this way actors use what is left, and credit keeps them from running ahead."""
@@ -105,7 +103,6 @@ EVALUATOR = Service(
     packages="actor",
     has_torch=True,
     section_name="evaluation",
-    keeps_files=True,
     moves_weights=True,
     niceness=10,  # after all others: how long an evaluation takes changes nothing
 )

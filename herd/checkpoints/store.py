@@ -192,11 +192,14 @@ def _move_into_place(writing: Path, final: Path) -> None:
         final.rename(replaced)
     try:
         writing.rename(final)
+        _flush_directory(final.parent)
     except OSError:
+        # Who asked for it is told that it is not there: so it must not be found later either.
+        if final.exists():
+            final.rename(writing)
         if displaced:
             replaced.rename(final)
         raise
-    _flush_directory(final.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 
 

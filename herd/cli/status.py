@@ -16,7 +16,7 @@ from herd.config.run_files import agent_directories
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 SECONDS = number("number from 0 to 600", lambda value: 0 <= value <= 600)
@@ -99,7 +99,8 @@ def run(argv: Sequence[str]) -> int:
         return 0
     _print_table(statuses)
     for status in statuses:
-        for line in [status.message, *(agent.checkpoint_problem for agent in (status, *status.agents))]:
+        members = [_membership(agent) for agent in status.agents if agent.member is not None]
+        for line in [status.message, *(agent.checkpoint_problem for agent in (status, *status.agents)), *members]:
             if line:
                 print(f"{status.run_dir}: {line}")
         if status.is_running and (options.run_dirs or len(statuses) == 1):
@@ -207,11 +208,16 @@ def _returns(status: RunStatus) -> str:
     return "-" if status.episode_return_mean_100 is None else f"{status.episode_return_mean_100:,.2f}"
 
 
-def _membership(member: Mapping[str, Any]) -> str:
+def _membership(agent: RunStatus) -> str:
+    member = agent.member or {}
     fitness, settings = member.get("fitness"), member.get("settings") or {}
-    known = "-" if fitness is None else f"{fitness:.2f}"
-    values = (f"{key.rpartition('.')[2]} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in settings.items())
-    return f"{known}: {', '.join(values)}"
+    known = "not known yet" if fitness is None else f"{fitness:.2f}"
+    values = (f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in settings.items())
+    return f"{_name_within_run(agent)}: fitness {known}; {', '.join(values)}"
+
+
+def _name_within_run(agent: RunStatus) -> str:
+    return "/".join(Path(agent.run_dir).parts[-2:])
 
 
 def _print_processes(status: RunStatus) -> None:
@@ -232,20 +238,17 @@ def _print_table(statuses: Sequence[RunStatus]) -> None:
     from herd.supervisor.view import count  # noqa: PLC0415
 
     table = Table("run", "state", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
-    has_members = any(agent.member is not None for run in statuses for agent in run.agents)
-    if has_members:
-        table.add_column("fitness: settings")
-    for status in (each for run in statuses for each in (run, *run.agents)):
+    rows = ((name, each) for run in statuses for name, each in [(run.run_dir, run), *((_name_within_run(own), own) for own in run.agents)])
+    for name, status in rows:
         states = list(status.processes.values())
         processes = ", ".join(f"{states.count(state)} {state}" for state in ("ready", "not ready", "gone") if state in states)
         table.add_row(
-            status.run_dir,
+            name,
             status.state,
             processes if status.is_running else "-",
             "-" if status.env_frames is None else count(status.env_frames),
             "-" if status.frames_per_second is None else f"{status.frames_per_second:,.0f}",
             _returns(status),
             "-" if status.checkpoint is None else f"{status.checkpoint}{' damaged' * (status.checkpoint_problem is not None)}",
-            *([_membership(status.member) if status.member is not None else "-"] if has_members else []),
         )
     Console().print(table, highlight=False)

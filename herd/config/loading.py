@@ -172,9 +172,9 @@ def _one_line(error: ValidationError, layers: Sequence[Layer]) -> str:
     if key is not None and first["type"] == "missing":
         return f"{'.'.join(key)}: is missing, and has no default{more}"
     if key is not None:
-        return (
-            f"{'.'.join(key)}: {_wanted(key, first, message, is_whole=key == path)}, not {_shown(first)} ({_origin_of(key, layers)}){more}"
-        )
+        # Of a sweep, the setting that is swept says more than what is wrong with a union of lists and rules.
+        where = ": ".join(path[:2]) if path[0] == "sweep" else ".".join(key)
+        return f"{where}: {_wanted(key, first, message, is_whole=key == path)}, not {_shown(first)} ({_origin_of(key, layers)}){more}"
     # A rule between several settings: say where those that it names came from.
     named = [setting for setting in setting_keys() if _names(setting.path, path, message)]
     origins = {f"{setting.dotted}: {_origin_of(setting.path, layers)}" for setting in named}
@@ -232,6 +232,8 @@ def _wanted(path: tuple[str, ...], detail: ErrorDetails, message: str, *, is_who
     key = find_key(path)
     if key is not None and (detail["type"].endswith(("_type", "_parsing")) or (is_whole and detail["type"] in _BOUNDS)):
         return f"should be {key.type_text}"
+    if detail["type"] == "union_tag_invalid":
+        return f"{(detail.get('ctx') or {})['discriminator']} should be one of {(detail.get('ctx') or {})['expected_tags']}"
     if detail["type"] == "too_short":
         return "should not be empty"
     if detail["type"] == "string_pattern_mismatch":

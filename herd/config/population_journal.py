@@ -10,7 +10,7 @@ from herd.config.draws import Value
 from herd.config.foreign_files import MAX_JSON_BYTES, read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
 POPULATION = "population"
@@ -112,7 +112,7 @@ class Failed(_Record):
 
 
 class Returned(_Record):
-    """The member went on from an older checkpoint: the orders above this number are undone."""
+    """The member went on from an older checkpoint: the orders above this number are behind its weights no more."""
 
     event: Literal["returned"] = "returned"
     member: int
@@ -150,27 +150,41 @@ def read_journal(path: Path) -> list[Began | Decided | Done | Failed | Returned]
     return records
 
 
-def copies_of(records: Sequence[BaseModel]) -> list[Copy]:
-    """The copies that happened and were not undone, in order."""
-    decided = {record.number: record for record in records if isinstance(record, Decided)}
-    copies: list[Copy] = []
-    for record in records:
-        if isinstance(record, Returned):
-            copies = [copy for copy in copies if copy.receiver != record.member or copy.number <= record.number]
-        if not isinstance(record, Done) or (order := decided.get(record.number)) is None:
-            continue
-        if (copy := order.copy_at(learner_updates=record.learner_updates, env_frames=record.env_frames)) is not None:
-            copies.append(copy)
-    return copies
+class Lineages:
+    """Who descends from whom, as a journal has it."""
 
+    def __init__(self, records: Iterable[BaseModel]) -> None:
+        self.copies: list[Copy] = []
+        """That happened, in order."""
+        self._applied: dict[int, int] = {}
+        """By member: number of the newest order behind its weights, 0 for none."""
+        self._steps: dict[tuple[int, int], tuple[int, Copy | None]] = {}
+        """By member and order that it carried out: the one before, and the copy that was ordered. Kept where the member went back on it:
+        others may have copied the weights meanwhile."""
+        decided: dict[int, Decided] = {}
+        for record in records:
+            if isinstance(record, Decided):
+                decided[record.number] = record
+            elif isinstance(record, Returned):
+                self._applied[record.member] = record.number
+            elif isinstance(record, Done) and (order := decided.get(record.number)) is not None:
+                copy = order.copy_at(learner_updates=record.learner_updates, env_frames=record.env_frames)
+                self._steps[record.member, record.number] = (self._applied.get(record.member, 0), copy)
+                self._applied[record.member] = record.number
+                if copy is not None:
+                    self.copies.append(copy)
 
-def ancestry(copies: Sequence[Copy], member: int) -> list[Copy]:
-    """The copies behind the weights that a member has in the end, oldest first."""
-    line: list[Copy] = []
-    holder, applied = member, max((copy.number for copy in copies), default=0)
-    for copy in sorted(copies, key=lambda copy: -copy.number):
-        # Of the holder's own copies, the newest that its weights had when they were taken.
-        if copy.receiver == holder and copy.number <= applied:
-            line.append(copy)
-            holder, applied = copy.donor, copy.donor_applied
-    return line[::-1]
+    def ancestry(self, member: int) -> list[Copy]:
+        """The copies behind the weights that a member has in the end, oldest first."""
+        line: list[Copy] = []
+        weights = (member, self._applied.get(member, 0))
+        for _ in self._steps:  # each is passed once at most
+            if weights not in self._steps:
+                break
+            before, copy = self._steps[weights]
+            if copy is None:
+                weights = (weights[0], before)
+            else:
+                line.append(copy)
+                weights = (copy.donor, copy.donor_applied)
+        return line[::-1]

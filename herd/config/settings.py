@@ -509,7 +509,7 @@ class RunSettings(Section):
             if has_lists(self.sweep) and (number := num_combinations(self.sweep)) != self.agents:
                 raise ValueError(f"sweep has {number} combinations of values, and agents is {self.agents}: make them equal")
             for agent in range(self.agents):
-                self.of_agent(agent)
+                self.of_agent(agent)._sections_fit_together()
         return self
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
 from herd.config.draws import Draw, Value
+from herd.config.layers import close_match
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,8 +79,12 @@ def swept_section(name: str, section: Section, values: Mapping[str, Any]) -> Sec
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join([name, *(str(part) for part in first["loc"])])
-        message = " ".join(str(first["msg"]).removeprefix("Value error, ").split())
-        raise ValueError(f"sweep: {key}: {message}") from None
+        if first["type"] == "extra_forbidden":
+            hint = close_match(key, (f"{name}.{field}" for field in type(section).model_fields))
+            raise ValueError(f"sweep: {key}: no such setting of {name}.kind {section.model_dump()['kind']}{hint}") from None
+        message = " ".join(str(first["msg"]).removeprefix("Value error, ").removeprefix("Input ").split())
+        given = "" if first["type"] == "value_error" else f", not {first['input']!r}"
+        raise ValueError(f"sweep: {key}: {message}{given}") from None
 
 
 def check_keys(sweep: Mapping[str, list[Value] | Draw]) -> None:

@@ -104,9 +104,9 @@ class Trainer:
         self._replayer = Replayer() if replays_episodes else None
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        recommended = recommended_micro_batch(settings.network.torso, device.type)
-        whole = settings.learner.batch_size if settings.loss.needs_whole_batch else None
-        self._micro_batch_size = settings.learner.micro_batch_size or whole or recommended
+        self._batch_size = settings.learner.batch_size
+        self._own_micro_batch_size = settings.learner.micro_batch_size or recommended_micro_batch(settings.network.torso, device.type)
+        self._micro_batch_size = self._batch_size if settings.loss.needs_whole_batch else self._own_micro_batch_size
         torch.manual_seed(settings.seed)
         self.agent = agent_of(settings, spec).to(device)
         self.agent.compute_dtype = precision
@@ -134,6 +134,7 @@ class Trainer:
         self._plain_loss = make_loss(loss)
         self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
         self._reduction = loss.reduction
+        self._micro_batch_size = self._batch_size if loss.needs_whole_batch else self._own_micro_batch_size
         control = UpdateControl(optimizer)
         control.load(self._control.tensors())
         self._control = control

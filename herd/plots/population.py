@@ -94,7 +94,7 @@ def _draw_tree(axes: Axes, history: PopulationHistory, segments: list[Segment], 
         end = min(segment.end, float(history.members[segment.member].env_frames[-1]))
         axes.plot([segment.start / unit, end / unit], [segment.member] * 2, color=_BEST, linewidth=2.2)
     inherited = {(segment.member, segment.start) for segment in segments}
-    for copy in history.copies:
+    for copy in history.lineages.copies:
         colour = _BEST if (copy.receiver, float(copy.env_frames)) in inherited else _OTHERS
         axes.annotate(
             "",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from herd.config.population_journal import Copy, JournalError, ancestry, copies_of, journal_file, read_journal
-from herd.config.run_files import agent_directories, agent_number
+from herd.config.population_journal import Began, JournalError, Lineages, journal_file, read_journal
+from herd.config.run_files import AGENTS
 from herd.plots.history import PlotError, read_points
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PopulationHistory:
-    """All members, in order, and the copies that happened, in order."""
+    """All members, in order, and who descends from whom."""
 
     members: list[MemberHistory]
-    copies: list[Copy]
+    lineages: Lineages
     score_name: str
 
     @property
@@ -63,7 +63,7 @@ class PopulationHistory:
 
     def descent(self, member: int) -> list[Segment]:
         """The stretches of training behind the weights that a member has in the end, oldest first."""
-        line = ancestry(self.copies, member)
+        line = self.lineages.ancestry(member)
         segments: list[Segment] = []
         start, age, holder = 0.0, 0.0, line[0].donor if line else member
         for copy in line:
@@ -83,16 +83,16 @@ def read_population(run_dir: Path) -> PopulationHistory:
         events = read_journal(journal_file(run_dir))
     except JournalError as error:
         raise PlotError(str(error)) from error
-    if not events:
+    if not events or not isinstance(events[0], Began):
         raise PlotError(f"{run_dir}: was no population (population.strategy pbt): there is no {journal_file(run_dir).relative_to(run_dir)}")
-    members = [_member(directory) for directory in agent_directories(run_dir)]
+    members = [_member(run_dir / AGENTS / str(agent), agent) for agent in range(len(events[0].members))]
     normalised = any(np.isfinite(member.score).any() for member, _ in members)
     chosen = [
         member if normalised else MemberHistory(member.number, member.env_frames, returns, member.fitness, member.settings)
         for member, returns in members
     ]
     score_name = "human-normalised score, capped" if normalised else "mean return"
-    return PopulationHistory(chosen, copies_of(events), score_name)
+    return PopulationHistory(chosen, Lineages(events), score_name)
 
 
 def along(members: Sequence[MemberHistory], segments: Sequence[Segment], values: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -106,14 +106,14 @@ def along(members: Sequence[MemberHistory], segments: Sequence[Segment], values:
     return np.concatenate(ages), np.concatenate(found)
 
 
-def _member(directory: Path) -> tuple[MemberHistory, FloatArray]:
+def _member(directory: Path, number: int) -> tuple[MemberHistory, FloatArray]:
     """A member with its human-normalised score, and its mean returns."""
     points = read_points(directory)
     own = [point.get("population") or {} for point in points]
     keys = dict.fromkeys(key for each in own for key, value in each.get("settings", {}).items() if _is_number(value))
     settings = {key: np.array([_number(each.get("settings", {}).get(key)) for each in own]) for key in keys}
     member = MemberHistory(
-        number=agent_number(directory),
+        number=number,
         env_frames=_column(points, "env_frames"),
         score=_column(points, "human_normalised_mean_capped"),
         fitness=_column(own, "fitness"),

@@ -28,7 +28,6 @@ class PopulationClient:
         """The newest; its ``request_id`` is filled in when it is sent."""
         self.order: Order | None = None
         """What the newest answer said."""
-        self.num_answers = 0
         self.socket = Dealer(context, endpoint, routing_id=f"population/{secrets.token_hex(8)}", max_frame_bytes=MAX_HEADER_BYTES)
         self._interval_seconds = interval_seconds
         self._clock = clock
@@ -47,11 +46,6 @@ class PopulationClient:
         """The newest standing was answered."""
         return self._heard is self.standing
 
-    @property
-    def rest_seconds(self) -> float:
-        """Until something is due."""
-        return max(0.0, self._due_at - self._clock())
-
     def report_now(self) -> None:
         """Do not wait for the next time."""
         self._due_at = 0.0
@@ -61,7 +55,6 @@ class PopulationClient:
         for message, payloads in self._request.answers():
             if isinstance(message, MemberAnswer) and not payloads and self._request.is_answer(message):
                 self._request.answered()
-                self.num_answers += 1
                 self.order = message.order
                 self._heard = self._sent
         if self.standing is not None and not self._request.is_pending and self._clock() >= self._due_at:

@@ -277,19 +277,26 @@ def test_a_full_disk_is_one_clear_line_and_the_previous_checkpoint_stays(tmp_pat
     assert newest_checkpoint(save(tmp_path, 2).parent).name == "000000000002"
 
 
-def test_a_full_disk_while_replacing_leaves_the_replaced_one_in_place(tmp_path, monkeypatch):
+@pytest.mark.parametrize("failing", ["rename", "flush"])
+def test_a_full_disk_while_replacing_leaves_the_replaced_one_in_place(tmp_path, monkeypatch, failing):
     first = save(tmp_path, 1, note="old")
-    rename = Path.rename
+    rename, flush = Path.rename, store._flush_directory
 
     def full(path, target):
         if path.name.endswith(".writing"):
             raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
         return rename(path, target)
 
+    def full_flush(path):
+        if path == tmp_path:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        flush(path)
+
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", full)
-        with pytest.raises(CheckpointError, match="quota"):
-            save(tmp_path, 1, note="new")
+        patch.setattr(Path, "rename", full) if failing == "rename" else patch.setattr(store, "_flush_directory", full_flush)
+        for updates in (1, 2):
+            with pytest.raises(CheckpointError, match="quota"):
+                save(tmp_path, updates, note="new")
     assert names_in(tmp_path) == ["000000000001"]
     assert load_checkpoint(first).state["note"] == "old"
 

@@ -116,7 +116,7 @@ def test_a_used_run_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")  # no cell is broken over lines
     run_dir = make_run(tmp_path)
     for agent, fitness in ((0, 0.5), (1, None)):
         own = run_dir / "agents" / str(agent)
@@ -125,11 +125,13 @@ def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.M
         member = {"number": 3, "copied": 0, "fitness": fitness, "settings": settings}
         (own / "metrics.jsonl").write_text(json.dumps({"env_frames": 100, "population": member}) + "\n")
     assert main(["status", str(run_dir)]) == 0
-    heading, run, *members, _reason = capsys.readouterr().out.splitlines()
-    assert heading.rstrip().endswith("fitness: settings")
-    assert run.rstrip().endswith("-")
-    assert [line.partition(": ")[0][-4:].strip() for line in members] == ["0.50", "-"]
-    assert all(line.rstrip().endswith("learning_rate 0.000123, loss.q_estimate value") for line in members)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed if "100" in line.split()] == ["agents/0", "agents/1"]
+    settings = "optimizer.learning_rate 0.000123, loss.q_estimate value"
+    assert [line.partition(": agents/")[2] for line in printed if ": agents/" in line] == [
+        f"0: fitness 0.50; {settings}",
+        f"1: fitness not known yet; {settings}",
+    ]
 
 
 def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,10 +124,25 @@ def test_a_population_that_cannot_be_is_refused_in_one_line(agents: int, words: 
         (SWEEP, 8, "sweep has 9 combinations of values, and agents is 8"),
         ({"network.torso": ["deep"]}, 1, "network.torso is the same for all agents"),
         ({"loss.kind": ["dice", "impala"]}, 2, "loss.kind is the same for all agents"),
-        ({"optimizer.learning_rate": [1e-3, -1.0]}, 2, "optimizer.learning_rate"),
-        ({"loss.entropy_costs": [0.1, 0.2]}, 2, "loss.entropy_costs"),
-        ({"loss.entropy_cost": {"draw": "log_uniform", "low": 1e-2, "high": 1e-3}}, 2, "must be below high"),
-        ({"loss.entropy_cost": {"draw": "log_uniform", "low": 0.0, "high": 1e-3}}, 2, "greater than 0"),
+        ({"optimizer.learning_rate": [1e-3, -1.0]}, 2, "optimizer.learning_rate: should be greater than or equal to 0, not -1.0"),
+        ({"loss.entropy_costs": [0.1, 0.2]}, 2, "no such setting of loss.kind impala; did you mean loss.entropy_cost?"),
+        ({"optimizer.beta1": [0.1, 0.2]}, 2, "sweep: optimizer.beta1: no such setting of optimizer.kind rmsprop"),
+        ({"loss.advantage_normalization": ["none", "batch"]}, 2, "needs learner.micro_batch_size null"),
+        (
+            {"loss.entropy_cost": {"draw": "log_uniform", "low": 1e-2, "high": 1e-3}},
+            2,
+            "sweep: loss.entropy_cost: low 0.01 must be below high 0.001, not",
+        ),
+        (
+            {"loss.entropy_cost": {"draw": "log_uniform", "low": 0.0, "high": 1e-3}},
+            2,
+            "sweep: loss.entropy_cost: should be greater than 0, not 0.0",
+        ),
+        (
+            {"loss.entropy_cost": {"draw": "gauss"}},
+            2,
+            "sweep: loss.entropy_cost: 'draw' should be one of 'log_uniform', 'uniform', 'choice'",
+        ),
         ({"loss.entropy_cost": {"draw": "choice", "values": [-1.0]}}, 2, "loss.entropy_cost"),
         ({"network.torso": {"draw": "choice", "values": ["deep"]}}, 2, "network.torso is the same for all agents"),
         ({"loss.entropy_cost": []}, 1, "loss.entropy_cost has no values"),
@@ -136,6 +151,6 @@ def test_a_population_that_cannot_be_is_refused_in_one_line(agents: int, words: 
 )
 def test_what_agents_cannot_differ_in_is_refused_in_one_line(sweep: dict[str, list[object]], agents: int, said: str) -> None:
     with pytest.raises(SettingsError) as refusal:
-        _load(sweep, agents, "--loss.trust_region", "implied")
+        _load(sweep, agents, "--loss.trust_region", "implied", "--learner.micro_batch_size", "8")
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)

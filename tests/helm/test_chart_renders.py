@@ -331,14 +331,12 @@ TALK = {
 
 def test_the_chart_has_the_components_of_the_table() -> None:
     pods = {each["metadata"]["name"].removeprefix("herd-"): each for each in workloads(render_all())}
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert {name for name, each in pods.items() if each["kind"] != "Pod"} == set(COMPONENT_NAMES)
     for component in COMPONENTS:
         service, container = component.service, container_of(pods[component.name])
         ports = {port["containerPort"] for port in container["ports"]}
         assert ports == {METRICS_PORT, service.port, service.group_port} - {None}
         assert container["image"].rpartition(":")[0].endswith(f"herd-{service.name}")
-        assert ("persistence" in values[IN_VALUES[component.name]]) is service.keeps_files
 
 
 def test_who_may_talk_to_whom() -> None:

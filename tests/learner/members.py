@@ -97,7 +97,7 @@ class MemberLearner:
 
     def carry_out(self, order: Order) -> bool:
         self.client.order = order
-        done = self.link.carry_out(self.write)
+        done = self.link.carry_out(order, self.write)
         if done is not None:
             self.settings = done.settings
         return done is not None

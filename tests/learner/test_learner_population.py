@@ -13,6 +13,7 @@ import pytest
 import torch
 from herd_learner.fitness import FitnessWindow
 
+from herd.checkpoints.errors import CheckpointError
 from herd.config.population_journal import Copy
 from herd.envs.scores import ReferenceScores
 from herd.wire.messages import Copied, Order, OwnSetting
@@ -135,6 +136,31 @@ def test_without_a_copy_only_settings_change(tmp_path: Path) -> None:
     assert after["settings"] == changed
     assert {**after, "settings": 0, "group": 0} == {**before, "settings": 0, "group": 0}
     assert receiver.link.member.fitness == 2.0
+
+
+def test_a_loss_of_whole_batches_is_copied_with_them(tmp_path: Path) -> None:
+    """Micro-batches are of two unrolls, and normalised advantages of all five."""
+    run = {
+        **RMSPROP,
+        "sweep": {"loss.advantage_normalization": ["none", "batch", "none"]},
+        "learner": {"batch_size": 5},
+        "network": {"torso": "mlp", "core": "none"},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("herd.learning.trainer.recommended_micro_batch", lambda *_: 2)
+        donor, receiver = _pair(tmp_path, run)
+        assert receiver.carry_out(_order(donor, donor.settings.own_values))
+        assert receiver.settings.own_values == {"loss.advantage_normalization": "batch"}
+        _assert_close(receiver.learn(5), donor.learn(5))
+        _assert_close(receiver.state(), donor.state())
+
+
+def test_a_member_of_another_sweep_is_refused_in_one_line(tmp_path: Path) -> None:
+    _, receiver = _pair(tmp_path, RMSPROP)
+    assert receiver.write()
+    with pytest.raises(CheckpointError, match=r"of another sweep, of optimizer\.learning_rate") as refusal:
+        _Learner(tmp_path, 2, {**RMSPROP, "sweep": {"loss.entropy_cost": {"draw": "uniform", "low": 0.0, "high": 1.0}}})
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_donor_without_an_update_leaves_nothing_of_the_receivers_optimizer(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,7 @@ def test_the_command_draws_and_writes_numbers(run_dir: Path, capsys: pytest.Capt
     [
         (lambda path: path.unlink(), "was no population"),
         (lambda path: path.write_text('{"event": "decided"}\n'), "line 1 is damaged"),
+        (lambda path: shutil.rmtree(path.parents[1] / "agents" / "1"), "agents/1/metrics.jsonl"),
     ],
 )
 def test_a_run_that_cannot_be_drawn_is_refused_in_one_line(run_dir: Path, harm: Any, said: str) -> None:

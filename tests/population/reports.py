@@ -14,8 +14,10 @@ SETTINGS = {"optimizer.learning_rate": 1e-3, "loss.entropy_cost": 1e-2}
 
 
 def controller_of(num_members: int = 2, **changes: Any) -> Controller:
-    """Of a population that allows everything."""
-    return Controller(RULES, **{"num_members": num_members, "seed": 5, "is_allowed": lambda _: True, **changes})
+    """Of a population that allows every value of `SETTINGS`."""
+    return Controller(
+        RULES, **{"num_members": num_members, "seed": 5, "is_allowed": lambda values: values.keys() == SETTINGS.keys(), **changes}
+    )
 
 
 def report_of(agent: int, **changes: Any) -> MemberReport:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import pytest
 
-from herd.config.population_journal import Decided, Done, Failed, Returned, ancestry, copies_of
+from herd.config.population_journal import Decided, Done, Failed, Lineages, Returned
 from herd.wire.messages import Applied
 from tests.population.reports import SETTINGS, controller_of, play, report_of
 
@@ -103,6 +102,11 @@ def test_what_the_journal_did_not_take_has_not_happened() -> None:
     first = controller.heard(report_of(0))
     assert controller.order_of(0) is None
     assert controller.heard(report_of(0)) == first  # the same number, partner and settings
+    play(controller, report_of(0))
+    (done,) = controller.heard(report_of(0, applied=first[0].number, fitness=0.99, checkpoint=(60, 6000)))
+    # As long as it is not in the journal, nobody copies what came of it: no lineage could be read.
+    assert play(controller, report_of(1, num_episodes=200, fitness=0.2))[0].donor is None
+    controller.note(done)
 
 
 def test_a_member_that_went_back_is_noted_and_given_new_numbers() -> None:
@@ -131,8 +135,18 @@ def test_numbers_are_not_used_up_by_a_report_of_orders_that_never_were() -> None
     assert said == f"member 1 says that it carried out order {6 + (1 << 32)}, and the newest one is 5"
 
 
+@pytest.mark.parametrize("settings", [{}, {**SETTINGS, "loss.kind": "dice"}, {"loss.entropy_cost": 1e-2}])
+def test_a_member_has_the_settings_of_the_sweep_and_no_others(settings: dict[str, Any]) -> None:
+    """They are names of metrics, and another member would copy them."""
+    controller = controller_of()
+    assert controller.objection(report_of(0)) is None
+    said = controller.objection(report_of(0, settings=settings))
+    assert said is not None
+    assert said.startswith("member 0 reports settings that are not of this run's sweep")
+
+
 class _Members:
-    """Members that obey, fail, die and come back at random; they keep what their checkpoints would hold."""
+    """Members that obey, fail, die and come back at random, from older checkpoints too; they keep what their checkpoints would hold."""
 
     def __init__(self, num_members: int, random: Random) -> None:
         self.random = random
@@ -142,6 +156,9 @@ class _Members:
         self.declined = [0] * num_members
         self.frames = [5000] * num_members
         self.checkpoints: dict[tuple[int, int, int], tuple[Any, ...]] = {}
+        self.older: list[list[tuple[Any, ...]]] = [[] for _ in range(num_members)]
+        for agent in range(num_members):
+            self.save(agent)
 
     def report(self, agent: int) -> Any:
         frames = self.frames[agent]
@@ -177,6 +194,13 @@ class _Members:
         applied = self.applied[agent]
         number = 0 if applied is None else applied.number
         self.checkpoints[agent, self.frames[agent] // 10, number] = self.ancestry[agent]
+        self.older[agent].append((self.ancestry[agent], self.settings[agent], applied, self.frames[agent]))
+
+    def go_back(self, agent: int) -> None:
+        """Its newest checkpoints are damaged."""
+        older = self.older[agent]
+        del older[max(1, len(older) - self.random.randrange(1, 30)) :]
+        self.ancestry[agent], self.settings[agent], self.applied[agent], self.frames[agent] = older[-1]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -185,32 +209,31 @@ def test_the_journal_alone_tells_the_lineage_that_members_hold_whoever_is_killed
     members = _Members(4, random)
     journal: list[Any] = []
     controller = controller_of(4, seed=seed)
-    for _ in range(3000):
+    for turn in range(3004):
         if random.random() < 0.05:  # the controller is killed
             controller = controller_of(4, seed=seed, events=list(journal))
-        agent = random.randrange(4)
-        members.frames[agent] += 10 * random.randrange(1, 200)
-        members.save(agent)
+        agent = random.randrange(4) if turn < 3000 else turn - 3000  # in the end, each reports once more
+        if random.random() < 0.01:
+            members.go_back(agent)
+        else:
+            members.frames[agent] += 10 * random.randrange(1, 200)
+            members.save(agent)
         for event in controller.heard(members.report(agent)):
             journal.append(event)
             if random.random() < 0.05:  # killed between the disk and its own state
                 controller = controller_of(4, seed=seed, events=list(journal))
                 break
             controller.note(event)
-        if random.random() < 0.8:  # or the answer is lost
+        if turn < 3000 and random.random() < 0.8:  # or the answer is lost
             members.obey(agent, controller.order_of(agent))
-    _check(journal, members)
-
-
-def _check(journal: Sequence[Any], members: _Members) -> None:
     decided = [event.number for event in journal if isinstance(event, Decided)]
     ended = [event.number for event in journal if isinstance(event, Done | Failed)]
     assert len(set(decided)) == len(decided) > 50
     assert len(set(ended)) == len(ended)
-    copies = copies_of(journal)
-    noted = {copy.number for copy in copies}
-    assert len(copies) > 20
+    assert any(isinstance(event, Returned) for event in journal)
+    lineages = Lineages(journal)
+    assert len(lineages.copies) > 20
     for agent in range(4):
-        if all(number in noted for number, *_ in members.ancestry[agent]):  # the last one may not have been reported yet
-            found = [(copy.number, copy.receiver, copy.donor, copy.donor_updates) for copy in ancestry(copies, agent)]
-            assert found == list(members.ancestry[agent])
+        found = [(copy.number, copy.receiver, copy.donor, copy.donor_updates) for copy in lineages.ancestry(agent)]
+        assert found == list(members.ancestry[agent])
+        assert found

@@ -161,6 +161,8 @@ def test_strangers_are_refused_and_change_nothing(tmp_path: Path, connect: Conne
             ({"contract": "c"}, "does not match"),
             ({"agent": 3}, "members 0 to 2"),
             ({"applied": Applied(number=2**63 - 1, env_frames=0, learner_updates=0)}, "carried out order 9223372036854775807"),
+            ({"settings": (OwnSetting(key=RATE, value=-1.0),)}, "not of this run's sweep"),
+            ({"settings": (OwnSetting(key="loss.kind", value="dice"), OwnSetting(key=RATE, value=1e-3))}, "not of this run's sweep"),
         ):
             answer = member.ask(report.model_copy(update=changes))
             assert isinstance(answer, Refused)
@@ -168,7 +170,7 @@ def test_strangers_are_refused_and_change_nothing(tmp_path: Path, connect: Conne
         member.send(b"\xc1")
         assert member.ask(report) is not None
         until(lambda: server.total("herd_wire_malformed_messages_total") >= 1)
-        assert server.total("herd_population_reports_total", outcome="refused") == 4
+        assert server.total("herd_population_reports_total", outcome="refused") == 6
         assert len(server.events()) == 2
 
 

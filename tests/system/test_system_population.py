@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from herd.config.population_journal import Copy, Decided, Done, Failed, ancestry, copies_of, journal_file, read_journal
+from herd.config.population_journal import Copy, Decided, Done, Failed, Lineages, journal_file, read_journal
 from tests.system.whole_runs import Run, pid_of, read_points, read_report
 
 NUM_MEMBERS = 3
@@ -28,7 +28,7 @@ WORDS = (
 
 
 def _copies(run: Run) -> list[Copy]:
-    return copies_of(read_journal(journal_file(run.run_dir)))
+    return Lineages(read_journal(journal_file(run.run_dir))).copies
 
 
 def _kill(run: Run, process: str) -> None:
@@ -75,11 +75,11 @@ def _check(run_dir: Path) -> None:
     assert decided == sorted(set(decided))
     assert len(set(ended)) == len(ended)
     assert set(ended) <= set(decided)
-    copies = copies_of(events)
+    lineages = Lineages(events)
     for agent in range(NUM_MEMBERS):
         report: dict[str, Any] = read_report(run_dir / "agents" / str(agent))  # after a look at its ledger
         recorded = [Copy(**copy) for copy in report["population"]["ancestry"]]
-        assert recorded == ancestry(copies, agent)
+        assert recorded == lineages.ancestry(agent)
         settings = report["population"]["settings"]
         assert settings.keys() == SWEEP.keys()
         applied = report["population"]["applied"]

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
     from herd.service.signals import Stop
+    from herd.wire.messages import Order
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it looks at signals and clocks again."""
@@ -306,8 +307,13 @@ class Learner:
                 unrolls = self._take(play)
             after_wait = time.monotonic()
             meters.waited(after_wait - now)
+            order = None if self._population is None else self._population.order  # as it is now: the next answer may take it back
             turn = self._agree(
-                unrolls, stop=is_over, log_due=points.is_due(now) or self._statistics.start_is_due, checkpoint_due=checkpoints.is_due(now)
+                unrolls,
+                stop=is_over,
+                log_due=points.is_due(now) or self._statistics.start_is_due,
+                checkpoint_due=checkpoints.is_due(now),
+                is_ordered=order is not None,
             )
             agreed = time.monotonic()
             meters.agreed(agreed - after_wait)
@@ -328,7 +334,7 @@ class Learner:
                 return_free_memory()
                 checkpoints.done(time.monotonic())
             if turn.is_ordered:
-                self._carry_out(now - started)
+                self._carry_out(order, now - started)
             if self._population is not None and (turn.is_ordered or reports.is_due(now)):
                 self._population.report()
                 reports.done(now)
@@ -383,7 +389,7 @@ class Learner:
             self._telemetry.beat()
             time.sleep(BATCH_TIMEOUT_SECONDS)
 
-    def _agree(self, unrolls: list[QueuedUnroll], *, stop: bool, log_due: bool, checkpoint_due: bool) -> Turn:
+    def _agree(self, unrolls: list[QueuedUnroll], *, stop: bool, log_due: bool, checkpoint_due: bool, is_ordered: bool) -> Turn:
         """What all shards do in this turn: each says what it has, and what is due by its clock."""
         turn = self._group.agree(
             Turn(
@@ -395,7 +401,7 @@ class Learner:
                 newer_lineage=self._io.newer_lineage or 0,
                 lineage=self._lineage,
                 num_frames=sum(unroll.num_frames for unroll in unrolls),
-                is_ordered=self._population is not None and self._population.order is not None,
+                is_ordered=is_ordered,
             )
         )
         self._lineage = turn.lineage
@@ -642,11 +648,11 @@ class Learner:
             report["population"] = self._population.member.report()
         return self._files.write_report(report)
 
-    def _carry_out(self, session_seconds: float) -> None:
-        """Do what the population ordered, whole or not at all; all shards at once."""
+    def _carry_out(self, order: Order | None, session_seconds: float) -> None:
+        """Do what the population ordered, whole or not at all; all shards at once. ``order``: of shard 0."""
         assert self._population is not None
         self._absorb_news()
-        done = self._population.carry_out(lambda donor, after: self._checkpoint(session_seconds, donor=donor, after=after))
+        done = self._population.carry_out(order, lambda donor, after: self._checkpoint(session_seconds, donor=donor, after=after))
         member = self._population.member
         if done is None:
             self._log.warning("an order of the population was not carried out", reason=member.declined_reason)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from herd.config.population_journal import Copy, Settings
+from herd.telemetry.logs import warn_limited
 from herd.wire.messages import Applied, Declined, MemberReport, OwnSetting
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
     from herd.wire.messages import Order
     from herd_learner.fitness import FitnessWindow
+
+
+OF_GAMES = ("human_normalised", "episode_return")
+"""A fitness that is computed here; any other is a number of metrics.jsonl."""
 
 
 class Membership(BaseModel):
@@ -69,9 +74,12 @@ class Member:
         """Be what a checkpoint holds.
 
         Raises:
-            KeyError, ValueError: it holds no member.
+            KeyError, ValueError: it holds no member, or one of another sweep.
         """
-        self.membership = Membership.model_validate(state["membership"])
+        membership = Membership.model_validate(state["membership"])
+        if membership.settings.keys() != self.membership.settings.keys():
+            raise ValueError(f"it was of another sweep, of {', '.join(membership.settings)}")
+        self.membership = membership
         self.window.begin(state["games"])
         self.checkpoint = (learner_updates, env_frames)
 
@@ -106,6 +114,8 @@ class Member:
 
     def logged(self, point: Mapping[str, Any]) -> None:
         """A point of the learning curve was made: the fitness may be a number of it."""
+        if self._fitness not in (*OF_GAMES, *point) and point["learner_updates"]:
+            warn_limited("fitness", "metrics.jsonl has no number of this name: nothing is decided", **{"population.fitness": self._fitness})
         value = point.get(self._fitness)
         self._point_fitness = float(value) if isinstance(value, float | int) and math.isfinite(value) else None
 

@@ -83,14 +83,15 @@ class PopulationLink:
             reason = " ".join(str(error).split())[:200]
             raise CheckpointError(f"{checkpoint.path}: what it says of its member of the population cannot be used: {reason}") from error
 
-    def carry_out(self, write: Callable[[Mapping[str, Mapping[str, Tensor]] | None, Membership], bool]) -> CarriedOut | None:
+    def carry_out(
+        self, order: Order | None, write: Callable[[Mapping[str, Mapping[str, Tensor]] | None, Membership], bool]
+    ) -> CarriedOut | None:
         """Do what was ordered: it is done when the checkpoint that says so is on disk. Every shard asks at once.
 
-        ``write`` a checkpoint of these tensors in the place of one's own, where there are any, as this member; False if it could not.
-        None: it was not done, and the population will hear why.
+        ``order``: shard 0's; another shard has none. ``write`` a checkpoint of these tensors in the place of one's own, where there are
+        any, as this member; False if it could not. None: it was not done, and the population will hear why.
         """
         member, group = self.member, self._group
-        order = self.order
         told = group.first_says(None if order is None else order.model_dump(mode="json"))
         order = Order.model_validate_json(json.dumps(told))
         reason, donor, theirs = "", None, None

@@ -31,7 +31,7 @@ class Member:
     """What is known of one."""
 
     report: MemberReport | None = None
-    """The newest; None before the first to this process. A member that died keeps its last one, and its place."""
+    """The newest that nothing followed from; None before the first to this process. A member that died keeps it, and its place."""
     pending: Decided | None = None
     """Its order, until it is done or has failed."""
     num_episodes: int = 0
@@ -52,7 +52,7 @@ class Controller:
         is_allowed: Callable[[Settings], bool],
         events: Sequence[Event] = (),
     ) -> None:
-        """``is_allowed``: whether a member can have these settings. ``events``: of the journal so far."""
+        """``is_allowed``: whether a member of this run can have these settings. ``events``: of the journal so far."""
         self._settings = settings
         self._seed = seed
         self._is_allowed = is_allowed
@@ -62,16 +62,29 @@ class Controller:
             self.note(event)
 
     def objection(self, report: MemberReport) -> str | None:
-        """Why a report cannot be of a member of ours, in one sentence: it would use up the numbers of orders. None if it can be."""
+        """Why a report cannot be of a member of ours, in one sentence; None if it can be.
+
+        Its settings are shown as metrics and copied, and its number is where orders go on from.
+        """
+        if not self._is_allowed(_values(report)):
+            return f"member {report.agent} reports settings that are not of this run's sweep: start every process with the same sweep"
         number = _applied(report)
         if number > self._last_number + MOST_AHEAD:
             return f"member {report.agent} says that it carried out order {number}, and the newest one is {self._last_number}"
         return None
 
     def heard(self, report: MemberReport) -> list[Event]:
-        """Take a member's report; return what happens now, for the journal first and then for `note`, in order."""
+        """Take a member's report; return what happens now, for the journal first and then for `note`, in order.
+
+        Others are compared with it, and copy, only what the journal knows of: a report that something follows from is repeated.
+        """
+        events = self._follows(report)
+        if not events:
+            self.members[report.agent].report = report
+        return events
+
+    def _follows(self, report: MemberReport) -> list[Event]:
         member = self.members[report.agent]
-        member.report = report
         applied = _applied(report)
         self._last_number = max(self._last_number, applied)  # also where the journal was lost: a number has one meaning
         if applied < member.done:

@@ -60,14 +60,14 @@ class PopulationServer:
             self._router.send(peer, encode(Refused(request_id=report.request_id, reason=reason)))
             return False
         self._meters.show(report)
-        self._take(report)
-        order = self._controller.order_of(report.agent)
+        # Before what it did is on disk, it does nothing more.
+        order = self._controller.order_of(report.agent) if self._is_taken(report) else None
         self._meters.answered("noted" if order is None else "ordered")
         # Whoever does not get it reports again.
         self._router.send(peer, encode(MemberAnswer(request_id=report.request_id, order=order)))
         return True
 
-    def _take(self, report: MemberReport) -> None:
+    def _is_taken(self, report: MemberReport) -> bool:
         """Let happen what follows from a report. What the disk does not take does not happen: the next report is decided on anew."""
         for event in self._controller.heard(report):
             try:
@@ -75,10 +75,11 @@ class PopulationServer:
             except OSError as error:
                 self._meters.file_failed()
                 warn_limited("write journal", "the journal cannot be written: nothing is decided", reason=error.strerror or str(error))
-                return
+                return False
             self._controller.note(event)
             self._meters.happened(event)
             self._process.log.info(f"member {event.event}", **event.model_dump(exclude={"event"}))
+        return True
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -135,6 +136,9 @@ def check_fitness(settings: RunSettings, task_names: Sequence[str]) -> None:
 
 
 def _is_allowed(settings: RunSettings, values: Settings) -> bool:
+    """Whether they are values of what the run's sweep names, all of it and nothing else."""
+    if values.keys() != settings.sweep.keys():
+        return False
     try:
         settings.with_values(values)
     except ValueError:
