@@ -113,7 +113,7 @@ def earlier_points(directory: Path) -> list[dict[str, Any]]:
     """Points that an agent's earlier sessions left in ``directory``; none where there are none that can be read."""
     if not (directory / METRICS).is_file():
         return []
-    from herd.plots.history import PlotError, read_points  # noqa: PLC0415  numpy loads; a fresh run does without
+    from herd.plots.history import PlotError, read_points  # noqa: PLC0415  loads numpy; a fresh run does without
 
     try:
         return read_points(directory)

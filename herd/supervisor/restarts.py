@@ -33,7 +33,7 @@ class RestartPolicy:
     max_failures: int = 5
     """In a row, without progress in between."""
     early_seconds: float = 30.0
-    """A failure this soon after the start, twice in the same way, will be the same again: torch loads in 2 s, on a busy machine in 20."""
+    """A failure this soon after the start, twice in the same way, will be the same again: loads torch in 2 s, on a busy machine in 20."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _NAME_WIDTH = 16
 def draw_curve(run_dir: Path) -> str | None:
     """Draw RUN/curve.png, and RUN/learning.png where an update was made; returns why there is no curve, or None."""
     try:
-        from herd.config.suites import reference_scores  # noqa: PLC0415  numpy loads
+        from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy
         from herd.plots.curves import plot_runs  # noqa: PLC0415  matplotlib is optional and takes a second to load
         from herd.plots.history import PlotError  # noqa: PLC0415
     except ImportError as error:

@@ -91,7 +91,7 @@ def test_settings_come_from_files_the_environment_and_at_last_the_call(tmp_path:
         ("catch", {"learner": {"batch_sise": 3}}, r"learner\.batch_sise: no such setting \(arguments\); did you mean learner\.batch_size"),
         ("catch", {"learner.batch_size": "many"}, r"learner\.batch_size: should be integer > 0, not 'many' \(arguments\)"),
         ("catch", {"seed": True}, r"seed: should be integer"),
-        ({"learner": 3}, {}, r"learner: a section of settings, not a value \(settings\)"),
+        ({"learner": 3}, {}, r"learner: is a section of settings and takes no value \(settings\)"),
         (None, {}, "needs a run file"),
         (None, {"resume": True, "run_dir": "nowhere"}, "nowhere: no such run to resume"),
         ("cacth", {}, "did you mean catch"),

@@ -73,7 +73,7 @@ def test_train_help_lists_every_setting_with_its_default() -> None:
     [
         (["trian"], ["trian", "did you mean train?"]),
         (["train", BREAKOUT, "--env.tasks", "brakout"], ["brakout", "did you mean breakout?"]),
-        (["evaluate", "run"], ["run: holds no checkpoint"]),
+        (["evaluate", "run"], ["run: contains no checkpoint"]),
         (["watch", "nowhere"], ["nowhere: no such run"]),
         (["plot", "run", "empty"], ["empty: not a run"]),
         (["status", "nowhere"], ["nowhere: no such run"]),
@@ -97,7 +97,7 @@ def test_bad_input_is_answered_before_anything_heavy_is_imported(tmp_path: Path,
 def test_a_recording_needs_a_known_ending(tmp_path: Path) -> None:
     make_run(tmp_path, checkpoint=True)
     code, _, errors, _ = herd("watch", "run", "--output", "game.avi", folder=tmp_path)
-    assert (code, errors) == (2, "herd: game.avi: a recording's name ends in .gif or .mp4")
+    assert (code, errors) == (2, "herd: game.avi: the name of a recording must end in .gif or .mp4")
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_status_of_a_run_of_several_agents(tmp_path: Path, capsys: pytest.Captur
     assert main(["status", str(run_dir)]) == 0
     assert capsys.readouterr().out.count("  killed  ") == 3
     assert main(["evaluate", str(run_dir)]) == 2
-    assert f"name one: {run_dir / 'agents' / '0'}" in capsys.readouterr().err
+    assert f"name one of them: {run_dir / 'agents' / '0'}" in capsys.readouterr().err
 
 
 def test_status_tells_a_living_process_from_an_old_one_of_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -288,7 +288,7 @@ def test_tasks_are_dealt_round_robin(folder: str) -> None:
     [
         ({"tasks": ("CartPol-v1",)}, "Did you mean: `CartPole`?"),
         ({"tasks": ("MiniGrid-Empty-9x9-v0",)}, "an id that another package registers is module:id"),
-        ({"tasks": ("no_such_module:make",)}, "env.tasks no_such_module:make: there is no module no_such_module in"),
+        ({"tasks": ("no_such_module:make",)}, "env.tasks no_such_module:make: module no_such_module is neither in"),
         ({"tasks": ("MINE:mistyped",)}, "MINE has no mistyped"),
         ({"tasks": ("MINE:broken",)}, "cannot be made: RuntimeError: no maze (MINE.py, line"),
         ({"tasks": ("MINE:nothing",)}, "must return a gymnasium.Env, not int"),

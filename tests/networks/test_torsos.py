@@ -144,8 +144,8 @@ def test_the_papers_initialization_is_sonnets() -> None:
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        ({"torso": "mlp", "input_centering": "filters"}, "with torso mlp choose half"),
-        ({"torso": "mine:Torso", "layer_norm": True}, "mine:Torso does this itself"),
+        ({"torso": "mlp", "input_centering": "filters"}, "with torso mlp use half"),
+        ({"torso": "mine:Torso", "layer_norm": True}, "mine:Torso must do this itself"),
     ],
 )
 def test_settings_that_a_torso_does_not_have_are_refused(network: dict[str, object], message: str) -> None:

@@ -109,7 +109,7 @@ def test_one_task_of_several_is_chosen(tmp_path: Path) -> None:
         (["nonsense", record(1)], "line 1, is not a record of a bandit"),
         ([record(1, (1.0, 2.0)), record(1)], "line 1, is not a record of a bandit: 2 values for 3 tiles"),
         (["[]", record(1)], "line 1"),
-        (["half a reco"], "holds no records"),
+        (["half a reco"], "contains no records"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, lines: list[str], message: str) -> None:
@@ -149,10 +149,10 @@ def test_the_command_draws_a_picture_and_the_numbers_behind_it(tmp_path: Path, c
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--bandit", "RUN", "RUN"], "draws one run"),
+        (["--bandit", "RUN", "RUN"], "takes one run"),
         (["--bandit", "RUN", "--x", "wall_seconds"], "--x env_frames or episodes"),
-        (["RUN", "--x", "episodes"], "go with --bandit"),
-        (["RUN", "--task", "pong"], "go with --bandit"),
+        (["RUN", "--x", "episodes"], "need --bandit"),
+        (["RUN", "--task", "pong"], "need --bandit"),
         (["--bandit", "RUN", "--output", "x.bmp"], "ends in .png"),
     ],
 )
