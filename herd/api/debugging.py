@@ -100,7 +100,9 @@ def debug_settings(settings: RunSettings) -> RunSettings:
 
     """
     if settings.agents > 1:
-        raise SettingsError(f"agents: {settings.agents} cannot learn in one thread; to debug set agents 1, and no sweep or population")
+        raise SettingsError(
+            f"agents: {settings.agents} agents cannot learn in one thread; for debugging set agents 1, without sweep and population"
+        )
     in_this_process = {"env.vectorization": "sync"} if settings.env.suite == "gymnasium" else {}
     return load_settings([], [], {}, base=settings.model_dump(mode="json"), given={**_ALONE, **in_this_process})
 

@@ -37,7 +37,7 @@ def load_policy(
     """
     found, named = (run, None) if isinstance(run, Run) else locate(run)
     if len(agents := found.agents) > 1:
-        raise RunError(f"{found.directory}: a run of {len(agents)} agents; name one: {agents[0].directory}")
+        raise RunError(f"{found.directory}: this run has {len(agents)} agents; name one of them: {agents[0].directory}")
     try:
         trained = load_trained_run(found.directory, named if checkpoint is None else Path(checkpoint))
         names = trained.spec.task_names

@@ -76,7 +76,7 @@ class Run:
         points = self.metrics
         values = np.array([_number(point, key) for point in points], np.float64)
         if points and np.isnan(values).all() and not any(_find(point, key)[0] for point in points):
-            raise RunError(f"{self.directory}: no point has {key}; the last has {', '.join(_keys(points[-1]))}")
+            raise RunError(f"{self.directory}: no point has {key}; the last point has {', '.join(_keys(points[-1]))}")
         return values
 
     @property
@@ -91,7 +91,7 @@ class Run:
         try:
             report: dict[str, Any] = read_json(path)
         except FileNotFoundError as error:
-            raise RunError(f"{self.directory}: holds no report.json yet: the run goes on, or did not reach its end") from error
+            raise RunError(f"{self.directory}: contains no report.json: the run is still running, or did not reach its end") from error
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: cannot be read: {error}") from error
         return report
@@ -132,7 +132,7 @@ def locate(place: Path | str) -> tuple[Run, Path | None]:
     checkpoint = path.resolve() if (path / _MANIFEST).is_file() and path.resolve().parent.name == CHECKPOINTS else None
     directory = path if checkpoint is None else checkpoint.parents[1]
     if not config_file(directory).is_file():
-        raise RunError(f"{place}: not a run: it holds no config.yaml")
+        raise RunError(f"{place}: not a run: it contains no config.yaml")
     return Run(directory), checkpoint
 
 

@@ -42,7 +42,7 @@ def claim_run_directory(settings: RunSettings) -> RunSettings:
     try:
         directory = _resumed(settings) if settings.resume else _fresh(settings)
     except OSError as error:
-        raise RunDirectoryError(f"{settings.directory}: cannot be made: {error.strerror or error}") from None
+        raise RunDirectoryError(f"{settings.directory}: cannot be created: {error.strerror or error}") from None
     return settings.model_copy(update={"run_dir": directory})
 
 
@@ -66,7 +66,7 @@ def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RunDirectoryError(f"{directory}: another herd train is running here") from None
+            raise RunDirectoryError(f"{directory}: in use by another herd train") from None
         try:
             _prepare(directory, settings)
         except OSError as error:
@@ -110,7 +110,7 @@ def _fresh(settings: RunSettings) -> Path:
     if settings.run_dir is not None:
         settings.run_dir.mkdir(parents=True, exist_ok=True)
         if any(settings.run_dir.iterdir()):
-            raise RunDirectoryError(f"{settings.run_dir}: not empty; add --resume to go on with it, or choose another --run_dir")
+            raise RunDirectoryError(f"{settings.run_dir}: not empty; add --resume to continue this run, or choose another --run_dir")
         return settings.run_dir
     first = settings.directory
     first.parent.mkdir(parents=True, exist_ok=True)
@@ -121,4 +121,4 @@ def _fresh(settings: RunSettings) -> Path:
         except FileExistsError:
             continue
         return directory
-    raise RunDirectoryError(f"{first}: {_MOST_NAMES} runs of this name exist; give --name or --run_dir")
+    raise RunDirectoryError(f"{first}: {_MOST_NAMES} runs with this name exist; choose another --name or --run_dir")

@@ -185,7 +185,7 @@ class Supervisor:
         for name, agent in self._agents.items():
             restarts = max(self._slots[shard].failures.restarts for shard in agent.shards)
             if self._outcome.exit_code == 0 and restarts and _identity(agent.report) == agent.report_before:
-                self._fail(name, 1, f"{name} was starting again when it was stopped: no report, and its newest checkpoint is an older one")
+                self._fail(name, 1, f"{name} was stopped while it was restarting: it left no report, and its newest checkpoint is older")
 
     def _collect_exits(self, watcher: Watcher) -> None:
         ended = []
@@ -285,9 +285,9 @@ class Supervisor:
         SIGTERM itself ends only one that had not yet begun: the first thing that a service does is to listen for it.
         """
         if code == EXIT_LOST and self._outcome.exit_code == 0:
-            self._fail(name, 1, f"{name} could not write what it should have left: is the disk full?")
+            self._fail(name, 1, f"{name} could not write its last files: is the disk full?")
         elif name in self._agents and code not in {0, -signal.SIGTERM} and self._outcome.exit_code == 0:
-            self._fail(name, EXIT_BAD_INPUT if code == EXIT_BAD_INPUT else 1, f"{name} did not stop in order ({describe_exit(code)})")
+            self._fail(name, EXIT_BAD_INPUT if code == EXIT_BAD_INPUT else 1, f"{name} did not stop properly ({describe_exit(code)})")
 
     def _fail(self, name: str, exit_code: int, message: str) -> None:
         slot = self._slots[name]

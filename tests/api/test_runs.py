@@ -37,7 +37,7 @@ def test_a_run_tells_its_curve_settings_report_and_checkpoints(tmp_path: Path) -
     np.testing.assert_array_equal(run.array("tasks.ale.v5.episode_return_mean_100"), [np.nan, 4.5])
     np.testing.assert_array_equal(run.array("policy_entropy"), [0.5, 0.25])
     with pytest.raises(
-        herd.RunError, match=r"no point has policy_entrop; the last has env_frames, .*tasks\.ale\.v5\.episode_return_mean_100"
+        herd.RunError, match=r"no point has policy_entrop; the last point has env_frames, .*tasks\.ale\.v5\.episode_return_mean_100"
     ):
         run.array("policy_entrop")
     assert [path.name for path in run.checkpoints] == ["000000000007", "000000000042"]

@@ -112,7 +112,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 def test_a_used_run_directory_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path)
     code, _, errors, _ = herd("train", BREAKOUT, "--run_dir", "run", folder=tmp_path)
-    assert (code, errors) == (2, "herd: run: not empty; add --resume to go on with it, or choose another --run_dir")
+    assert (code, errors) == (2, "herd: run: not empty; add --resume to continue this run, or choose another --run_dir")
 
 
 def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

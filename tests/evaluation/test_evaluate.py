@@ -210,11 +210,11 @@ STRIDES = b'{"w":{"dtype":"F32","shape":[2147483647,2147483647,2147483647,0],"da
 @pytest.mark.parametrize(
     ("contents", "says"),
     [
-        ({"model": len(STRIDES).to_bytes(8, "little") + STRIDES}, "more elements than a tensor can"),
-        ({"model": b""}, "no header fits"),
+        ({"model": len(STRIDES).to_bytes(8, "little") + STRIDES}, "too many elements for a tensor"),
+        ({"model": b""}, "too short for the header"),
         ({"state": b"[" * 100_000}, "nested too deeply"),
         ({"state": b"9" * 5000}, "digits"),
-        ({"state": b"[]"}, "holds no mapping"),
+        ({"state": b"[]"}, "is not a mapping"),
         ({"value_statistics": encode_weights({"shift": torch.zeros(7)})}, "does not fit"),
     ],
 )

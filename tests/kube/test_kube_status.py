@@ -258,14 +258,14 @@ def test_who_holds_no_weights_yet_has_no_version(served: Served) -> None:
 def test_an_unknown_release_is_answered_with_those_there_are(served: Served, herd_process: Herd) -> None:
     answer = herd_process("status", "--release", "hrd")
     assert (answer.code, answer.output) == (2, "")
-    assert answer.errors == "herd: no release hrd in namespace rl; there are: herd\n"
+    assert answer.errors == "herd: no release hrd in namespace rl; its releases are: herd\n"
     answer = herd_process("status", "--release", "herd", "-n", "empty")
     assert (
-        answer.errors == "herd: no release herd in namespace empty; elsewhere there are: herd (--namespace rl), other (--namespace lab)\n"
+        answer.errors == "herd: no release herd in namespace empty; other namespaces have: herd (--namespace rl), other (--namespace lab)\n"
     )
     served.fake.forbidden.add(("list everywhere", "deployments"))
     answer = herd_process("status", "--release", "herd", "--namespace", "empty")
-    assert answer.errors == "herd: no release herd in namespace empty; there is none in this namespace\n"
+    assert answer.errors == "herd: no release herd in namespace empty; this namespace has no releases\n"
 
 
 def test_local_and_cluster_do_not_mix(herd: Herd) -> None:

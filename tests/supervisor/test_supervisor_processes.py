@@ -257,7 +257,7 @@ def test_a_learner_that_fails_while_stopping_is_reported(supervised: Supervised)
     children["learner-0"].close()
     code, output = supervised.finish()
     assert code == 1
-    assert "learner-0 did not stop in order (exit code 1)" in output
+    assert "learner-0 did not stop properly (exit code 1)" in output
 
 
 @pytest.mark.parametrize("service", ["learner-0", "bandit-0"])
@@ -270,7 +270,7 @@ def test_what_could_not_be_written_at_the_end_is_in_the_exit_code(supervised: Su
     children["bandit-0"].close()
     code, output = supervised.finish()
     assert code == 1, output
-    assert f"outcome: 1 {service} could not write what it should have left" in output
+    assert f"outcome: 1 {service} could not write its last files" in output
     assert "starts again" not in output
 
 
@@ -282,7 +282,7 @@ def test_a_learner_that_was_starting_again_when_it_was_stopped_has_left_no_repor
     supervised.signal(signal.SIGTERM)
     code, output = supervised.finish()
     assert code == 1, output
-    assert "outcome: 1 learner-0 was starting again when it was stopped: no report" in output
+    assert "outcome: 1 learner-0 was stopped while it was restarting" in output
 
 
 def test_a_learner_that_was_started_again_and_left_its_report_ends_in_order(supervised: Supervised) -> None:

@@ -113,7 +113,7 @@ def test_asked_before_the_children_listen(tmp_path: Path) -> None:
         children = psutil.Process(run.pid).children(recursive=True)
         assert run.stop(signal.SIGTERM) == 0, run.output
         assert_nobody_left(children)
-    assert "did not stop in order" not in run.output
+    assert "did not stop properly" not in run.output
 
 
 def test_a_learner_asked_directly_ends_the_run_and_an_actor_is_replaced(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ class ExchangeHandler:
         if request.contract != self._contract:
             return (
                 f"run {self._run_id}: contract {printable(request.contract, 12)} does not match the bandit's {self._contract[:12]}: "
-                "start every process of the run with the same env, network, unroll_length and reward_shaping settings"
+                "start all processes of the run with the same env, network, unroll_length and reward_shaping settings"
             )
         if request.agent >= self._num_agents:
             return f"this bandit serves agents 0 to {self._num_agents - 1} (agents), not {request.agent}"

@@ -23,7 +23,7 @@ _ENTRIES_PER_TEMPERATURE = 2
 
 Novelty = Literal["new", "repeated", "late"]
 Handed = tuple[tuple[int, int, float], ...]
-"""An answer: (environment slot, episode, 1/tau) of each game. Plain tuples, because many are stored, and messages would take four times as much memory."""
+"""An answer: (environment slot, episode, 1/tau) of each game. Many are stored; as messages they would take four times as much memory."""
 
 
 class RememberedClient(NamedTuple):

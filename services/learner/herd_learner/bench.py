@@ -55,7 +55,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
 
     def step() -> int:
         if not trainer(next(upcoming), Rates(LEARNING_RATE)).is_finite:
-            raise RuntimeError("the gradient of a made-up batch was not finite")
+            raise RuntimeError("the gradient of a synthetic batch was not finite")
         return agent_steps
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
