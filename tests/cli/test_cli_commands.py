@@ -145,7 +145,7 @@ def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert status == {
         "run_dir": str(run_dir),
         "state": "killed",
-        "message": "no process lives, and the learner left no report",
+        "message": "no process is alive, and the learner left no report",
         "processes": {"learner-0": "gone"},
         "pids": {},
         "env_frames": 61_440,
@@ -163,7 +163,7 @@ def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     table = capsys.readouterr().out
     assert "killed" in table
     assert "000000000042 damaged" in table
-    assert f"{run_dir}: no process lives, and the learner left no report" in table
+    assert f"{run_dir}: no process is alive, and the learner left no report" in table
     assert "61 k" in table
     point = {"env_frames": 80_000, "tasks": {"pong": {}, "boxing": {}}, "human_normalised_mean_capped": 0.234}
     with (run_dir / "metrics.jsonl").open("a") as points:

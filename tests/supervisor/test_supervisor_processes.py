@@ -153,7 +153,7 @@ def test_a_child_that_keeps_dying_ends_the_run_and_its_last_words_are_shown(supe
     assert sorted(child.name for child in started) == ["actor-0", "actor-0", "learner-0"]
     code, output = supervised.finish()
     assert code == 1
-    assert "outcome: 1 actor-0 failed twice in the same way right after its start: actor-0 says hello and exit=7" in output
+    assert "outcome: 1 actor-0 failed twice in the same way shortly after its start: actor-0 says hello and exit=7" in output
     assert output.count("actor-0 says hello") == 3  # and the log of both
 
 
@@ -166,7 +166,7 @@ def test_a_child_that_is_killed_over_and_over_ends_the_run(supervised: Supervise
     os.kill(victim.pid, signal.SIGKILL)
     code, output = supervised.finish()
     assert code == 1
-    assert "outcome: 1 actor-0 ended (SIGKILL): it ended 3 times in a row without making progress" in output
+    assert "outcome: 1 actor-0 ended (SIGKILL): it ended 3 times in a row without progress" in output
 
 
 def test_bad_input_of_a_child_is_bad_input_of_the_run(supervised: Supervised) -> None:

@@ -124,7 +124,7 @@ def test_a_learner_asked_directly_ends_the_run_and_an_actor_is_replaced(tmp_path
         assert actor is not None
         os.kill(actor, signal.SIGTERM)
         run.until(lambda: pid_of(run_dir, "actor-0") != actor, "another actor")
-        assert "actor-0 ended (exit code 0); it starts again" in run.output
+        assert "actor-0 ended (exit code 0); it will be restarted" in run.output
         learner = pid_of(run_dir, "learner-0")
         assert learner is not None
         os.kill(learner, signal.SIGTERM)
