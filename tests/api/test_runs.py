@@ -41,7 +41,7 @@ def test_a_run_tells_its_curve_settings_report_and_checkpoints(tmp_path: Path) -
     ):
         run.array("policy_entrop")
     assert [path.name for path in run.checkpoints] == ["000000000007", "000000000042"]
-    with pytest.raises(herd.RunError, match=r"holds no report\.json yet"):
+    with pytest.raises(herd.RunError, match=r"contains no report\.json"):
         _ = run.report
     (run.directory / "report.json").write_text('{"env_frames": 180}')
     assert run.report == {"env_frames": 180}

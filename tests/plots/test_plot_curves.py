@@ -111,7 +111,7 @@ def test_a_run_without_a_finished_game_can_be_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("output", "smooth", "message"),
-    [("curve.bmp", 1, "ends in .png"), ("curve.png", 0, "at least 1"), ("file/curve.png", 1, "cannot write")],
+    [("curve.bmp", 1, "must end in .png"), ("curve.png", 0, "at least 1"), ("file/curve.png", 1, "cannot write")],
 )
 def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path: Path, output: str, smooth: int, message: str) -> None:
     (tmp_path / "file").touch()
