@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -232,7 +233,7 @@ def test_doctor_finds_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
 def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def version(package: str) -> str:
         if package == "torch":
-            raise checks.PackageNotFoundError(package)
+            raise PackageNotFoundError(package)
         return "1.0"
 
     monkeypatch.setattr(checks, "version", version)
