@@ -77,8 +77,11 @@ def test_only_a_game_gets_a_new_number() -> None:
 
 def test_the_stack_holds_the_planes_of_one_game() -> None:
     state = state_of()
-    frames = [state.rows(seen(plane, reset)).frames for plane, reset in ((5, (True, True)), (6, (False, True)))]
-    stacks = [each[:, :, 0, 0].tolist() for each in frames if each is not None]
+    stacks = []
+    for plane, reset in ((5, (True, True)), (6, (False, True))):
+        frames = state.rows(seen(plane, reset)).frames
+        assert frames is not None
+        stacks.append(frames[:, :, 0, 0].tolist())
     assert stacks == [[[0, 0, 0, 5], [0, 0, 0, 5]], [[0, 0, 5, 6], [0, 0, 0, 6]]]
 
 
