@@ -97,7 +97,7 @@ def test_one_task_of_several_is_chosen(tmp_path: Path) -> None:
         read_bandit_history(run)
     assert read_bandit_history(run, task="ms_pacman").episodes.tolist() == [2]
     assert read_bandit_history(run, agent=1).episodes.tolist() == [3]
-    with pytest.raises(PlotError, match="no records of qbert; it tells of pong, ms_pacman"):
+    with pytest.raises(PlotError, match="no records of qbert; it has records of pong, ms_pacman"):
         read_bandit_history(run, task="qbert")
     with pytest.raises(PlotError, match="no records of agent 7 yet"):
         read_bandit_history(run, agent=7)
