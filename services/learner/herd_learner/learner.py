@@ -36,7 +36,7 @@ from herd_learner.cadence import Cadence
 from herd_learner.fitness import FitnessWindow
 from herd_learner.io_thread import IoThread
 from herd_learner.ledger import STALE, LedgerSnapshot, frames_by_task
-from herd_learner.lineage import LINEAGE_FILE, LineageError, open_lineage
+from herd_learner.lineage import LINEAGE_FILE, LineageError, is_stale, open_lineage
 from herd_learner.member import Member, Membership
 from herd_learner.meters import Meters
 from herd_learner.population import PopulationLink
@@ -129,7 +129,7 @@ def _leave_settings(settings: RunSettings, process: ServiceProcess) -> None:
                 process.log.info("a setting has changed since the last start", change=str(change))
             keep_settings(settings.directory, settings)
     except OSError as error:
-        process.log.warning("cannot leave the settings", directory=str(settings.directory), reason=error.strerror or str(error))
+        process.log.warning("cannot write config.yaml", directory=str(settings.directory), reason=error.strerror or str(error))
 
 
 def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> Learner:
@@ -177,7 +177,7 @@ class Learner:
         try:
             self._run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadInputError(f"{self._run_dir}: cannot be made: {error.strerror or error}") from error
+            raise BadInputError(f"{self._run_dir}: cannot be created: {error.strerror or error}") from error
         # Shards of one machine share its CPUs.
         local_shards = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         torch.set_num_threads(settings.learner.threads or max(1, usable_cpus() // local_shards))
@@ -378,7 +378,7 @@ class Learner:
             self._wait(stop)
         if not all(left.values()):
             lost = " and ".join(what for what, is_written in left.items() if not is_written)
-            raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint there is an older one")
+            raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint on disk is older")
 
     def _wait(self, stop: Stop) -> None:
         """There is nothing left to do; ended, this process would only be started again."""
@@ -409,7 +409,9 @@ class Learner:
             # The parameter server outlived this run directory: go beyond what it holds, so that actors follow.
             if self._group.is_first:
                 self._lineage = self._open_lineage(turn.newer_lineage + 1)
-                self._log.warning("the parameter server holds another publisher's weights", theirs=turn.newer_lineage, ours=self._lineage)
+                self._log.warning(
+                    "the parameter server has newer weights of another publisher", theirs=turn.newer_lineage, ours=self._lineage
+                )
             return turn._replace(may_publish=self._group.size == 1)  # others hear of the lineage in the next turn
         return turn
 
@@ -526,12 +528,8 @@ class Learner:
         )
 
     def _is_stale(self, unroll: QueuedUnroll) -> bool:
-        limit = self._settings.learner.max_policy_lag
-        if limit is None:
-            return False
-        lineage, updates = unroll.policy_version
-        # An abandoned lineage's update numbers mean other weights: how old they are cannot be said.
-        return lineage != self._lineage or self._statistics.learner_updates - updates > limit
+        newest = (self._lineage, self._statistics.learner_updates)
+        return is_stale(unroll.policy_version, newest, self._settings.learner.max_policy_lag)
 
     def _drop(self, stale: list[QueuedUnroll]) -> None:
         if not stale:

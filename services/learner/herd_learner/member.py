@@ -78,7 +78,7 @@ class Member:
         """
         membership = Membership.model_validate(state["membership"])
         if membership.settings.keys() != self.membership.settings.keys():
-            raise ValueError(f"it was of another sweep, of {', '.join(membership.settings)}")
+            raise ValueError(f"is a member of another sweep ({', '.join(membership.settings)})")
         self.membership = membership
         self.window.begin(state["games"])
         self.checkpoint = (learner_updates, env_frames)

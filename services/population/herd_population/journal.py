@@ -38,7 +38,7 @@ class Journal:
                 raise JournalError(f"{self._path}: cannot be written: {error.strerror or error}") from error
             self.events = [began]
         elif self.events[0] != began:
-            raise JournalError(f"{self._path}: of another run, or of another sweep: resume with the settings it began with, or start anew")
+            raise JournalError(f"{self._path}: belongs to another run or sweep: resume with its original settings, or start a new run")
 
     def append(self, event: Event) -> None:
         """Add an event.
