@@ -104,8 +104,8 @@ class BatchAssembler:
     def _write(self, online: list[QueuedUnroll], slab: Slab) -> None:
         arrays = slab.arrays
         start = 0
-        for block, first, run in neighbours(online):
+        for received, first, run in neighbours(online):
             stop = start + len(run)
             for field in self._fields:
-                arrays[field.name][start:stop] = block.arrays[field.name][first : first + len(run)]
+                arrays[field.name][start:stop] = received[field.name][first : first + len(run)]
             start = stop
