@@ -74,6 +74,7 @@ class MessagePlan:
 
     def __init__(self, layout: UnrollLayout, num_unrolls: int) -> None:
         self.fields = layout.fields
+        self.num_unrolls = num_unrolls
         self.sizes = [num_unrolls * field.bytes_per_unroll for field in self.fields]
         """Bytes of each field, in wire order."""
         self._shapes = [(num_unrolls, *field.shape) for field in self.fields]
@@ -159,25 +160,41 @@ def plan_of(layout: UnrollLayout, num_unrolls: int) -> MessagePlan:
 class UnrollArrays(Mapping[str, Array]):
     """By field name, read-only arrays [U, *shape]: views of the bytes of one message."""
 
-    __slots__ = ("_apart", "_plan", "packed")
+    __slots__ = ("_apart", "packed", "plan")
 
     def __init__(self, plan: MessagePlan, packed: bytes, apart: Mapping[str, bytes | memoryview]) -> None:
-        self._plan = plan
+        self.plan = plan
         self._apart = apart
         self.packed = packed
         """All fields that do not lie apart."""
 
     def __getitem__(self, name: str) -> Array:
-        place = self._plan.places[name]
+        place = self.plan.places[name]
         if place.start is None:
             return np.frombuffer(self._apart[name], place.dtype).reshape(place.shape)
         return np.frombuffer(self.packed, place.dtype, place.count, place.start).reshape(place.shape)
 
     def __iter__(self) -> Iterator[str]:
-        return (field.name for field in self._plan.fields)
+        return (field.name for field in self.plan.fields)
 
     def __len__(self) -> int:
-        return len(self._plan.fields)
+        return len(self.plan.fields)
+
+
+class SingleUnrolls:
+    """Messages of one unroll each, of one layout, side by side: a batch is copied from them field by field, and not message by message."""
+
+    def __init__(self, messages: Sequence[UnrollArrays]) -> None:
+        self._messages = messages
+        self._rows = np.frombuffer(b"".join([message.packed for message in messages]), np.uint8).reshape(len(messages), -1)
+
+    def parts(self, name: str) -> list[Array]:
+        """Arrays [N, *shape] that hold this field of the unrolls one after the other."""
+        place = self._messages[0].plan.places[name]
+        if place.start is None:
+            return [message[name] for message in self._messages]
+        columns = self._rows[:, place.start : place.start + place.count * place.dtype.itemsize]
+        return [columns.view(place.dtype).reshape(-1, *place.shape[1:])]
 
 
 def values_fit(field: FieldSpec, array: Array) -> bool:
