@@ -113,7 +113,7 @@ def encode(message: Message, arrays: Arrays | None = None, compression: Compress
         described = []
         for name, array in arrays.items():
             if array.dtype.str not in DTYPES:
-                raise TypeError(f"array {name} has dtype {array.dtype}, which may not travel")
+                raise TypeError(f"array {name} has dtype {array.dtype}, which is not allowed")
             used, frame = _pack(array, compression)
             described.append({"name": name, "dtype": array.dtype.str, "shape": array.shape, "compression": used})
             frames.append(frame)
@@ -241,7 +241,7 @@ def receive_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], la
         raise MalformedMessage(f"array {name} has {sizes[position]} bytes, expected {plan.sizes[position]}", "size")
     arrays = plan.arrays(raw)
     if (name_of_misfit := plan.first_misfit(arrays)) is not None:
-        raise MalformedMessage(f"array {name_of_misfit} holds a value out of range", "array")
+        raise MalformedMessage(f"array {name_of_misfit} contains a value out of range", "array")
     return arrays
 
 
@@ -324,7 +324,7 @@ def decompress(name: str, compression: Compression, frame: Frame, num_bytes: int
     try:
         # The library trusts the frame's own content size over max_output_size, so it is compared first.
         if zstandard.frame_content_size(frame) != num_bytes:
-            raise MalformedMessage(f"array {name} does not announce {num_bytes} bytes", "compression")
+            raise MalformedMessage(f"array {name} does not declare {num_bytes} bytes", "compression")
         return bytes(zstd.decompressor.decompress(frame, max_output_size=num_bytes, allow_extra_data=False))
     except (zstandard.ZstdError, ValueError) as error:
         raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}", "compression") from error

@@ -292,7 +292,7 @@ def test_a_range_is_from_its_minimum_to_its_maximum(data: st.DataObject) -> None
     if low <= value <= high:
         read_arrays(message, frames[1:], LAYOUT, LAYOUT.allocate(U))
     else:
-        with pytest.raises(MalformedMessage, match=f"array {field.name} holds"):
+        with pytest.raises(MalformedMessage, match=f"array {field.name} contains"):
             read_arrays(message, frames[1:], LAYOUT, LAYOUT.allocate(U))
 
 
