@@ -74,6 +74,7 @@ def check_before_start(settings: RunSettings) -> list[str]:
     check_memory(settings)
     check_disk(settings)
     check_loss(settings)
+    check_fitness(settings)
     return [note for note in (uneven, crowded(settings), lonely(settings)) if note is not None]
 
 
@@ -208,6 +209,19 @@ def check_loss(settings: RunSettings) -> None:
         imported_loss(settings.loss)
     except UserCodeError as error:
         raise CommandError(str(error)) from error
+
+
+def check_fitness(settings: RunSettings) -> None:
+    """Check that a population can compute its fitness.
+
+    Raises:
+        CommandError: a task has no human score.
+
+    """
+    from herd.envs.make import fitness_objection  # noqa: PLC0415  loads numpy; not needed for --help
+
+    if (objection := fitness_objection(settings)) is not None:
+        raise CommandError(objection)
 
 
 def check_dealing(settings: RunSettings) -> str | None:

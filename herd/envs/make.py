@@ -11,6 +11,7 @@ from herd.envs.reading import PlainReader
 
 if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
+    from herd.config.settings import RunSettings
     from herd.config.suites import SuiteSettings
     from herd.envs.api import BatchedEnvironment
     from herd.envs.reading import Reader
@@ -46,6 +47,24 @@ def what_is_missing(settings: SuiteSettings) -> str | None:
 def environment_spec(settings: SuiteSettings) -> EnvSpec:
     """Spaces of what ``settings`` describe. UnknownTaskError if a task does not exist or cannot be played."""
     return suite_of(settings).spec(settings)
+
+
+def fitness_objection(settings: RunSettings) -> str | None:
+    """Return why a population cannot have its fitness on these tasks, in one sentence; None if it can.
+
+    Raises:
+        UnknownTaskError: a task does not exist or cannot be played.
+    """
+    if settings.population.strategy == "none" or settings.population.fitness != "human_normalised":
+        return None
+    references = suite_of(settings.env).reference_scores()
+    missing = [name for name in environment_spec(settings.env).task_names if name not in references]
+    if not missing:
+        return None
+    return (
+        f"population.fitness human_normalised: there are no human scores for {', '.join(missing[:5])}; use episode_return, or a number "
+        "of metrics.jsonl"
+    )
 
 
 def make_reader(settings: SuiteSettings, task: str) -> Reader:

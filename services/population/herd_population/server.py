@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from herd.config.population_journal import JournalError
 from herd.config.sweep import swept_values
-from herd.envs.make import suite_of
+from herd.envs.make import fitness_objection
 from herd.service.process import ServiceProcess
 from herd.service.serving import Inbox, serve, warn_refused
 from herd.service.startup import BadInputError
@@ -91,7 +91,8 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """
     own = settings.population
     with ServiceProcess("population", settings) as process:
-        check_fitness(settings, process.spec.task_names)
+        if (objection_to_tasks := fitness_objection(settings)) is not None:
+            raise BadInputError(objection_to_tasks)
         meters = Meters(process.telemetry)
         first = tuple(swept_values(settings.sweep, agent, settings.seed) for agent in range(settings.agents))
         try:
@@ -117,22 +118,6 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             process.announce(0, "listening", endpoint=router.endpoint, events=len(journal.events))
             PopulationServer(process, router, controller, journal, meters).run(stop)
             process.log.info("stopped")
-
-
-def check_fitness(settings: RunSettings, task_names: Sequence[str]) -> None:
-    """A fitness that these tasks can have.
-
-    Raises:
-        BadInputError: a task has no human score; one line.
-    """
-    if settings.population.fitness != "human_normalised":
-        return
-    missing = [name for name in task_names if name not in suite_of(settings.env).reference_scores()]
-    if missing:
-        raise BadInputError(
-            f"population.fitness human_normalised: there are no human scores for {', '.join(missing[:5])}; use episode_return, or a number "
-            "of metrics.jsonl"
-        )
 
 
 def _is_allowed(settings: RunSettings, values: Settings) -> bool:
