@@ -83,11 +83,12 @@ def read_population(run_dir: Path) -> PopulationHistory:
         events = read_journal(journal_file(run_dir))
     except JournalError as error:
         raise PlotError(str(error)) from error
-    if not events or not isinstance(events[0], Began):
+    began = next(iter(events), None)
+    if not isinstance(began, Began):
         raise PlotError(
             f"{run_dir}: not a population (population.strategy pbt): it contains no {journal_file(run_dir).relative_to(run_dir)}"
         )
-    members = [_member(run_dir / AGENTS / str(agent), agent) for agent in range(len(events[0].members))]
+    members = [_member(run_dir / AGENTS / str(agent), agent) for agent in range(len(began.members))]
     normalised = any(np.isfinite(member.score).any() for member, _ in members)
     chosen = [
         member if normalised else MemberHistory(member.number, member.env_frames, returns, member.fitness, member.settings)
