@@ -280,31 +280,11 @@ def test_another_run_is_refused(server: Server, connect: Connect) -> None:
     assert server.total("herd_bandit_requests_total", outcome="refused") == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["--bandit.prt", "1"], "did you mean --bandit.port?"),
-        (["--env.tasks", "pongg"], "'pongg'"),
-        (["--bandit.candidates", "40"], "candidates 40 must not exceed the 39 tiles"),
-        (["--bandit.port", "PORT"], "cannot bind"),
-        (["--bandit.metrics_port", "PORT", "--bandit.port", "0"], "PORT"),
-        (["--run_dir", "RUN", "--bandit.port", "0", "--bandit.tile_accuracy", "0.2"], "made with other bandit.bandits"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(server: Server, tmp_path: Path, words: list[str], line: str) -> None:
-    if "RUN" in words:
-        server.end(signal.SIGTERM)  # leaves its state
-    replaced = {"PORT": str(server.port), "RUN": str(server.settings.directory)}
-    words = [replaced.get(word, word) for word in words]
-    command = [sys.executable, "-m", "herd_bandit", "--run_dir", str(tmp_path / "other"), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def test_a_state_of_other_settings_is_one_line_and_exit_code_2(server: Server) -> None:
+    server.end(signal.SIGTERM)  # leaves its state
+    words = ["--run_dir", str(server.settings.directory), "--bandit.port", "0", "--bandit.tile_accuracy", "0.2"]
+    done = subprocess.run([sys.executable, "-m", "herd_bandit", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert line.replace("PORT", str(server.port)) in done.stderr
+    assert "made with other bandit.bandits" in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
-
-
-def test_it_runs_where_torch_is_not_installed() -> None:
-    script = "import sys, herd_bandit.server; print(sorted({'torch', 'ale_py', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""Roots and replicas with real sockets over loopback; killing and stopping real processes is in test_paramserver_tree_processes.py."""
+"""Roots and replicas with real sockets over loopback; killing and stopping real processes is in tests/system/test_faults_paramserver.py."""
 
 from __future__ import annotations
 

@@ -9,15 +9,14 @@ import pytest
 
 from tests.system.whole_runs import ROOT, herd, train
 
-RANDOM_CARTPOLE = 22.0
-"""Mean return of random play."""
 RANDOM_MINIGRID = 0.3
 """Above random play's mean return, 0.18, of 100 games."""
 
 
-def test_cartpole_is_learned_from_vectors(tmp_path: Path) -> None:
-    report = train(tmp_path / "run", "--stop.env_frames", "100000", "--optimizer.schedule_env_frames", "100000", file="cartpole")
-    assert report["tasks"]["CartPole-v1"]["episode_return"]["mean_last_100"] > 2 * RANDOM_CARTPOLE
+def test_cartpole_trains_and_is_watched(tmp_path: Path) -> None:
+    """That it is learned from vectors is tested in tests/learner/test_learner_vectors.py."""
+    report = train(tmp_path / "run", "--stop.env_frames", "8000", file="cartpole")
+    assert list(report["tasks"]) == ["CartPole-v1"]
     watched = herd("watch", tmp_path / "run", "--output", tmp_path / "game.gif", "--max_seconds", "2")
     assert watched.returncode == 0, watched.stderr
     assert (tmp_path / "game.gif").stat().st_size > 10_000
