@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from herd.wire.codec import encode
-from herd.wire.messages import Ack, IndexLeased, LeaseIndex, NotModified, Published, PublishSlice, Refused, Weights
+from herd.wire.messages import IndexLeased, LeaseIndex, NotModified, Published, Refused, Weights
 from herd.wire.sockets import Context, new_context
 from herd.wire.weights_client import WeightsClient, WeightsPublisher
 from tests.paramserver.server_processes import Client, Server, get_weights, publish_until, running
@@ -80,44 +77,6 @@ def test_another_run_is_refused(server: Server, connect: Connect) -> None:
     assert isinstance(message, Refused)
     assert "belongs to run pong" in message.reason
     assert server.metrics()["herd_paramserver_answers_total", (("answer", "refused"),)] == 1
-
-
-def test_garbage_changes_nothing_but_counters(server: Server, connect: Connect) -> None:
-    honest, stranger = connect(server), connect(server)
-    payload = secrets.token_bytes(1000)
-    honest.publish(1, 5, payload)
-    digest = hashlib.sha256(payload).hexdigest()
-    newer = encode(
-        PublishSlice(run_id="pong", agent=0, contract=server.contract, lineage=9, updates=9, index=0, count=1, digest=digest)
-    )[0]  # fmt: skip
-
-    for length in range(200):
-        stranger.send(secrets.token_bytes(length))
-    stranger.send(newer)
-    stranger.send(newer, payload, payload)
-    stranger.send(newer, b"damaged")
-    stranger.send(newer[: len(newer) // 2], payload)
-    stranger.send(*encode(Ack(sequence=1, granted_unrolls=1)))
-    stranger.send(b"\x81" * 2_000_000)  # longer than any header: the whole connection goes, or the message does
-    with socket.create_connection(("127.0.0.1", server.port)) as raw:
-        raw.sendall(secrets.token_bytes(10_000))
-
-    until(lambda: sum(_malformed(server).values()) >= 206)
-    counted = _malformed(server)
-    assert counted["digest"] == 1
-    assert counted["array"] == 2
-    assert counted["unexpected"] == 1
-    message, frames = honest.get()
-    assert isinstance(message, Weights)
-    assert (message.lineage, message.updates) == (1, 5)
-    assert bytes(frames[0]) == payload
-    assert server.metrics()["herd_paramserver_versions_total", ()] == 1
-    assert server.process.poll() is None
-
-
-def _malformed(server: Server) -> dict[str, float]:
-    name = "herd_wire_malformed_messages_total"
-    return {labels[0][1]: value for (metric, labels), value in server.metrics().items() if metric == name}
 
 
 def test_after_kill_9_the_publisher_publishes_again_and_clients_get_it(tmp_path: Path, context: Context) -> None:

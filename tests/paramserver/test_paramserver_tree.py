@@ -275,7 +275,7 @@ def test_another_run_as_parent_refuses_and_the_operator_is_told(tree: Tree) -> N
     replica = tree.node(other)
     tree.until(lambda: "refuses this replica" in replica.readiness, "the refusal")
     assert replica.readiness.startswith("not ready: no weights yet; the parent ")
-    assert "env, network, unroll_length and reward_shaping" in replica.readiness
+    assert "start every process with the same env, network, " in replica.readiness
     assert replica.metric(UPSTREAM_ANSWERS % "refused") >= 1
 
 
