@@ -19,7 +19,7 @@ from herd.config.settings import BanditSettings, RunSettings, SecuritySettings
 from herd.telemetry.scrape import probe, total
 from herd.wire.bandit_client import BanditClient
 from herd.wire.codec import encode
-from herd.wire.messages import ExchangeTemperatures, FinishedEpisode, Refused, StartingEpisode, Temperatures
+from herd.wire.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.wire.sockets import Context, new_context
 from tests.patience import patient
 from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, killed_at_the_end, until
@@ -162,50 +162,6 @@ def test_after_kill_9_it_goes_on_from_its_last_snapshot_and_counts_nothing_twice
         assert second.total("herd_bandit_tile_reports_total") == 6
 
 
-def test_a_torn_snapshot_gives_way_to_the_one_before(tmp_path: Path, connect: Connect) -> None:
-    for games in (2, 3):
-        with running(tmp_path / "run") as server:
-            client = connect(server)
-            client.ask(client.exchange(games, games=games, first=10 * games))
-            server.end(signal.SIGTERM)
-    state = server.directory / "state.json"
-    state.write_bytes(state.read_bytes()[:1000])
-    with running(tmp_path / "run") as last:
-        assert last.total("herd_bandit_restored_episodes") == 2
-        [line] = last.before
-        assert "skipped a snapshot" in line
-        assert str(state) in line
-        assert "state.previous.json" in line
-
-
-def test_an_actor_plays_on_while_the_bandit_is_away(tmp_path: Path, context: Context) -> None:
-    with running(tmp_path / "run") as first:
-        actor = BanditClient(context, first.endpoint, run_id="pong", contract=first.contract, task_ids=[0], timeout_seconds=0.2)
-        actor.ask(0, 0)
-        # A bounded wait each time, until it is connected.
-        until(lambda: _played(actor) or actor.num_handed > 0)
-        last = actor.inverse_temperatures[0]
-        first.end(signal.SIGKILL)
-        waited, game = actor.waited_seconds, 1000
-        for game in range(1000, 1040):
-            actor.finish(0, episode_id=game, episode_return=1.0, agent_steps=10)
-            actor.begin([0])
-        assert actor.inverse_temperatures[0] == last
-        assert actor.num_reused >= 39  # an answer to the first may still have come
-        assert 0.2 <= actor.waited_seconds - waited < ANSWER_SECONDS
-    with running(tmp_path / "run", port=first.port) as second:
-        until(lambda: actor.poll() or actor.is_idle)
-        assert second.total("herd_bandit_reports_total", outcome="accepted") >= 40
-        assert second.total("herd_bandit_reused_temperatures_total") >= 39
-        # Heard again: the next game waits for a temperature of its own.
-        reused = actor.num_reused
-        actor.finish(0, episode_id=game + 1, episode_return=1.0, agent_steps=10)
-        until(lambda: actor.poll() or actor.is_idle)
-        actor.begin([0])
-        assert actor.num_reused == reused
-    actor.close()
-
-
 def _played(actor: BanditClient) -> bool:
     actor.begin([0])
     if not actor.num_handed:
@@ -248,14 +204,6 @@ def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, con
 
         until(is_counted)
         assert server.total("herd_bandit_requests_total") == 1
-
-
-def test_another_run_is_refused(server: Server, connect: Connect) -> None:
-    client = connect(server)
-    answer = client.ask(client.exchange(1, run_id="breakout"))
-    assert isinstance(answer, Refused)
-    assert "belongs to run pong" in answer.reason
-    assert server.total("herd_bandit_requests_total", outcome="refused") == 1
 
 
 def test_a_state_of_other_settings_is_one_line_and_exit_code_2(server: Server) -> None:
