@@ -162,13 +162,6 @@ def test_after_kill_9_it_goes_on_from_its_last_snapshot_and_counts_nothing_twice
         assert second.total("herd_bandit_tile_reports_total") == 6
 
 
-def _played(actor: BanditClient) -> bool:
-    actor.begin([0])
-    if not actor.num_handed:
-        actor.finish(0, episode_id=actor.num_reused, episode_return=0.0, agent_steps=1)
-    return False
-
-
 def test_room_for_the_reports_of_thousands_is_not_room_for_one_message_without_end(server: Server, connect: Connect) -> None:
     peer = shake_hands(server.port, b"endless")
     assert peer is not None

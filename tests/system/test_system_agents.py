@@ -25,6 +25,10 @@ def newest(directory: Path) -> dict[str, Any]:
     return [{"env_frames": 0, "episode_return_mean_100": None}, *read_points(directory)][-1]
 
 
+def are_past(agents: list[Path], frames: int) -> bool:
+    return all(newest(agent)["env_frames"] > frames for agent in agents)
+
+
 def test_both_agents_learn_and_a_finished_one_leaves_its_actors_to_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     agents = [run_dir / "agents" / str(number) for number in range(2)]
@@ -32,7 +36,7 @@ def test_both_agents_learn_and_a_finished_one_leaves_its_actors_to_the_other(tmp
         run.until(lambda: all(newest(agent)["env_frames"] > 0 for agent in agents), "both agents to learn")
         root = metrics(run_dir, "paramserver-0")
         assert [total(root, LEASES, agent=number) for number in ("0", "1")] == [1, 1]
-        run.until(lambda: all(newest(agent)["env_frames"] > 2 * STOP for agent in agents), "more frames of each than the stop below")
+        run.until(lambda: are_past(agents, 2 * STOP), "more frames of each than the stop below")
         run.until(lambda: all(newest(agent)["episode_return_mean_100"] > RANDOM_CATCH for agent in agents), "both agents to be good at it")
         assert run.stop(signal.SIGTERM) == 0, run.output
     reports = [read_report(agent) for agent in agents]
