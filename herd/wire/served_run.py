@@ -24,17 +24,17 @@ class ServedRun:
 
     def mismatch(self, run_id: str, agent: int, contract: str) -> tuple[Difference, str] | None:
         """How a client differs, and a sentence about it for its log; None if it is one of this run."""
-        theirs = printable(run_id, 64)  # a stranger's words go into answers and logs
+        theirs = printable(run_id, 64)  # foreign text goes into answers and logs
         if run_id != self.run_id:
             return "run", f"this {self.server} belongs to run {self.run_id}, not {theirs}: check {self.address} of run {theirs}"
         if agent >= self.num_agents:
             return "agent", (
                 f"this {self.server} serves agents 0 to {self.num_agents - 1}, not {agent}: "
-                f"start every process of run {theirs} with the same agents setting"
+                f"start all processes of run {theirs} with the same agents setting"
             )
         if contract != self.contract:
             return "contract", (
-                f"run {theirs}: contract {printable(contract, 12)} does not match this {self.server}'s {self.contract[:12]}: start every "
-                "process with the same env, network, algorithm.unroll_length, algorithm.burn_in and algorithm.reward_shaping settings"
+                f"run {theirs}: contract {printable(contract, 12)} does not match this {self.server}'s {self.contract[:12]}: start all "
+                "processes with the same env, network, algorithm.unroll_length, algorithm.burn_in and algorithm.reward_shaping settings"
             )
         return None

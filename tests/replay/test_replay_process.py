@@ -308,7 +308,7 @@ def test_a_run_without_shared_replay_is_bad_input(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "herd_replay", "--replay.kind", "none", "--run_dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert "needs no replay service" in done.stderr
+    assert "does not use a replay service" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -320,4 +320,4 @@ def test_a_snapshot_of_another_contract_is_bad_input(tmp_path: Path, context: Co
         assert server.end(signal.SIGTERM) == 0
     command = [sys.executable, "-m", "herd_replay", "--config", str(tmp_path / "config.yaml"), "--algorithm.unroll_length", "8"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, "is of another run or contract" in done.stderr) == (2, True)
+    assert (done.returncode, "belongs to another run or contract" in done.stderr) == (2, True)
