@@ -186,7 +186,7 @@ class Learner:
         self._trainer = Trainer(settings, spec, device, precision, group)
         self._works_ahead = settings.works_ahead(device.type)
         self._prepared: Prepared | None = None
-        self._queue = UnrollQueue(layout)
+        self._queue = UnrollQueue()
 
         def join_shared(slabs: list[Slab]) -> SharedReplay:
             assert isinstance(settings.replay, SharedReplaySettings)
@@ -203,7 +203,6 @@ class Learner:
                 client,
                 settings.replay,
                 slabs,
-                self._queue,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
                 whole_episodes=settings.network.core != "none",
@@ -441,8 +440,6 @@ class Learner:
         slab = batches.assemble(unrolls)
         if batches.shared is not None:
             batches.shared.consume(unrolls)
-        else:
-            self._queue.release(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
@@ -526,7 +523,6 @@ class Learner:
     def _drop(self, stale: list[QueuedUnroll]) -> None:
         if not stale:
             return
-        self._queue.release(stale)
         self._ledger.drop(STALE, frames_by_task(stale))
         self._meters.dropped(len(stale), STALE)
         self._io.grant_again(len(stale))
