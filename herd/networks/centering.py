@@ -47,9 +47,9 @@ class AverageImage(nn.Module):
         self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
 
     def centred(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
-        """uint8 [N, S * C, H, W] to ``dtype``, minus the mean in whole numbers, which are exact in bfloat16. Not yet divided."""
+        """Convert uint8 [N, S * C, H, W] to ``dtype`` minus the rounded mean, which is exact in bfloat16. It does not divide yet."""
         stack = pixels.shape[1] // self.mean.shape[0]
-        # In the memory order of the pixels: an element-wise operation would otherwise walk through one of them in strides.
+        # In the memory order of the pixels; otherwise an element-wise operation would access one of them in strides.
         mean = self.mean.round().to(dtype).repeat(stack, 1, 1).unsqueeze(0).contiguous(memory_format=torch.channels_last)
         return pixels.to(dtype).sub_(mean)
 

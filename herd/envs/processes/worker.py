@@ -70,7 +70,7 @@ def main(order: Order) -> int:
     """Play until the socket is closed; returns 1 if the environment failed. The reason is in the shared memory."""
     # Ctrl-C at the terminal is for the parent process, which then closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A game's own process must not keep the socket open, or nobody would hear of the end of this one.
+    # A child process of the game must not keep the socket open, or the end of this process would go unnoticed.
     os.set_inheritable(order.control, False)
     os.set_inheritable(order.memory, False)
     rows = SharedRows(mmap(order.memory, SharedRows.num_bytes(order.sizes)), order.sizes)
