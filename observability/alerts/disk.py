@@ -19,7 +19,7 @@ ALERTS = (
             sum by (RUN) (increase(herd_learner_checkpoints_written_total{SCOPE}[5m])) == 0
             and on (RUN) herd:learner_updates:rate5m{SCOPE} > 0
             """,
-        # Twelve default intervals of learner.checkpoint_interval_seconds. The hour is in the duration of the condition and not in the window,
+        # Twelve default intervals of learner.checkpoint_interval_seconds. The hour is in the duration of the condition, not in the window,
         # because a window that extends before the start is shorter than stated.
         lasting="1h",
         severity="warning",

@@ -53,8 +53,8 @@ ALERTS = (
     ),
     Alert(
         name="HerdWeightsNotPublished",
-        # If a shard's slice is not confirmed, all shards stop publishing. The versions of learner and root then stay equal, so comparing them
-        # does not show it. A single shard continues to publish, which is HerdWeightsNotServed.
+        # If a shard's slice is not confirmed, all shards stop publishing. The versions of learner and root then stay equal, so comparing
+        # them does not show it. A single shard continues to publish, which is HerdWeightsNotServed.
         expression="""
             herd:weights_age_seconds:max{SCOPE, component="learner"} > 120
             and on (RUN) herd:learner_updates:rate5m{SCOPE} > 0
