@@ -188,7 +188,7 @@ class Learner:
         self._trainer = Trainer(settings, spec, device, precision, group)
         self._works_ahead = settings.works_ahead(device.type)
         self._prepared: Prepared | None = None
-        self._queue = UnrollQueue(layout)
+        self._queue = UnrollQueue()
 
         def join_shared(slabs: list[Slab]) -> SharedReplay:
             assert isinstance(settings.replay, SharedReplaySettings)
@@ -205,7 +205,6 @@ class Learner:
                 client,
                 settings.replay,
                 slabs,
-                self._queue,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
                 whole_episodes=settings.network.core != "none",
@@ -443,8 +442,6 @@ class Learner:
         slab = batches.assemble(unrolls)
         if batches.shared is not None:
             batches.shared.consume(unrolls)
-        else:
-            self._queue.release(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
@@ -469,7 +466,8 @@ class Learner:
     def _update_on(self, prepared: Prepared, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
         """One update; ``consumed`` are the unrolls that no update saw before. Returns those of the next batch, where it is prepared."""
         started = time.monotonic()
-        launched = self._trainer.launch(prepared.batch)
+        rates = self._rates()
+        launched = self._trainer.launch(prepared.batch, rates.schedule_left)
         ahead_at = time.monotonic()
         ahead = self._prepare_next() if works_ahead else []
         ahead_seconds = time.monotonic() - ahead_at
@@ -477,8 +475,8 @@ class Learner:
         if self._statistics.replay is not None and not prepared.num_replayed:
             losses = of_online_rows(losses)
         after_backward = time.monotonic()
-        learning_rate = self._learning_rate()
-        update = self._trainer.finish(launched, losses, self._rates())
+        learning_rate = rates.learning_rate * self._trainer.rate_multiplier
+        update = self._trainer.finish(launched, losses, rates)
         after_optimizer = time.monotonic()
 
         for unroll in consumed:
@@ -528,7 +526,6 @@ class Learner:
     def _drop(self, stale: list[QueuedUnroll]) -> None:
         if not stale:
             return
-        self._queue.release(stale)
         self._ledger.drop(STALE, frames_by_task(stale))
         self._meters.dropped(len(stale), STALE)
         self._io.grant_again(len(stale))
