@@ -464,7 +464,8 @@ class Learner:
     def _update_on(self, prepared: Prepared, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
         """One update; ``consumed`` are the unrolls that no update saw before. Returns those of the next batch, where it is prepared."""
         started = time.monotonic()
-        launched = self._trainer.launch(prepared.batch)
+        rates = self._rates()
+        launched = self._trainer.launch(prepared.batch, rates.schedule_left)
         ahead_at = time.monotonic()
         ahead = self._prepare_next() if works_ahead else []
         ahead_seconds = time.monotonic() - ahead_at
@@ -472,8 +473,8 @@ class Learner:
         if self._statistics.replay is not None and not prepared.num_replayed:
             losses = of_online_rows(losses)
         after_backward = time.monotonic()
-        learning_rate = self._learning_rate()
-        update = self._trainer.finish(launched, losses, self._rates())
+        learning_rate = rates.learning_rate * self._trainer.rate_multiplier
+        update = self._trainer.finish(launched, losses, rates)
         after_optimizer = time.monotonic()
 
         for unroll in consumed:
