@@ -72,8 +72,8 @@ def protocol_lines(report: EvaluationReport) -> list[str]:
         changed = protocol.differs_from_training
         parts.append(f"differs from training in {', '.join(changed)}" if changed else "environments as in training")
     if any(task.mean_interval_95 is not None for task in report.tasks):
-        drawn = "runs and their games" if any(task.runs > 1 for task in report.tasks) else "games; another seed's luck is not in them"
-        parts.append(f"intervals resample {drawn}")
+        of_one = "games of one run; another training seed may differ by more"
+        parts.append(f"intervals resample {'runs and their games' if any(task.runs > 1 for task in report.tasks) else of_one}")
     lines = [] if protocol.name is None else [f"{protocol.name}: {protocol.says}"]
     if protocol.differs_from_protocol:
         lines.append(f"not as in the paper: {'; '.join(protocol.differs_from_protocol)}")
