@@ -1,4 +1,4 @@
-"""Which cluster, as whom, in which namespace: from --kubeconfig, KUBECONFIG, ~/.kube/config, or the pod this runs in, in that order."""
+"""Finds cluster, credentials and namespace: from --kubeconfig, KUBECONFIG, ~/.kube/config, or this pod's service account, in that order."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _DEFAULT_FILE = Path("~/.kube/config")
 _DEFAULT_NAMESPACE = "default"
 _MOST_NAMED = 10
-"""Contexts listed in one line."""
+"""Largest number of contexts in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the user said about the cluster; None: as the kubeconfig has it."""
+    """The user's options about the cluster; None: as in the kubeconfig."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -39,19 +39,19 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A cluster and the way into it."""
+    """A cluster and the credentials for it."""
 
     configuration: Configuration
     namespace: str
     source: str
-    """``context NAME``, or ``this pod's service account``: for messages."""
+    """``context NAME`` or ``this pod's service account``, for messages."""
 
 
 def find_connection(access: Access, environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Connection:
-    """Read the way into the cluster; nothing is sent yet.
+    """Read how to access the cluster; nothing is sent yet.
 
     Raises:
-        KubeError: no kubeconfig, not a kubeconfig, an unknown context, or credentials that cannot be had.
+        KubeError: there is no valid kubeconfig, the context is unknown, or credentials are not available.
 
     """
     files = _files(access, environ)
@@ -59,11 +59,13 @@ def find_connection(access: Access, environ: Mapping[str, str], service_account:
         return _from_files(files, access)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return _from_pod(access, environ, service_account)
-    raise KubeError(f"no cluster: no {_DEFAULT_FILE}, KUBECONFIG is not set, and this is not a pod; name a file with --kubeconfig")
+    raise KubeError(
+        f"no cluster: {_DEFAULT_FILE} does not exist, KUBECONFIG is not set, and this is not a pod; name a file with --kubeconfig"
+    )
 
 
 def _files(access: Access, environ: Mapping[str, str]) -> list[Path]:
-    """Files to merge, in order; none where there is no kubeconfig. A list in KUBECONFIG may name absent ones, as kubectl has it."""
+    """Return the files to merge, in order; none if there is no kubeconfig. As in kubectl, KUBECONFIG may list missing files."""
     if access.kubeconfig is not None:
         if not access.kubeconfig.is_file():
             raise KubeError(f"{access.kubeconfig}: no such file")
@@ -90,7 +92,7 @@ def _from_files(files: list[Path], access: Access) -> Connection:
     except (yaml.YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise KubeError(f"{joined}: not a kubeconfig: {_first_line(error)}") from error
     chosen = _choose(contexts, current, access.context, joined)
-    with _no_chatter(f"the credentials of context {chosen['name']} cannot be had"):
+    with _no_chatter(f"the credentials of context {chosen['name']} are not available"):
         try:
             load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=joined, context=chosen["name"], client_configuration=configuration
@@ -98,15 +100,15 @@ def _from_files(files: list[Path], access: Access) -> Connection:
         except (ConfigException, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
             raise KubeError(f"{joined}: context {chosen['name']}: {_first_line(error)}") from error
     if configuration.host == Configuration().host:
-        raise KubeError(f"{joined}: the cluster of context {chosen['name']} names no server")
-    if not configuration.verify_ssl:  # the kubeconfig says so; a warning at every request would not change it
+        raise KubeError(f"{joined}: the cluster of context {chosen['name']} has no server")
+    if not configuration.verify_ssl:  # set in the kubeconfig; suppress a warning at every request
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     namespace = access.namespace or (chosen.get("context") or {}).get("namespace") or _DEFAULT_NAMESPACE
     return Connection(configuration, namespace, f"context {chosen['name']}")
 
 
 def _without_current(joined: str) -> list[dict[str, Any]]:
-    """Contexts of files that name no current one."""
+    """Return the contexts of files without a current context."""
     contexts: list[dict[str, Any]] = []
     for file in joined.split(os.pathsep):
         content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
@@ -123,9 +125,9 @@ def _choose(contexts: list[dict[str, Any]], current: dict[str, Any] | None, want
         for context in contexts:
             if context["name"] == wanted:
                 return context
-        raise KubeError(f"{joined}: no context {wanted}; there are: {there_are or 'none'}")
+        raise KubeError(f"{joined}: no context {wanted}; available are: {there_are or 'none'}")
     if current is None:
-        raise KubeError(f"{joined}: names no current context; choose one with --context: {there_are or 'there is none'}")
+        raise KubeError(f"{joined}: has no current context; choose one with --context: {there_are or 'there is none'}")
     return current
 
 
@@ -139,7 +141,7 @@ def _from_pod(access: Access, environ: Mapping[str, str], service_account: Path)
     try:
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError) as error:
-        raise KubeError(f"this pod has no service account to ask with: {_first_line(error)}") from error
+        raise KubeError(f"this pod has no usable service account: {_first_line(error)}") from error
     try:
         own = (service_account / "namespace").read_text(encoding="utf-8").strip()
     except OSError:
@@ -149,7 +151,7 @@ def _from_pod(access: Access, environ: Mapping[str, str], service_account: Path)
 
 @contextmanager
 def _no_chatter(problem: str) -> Iterator[None]:
-    """The client logs why credentials could not be had, and goes on without: make that an error."""
+    """Raise an error if the client logs that credentials are not available, because it would continue without them."""
     said = _Collector()
     root = logging.getLogger()
     root.addHandler(said)

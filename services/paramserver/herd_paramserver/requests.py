@@ -1,7 +1,7 @@
-"""What a parameter server answers to each request. No I/O: a message and its payload frames in, what to send out; the clock is passed in.
+"""A parameter server's answers to requests. No I/O: a message with its payload frames goes in, and messages to send come out.
 
-Requests are idempotent: a client that hears nothing asks again, so an answer may be lost at no cost but time. Root and replicas
-give weights alike; they differ in what they do with publications and leases (root.py, replica.py).
+Requests are idempotent: a client without an answer repeats its request, so a lost answer only costs time. Root and replicas serve weights
+in the same way, but handle publications and leases differently (root.py, replica.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from herd.wire.codec import MalformedMessage, OtherProtocol, printable
+from herd.wire.codec import MalformedMessage, OtherProtocol
 from herd.wire.messages import (
     AgentEnded,
     GetWeights,
@@ -22,6 +22,7 @@ from herd.wire.messages import (
     ReleaseIndex,
     Weights,
 )
+from herd.wire.served_run import ServedRun
 from herd_paramserver.store import Version
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 
 Payloads = tuple[memoryview, ...]
 Stores = tuple["WeightsStore[memoryview]", ...]
-"""By agent: all agents of the run, 0 first."""
+"""Stores of all agents of the run, in order of their numbers."""
 
 
 class UnfitMessage(MalformedMessage):
-    """Readable, but not what this server takes; ``label`` is the label of the malformed-messages counter."""
+    """A readable message that this server does not accept; ``label`` is the label of the malformed-messages counter."""
 
     def __init__(self, label: str, reason: str) -> None:
         super().__init__(reason, label)
@@ -44,20 +45,20 @@ class UnfitMessage(MalformedMessage):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One message to the client that asked."""
+    """One message to the requesting client."""
 
     message: Message
     payloads: Payloads = ()
-    """Behind the header; of weights, the very buffers that the store holds."""
+    """Payload frames after the header; for weights, the buffers of the store, without a copy."""
     new_version: Version | None = None
-    """The version that this request made visible, if it did; of the agent that it names."""
+    """The version of the named agent that this request made visible, if any."""
     refusal: str = "other"
-    """Of a ``Refused``: the label of the refused-messages counter."""
+    """For a ``Refused``: the label of the refused-messages counter."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToParent:
-    """One message to the parent: the root decides."""
+    """One message to the parent, because the root decides."""
 
     message: Message
 
@@ -66,18 +67,17 @@ Action = Reply | ToParent
 
 
 class RequestHandler(ABC):
-    """Serves one run: requests of another run, agent, contract or protocol version are refused with a reason."""
+    """Serves one run. Requests of another run, agent, contract or protocol version are refused with a reason."""
 
     def __init__(self, *, run_id: str, contract: str, stores: Stores) -> None:
-        self._run_id = run_id
-        self._contract = contract
+        self._run = ServedRun("parameter server", "actor.paramserver and learner.paramserver", run_id, contract, len(stores))
         self._stores = stores
 
     def answer(self, message: Message, payloads: Sequence[memoryview], *, peer: bytes, now: float) -> Action | None:
-        """Answer one request of the client ``peer``; None where nothing is due.
+        """Answer one request of the client ``peer``; None if it needs no answer.
 
         Raises:
-            UnfitMessage: not a request, or damaged; nothing changed.
+            UnfitMessage: the message is damaged or not a request; nothing has changed.
 
         """
         if len(payloads) != isinstance(message, PublishSlice):
@@ -94,13 +94,13 @@ class RequestHandler(ABC):
             case LeaseIndex():
                 return self._mismatch(message) or self._lease(message, peer, now)
             case ReleaseIndex():
-                return self._release(message, peer, now) if message.run_id == self._run_id else None
+                return self._release(message, peer, now) if message.run_id == self._run.run_id else None
             case _:
-                raise UnfitMessage("unexpected", f"{message.type} is no request to a parameter server")
+                raise UnfitMessage("unexpected", f"{message.type} is not a parameter server request")
 
     @abstractmethod
     def tick(self, now: float) -> None:
-        """Let go of what has run out; call it a few times a second."""
+        """Remove expired state. Call it a few times per second."""
 
     @abstractmethod
     def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Reply: ...
@@ -123,27 +123,15 @@ class RequestHandler(ABC):
         return Reply(Refused(request_id=error.request_id, reason=error.reason), refusal="protocol")
 
     def _mismatch(self, request: GetWeights | PublishSlice | PublishHeartbeat | AgentEnded | LeaseIndex) -> Reply | None:
-        # A stranger's words go into answers and logs: shortened, and nothing that steers a terminal.
-        theirs = printable(request.run_id, 64)
-        # The wish for another agent's index is none that anybody grants, and no mistake of this size is worth a refusal.
-        agent = 0 if isinstance(request, LeaseIndex) else request.agent
-        contract = self._contract if isinstance(request, LeaseIndex) else request.contract
-        if request.run_id != self._run_id:
-            label = "run"
-            reason = f"this parameter server belongs to run {self._run_id}, not {theirs}: check the paramserver address of run {theirs}"
-        elif agent >= len(self._stores):
-            label = "agent"
-            reason = (
-                f"run {theirs} has agents 0 to {len(self._stores) - 1}, not {agent}: start every process of it with the same agents setting"
-            )
-        elif contract != self._contract:
-            label = "contract"
-            reason = (
-                f"run {theirs}: contract {printable(contract, 12)} does not match the parameter server's {self._contract[:12]}: "
-                "start every process of the run with the same env, network, unroll_length and reward_shaping settings"
-            )
+        ours = self._run
+        if isinstance(request, LeaseIndex):
+            # The wish for another agent's index is none that anybody grants, and no mistake of this size is worth a refusal.
+            mismatch = ours.mismatch(request.run_id, 0, ours.contract)
         else:
+            mismatch = ours.mismatch(request.run_id, request.agent, request.contract)
+        if mismatch is None:
             return None
+        label, reason = mismatch
         return Reply(Refused(request_id=getattr(request, "request_id", None), reason=reason), refusal=label)
 
     def _get_weights(self, request: GetWeights) -> Reply:

@@ -1,4 +1,4 @@
-"""The process around the handler: one thread, one ROUTER, metrics, files, signals."""
+"""The replay process around the handler: one thread, one ROUTER, metrics, files, signals."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, serve, warn_refused
+from herd.service.serving import Inbox, open_router, serve, warn_refused
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.wire.codec import decode_header
 from herd.wire.episode_pieces import inserted_layout
 from herd.wire.messages import MAX_HEADER_BYTES, MAX_UNROLLS_PER_INSERT
 from herd.wire.replay_client import MAX_EPISODE_BYTES, WINDOW
 from herd.wire.run_layout import run_layout
-from herd.wire.sockets import Router
 from herd_replay.assembly import Assembler
 from herd_replay.exchange import ReplayHandler, Replica
 from herd_replay.keeper import Keeper
@@ -29,13 +28,14 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
+    from herd.wire.sockets import Router
 
 ANSWERS_PER_PEER = 4
-"""That wait to be read: a client has one request under way, and repeats it after seconds."""
+"""Limit of unread requests: a client has one request under way, and repeats it after seconds."""
 
 
 class ReplayServer:
-    """Receives requests, has them answered, counts."""
+    """Receives requests, sends the handler's answers, and counts."""
 
     def __init__(self, router: Router, handler: ReplayHandler, *, keeper: Keeper, meters: Meters, telemetry: Telemetry) -> None:
         self._router = router
@@ -46,16 +46,16 @@ class ReplayServer:
         self._inbox = Inbox(router, self._answer, meters)
 
     def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, and then what had arrived before it; leaves everything on disk.
+        """Serve until ``stop``, then answer requests that arrived before it, and write a snapshot.
 
         Raises:
-            LostAtEndError: the disk did not take it.
+            LostAtEndError: the snapshot could not be written.
 
         """
         serve(stop, self._telemetry, [self._router], self._turn)
         self._inbox.serve_waiting()
         if not self._keeper.close():
-            raise LostAtEndError("the last snapshot of replay could not be written; the newest one is older")
+            raise LostAtEndError("the last snapshot of replay could not be written; the newest snapshot on disk is older")
 
     def _turn(self) -> None:
         self._inbox.serve_waiting()
@@ -67,9 +67,9 @@ class ReplayServer:
         answer = self._handler.answer(message, frames[1:])
         self._meters.answered(answer)
         if answer.refusal is not None:
-            # One key: reasons hold what strangers say.
+            # One key for all, because reasons contain foreign text.
             warn_refused("client", answer.refusal, peer)
-        # False: the client is gone or does not read; it asks again.
+        # False: the client has disconnected or does not read; it will repeat the request.
         self._router.send(peer, answer.frames)
         if answer.malformed is not None:
             raise answer.malformed
@@ -80,13 +80,13 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
-        BadInputError: an unknown task, an address that cannot be used, a snapshot of another run.
+        BadInputError: a task is unknown, the address cannot be used, or the snapshot belongs to another run.
         LostAtEndError: the last snapshot could not be written.
 
     """
     own = settings.replay_service
     if settings.replay.kind != "shared":
-        raise BadInputError(f"replay.kind {settings.replay.kind} needs no replay service: set it to shared")
+        raise BadInputError(f"replay.kind {settings.replay.kind} does not use a replay service: set it to shared")
     with ServiceProcess("replay", settings) as process:
         layout = run_layout(settings, process.spec)
         replica = Replica(own.index, own.replicas)
@@ -124,17 +124,16 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         inserted = inserted_layout(layout)
         message_bytes = MAX_UNROLLS_PER_INSERT * inserted.bytes_per_unroll
         frame_bytes = max(inserted.max_frame_bytes(MAX_UNROLLS_PER_INSERT), MAX_HEADER_BYTES)
-        try:
-            router = Router(
-                process.context,
-                f"tcp://{own.host}:{own.port or '*'}",
-                max_frame_bytes=frame_bytes,
-                high_water_mark=ANSWERS_PER_PEER,
-                # Those of every learner shard, while this process is busy with another's; old and new ones of a shard that restarts.
-                unread_frames=max(2, -(-2 * settings.agents * settings.learner.shards * WINDOW * message_bytes // frame_bytes)),
-            )
-        except OSError as error:
-            raise BadInputError(f"replay_service.host, replay_service.port: {error.strerror}") from error
+        # Requests of all learner shards wait while one is processed, and a restarted shard may have old and new ones.
+        unread_frames = max(2, -(-2 * settings.agents * settings.learner.shards * WINDOW * message_bytes // frame_bytes))
+        router = open_router(
+            process.context,
+            settings,
+            "replay",
+            max_frame_bytes=frame_bytes,
+            high_water_mark=ANSWERS_PER_PEER,
+            unread_frames=unread_frames,
+        )
         with router:
             meters.watch_wire(router, process.context.refusals)
             process.serve_metrics()
