@@ -124,9 +124,9 @@ def test_each_container_finds_the_others(name: str) -> None:
     assert any(":/etc/herd/experiment.yaml:ro" in volume for volume in service["volumes"])
     settings = load_settings([ROOT / CATCH], words, dockerfile_variables(name) | service.get("environment", {}))
     own = getattr(settings, name)
-    assert (own.metrics_host, own.metrics_port) == ("0.0.0.0", METRICS_PORT)
+    assert (own.metrics_host, own.metrics_port) == ("*", METRICS_PORT)
     if COMPOSED[name] is not None:
-        assert (own.host, own.port) == ("0.0.0.0", COMPOSED[name])
+        assert (own.host, own.port) == ("*", COMPOSED[name])
     else:
         assert own.index is None
     asked = {word for value in service.get("environment", {}).values() for word in re.findall(r"tcp://(\w+):(\d+)", value)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from herd.config.addresses import tcp_address
 from herd.service.process import ServiceProcess
 from herd.service.serving import Inbox, serve, warn_refused
 from herd.service.startup import BadInputError, LostAtEndError
@@ -85,7 +86,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         meters = Meters(process.telemetry)
         handler, keeper = _restored(process, meters)
         try:
-            endpoint = f"tcp://{own.host}:{own.port or '*'}"
+            endpoint = tcp_address(own.host, own.port or "*")
             router = Router(process.context, endpoint, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         except OSError as error:
             raise BadInputError(f"bandit.host, bandit.port: {error.strerror}") from error

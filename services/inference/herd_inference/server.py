@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from herd.config.addresses import tcp_address
 from herd.config.network_size import max_weights_bytes
 from herd.networks.agent import agent_of
 from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16
@@ -172,7 +173,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         try:
             router = Router(
                 process.context,
-                f"tcp://{own.host}:{own.port or '*'}",
+                tcp_address(own.host, own.port or "*"),
                 max_frame_bytes=max(MAX_HEADER_BYTES, request_bytes),
                 high_water_mark=ANSWERS_PER_PEER,
                 # After a restart of this process every client has one request under way, with stacks and states.

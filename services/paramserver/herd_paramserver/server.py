@@ -6,6 +6,7 @@ import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
+from herd.config.addresses import tcp_address
 from herd.config.network_size import max_weights_bytes
 from herd.envs.make import environment_spec
 from herd.service.process import ServiceProcess
@@ -186,7 +187,7 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
     spec = environment_spec(settings.env)
     version_bytes = max_weights_bytes(settings, spec)
     try:
-        address = f"tcp://{own.host}:{own.port or '*'}"
+        address = tcp_address(own.host, own.port or "*")
         # Each agent has a version under way, and may have sent it again over a new connection.
         router = sockets.enter_context(Router(context, address, max_frame_bytes=version_bytes, unread_frames=2 * settings.agents))
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from herd.config.addresses import tcp_address
 from herd.config.population_journal import JournalError
 from herd.config.sweep import swept_values
 from herd.envs.make import suite_of
@@ -105,7 +106,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             events=journal.events,
         )
         try:
-            endpoint = f"tcp://{own.host}:{own.port or '*'}"
+            endpoint = tcp_address(own.host, own.port or "*")
             router = Router(process.context, endpoint, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         except OSError as error:
             raise BadInputError(f"population.host, population.port: {error.strerror}") from error

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.config.addresses import tcp_address
 from herd.service.process import ServiceProcess
 from herd.service.serving import Inbox, serve, warn_refused
 from herd.service.startup import BadInputError, LostAtEndError
@@ -127,7 +128,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         try:
             router = Router(
                 process.context,
-                f"tcp://{own.host}:{own.port or '*'}",
+                tcp_address(own.host, own.port or "*"),
                 max_frame_bytes=frame_bytes,
                 high_water_mark=ANSWERS_PER_PEER,
                 # Those of every learner shard, while this process is busy with another's; old and new ones of a shard that restarts.
