@@ -91,4 +91,4 @@ def _checked(address: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_checked)]
-"""Of a service that a process asks."""
+"""Address of a service that a process asks."""
