@@ -18,11 +18,12 @@ from benchmarks.fuzz.hostile_messages import (
     inference_bases,
     learner_bases,
     parameter_server_bases,
+    population_bases,
     replay_bases,
 )
 from benchmarks.fuzz.insiders import Insider
 from herd.telemetry.scrape import Samples, total
-from herd.wire.messages import Act, ExchangeTemperatures, InsertUnrolls, SampleEpisode, SampleUnrolls, actor_identity
+from herd.wire.messages import Act, ExchangeTemperatures, InsertUnrolls, MemberReport, SampleEpisode, SampleUnrolls, actor_identity
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -58,6 +59,8 @@ def counted(name: str, samples: Samples) -> Counter[Outcome]:
             result["refused", dict(labels)["reason"]] = int(value)
     if name in {"bandit", "replay", "inference"}:
         result["refused", "run"] = int(total(samples, f"herd_{name}_requests_total", outcome="refused"))
+    if name == "population":
+        result["refused", "run"] = int(total(samples, "herd_population_reports_total", outcome="refused"))
     if name == "learner":
         result["rejected", "malformed"] = int(total(samples, "herd_learner_unrolls_dropped_total", reason="malformed"))
     if name == "paramserver":
@@ -102,6 +105,8 @@ class Flood:
         if self._name == "replay":
             of_replay = OfAnotherRun(InsertUnrolls, SampleUnrolls, SampleEpisode)
             return Hostility(self._random, replay_bases(run.contract), of_replay, MEBIBYTE)
+        if self._name == "population":
+            return Hostility(self._random, population_bases(run.contract), OfAnotherRun(MemberReport), MEBIBYTE)
         if self._name == "inference":
             return Hostility(self._random, inference_bases(run.contract), OfAnotherRun(Act), MEBIBYTE)
         weights = ParameterServerOracle(run.run_id, run.contract, is_replica=self._name == "replica")

@@ -29,6 +29,8 @@ from herd.wire.messages import (
     Hello,
     InsertUnrolls,
     LeaseIndex,
+    MemberReport,
+    OwnSetting,
     PublishHeartbeat,
     PublishSlice,
     Refused,
@@ -126,7 +128,7 @@ class ParameterServerOracle:
 
 
 class OfAnotherRun:
-    """A server of another run, which refuses whatever it can be asked: a bandit, replay, or inference."""
+    """A server of another run, which refuses whatever it can be asked: a bandit, replay, population, or inference."""
 
     def __init__(self, *requests: type[Message]) -> None:
         self._requests = requests
@@ -136,7 +138,7 @@ class OfAnotherRun:
             message = decode_header(frames[0])
         except MalformedMessage as malformed:
             return "malformed", malformed.label
-        if ExchangeTemperatures in self._requests and len(frames) > 1:
+        if {ExchangeTemperatures, MemberReport} & {*self._requests} and len(frames) > 1:
             return "malformed", "array"
         if not isinstance(message, self._requests):
             return "malformed", "unexpected"
@@ -376,6 +378,20 @@ def replay_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
         lambda random: [header(SampleUnrolls(**who, request_id=random.getrandbits(20), num_unrolls=random.randint(1, 256)))],
         lambda random: [header(SampleEpisode(**who, request_id=random.getrandbits(20)))],
     ]
+
+
+def population_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
+    """What a stranger may say to a population."""
+
+    def report(random: Random) -> list[bytes]:
+        counts = {"env_frames": random.getrandbits(40), "learner_updates": random.getrandbits(30), "num_episodes": random.getrandbits(20)}
+        fields = {"agent": random.randrange(4), "contract": contract, "fitness": random.random(), "checkpoint": (1, 2), **counts}
+        own = (OwnSetting(key="loss.entropy_cost", value=random.random()),)
+        return [
+            header(MemberReport(request_id=random.getrandbits(20), run_id=OTHER_RUN, settings=own, applied=None, declined=None, **fields))
+        ]
+
+    return [report]
 
 
 def inference_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:

@@ -106,7 +106,7 @@ class Process:
 
 
 class CatchRun:
-    """Root and replica of the parameter server, bandit, replay, inference, learner, and one honest actor."""
+    """Root and replica of the parameter server, bandit, replay, population, inference, learner, and one honest actor."""
 
     def __init__(self, run_dir: Path) -> None:
         """Start everything, and wait until the learner learns.
@@ -117,7 +117,7 @@ class CatchRun:
         """
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
-        learner, root, replica, bandit, replay, inference = _free_ports(6)
+        learner, root, replica, bandit, replay, population, inference = _free_ports(7)
         self.settings = load_settings([CATCH], [], {})
         spec = environment_spec(self.settings.env)
         self.run_id = self.settings.name
@@ -141,6 +141,9 @@ class CatchRun:
                 replay,
                 ["--replay_service.port", str(replay), "--replay.kind", "shared", "--actor.environments", "4"],
             )
+            members = ["--agents", "2", "--sweep", '{"loss.entropy_cost": [0.01, 0.02]}', "--population.strategy", "pbt"]
+            members += ["--population.fitness", "episode_return", "--population.port", str(population)]
+            self._start("population", "population", 0, population, members)
             acting = ["--inference.port", str(inference), "--inference.paramserver", parent, "--actor.inference", "remote"]
             self._start("inference", "inference", 0, inference, acting)
             words = ["--learner.port", str(learner), "--learner.paramserver", parent, "--learner.threads", "1", *endless]
@@ -192,7 +195,7 @@ class CatchRun:
 
     def end(self) -> dict[str, int]:
         """SIGTERM to all, actor first; exit codes by name."""
-        order = ("actor", "learner", "inference", "replay", "bandit", "replica", "paramserver")
+        order = ("actor", "learner", "inference", "population", "replay", "bandit", "replica", "paramserver")
         return {name: self.processes[name].end() for name in order}
 
     def report(self) -> dict[str, Any]:

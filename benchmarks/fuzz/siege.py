@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.fuzz import strangers
-from benchmarks.fuzz.hostile_messages import OTHER_RUN, header
+from benchmarks.fuzz.hostile_messages import OTHER_RUN, header, population_bases
 from herd.telemetry.scrape import total
 from herd.wire.messages import Act, CreditRequest, ExchangeTemperatures, GetWeights, SampleEpisode
 
@@ -26,6 +26,9 @@ def question(name: str) -> bytes:
         return header(ExchangeTemperatures(request_id=1, **of_another, **nothing))
     if name == "replay":
         return header(SampleEpisode(request_id=1, agent=0, **of_another))
+    if name == "population":
+        (report,) = population_bases("c")[0](Random(0))
+        return report
     if name == "inference":
         return header(Act(request_id=1, agent=0, num_environments=1, has_state=False, **of_another))
     return header(GetWeights(request_id=1, have=None, **of_another))

@@ -1,7 +1,7 @@
 """A million fuzzed messages against every listening socket of real processes: ``python -m benchmarks.fuzz.sockets --output FILE``.
 
-Starts parameter server, replica, bandit, replay, inference, learner and one honest actor on Catch over loopback. For each server:
-fuzzed messages of many kinds over many connections; foreign protocols, frames too large, messages that never end; thousands of
+Starts parameter server, replica, bandit, replay, population, inference, learner and one honest actor on Catch over loopback. For each
+server: fuzzed messages of many kinds over many connections; foreign protocols, frames too large, messages that never end; thousands of
 half-open connections; the same at its metrics port. The honest run goes on beside. Every message is predicted by the decision code
 without sockets, and the sums of /metrics must equal the sums of the predictions. Prints a table, writes a report, ends with 1 if a check
 fails.
@@ -31,7 +31,7 @@ TURNS = 20
 MOST_RESIDENT_BYTES = 1 << 30
 """That a server may take beyond what it had, at any moment of a siege: 30 times the 16 MiB that may be unread, and as much again for what
 comes until it looks."""
-SERVERS = ("learner", "paramserver", "replica", "bandit", "replay", "inference")
+SERVERS = ("learner", "paramserver", "replica", "bandit", "replay", "population", "inference")
 
 
 def finish(run: CatchRun, insiders: dict[tuple[int, int], int]) -> dict[str, Any]:

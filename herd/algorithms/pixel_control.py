@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from herd.algorithms.scan import scan_back
+
 LARGEST_INTENSITY = 255.0
 """Intensities are in [0, 1], as in the authors' libraries trfl and rlax; so a pseudo-reward is too."""
 
@@ -69,14 +71,9 @@ def cell_returns(rewards: Tensor, best_values: Tensor, terminated: Tensor, count
         counts: bool [T, B].
         discount: gamma, per agent step.
     """
-    returns = torch.empty_like(rewards)
-    following = best_values[-1]
-    discounts = discount * (~terminated).to(rewards.dtype)
-    for t in reversed(range(len(rewards))):
-        own = rewards[t] + discounts[t, :, None, None] * following
-        following = torch.where(counts[t, :, None, None], own, best_values[t])
-        returns[t] = following
-    return returns
+    discounts = (discount * (counts & ~terminated).to(rewards.dtype))[:, :, None, None]
+    own = torch.where(counts[:, :, None, None], rewards, best_values[:-1])
+    return scan_back(own, discounts, best_values[-1])
 
 
 def pixel_control_loss(

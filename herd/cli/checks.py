@@ -45,7 +45,6 @@ _PACKAGES = {
     "pyzmq": (True, "pip install herd-rl"),
     "msgpack": (True, "pip install herd-rl"),
     "pydantic": (True, "pip install herd-rl"),
-    "pydantic-settings": (True, "pip install herd-rl"),
     "prometheus-client": (True, "pip install herd-rl"),
     "structlog": (True, "pip install herd-rl"),
     "torch": (True, "pip install 'herd-rl[learner]'"),

@@ -198,7 +198,7 @@ class LearnerSettings(Section):
     max_policy_lag: NonNegativeInt | None = None
     """Largest policy lag in learner updates. An unroll that began under an older policy is dropped as ``stale``. Null: no bound."""
     credit_expires_seconds: PositiveFloat = 60.0
-    """If an actor is silent this long, its credit goes to another actor."""
+    """If an actor is silent this long, or keeps credit unused while others wait for it, its credit goes to another actor."""
     shards: PositiveInt = 1
     """Number of processes that learn in lockstep (N), one per GPU, each on its part of every batch. ``herd train`` starts them on this
     machine; elsewhere torchrun does."""

@@ -186,7 +186,7 @@ def _drawn(moment: _Moment, seconds: float | None) -> Image:
     canvas.paste(picture, ((canvas.width - picture.width) // 2, top))
     if seconds is not None:
         draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(15)
-        value = "" if moment.value is None else f"value {moment.value:.2f}".replace("-", "\N{MINUS SIGN}")
+        value = "" if moment.value is None else f"value {moment.value:.2f}"
         clock = f"{int(seconds) // 60}:{int(seconds) % 60:02}"
         for text, x, anchor in (
             (f"return {moment.return_so_far:g}", 8, "lm"),

@@ -165,10 +165,10 @@ def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
         if new_high - new_low > _LONGEST_STRETCH * (high - low):
             above = score > high
             axes.text(
-                *(0.99, 0.98 if above else 0.02),
+                *(at, 0.98 if above else 0.02),
                 f"{text} {'↑' if above else '↓'}",
                 transform=axes.transAxes,
-                ha="right",
+                ha=side,
                 va="top" if above else "bottom",
                 color="0.35",
                 fontsize=8,

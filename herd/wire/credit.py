@@ -43,7 +43,8 @@ class CreditPool:
 
         Args:
             capacity: unrolls that may be granted, queued or in flight.
-            expires_seconds: a peer silent this long is forgotten and its credit returns.
+            expires_seconds: a peer silent this long is forgotten and its credit returns; also one that uses none of it for this
+                long while others wait.
             max_sessions: peers that may be known at once, see ``place_for``.
 
         """
@@ -55,6 +56,8 @@ class CreditPool:
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
         # Peers that have sent no unrolls yet, oldest session first: only these make room for others.
         self._newcomers: OrderedDict[bytes, None] = OrderedDict()
+        # Peers with unused credit, and when ``expire`` first saw it; at most one per unroll of the capacity.
+        self._unused_since: dict[bytes, float | None] = {}
         self._granted_unused = 0
         self._held = 0
 
@@ -150,6 +153,8 @@ class CreditPool:
         if known is None or num_unrolls > known.unused:
             return False
         known.received += num_unrolls
+        if not known.unused:
+            self._unused_since.pop(peer, None)
         self._newcomers.pop(peer, None)
         self._granted_unused -= num_unrolls
         self._held += num_unrolls
@@ -173,12 +178,17 @@ class CreditPool:
         return self._grant()
 
     def expire(self, now: float) -> list[Grant]:
-        """Forget peers silent for ``expires_seconds``; their unused credit goes to who waits."""
+        """Forget peers that were silent, or kept credit from others, for ``expires_seconds``; it goes to who waits."""
         while self._peers:
             peer, known = next(iter(self._peers.items()))
             if now - known.last_heard < self._expires_seconds:
                 break
             self._forget(peer)
+        for peer, since in list(self._unused_since.items()):
+            if since is None:
+                self._unused_since[peer] = now
+            elif self._waiting and now - since >= self._expires_seconds:
+                self._forget(peer)
         return self._grant()
 
     def _heard(self, peer: bytes, now: float) -> _Peer | None:
@@ -192,6 +202,7 @@ class CreditPool:
         known = self._peers.pop(peer, None)
         if known is not None:
             self._granted_unused -= known.unused
+            self._unused_since.pop(peer, None)
             self._waiting.pop(peer, None)
             self._newcomers.pop(peer, None)
 
@@ -207,5 +218,6 @@ class CreditPool:
             del self._waiting[peer]
             known.granted += missing
             self._granted_unused += missing
+            self._unused_since.setdefault(peer, None)
             grants.append(Grant(peer, known.granted))
         return grants

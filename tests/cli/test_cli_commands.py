@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+import tomllib
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -232,7 +235,7 @@ def test_doctor_finds_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
 def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def version(package: str) -> str:
         if package == "torch":
-            raise checks.PackageNotFoundError(package)
+            raise PackageNotFoundError(package)
         return "1.0"
 
     monkeypatch.setattr(checks, "version", version)
@@ -240,6 +243,15 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch: pytest.Monke
     output = " ".join(capsys.readouterr().out.split())
     assert "MISSING torch not installed" in output
     assert "missing: torch" in output
+
+
+def test_doctor_asks_for_packages_of_the_install_command_that_it_names() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    sources = {"herd-rl": project["dependencies"], **{f"herd-rl[{name}]": of for name, of in project["optional-dependencies"].items()}}
+    names = {source: {re.split(r"[^\w.-]", each)[0] for each in requirements} for source, requirements in sources.items()}
+    for package, (_, advice) in checks._PACKAGES.items():
+        source = advice.rpartition("pip install ")[2].strip("'")
+        assert package in names[source], f"{package} is not part of {source}"
 
 
 def test_a_taken_default_port_is_only_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:

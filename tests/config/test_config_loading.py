@@ -12,6 +12,7 @@ from herd.config.losses import DiceSettings, ImpalaSettings
 from herd.config.optimizers import AdamWSettings
 from herd.config.replay import UniformReplay
 from herd.config.settings import RunSettings
+from herd.envs.suites.atari.settings import AtariSettings
 
 
 def write(folder: Path, text: str, name: str = "run.yaml") -> Path:
@@ -78,6 +79,7 @@ def test_scalars_on_the_command_line(tmp_path: Path) -> None:
     file = write(tmp_path, "stop: {env_frames: 2e6, wall_seconds: 5}\noptimizer: {learning_rate: 6e-4}\nname: null-ish")
     settings = load_settings([file], ["--resume", "--stop.wall_seconds", "null", "--env.max_pool", "false", "--seed=1", "--seed=3"], {})
     assert settings.resume is True
+    assert isinstance(settings.env, AtariSettings)
     assert settings.env.max_pool is False
     assert settings.stop.env_frames == 2_000_000
     assert settings.stop.wall_seconds is None

@@ -160,6 +160,7 @@ def test_a_slot_plays_the_same_wherever_it_is_and_no_two_play_alike() -> None:
     np.testing.assert_array_equal(first[2:], second)
     assert len(np.unique(first[:, 0])) == 4
     other = make(settings, num_environments=4, seed=4).reset().vector
+    assert other is not None
     assert not np.isin(other, first).any()
 
 
@@ -329,8 +330,14 @@ def test_numbers_that_are_not_finite_end_the_actor_with_the_tasks_name(
 def test_a_mapping_of_arguments_comes_from_every_source(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("env:\n  suite: gymnasium\n  tasks: ['mine:make']\n  kwargs: {length: 3, space: plane}\n")
-    assert load_settings([file], [], {}).env.kwargs == {"length": 3, "space": "plane"}
-    assert load_settings([file], ["--env.kwargs", '{"length": 5}'], {}).env.kwargs == {"length": 5, "space": "plane"}
-    assert load_settings([file], [], {"HERD_ENV__KWARGS": '{"space": "number"}'}).env.kwargs == {"length": 3, "space": "number"}
+
+    def kwargs(words: list[str], variables: dict[str, str]) -> object:
+        env = load_settings([file], words, variables).env
+        assert isinstance(env, GymnasiumSettings)
+        return env.kwargs
+
+    assert kwargs([], {}) == {"length": 3, "space": "plane"}
+    assert kwargs(["--env.kwargs", '{"length": 5}'], {}) == {"length": 5, "space": "plane"}
+    assert kwargs([], {"HERD_ENV__KWARGS": '{"space": "number"}'}) == {"length": 3, "space": "number"}
     with pytest.raises(SettingsError, match=r"env\.kwargs: should be .*mapping, not 'length=3' \(command line\)"):
         load_settings([], ["--env.suite", "gymnasium", "--env.kwargs", "length=3"], {})

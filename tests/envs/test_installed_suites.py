@@ -13,6 +13,7 @@ import pytest
 
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import make_environments, missing_packages, suite_named
+from herd.envs.suites.atari.settings import AtariSettings
 from tests.patience import patient
 
 EXTENSION = Path(__file__).parents[1] / "extension_package"
@@ -117,4 +118,4 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch:
     )
     monkeypatch.setattr("herd.envs.make.suite_named", lambda _: lacking)
     with pytest.raises(UnknownTaskError, match="needs no_such_package"):
-        make_environments(lacking.settings(), num_environments=1, first_slot=0, seed=1, num_threads=1)
+        make_environments(AtariSettings(), num_environments=1, first_slot=0, seed=1, num_threads=1)

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from herd.evaluation.table import print_report
 from herd.evaluation.trained_run import load_trained_run
 from tests.acting.playing import make_group, play_unroll
 
-CATCH = {
+CATCH: dict[str, Any] = {
     "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
     "network": {"torso": "mlp"},
 }
@@ -116,11 +117,11 @@ def test_the_seed_decides_everything(make_run: Callable[..., Path]) -> None:
 
 
 def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    played = []
+    played: list[Any] = []
 
-    def spy(env: object, **arguments: object) -> object:
+    def spy(env: Any, **arguments: Any) -> object:
         played.append(env)
-        return make_environments(env, **arguments)  # type: ignore[arg-type]
+        return make_environments(env, **arguments)
 
     monkeypatch.setattr(play, "make_environments", spy)
     run_dir = make_run(BREAKOUT)
@@ -132,6 +133,7 @@ def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path],
     assert (report.protocol.policy, report.protocol.environments) == ("greedy", 1)
     (task,) = report.tasks
     assert task.truncated_episodes == 2
+    assert task.mean_env_frames is not None
     assert task.mean_env_frames <= 204
     reference = atari_scores()["breakout"]
     assert task.human_normalised == pytest.approx((task.mean - reference.random) / (reference.human - reference.random))
@@ -170,7 +172,7 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Pa
     config.write_text(config.read_text().replace("frame_height: 6", "frame_height: 7"))
     broken = make_run(CATCH, name="broken")
     (broken / "config.yaml").write_text("env:\n  suit: catch\n")
-    for arguments, message in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"run_dir": tmp_path / "absent"}, "no such run directory"),
         ({"run_dir": bare}, "holds no config.yaml"),
         ({"run_dir": young}, "holds no checkpoint"),
@@ -184,9 +186,10 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Pa
         ({"run_dir": good, "episodes": 0}, "episodes must be at least 1"),
         ({"run_dir": good, "seed": -1}, "seed must be at least 0"),
         ({"run_dir": good, "environments": 0}, "positive multiple"),
-    ):
+    )
+    for arguments, message in cases:
         with pytest.raises(EvaluationError, match=message) as caught:
-            evaluate_runs([arguments.pop("run_dir")], **arguments)  # type: ignore[arg-type,list-item]
+            evaluate_runs([arguments.pop("run_dir")], **arguments)
         assert "\n" not in str(caught.value)
 
 

@@ -360,7 +360,8 @@ def test_who_may_talk_to_whom() -> None:
     policies = [each for each in render_all() if each["kind"] == "NetworkPolicy"]
     policies.append(find(render_ci("population-values.yaml"), "NetworkPolicy", "herd-learner"))
     component = "app.kubernetes.io/component"
-    outgoing, incoming = set(), set()
+    outgoing: set[tuple[str, str, int]] = set()
+    incoming: set[tuple[str, str, int]] = set()
     for policy in policies:
         own = policy["spec"]["podSelector"]["matchLabels"].get(component)
         if own is None:

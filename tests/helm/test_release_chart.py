@@ -106,4 +106,9 @@ def test_whatever_is_pushed_is_signed_by_digest_and_has_a_provenance(job: str) -
     (sign,) = [step for step in steps[push:] if step.get("run") == 'cosign sign --yes "${IMAGE}@${DIGEST}"']
     assert sign["env"] == pushed
     (attest,) = [step["with"] for step in steps[push:] if step.get("uses", "").startswith("actions/attest-build-provenance@")]
-    assert attest == {"subject-name": pushed["IMAGE"], "subject-digest": pushed["DIGEST"], "push-to-registry": True}
+    assert attest == {
+        "subject-name": pushed["IMAGE"],
+        "subject-digest": pushed["DIGEST"],
+        "push-to-registry": True,
+        "create-storage-record": False,
+    }

@@ -74,7 +74,7 @@ def fields_of(count: int, **changes: Any) -> dict[str, Any]:
 def request(
     request_id: int, *, count: int = 2, has_state: bool = False, fields: dict[str, Any] | None = None, **changes: Any
 ) -> list[bytes]:
-    values = {"run_id": "run", "contract": "contract", "agent": 0, "num_environments": count} | changes
+    values: dict[str, Any] = {"run_id": "run", "contract": "contract", "agent": 0, "num_environments": count} | changes
     message = Act(request_id=request_id, has_state=has_state, **values)
     shape = LAYOUT.planes_shape(has_state=has_state)
     assert shape is not None

@@ -177,8 +177,8 @@ def test_keys_and_who_may_ask(tmp_path: Path) -> None:
     """An actor's key may ask for actions, a viewer's may not; the service's own may ask for weights and publish none."""
     keys = tmp_path / "keys"
     make_keys(keys)
-    for client in ("actor", "viewer", "inference"):
-        make_keys(keys, client=client)
+    for name in ("actor", "viewer", "inference"):
+        make_keys(keys, client=name)
     security = {"curve_keys": keys}
     with ExitStack() as contexts:
         publishing = contexts.enter_context(new_context(SecuritySettings(curve_keys=keys)))

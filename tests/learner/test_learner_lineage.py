@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from herd_learner.lineage import LINEAGE_FILE, LineageError, keep_lineage, open_lineage
+from herd_learner.lineage import LINEAGE_FILE, LineageError, is_stale, keep_lineage, open_lineage
 
 from tests.failing_disks import no_space_beyond, read_only
 
@@ -85,3 +85,23 @@ def test_a_damaged_file_is_named_and_mended_by_who_knows_better(tmp_path: Path, 
         open_lineage(tmp_path)
     keep_lineage(tmp_path, 7)
     assert on_disk(tmp_path) == 7
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit", "expected"),
+    [
+        ((3, 7), 3, False),
+        ((3, 10), 0, False),
+        ((3, 6), 3, True),
+        ((2, 10), 3, True),
+        ((4, 10), 3, True),
+        ((3, 11), 3, True),  # invented: nobody has made it yet
+        ((3, 2**63 - 1), 3, True),
+        ((2, 0), None, False),
+        ((3, 11), None, False),
+    ],
+)
+def test_an_unroll_is_stale_beyond_the_limit_or_under_a_policy_that_never_was(
+    policy: tuple[int, int], limit: int | None, expected: bool
+) -> None:
+    assert is_stale(policy, (3, 10), limit) == expected

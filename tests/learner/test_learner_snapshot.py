@@ -33,11 +33,11 @@ SHALLOW = {
     "env": {"suite": "atari", "tasks": ("breakout",), "frame_height": 44, "frame_width": 44},
     "network": {"torso": "shallow", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
 }
-MLP = {
+MLP: dict[str, Any] = {
     "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5},
     "network": {"torso": "mlp"},
 }
-POPART = {
+POPART: dict[str, Any] = {
     **MLP,
     "env": {**MLP["env"], "tasks": ("catch", "catch_instructed")},
     "value_scaling": {"kind": "popart", "rate": 0.1},

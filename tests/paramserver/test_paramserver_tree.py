@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,11 @@ def tree() -> Iterator[Tree]:
     yield from made_tree()
 
 
+def have_asked_again(nodes: list[Node], heard: list[float]) -> bool:
+    """Their parent said twice more that there is nothing new."""
+    return all(node.metric(UPSTREAM_ANSWERS % "not_modified") > before + 1 for node, before in zip(nodes, heard, strict=True))
+
+
 def all_serve(nodes: list[Node], version: tuple[int, int]) -> bool:
     return all(node.version == version for node in nodes)
 
@@ -36,7 +42,7 @@ def test_weights_reach_the_bottom_of_a_deep_tree_unchanged(tree: Tree) -> None:
     for updates in (1, 2, 7):
         payload = secrets.token_bytes(200_000)
         tree.publish(publisher, 1, updates, payload)
-        tree.until(lambda updates=updates: all_serve(nodes, (1, updates)), "the version at every node")
+        tree.until(partial(all_serve, nodes, (1, updates)), "the version at every node")
         for node in nodes:
             message, got = tree.asker(node).get((1, updates - 1))
             assert message == Weights(request_id=1, lineage=1, updates=updates, digests=(payload_digest(payload),))
@@ -75,16 +81,14 @@ def test_a_version_is_never_visible_in_part(tree: Tree) -> None:
         tree.publish(first, 1, updates, halves[updates][0], index=0, count=2)
         heard = [node.metric(UPSTREAM_ANSWERS % "not_modified") for node in nodes[1:]]
         tree.until(
-            lambda heard=heard: all(
-                node.metric(UPSTREAM_ANSWERS % "not_modified") > before + 1 for node, before in zip(nodes[1:], heard, strict=True)
-            ),
+            partial(have_asked_again, nodes[1:], heard),
             "questions that came after the slice",
         )
         for node in nodes:
             held = None if updates == 1 else (1, 1)
             assert tree.asker(node).get(held)[0] == NotModified(request_id=1, held=held)
         tree.publish(second, 1, updates, halves[updates][1], index=1, count=2)
-        tree.until(lambda updates=updates: all_serve(nodes, (1, updates)), "the whole version")
+        tree.until(partial(all_serve, nodes, (1, updates)), "the whole version")
         for node in nodes:
             message, got = tree.asker(node).get()
             assert isinstance(message, Weights)

@@ -7,7 +7,9 @@ from pathlib import Path
 import matplotlib.image
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
+from herd.plots import drawing
 from herd.plots.curves import plot_runs
 from herd.plots.history import PlotError
 
@@ -81,6 +83,18 @@ def test_every_task_has_its_panel(tmp_path: Path) -> None:
     plot_runs([run], tmp_path / "curve.png", data=data)
     assert float(final(rows_of(data), "pong", "multi")["mean"]) == 10.0
     assert float(final(rows_of(data), "qbert", "multi")["mean"]) == 11.0
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.9), (1.5, 9.0), (25.0, 29.0), (32.0, 900.0)])
+def test_the_names_of_reference_scores_do_not_lie_on_each_other(low: float, high: float) -> None:
+    """Below both, between them and above both: either may be a line, or beyond the edge."""
+    figure = Figure(figsize=(4.0, 3.0))
+    axes = figure.add_subplot()
+    axes.set_ylim(low, high)
+    drawing._draw_references(axes, (1.7, 30.5))
+    figure.draw_without_rendering()
+    one, other = (text.get_window_extent() for text in axes.texts)
+    assert not one.overlaps(other)
 
 
 def test_reference_scores_change_the_picture_of_a_single_game(tmp_path: Path) -> None:

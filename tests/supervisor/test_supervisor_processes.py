@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -176,6 +177,10 @@ def test_bad_input_of_a_child_is_bad_input_of_the_run(supervised: Supervised) ->
     assert "learner-0 says hello and exit=2" in output
 
 
+def all_ended(pids: list[int]) -> bool:
+    return all(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE for pid in pids)
+
+
 @pytest.mark.parametrize(("code", "message"), [(2, "learner-1 says hello and until=2"), (1, "learner-1 failed twice in the same way")])
 def test_a_shards_own_failure_is_seen_behind_those_that_lost_it(supervised: Supervised, code: int, message: str) -> None:
     supervised.start("learner-0:until=75", f"learner-1:until={code}")
@@ -184,7 +189,7 @@ def test_a_shards_own_failure_is_seen_behind_those_that_lost_it(supervised: Supe
         supervised.signal(signal.SIGSTOP)  # so that it finds both ended when it looks
         for shard in shards:
             shard.close()
-        until(lambda shards=shards: all(psutil.Process(shard.pid).status() == psutil.STATUS_ZOMBIE for shard in shards), "both end")
+        until(partial(all_ended, [shard.pid for shard in shards]), "both end")
         supervised.signal(signal.SIGCONT)
     ended, output = supervised.finish()
     assert ended == code, output

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,8 +89,12 @@ def test_agents_are_shown_one_by_one_and_added_up() -> None:
 def test_the_picture_of_a_run() -> None:
     maker = SnapshotMaker(StopSettings(env_frames=10_000, wall_seconds=100.0))
     maker.make(readings(1.0, 0.0, herd_learner_starved_seconds_total=0.0), CHILDREN, 1.0)
-    later = {"herd_learner_starved_seconds_total": 0.5, "herd_learner_queue_unrolls": 20.0, "herd_learner_queue_capacity_unrolls": 64.0}
-    lag = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
+    later: dict[str, Any] = {
+        "herd_learner_starved_seconds_total": 0.5,
+        "herd_learner_queue_unrolls": 20.0,
+        "herd_learner_queue_capacity_unrolls": 64.0,
+    }
+    lag: dict[str, Any] = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
     first = readings(1.5, 500.0, herd_learner_policy_lag_updates_sum=0.0, herd_learner_policy_lag_updates_count=0.0)
     maker.make(first, CHILDREN, 1.5)
     picture = maker.make(readings(3.0, 2000.0, **later, **lag), CHILDREN, 3.0)
@@ -147,8 +152,9 @@ def test_a_start_says_what_it_waits_for() -> None:
 
 def test_the_last_picture_is_of_the_run_and_not_of_its_end() -> None:
     maker = SnapshotMaker(StopSettings())
-    lag = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
-    maker.make(readings(1.0, 0.0, **dict.fromkeys(lag, 0.0)), CHILDREN, 1.0)
+    lag: dict[str, Any] = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
+    none: dict[str, Any] = dict.fromkeys(lag, 0.0)
+    maker.make(readings(1.0, 0.0, **none), CHILDREN, 1.0)
     running = maker.make(readings(2.0, 500.0, herd_learner_queue_unrolls=7.0, herd_learner_starved_seconds_total=0.1, **lag), CHILDREN, 2.0)
     maker.make(Readings(at=2.5), CHILDREN, 2.5)  # the learner ends by itself, and answers no more
     stopping = [ChildState("learner-0", "stopping", 1, 0), *CHILDREN[1:]]

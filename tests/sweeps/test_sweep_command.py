@@ -13,7 +13,7 @@ import pytest
 from herd.cli.main import main
 from herd.cli.train import read_settings
 from herd.config.loading import dump_settings
-from herd.sweeps import whole_runs
+from herd.config.losses import ImpalaSettings
 from tests.system.whole_runs import herd, read_report
 
 FRAMES = ["--stop.env_frames", "3200"]
@@ -54,7 +54,9 @@ class Machine:
         (directory / "config.yaml").write_text(dump_settings(settings))
         for agent, folder in enumerate(settings.agent_directories):
             folder.mkdir(parents=True, exist_ok=True)
-            reached = 100 * settings.of_agent(agent).loss.entropy_cost + settings.seed
+            loss = settings.of_agent(agent).loss
+            assert isinstance(loss, ImpalaSettings)
+            reached = 100 * loss.entropy_cost + settings.seed
             points = [
                 {"env_frames": frames, "wall_seconds": frames / 100, "tasks": {"catch": {"episode_return_mean_100": value}}}
                 for frames, value in ((0, None), (1600, -1.0), (3200, reached))
@@ -70,7 +72,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     found = Machine()
-    monkeypatch.setattr(whole_runs.subprocess, "Popen", found)
+    monkeypatch.setattr("herd.sweeps.whole_runs.subprocess.Popen", found)
     monkeypatch.setattr("herd.cli.sweep.signal.signal", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     return found

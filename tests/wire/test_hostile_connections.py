@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import socket
 import struct
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from itertools import pairwise
 
 import pytest
+from herd_learner.io_thread import MESSAGES_PER_TURN
 
+from herd.service.meters import ServerMeters
+from herd.service.serving import MAX_BURST, Inbox
+from herd.telemetry import Telemetry
 from herd.wire import connections as connections_module
 from herd.wire import sockets as sockets_module
 from herd.wire.connections import CAUSES, FRAME_OVERHEAD_BYTES, GREETING_BYTES, Connections, Probe, probe, shut
@@ -295,6 +302,51 @@ def test_who_asks_and_reads_no_answer_is_let_go(context: Context, monkeypatch: p
             Poller(router).poll(0.01)
             while (received := router.receive()) is not None:
                 router.send(received[0], [bytes(MEBIBYTE)])
+
+
+def send_and_arrive(peers: dict[socket.socket, bytes], router: Router) -> None:
+    """Send, and return when libzmq has all of it as messages that ``router`` has not read.
+
+    ZeroMQ's one thread takes bytes from the kernel and makes messages of them before it turns to the next socket. So when the kernel has
+    nothing left, and after that something has come through to another router, all messages are there.
+    """
+    servers_side = {probe(descriptor).peer: descriptor for descriptor in router.connections._connections}  # type: ignore[union-attr]
+    expected = {}
+    for peer, data in peers.items():
+        descriptor = servers_side[peer.getsockname()]
+        expected[descriptor] = probe(descriptor).received + len(data)  # type: ignore[union-attr]
+        peer.sendall(data)
+
+    def kernel_has_handed_over(descriptor: int) -> bool:
+        left = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0]
+        return left == 0 and probe(descriptor).received >= expected[descriptor]  # type: ignore[union-attr]
+
+    wait_for(lambda: all(map(kernel_has_handed_over, expected)))
+    with Router(router._context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as gate, shake_hands(gate) as peer:
+        peer.sendall(b"\x00\x02hi")
+        until(lambda: gate.bytes_in == 2, gate)
+
+
+@pytest.mark.parametrize("num_greedy", [1, 3])
+@pytest.mark.parametrize("max_burst", [MAX_BURST, MESSAGES_PER_TURN], ids=["bandit", "learner"])
+def test_a_peer_that_sends_flat_out_is_heard_in_turn(context: Context, max_burst: int, num_greedy: int) -> None:
+    """Between two messages of a peer that wait, each other peer has one message served, however many it has sent."""
+    order: list[bytes] = []
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, ExitStack() as stack:
+        meters = ServerMeters(Telemetry("bandit", "run"))
+        inbox = Inbox(router, lambda _, frames: order.append(bytes(frames[0])), meters, max_burst=max_burst, clock=lambda: 0.0)
+        greedy = [stack.enter_context(shake_hands(router, b"greedy %d" % number)) for number in range(num_greedy)]
+        honest = stack.enter_context(shake_hands(router, b"honest"))
+        until(lambda: len(router.connections) == num_greedy + 1, router)
+        send_and_arrive({**dict.fromkeys(greedy, b"\x00\x06greedy" * 3000), honest: b"\x00\x06honest" * 20}, router)
+        served = -1
+        while len(order) > served:
+            served = len(order)
+            inbox.serve_waiting()
+    turns = [position for position, peer in enumerate(order) if peer == b"honest"]
+    assert (len(turns), len(order)) == (20, 20 + 3000 * num_greedy)
+    assert turns[0] <= num_greedy
+    assert max(later - earlier for earlier, later in pairwise(turns)) <= num_greedy + 1
 
 
 @pytest.mark.parametrize("says", [b"", b"\x00\x07garbage"])

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections import Counter, deque
+from random import Random
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -73,6 +76,67 @@ def test_one_who_speaks_does_not_hide_one_who_is_silent() -> None:
     assert not pool.knows(B)
 
 
+def test_credit_that_is_held_and_not_used_goes_to_who_waits() -> None:
+    pool = pool_of(8, A, max_unrolls=8)
+    assert pool.on_credit_request(A, 8, 0.0) == [Grant(A, 8)]
+    pool.expire(0.0)
+    for second in range(1, 100):  # it lives, and asks, and sends a little
+        assert pool.on_credit_request(A, 8, float(second)) == []
+        assert pool.expire(float(second)) == []
+    assert pool.on_message_received(A, 1, 99.0)
+    assert pool.on_consumed(1) == []
+    pool.on_hello(B, 8, 99.5)
+    assert pool.on_credit_request(B, 8, 99.5) == []
+    assert pool.expire(100.0) == [Grant(B, 8)]
+    assert not pool.knows(A)
+
+
+def test_credit_that_is_used_lasts_as_long_as_it_takes() -> None:
+    pool = pool_of(4, A, B)
+    for second in range(0, 200, 10):
+        pool.on_credit_request(A, second * 4, float(second))
+        pool.on_credit_request(B, 4, float(second))
+        pool.expire(float(second))
+        if pool.on_message_received(A, 4, float(second)) or pool.on_message_received(B, 4, float(second)):
+            pool.on_consumed(4)
+    assert pool.knows(A)
+    assert pool.knows(B)
+
+
+@pytest.mark.parametrize("num_honest", [1, 2, 9])
+def test_who_asks_again_at_once_takes_no_more_than_its_turn(num_honest: int) -> None:
+    """An actor that invents its unrolls needs no time to play: between a request and its grant each of the others sends one message."""
+    flat_out = b"flat out"
+    honest = [b"%d" % number for number in range(num_honest)]
+    pool = pool_of(8, flat_out, *honest)
+    random = Random(num_honest)
+    sent: Counter[bytes] = Counter()
+    waits_since: dict[bytes, int] = {}
+    granted: deque[Grant] = deque()
+
+    def ask(peer: bytes) -> None:
+        waits_since[peer] = sent.total()
+        granted.extend(pool.on_credit_request(peer, sent[peer] * 4 + 4, 0.0))
+
+    for peer in (flat_out, *honest):
+        ask(peer)
+    for _ in range(2000):
+        peer = granted.popleft().peer
+        # One that was granted before the request may still be on its way, beside one of each other.
+        assert sent.total() - waits_since.pop(peer) <= num_honest + 1
+        assert pool.on_message_received(peer, 4, 0.0)
+        granted.extend(pool.on_consumed(4))
+        sent[peer] += 1
+        playing = [other for other in honest if other not in waits_since and all(other != grant.peer for grant in granted)]
+        for other in (flat_out, *random.sample(playing, random.randint(0, len(playing)))):
+            if other not in waits_since:
+                ask(other)
+        if not granted:
+            for other in playing:
+                ask(other)
+    assert min(sent[peer] for peer in honest) > 0
+
+
 def test_a_new_session_starts_from_nothing() -> None:
     pool = pool_of(4, A, B)
     pool.on_credit_request(A, 4, 0.0)
@@ -111,6 +175,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.heard: dict[bytes, float] = {}
         self.held = 0
         self.queue: list[bytes] = []
+        self.holds_since: dict[bytes, float] = {}
 
     def announce(self, grants: list[Grant]) -> None:
         for peer, granted in grants:
@@ -119,7 +184,7 @@ class PoolMachine(RuleBasedStateMachine):
             self.told[peer] = granted
 
     def forget(self, peer: bytes) -> None:
-        for table in (self.told, self.sent, self.most, self.heard):
+        for table in (self.told, self.sent, self.most, self.heard, self.holds_since):
             table.pop(peer, None)
         self.queue = [waiting for waiting in self.queue if waiting != peer]
 
@@ -148,6 +213,8 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.on_message_received(peer, num_unrolls, self.now) == allowed
         if allowed:
             self.sent[peer] += num_unrolls
+            if self.sent[peer] == self.told[peer]:
+                self.holds_since.pop(peer, None)
             self.held += num_unrolls
 
     @precondition(lambda self: self.held > 0)
@@ -167,6 +234,12 @@ class PoolMachine(RuleBasedStateMachine):
         self.now += seconds
         for peer in [peer for peer, heard in self.heard.items() if self.now - heard >= 5.0]:
             self.forget(peer)
+        for peer in [peer for peer, since in self.holds_since.items() if self.now - since >= 5.0]:
+            if self.queue:
+                self.forget(peer)
+        for peer, told in self.told.items():
+            if told > self.sent[peer]:
+                self.holds_since.setdefault(peer, self.now)
         self.announce(self.pool.expire(self.now))
 
     @invariant()

@@ -36,7 +36,7 @@ from herd_learner.cadence import Cadence
 from herd_learner.fitness import FitnessWindow
 from herd_learner.io_thread import IoThread
 from herd_learner.ledger import STALE, LedgerSnapshot, frames_by_task
-from herd_learner.lineage import LINEAGE_FILE, LineageError, open_lineage
+from herd_learner.lineage import LINEAGE_FILE, LineageError, is_stale, open_lineage
 from herd_learner.member import Member, Membership
 from herd_learner.meters import Meters
 from herd_learner.population import PopulationLink
@@ -520,12 +520,8 @@ class Learner:
         )
 
     def _is_stale(self, unroll: QueuedUnroll) -> bool:
-        limit = self._settings.learner.max_policy_lag
-        if limit is None:
-            return False
-        lineage, updates = unroll.policy_version
-        # An abandoned lineage's update numbers mean other weights: how old they are cannot be said.
-        return lineage != self._lineage or self._statistics.learner_updates - updates > limit
+        newest = (self._lineage, self._statistics.learner_updates)
+        return is_stale(unroll.policy_version, newest, self._settings.learner.max_policy_lag)
 
     def _drop(self, stale: list[QueuedUnroll]) -> None:
         if not stale:

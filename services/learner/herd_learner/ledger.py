@@ -26,7 +26,7 @@ LEARNER_RESTART = "learner_restart"
 MALFORMED = "malformed"
 """The header counted, the arrays were unusable."""
 STALE = "stale"
-"""Begun under a policy older than ``learner.max_policy_lag`` updates, or of an abandoned lineage."""
+"""Begun under a policy older than ``learner.max_policy_lag`` updates, of an abandoned lineage, or not made yet."""
 
 
 MAX_ACCOUNTS = 65_536

@@ -27,6 +27,15 @@ class LineageError(Exception):
     """The file that remembers lineages is damaged, or cannot be made; one line."""
 
 
+def is_stale(policy: tuple[int, int], newest: tuple[int, int], limit: int | None) -> bool:
+    """Whether an unroll that ``policy`` began is too far behind ``newest``, by more than ``limit`` updates; both are (lineage, updates).
+
+    An abandoned lineage's update numbers mean other weights: how old they are cannot be said. Nor has anybody played under a version that
+    is not made yet.
+    """
+    return limit is not None and not (policy[0] == newest[0] and 0 <= newest[1] - policy[1] <= limit)
+
+
 def open_lineage(
     run_dir: Path,
     at_least: int = 0,
