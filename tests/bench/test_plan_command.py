@@ -126,12 +126,12 @@ def test_replay_and_inference_benchmarks_are_figures_too(capsys: pytest.CaptureF
         "5000000",
     ]
     report = plan_json([*words, "--game_steps", "1", "--figures", str(replay), "--figures", str(inference)], capsys)
-    found = {line["quantity"]: line["value"] for line in report["arithmetic"] if line["section"] == "replay"}  # type: ignore[attr-defined]
+    found = {line["quantity"]: line["value"] for line in report["arithmetic"] if line["section"] == "replay"}
     # As many out as in, 1,000 a second: 1,000 x (1,000 + 250) us.
     assert found["cores"] == pytest.approx(1.25)
     assert found["memory for them"] == pytest.approx(800.0 * 5e6, rel=1e-3)
     assert report["inference"] == "remote"
-    [note] = [note for note in report["notes"] if note.startswith("actor.inference remote: remote made at least 1.2 times")]  # type: ignore[attr-defined]
+    [note] = [note for note in report["notes"] if note.startswith("actor.inference remote: remote made at least 1.2 times")]
     assert "--inference.device cuda" in note
 
 

@@ -5,7 +5,6 @@ import socket
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from herd.config import addresses
 from herd.config.addresses import Address, host_of, interface, is_ipv6, is_name, tcp_address
 
 CHECKED: TypeAdapter[str] = TypeAdapter(Address)
@@ -52,9 +51,9 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 @pytest.mark.parametrize("host", ["*", "", "::"])
 def test_every_interface_is_of_both_versions_where_there_are_two(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(addresses.socket, "has_dualstack_ipv6", lambda: True)
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: True)
     assert interface(host) == (socket.AF_INET6, "::")
-    monkeypatch.setattr(addresses.socket, "has_dualstack_ipv6", lambda: False)
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     assert interface(host) == (socket.AF_INET, "0.0.0.0")
 
 
