@@ -155,7 +155,7 @@ class Figures:
                 return stage
         network = settings.network
         kind = f"{settings.env.suite} with network.torso {network.torso}, width_multiplier {network.width_multiplier}, core {network.core}"
-        raise FiguresError(f"no figures for {kind}: measure them (herd bench FILE --json > figures.json) and give --figures figures.json")
+        raise FiguresError(f"no figures for {kind}: measure them (herd bench FILE --json > figures.json) and add --figures figures.json")
 
 
 def package_figures() -> Figures:
@@ -189,7 +189,7 @@ def _with_own(figures: Figures, report: Mapping[str, Any], path: Path) -> Figure
             return replace(figures, replay=_own_replay(report, path))
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise FiguresError(f"{path}: incomplete: {type(error).__name__} {error}") from error
-    raise FiguresError(f"{path}: not what herd bench --json or benchmarks.fan_in, fan_out, inference or replay prints")
+    raise FiguresError(f"{path}: not the output of herd bench --json or of benchmarks.fan_in, fan_out, inference or replay")
 
 
 def _own_stages(report: Mapping[str, Any], path: Path) -> StageFigures:
@@ -252,7 +252,7 @@ def _own_source(report: Mapping[str, Any], path: Path) -> str:
 def _positive(value: object) -> float:
     number = float(cast("float", value))
     if not 0.0 < number < float("inf"):
-        raise ValueError(f"{value!r} is no cost")
+        raise ValueError(f"{value!r} is not a cost")
     return number
 
 
@@ -262,7 +262,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise FiguresError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise FiguresError(f"{path}: no JSON: {error}") from error
+        raise FiguresError(f"{path}: not JSON: {error}") from error
     if not isinstance(report, dict):
         raise FiguresError(f"{path}: not a JSON object")
     return report

@@ -290,7 +290,7 @@ def test_another_run_is_refused(server: Server, connect: Connect) -> None:
     [
         (["--bandit.prt", "1"], "did you mean --bandit.port?"),
         (["--env.tasks", "pongg"], "'pongg'"),
-        (["--bandit.candidates", "40"], "candidates 40 must not exceed the 39 tiles"),
+        (["--bandit.candidates", "40"], "candidates 40 must not exceed the number of tiles, 39"),
         (["--bandit.port", "PORT"], "cannot bind"),
         (["--bandit.metrics_port", "PORT", "--bandit.port", "0"], "PORT"),
         (["--run_dir", "RUN", "--bandit.port", "0", "--bandit.tile_accuracy", "0.2"], "made with other bandit.bandits"),

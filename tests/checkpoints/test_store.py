@@ -113,7 +113,7 @@ def test_a_missing_file_makes_it_torn_and_the_one_before_is_taken(tmp_path, name
     with caplog.at_level(logging.WARNING):
         assert newest_checkpoint(tmp_path) == first
     (record,) = caplog.records
-    assert record.getMessage() == f"checkpoint skipped: {second}: {name} is missing; going on from {first}"
+    assert record.getMessage() == f"checkpoint skipped: {second}: {name} is missing; continuing from {first}"
 
 
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
@@ -357,7 +357,7 @@ def test_a_bad_block_is_like_a_torn_file(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(os, "open", fail)
     assert newest_checkpoint(tmp_path) == first
-    assert f"{unreadable}: cannot be read: Input/output error; going on from {first}" in caplog.text
+    assert f"{unreadable}: cannot be read: Input/output error; continuing from {first}" in caplog.text
 
 
 def refuse_number(*numbers):
@@ -381,7 +381,7 @@ def test_the_newest_that_is_accepted_is_loaded(tmp_path, caplog):
     assert (loaded.path, loaded.learner_updates) == (paths[1], 2)
     (record,) = caplog.records
     assert record.getMessage() == (
-        f"checkpoint skipped: {paths[3]}: made by another run; {paths[2]}: state.json is missing; going on from {paths[1]}"
+        f"checkpoint skipped: {paths[3]}: made by another run; {paths[2]}: state.json is missing; continuing from {paths[1]}"
     )
 
 
@@ -397,7 +397,7 @@ def test_when_none_is_accepted_the_line_says_what_is_wrong_with_each(tmp_path):
 
 def test_a_state_that_is_no_mapping_is_foreign(tmp_path):
     path = save_checkpoint(tmp_path, 1, tensors_of(1), ["no", "mapping"], 1)  # type: ignore[arg-type]
-    with pytest.raises(ForeignCheckpointError, match="holds no mapping"):
+    with pytest.raises(ForeignCheckpointError, match="is not a mapping"):
         load_checkpoint(path)
 
 

@@ -117,7 +117,9 @@ def test_the_limit_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "available_tasks", lambda: needed)
     preflight.check_processes(settings)
     monkeypatch.setattr(limits, "available_tasks", lambda: needed - 1)
-    with pytest.raises(CommandError, match=f"^actor.count 6: 8 processes need about {needed} tasks, and {needed - 1} more"):
+    with pytest.raises(
+        CommandError, match=f"^actor.count 6: 8 processes need about {needed} threads, but the limit allows only {needed - 1} more"
+    ):
         preflight.check_processes(settings)
 
 
@@ -126,7 +128,7 @@ def test_a_word_about_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert preflight.crowded(settings_of("--actor.count", "8")) is None
     assert "actor.count 9: these actors share 2 CPUs" in str(preflight.crowded(settings_of("--actor.count", "9")))
     assert preflight.lonely(settings_of("--agents", "2")) is None
-    assert "actor.count 2 for 3 agents" in str(preflight.lonely(settings_of("--agents", "3")))
+    assert "actor.count 2 is below agents 3" in str(preflight.lonely(settings_of("--agents", "3")))
 
 
 def test_a_gpu_for_each_shard(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +137,7 @@ def test_a_gpu_for_each_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     preflight.check_device(settings)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(CommandError, match=r"^learner.shards 2: each shard needs a GPU of its own, and there are 1 here"):
+    with pytest.raises(CommandError, match=r"^learner.shards 2: each shard needs its own GPU, and this machine has 1"):
         preflight.check_device(settings)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(CommandError, match=r"^learner.device cuda: .*set learner.device auto or cpu$"):

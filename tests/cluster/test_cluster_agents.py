@@ -96,7 +96,7 @@ def test_a_self_test_that_fails_says_why(installed: Installed) -> None:
     installed.live.until("no actor", lambda: installed.live.pods("actor"), lambda pods: not pods)
     with pytest.raises(HelmError):
         installed.helm.test()
-    assert "the learner trains on nothing" in "\n".join(last_lines(installed.live.cluster, f"{installed.helm.name}-test"))
+    assert "the learner trains on no frames" in "\n".join(last_lines(installed.live.cluster, f"{installed.helm.name}-test"))
     installed.live.delete(f"{installed.helm.name}-test", 0)  # a failed one stays for its log, also after an uninstall
     installed.live.scale("actor", ACTORS)
     installed.live.until_settled()

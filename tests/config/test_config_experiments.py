@@ -156,21 +156,24 @@ def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--network.head", "dueling"], "network.head: is gone: it follows from loss.kind"),
-        (["--actor.agent", "0"], "leased together with actor.index"),
+        (["--network.head", "dueling"], "network.head: was removed: loss.kind determines the head"),
+        (["--actor.agent", "0"], "actor.agent and actor.index are leased together"),
         (["--learner.agent", "2", "--agents", "2"], "learner.agent 2 must be below agents, which is 2"),
         (["--env.suite", "catch"], "network.torso must be mlp for the catch suite, not shallow"),
         (["--network.language", "true"], "needs a suite with instructions; atari has none"),
-        (["--env.tasks", "pong,breakout"], "action_set must be full when tasks names several games"),
-        (["--env.tasks", "atari57", "--env.action_set", "minimal"], "action_set must be full when tasks names several games"),
-        (["--env.tasks", "pong,qbert,pong", "--env.action_set", "full"], "env.tasks: names pong more than once"),
-        (["--env.tasks", "atari57,pong", "--env.action_set", "full"], "env.tasks: names pong more than once"),
-        (["--env.suite", "catch", "--network.torso", "mlp", "--env.reward_scales", "1,1"], "env.reward_scales: must differ"),
+        (["--env.tasks", "pong,breakout"], "action_set must be full if tasks has several games"),
+        (["--env.tasks", "atari57", "--env.action_set", "minimal"], "action_set must be full if tasks has several games"),
+        (["--env.tasks", "pong,qbert,pong", "--env.action_set", "full"], "env.tasks: should name each task once"),
+        (["--env.tasks", "atari57,pong", "--env.action_set", "full"], "env.tasks: should name each task once"),
+        (
+            ["--env.suite", "catch", "--network.torso", "mlp", "--env.reward_scales", "1,1"],
+            "env.reward_scales: should be different factors",
+        ),
         (["--algorithm.burn_in", "5"], "needs network.core lstm"),
         (["--algorithm.burn_in", "21", "--network.core", "lstm"], "must not exceed unroll_length 20"),
         (["--optimizer.kind", "adamw", "--optimizer.schedule_updates", "4000"], "must be below schedule_updates 4000"),
-        (["--learner.work_ahead", "on", "--learner.max_policy_lag", "3"], "waits for one update more"),
-        (["--learner.work_ahead", "on", "--actor.lockstep", "true"], "waits for one update more"),
+        (["--learner.work_ahead", "on", "--learner.max_policy_lag", "3"], "would be one update older"),
+        (["--learner.work_ahead", "on", "--actor.lockstep", "true"], "would be one update older"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(words: list[str], reason: str) -> None:

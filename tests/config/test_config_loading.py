@@ -109,7 +109,7 @@ def test_scalars_on_the_command_line(tmp_path: Path) -> None:
         ("loss: {kind: dice, q_cost: many}", ["loss.q_cost: should be number >= 0, not 'many'", "run.yaml"]),
         ("env: {suite: catch, noop_max: 3}", ["env.noop_max: does not apply to env.suite catch", "env.suite: ", "run.yaml"]),
         ("algorithm: {entropy_cost: 0.1}", ["algorithm.entropy_cost: is now loss.entropy_cost", "run.yaml"]),
-        ("algorithm: {loss: dice}", ["algorithm.loss: is now loss.kind, and actor_critic is impala", "run.yaml"]),
+        ("algorithm: {loss: dice}", ["algorithm.loss: is now loss.kind, and actor_critic is now impala", "run.yaml"]),
         ("actor: {environments: 999}", ["actor.environments: ", "run.yaml", "learner.queue_batches: default"]),
     ],
 )
@@ -184,7 +184,7 @@ def test_sections_are_still_validated_together() -> None:
     settings = load_settings([], ["--replay.kind", "uniform", "--replay.fraction", "0.5", "--learner.queue_batches", "9"], {})
     assert isinstance(settings.replay, UniformReplay)
     assert settings.num_replayed_unrolls == 16
-    for fraction, complaint in (("0.99", "leaves no online unroll"), ("0.01", "not a whole number of unrolls")):
+    for fraction, complaint in (("0.99", "needs at least one online unroll"), ("0.01", "not a whole number of unrolls")):
         message = refusal([], ["--replay.kind", "uniform", "--replay.fraction", fraction])
         assert "replay.fraction" in message
         assert complaint in message
@@ -193,7 +193,7 @@ def test_sections_are_still_validated_together() -> None:
 
 def test_statistics_of_replayed_unrolls_need_some() -> None:
     words = ["--value_scaling.kind", "popart", "--value_scaling.replayed", "true"]
-    assert "value_scaling.replayed needs another replay.kind than none" in refusal([], words)
+    assert "value_scaling.replayed needs a replay.kind other than none" in refusal([], words)
     load_settings([], [*words, "--replay.kind", "uniform", "--learner.queue_batches", "9"], {})
 
 

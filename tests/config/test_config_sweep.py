@@ -113,7 +113,7 @@ def test_lists_and_draws_go_together() -> None:
 @pytest.mark.parametrize(
     ("agents", "words", "said"),
     [
-        (1, (), "needs agents 2 or more"),
+        (1, (), "needs agents of at least 2"),
         (2, ("--learner.compile", "default"), "needs learner.compile off"),
     ],
 )
@@ -126,15 +126,15 @@ def test_a_population_that_cannot_be_is_refused_in_one_line(agents: int, words: 
 @pytest.mark.parametrize(
     ("sweep", "agents", "said"),
     [
-        (SWEEP, 8, "sweep has 9 combinations of values, and agents is 8"),
-        ({"network.torso": ["deep"]}, 1, "network.torso is the same for all agents"),
-        ({"loss.kind": ["dice", "impala"]}, 2, "loss.kind is the same for all agents"),
+        (SWEEP, 8, "sweep has 9 combinations of values, but agents is 8"),
+        ({"network.torso": ["deep"]}, 1, "network.torso must be the same for all agents"),
+        ({"loss.kind": ["dice", "impala"]}, 2, "loss.kind must be the same for all agents"),
         ({"optimizer.learning_rate": [1e-3, -1.0]}, 2, "optimizer.learning_rate"),
         ({"loss.entropy_costs": [0.1, 0.2]}, 2, "loss.entropy_costs"),
         ({"loss.entropy_cost": {"draw": "log_uniform", "low": 1e-2, "high": 1e-3}}, 2, "must be below high"),
         ({"loss.entropy_cost": {"draw": "log_uniform", "low": 0.0, "high": 1e-3}}, 2, "greater than 0"),
         ({"loss.entropy_cost": {"draw": "choice", "values": [-1.0]}}, 2, "loss.entropy_cost"),
-        ({"network.torso": {"draw": "choice", "values": ["deep"]}}, 2, "network.torso is the same for all agents"),
+        ({"network.torso": {"draw": "choice", "values": ["deep"]}}, 2, "network.torso must be the same for all agents"),
         ({"loss.entropy_cost": []}, 1, "loss.entropy_cost has no values"),
         ({"loss.correction": ["v_trace", "none"]}, 2, "needs correction v_trace"),
     ],

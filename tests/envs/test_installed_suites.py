@@ -105,7 +105,7 @@ print(json.dumps([load([]), chosen, load([Path({str(file)!r})]), checks]))
     assert from_file == chosen["failing"].replace("command line", str(file))
     assert checks["suite atari"][3] is True
     assert "108 games" in checks["suite atari"][1]
-    assert checks["suite catch of thief:SUITE"][2] == "suite catch of thief:SUITE is left out: another suite has this name"
+    assert checks["suite catch of thief:SUITE"][2] == "suite catch of thief:SUITE is ignored: another suite has this name"
 
 
 def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,7 @@ def test_a_process_that_fails_in_a_game_goes_on_with_another(
         assert [game.environment for game in failed.finished] == [2]  # a broken game has no score
         assert failed.observation.stack[:, 1, 1, 1].tolist() == [2, 0, 1]
         assert failed.observation.stack[1, 0, 1, 1] == seed_of(3, 2, 0) % 251
-        assert f"{task}, environment 3: its process failed: {reason}; started again with a new game" in caplog.text
+        assert f"{task}, environment 3: its process failed: {reason}; restarted with a new game" in caplog.text
         made.step(act(0, 0, 0))
         [over] = made.step(act(0, WIN, 0)).finished
         assert (over.episode_return, over.agent_steps) == (3.0, 2)

@@ -174,14 +174,17 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Pa
     (broken / "config.yaml").write_text("env:\n  suit: catch\n")
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"run_dir": tmp_path / "absent"}, "no such run directory"),
-        ({"run_dir": bare}, "holds no config.yaml"),
-        ({"run_dir": young}, "holds no checkpoint"),
+        ({"run_dir": bare}, "contains no config.yaml"),
+        ({"run_dir": young}, "contains no checkpoint"),
         ({"run_dir": foreign}, "another network"),
         ({"run_dir": broken}, "env.suit: no such setting"),
         ({"run_dir": good, "checkpoint": tmp_path / "nothing"}, "missing"),
         ({"run_dir": good, "overrides": ["--env.max_episode_frames", "0"]}, "env.max_episode_frames: .* not '0'"),
         ({"run_dir": good, "overrides": ["--env.noop_max", "5"]}, "env.noop_max: does not apply to env.suite catch; env.suite atari has"),
-        ({"run_dir": good, "overrides": ["--env.frame_height", "7"]}, "--env.frame_height 7: the policy was trained on other observations"),
+        (
+            {"run_dir": good, "overrides": ["--env.frame_height", "7"]},
+            "--env.frame_height 7: the policy was trained with other observations",
+        ),
         ({"run_dir": good, "overrides": ["--seed", "7"]}, "--seed: only settings of env"),
         ({"run_dir": good, "episodes": 0}, "episodes must be at least 1"),
         ({"run_dir": good, "seed": -1}, "seed must be at least 0"),
@@ -210,11 +213,11 @@ STRIDES = b'{"w":{"dtype":"F32","shape":[2147483647,2147483647,2147483647,0],"da
 @pytest.mark.parametrize(
     ("contents", "says"),
     [
-        ({"model": len(STRIDES).to_bytes(8, "little") + STRIDES}, "more elements than a tensor can"),
-        ({"model": b""}, "no header fits"),
+        ({"model": len(STRIDES).to_bytes(8, "little") + STRIDES}, "too many elements for a tensor"),
+        ({"model": b""}, "too short for the header"),
         ({"state": b"[" * 100_000}, "nested too deeply"),
         ({"state": b"9" * 5000}, "digits"),
-        ({"state": b"[]"}, "holds no mapping"),
+        ({"state": b"[]"}, "is not a mapping"),
         ({"value_statistics": encode_weights({"shift": torch.zeros(7)})}, "does not fit"),
     ],
 )
@@ -301,7 +304,7 @@ def test_the_table_shows_score_and_protocol(make_run: Callable[..., Path]) -> No
     assert "run after 250 updates, 160,000 env frames" in text
     assert "catch" in text
     assert f"{report.tasks[0].mean:.2f}" in text
-    assert "10 games ran into a limit" in text
+    assert "10 games reached a limit" in text
     assert "differs from training in max_episode_frames" in text
 
 
@@ -366,7 +369,7 @@ def test_what_no_protocol_can_score_is_said_in_one_line(make_run: Callable[..., 
         ([one, "--protocol", "impala-atar"], "impala-atar: no such protocol; did you mean impala-atari"),
         (
             [other, "--protocol", "machado"],
-            "minimal: machado needs env.action_set full, which cannot be changed after training: it is minimal",
+            "minimal: machado needs env.action_set full, but the run has minimal, which cannot be changed after training",
         ),
         ([other, "--protocol", "dopamine"], "dopamine needs env.sticky_action_probability 0.25, .* it is 0.0"),
         ([str(catch), "--protocol", "saber"], "saber is a protocol of suite atari, not of catch"),
@@ -376,8 +379,8 @@ def test_what_no_protocol_can_score_is_said_in_one_line(make_run: Callable[..., 
         ([one, "--protocol", "laser-atari"], "cannot read .*metrics.jsonl"),
         ([one, "--frames", "100"], "--frames needs --protocol"),
         ([one, str(catch)], "play the same suite: .*full plays atari, .*catch plays catch"),
-        ([one, other, one], "every task needs as many runs as the others: pong has 2, breakout has 1"),
-        ([one, other, "--checkpoint", one], "a checkpoint is of one run"),
+        ([one, other, one], "all tasks need equally many runs: pong has 2, breakout has 1"),
+        ([one, other, "--checkpoint", one], "a checkpoint belongs to one run"),
         ([str(torn)], "torn.*model.safetensors"),
         ([one, str(full.parent / "absent")], "absent: no such run"),
     ):

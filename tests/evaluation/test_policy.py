@@ -231,7 +231,7 @@ def test_a_missing_reward_and_wrong_numbers_are_refused(scene_run: Path, make_ru
     observation, _ = Scene().reset(seed=1)
     policy = herd.load_policy(scene_run)
     policy.act(observation)
-    with pytest.raises(ValueError, match="fed with the last reward"):
+    with pytest.raises(ValueError, match="needs the last reward"):
         policy.act(observation)
     policy.act(observation, reset=True)
     with pytest.raises(ValueError, match="expected an observation of Dict"):
@@ -242,7 +242,7 @@ def test_a_missing_reward_and_wrong_numbers_are_refused(scene_run: Path, make_ru
         herd.load_policy(make_run(CATCH, name="catch"), num_environments=2).act(np.zeros((3, 6, 5), np.uint8))
     environments = herd.load_policy(scene_run).make_environments(2)
     row = environments.reset()
-    with pytest.raises(ValueError, match="leave reward and reset out"):
+    with pytest.raises(ValueError, match="reward and reset must be omitted"):
         policy.act(row, reward=1.0)
     environments.close()
 

@@ -145,7 +145,7 @@ def test_a_recording_that_fails_leaves_the_old_file(make_run: Callable[..., Path
 def test_what_cannot_be_recorded_is_said_in_one_line(make_run: Callable[..., Path], tmp_path: Path) -> None:
     run_dir = make_run(CATCH)
     for arguments, message in (
-        ({"output": tmp_path / "a.avi"}, "ends in .gif or .mp4"),
+        ({"output": tmp_path / "a.avi"}, "must end in .gif or .mp4"),
         ({"output": tmp_path / "a.gif", "task": "pong"}, "plays catch, not pong"),
         ({"output": tmp_path / "a.gif", "games": 0}, "at least 1"),
         ({"output": run_dir / "config.yaml" / "a.gif"}, "cannot write"),

@@ -57,7 +57,7 @@ def test_an_exported_policy_says_what_the_policy_says(
     run = make_run(NETWORKS[name])
     assert main(["export", str(run), "--format", kind, "--steps", "30", "--environments", "2", "--seed", "4"]) == 0
     said, path, described = capsys.readouterr().out.splitlines()
-    assert said.startswith("largest difference to the network: logits ")
+    assert said.startswith("largest difference from the network: logits ")
     assert "(60 observations, " in said
     description = json.loads(Path(described).read_text())
     assert description["parity"]["rows"] == 60

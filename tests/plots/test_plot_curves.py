@@ -125,7 +125,7 @@ def test_a_run_without_a_finished_game_can_be_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("output", "smooth", "message"),
-    [("curve.bmp", 1, "ends in .png"), ("curve.png", 0, "at least 1"), ("file/curve.png", 1, "cannot write")],
+    [("curve.bmp", 1, "must end in .png"), ("curve.png", 0, "at least 1"), ("file/curve.png", 1, "cannot write")],
 )
 def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path: Path, output: str, smooth: int, message: str) -> None:
     (tmp_path / "file").touch()
@@ -258,7 +258,7 @@ def test_a_torn_evaluation_is_left_out_and_a_broken_one_is_named(tmp_path: Path)
     plot_runs([run], tmp_path / "curve.svg", data=data)
     assert len([row for row in rows_of(data) if row["curve"] == "run: evaluation"]) == 1
     file.write_text("{}\n" + whole)
-    with pytest.raises(PlotError, match=r"evaluation\.jsonl, line 1, is no evaluation"):
+    with pytest.raises(PlotError, match=r"evaluation\.jsonl, line 1, is not an evaluation"):
         plot_runs([run], tmp_path / "curve.svg")
 
 
@@ -303,7 +303,7 @@ def test_how_it_learns_has_a_panel_for_each_number_that_there_is(tmp_path: Path)
     plot_runs([run], tmp_path / "curve.png", data=data)
     assert {row["panel"] for row in rows_of(data)} == {"pong", "frames_per_second"}
     young = make_run(tmp_path, "young", name="young", seed=1, score=1.0)
-    with pytest.raises(PlotError, match="no update has been made yet"):
+    with pytest.raises(PlotError, match="the learner has made no update yet"):
         plot_runs([young], picture, panels="learning")
 
 

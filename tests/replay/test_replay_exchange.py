@@ -297,7 +297,7 @@ def test_actors_are_checked_too(process: Process, actors: bytes) -> None:
 
 def test_what_is_no_request_changes_nothing(process: Process) -> None:
     stored = process.insert(UNROLLS[:2], 1)
-    with pytest.raises(MalformedMessage, match="not for replay"):
+    with pytest.raises(MalformedMessage, match="not a replay request"):
         process.handler.answer(decode_header(stored.frames[0]), [])
     with pytest.raises(MalformedMessage, match="payload"):
         process.handler.answer(SampleEpisode(request_id=1, run_id="run", agent=0, contract=CONTRACT), [b"x"])

@@ -307,7 +307,7 @@ def test_what_it_reports_is_what_it_takes(tmp_path: Path, context: Context) -> N
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--replay.kind", "none"], "needs no replay service"),
+        (["--replay.kind", "none"], "does not use a replay service"),
         (["--replay_service.index", "1"], "index 1 must be below replicas, which is 1"),
         (["--replay_service.memory_bytes", "1000"], "memory_bytes"),
         (["--env.tasks", "pongg"], "'pongg'"),
@@ -330,7 +330,7 @@ def test_a_snapshot_of_another_contract_is_bad_input(tmp_path: Path, context: Co
         assert server.end(signal.SIGTERM) == 0
     command = [sys.executable, "-m", "herd_replay", "--config", str(tmp_path / "config.yaml"), "--algorithm.unroll_length", "8"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, "is of another run or contract" in done.stderr) == (2, True)
+    assert (done.returncode, "belongs to another run or contract" in done.stderr) == (2, True)
 
 
 def test_it_runs_where_torch_is_not_installed() -> None:

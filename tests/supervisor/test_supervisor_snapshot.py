@@ -138,14 +138,14 @@ def test_a_start_says_what_it_waits_for() -> None:
         return picture.phase
 
     names = [child.name for child in CHILDREN]
-    assert phase(1.0) == "starting: learner-0, actor-0, actor-1 load"
-    assert phase(2.0, "learner-0", "actor-1") == "starting: actor-0 loads"
-    assert phase(3.0, *names) == "starting: waits for the actors' first unrolls"
-    assert phase(4.0, *names, queued=3.0) == "starting: the learner waits for a whole batch"
+    assert phase(1.0) == "starting: learner-0, actor-0, actor-1 are loading"
+    assert phase(2.0, "learner-0", "actor-1") == "starting: actor-0 is loading"
+    assert phase(3.0, *names) == "starting: waiting for the actors' first unrolls"
+    assert phase(4.0, *names, queued=3.0) == "starting: waiting for a whole batch"
     again = [CHILDREN[0], ChildState("actor-0", "restarting", None, 1), CHILDREN[2]]
-    assert phase(5.0, "learner-0", "actor-1", states=again) == "starting: actor-0 starts again"
+    assert phase(5.0, "learner-0", "actor-1", states=again) == "starting: actor-0 is restarting"
     many = [ChildState(f"actor-{number}", "running", number, 0) for number in range(9)]
-    assert phase(6.0, states=many) == "starting: actor-0, actor-1, actor-2 and 6 more load"
+    assert phase(6.0, states=many) == "starting: actor-0, actor-1, actor-2 and 6 more are loading"
     assert phase(7.0, *names, frames=640.0) == ""
     assert phase(8.0, "actor-1", states=again) == ""  # later in the run a process that starts again is no start of the run
 
@@ -159,11 +159,11 @@ def test_the_last_picture_is_of_the_run_and_not_of_its_end() -> None:
     maker.make(Readings(at=2.5), CHILDREN, 2.5)  # the learner ends by itself, and answers no more
     stopping = [ChildState("learner-0", "stopping", 1, 0), *CHILDREN[1:]]
     picture = maker.make(Readings(at=3.0), stopping, 3.0)
-    assert picture.bottleneck == "stopping: the learner writes its checkpoint"
+    assert picture.bottleneck == "stopping: the learner is writing its checkpoint"
     assert (picture.frames_per_second, picture.policy_lag, picture.queue_unrolls) == (500.0, 1.5, 7.0)
     assert (picture.starved_share, picture.blocked_share) == (running.starved_share, running.blocked_share)
     late = [ChildState("learner-0", "stopped", None, 0), ChildState("actor-0", "stopping", 2, 0), ChildState("actor-1", "stopped", None, 0)]
-    assert maker.make(Readings(at=4.0), late, 4.0).bottleneck == "stopping: waits for actor-0"
+    assert maker.make(Readings(at=4.0), late, 4.0).bottleneck == "stopping: waiting for actor-0"
     over = maker.make(Readings(at=5.0), [ChildState(child.name, "stopped", None, 0) for child in CHILDREN], 5.0)
     assert (over.bottleneck, over.frames_per_second) == ("stopped", 500.0)
 

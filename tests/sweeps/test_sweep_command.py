@@ -87,7 +87,7 @@ def test_a_grid_over_seeds_is_trained_once_and_goes_on(machine: Machine, capsys:
     assert machine.trained == folders
     assert machine.most_at_once == 2
     output = capsys.readouterr().out
-    assert "1 of 4: runs/catch-sweep/entropy_cost=0.01/seed1 trains" in output
+    assert "1 of 4: training runs/catch-sweep/entropy_cost=0.01/seed1" in output
     assert [Path(line).name for line in output.splitlines()[-3:]] == ["sweep.json", "sweep.csv", "sweep.png"]
     written = json.loads(Path("runs/catch-sweep/sweep.json").read_text())
     assert [each["values"] for each in written["combinations"]] == [{"loss.entropy_cost": "0.01"}, {"loss.entropy_cost": "0.03"}]
@@ -102,13 +102,13 @@ def test_a_grid_over_seeds_is_trained_once_and_goes_on(machine: Machine, capsys:
         "runs/catch-sweep/entropy_cost=0.05/seed2",
         *(f"runs/catch-sweep/entropy_cost={cost}/seed3" for cost in ("0.01", "0.03", "0.05")),
     ]
-    assert "4 of 9 runs are there" in capsys.readouterr().out
+    assert "4 of 9 runs are finished" in capsys.readouterr().out
     with Path("runs/catch-sweep/sweep.csv").open() as lines:
         assert len(list(csv.DictReader(lines))) == 9
 
     # Whole runs are not mixed with others.
     assert main([*grid, "--seeds", "2", "--learner.max_policy_lag", "7"]) == 2
-    assert "seed1: was trained under another learner.max_policy_lag: choose another --output" in capsys.readouterr().err
+    assert "seed1: was trained with another learner.max_policy_lag: choose another --output" in capsys.readouterr().err
     assert len(machine.trained) == 9
 
 
@@ -152,4 +152,4 @@ def test_real_runs_side_by_side(tmp_path: Path) -> None:
         assert read_report(tmp_path / f"runs/catch-sweep/entropy_cost={cost}/seed1")["env_frames"] >= 3200
     assert (tmp_path / "runs/catch-sweep/sweep.png").stat().st_size > 0
     again = herd(*words, folder=tmp_path)
-    assert again.stdout.splitlines()[0] == "2 of 2 runs are there"
+    assert again.stdout.splitlines()[0] == "2 of 2 runs are finished"

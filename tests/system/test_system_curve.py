@@ -146,7 +146,7 @@ def test_a_missing_key_is_one_line_before_anything_starts(tmp_path: Path, comman
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert done.returncode == 2
     assert len(lines) == 1, lines
-    assert f"{keys / missing}: no such key" in lines[0]
+    assert f"{keys / missing}: no such file" in lines[0]
     assert "herd keys" in lines[0]
     assert "torch" not in imported
     assert not os.path.lexists(run_dir)

@@ -53,7 +53,7 @@ def test_frames_that_flow(start: Start, capsys: pytest.CaptureFixture[str]) -> N
     time = Time(lambda: None, lambda: frames.inc(500))
     assert watch([learner_url], [other_url], 60.0, clock=time, pause=time.pause)
     lines = capsys.readouterr().out.splitlines()
-    assert "0 frames per second: the learner trains on nothing" in lines[0]
+    assert "0 frames per second: the learner trains on no frames" in lines[0]
     assert lines[1] == "every service is ready; 3 connections of actors, 250 frames per second"
     assert time.now == 4.0
 

@@ -66,7 +66,7 @@ def test_weights_are_for_all_and_published_by_learners(role: KeyRole) -> None:
     if role == "learner":
         check_role(role, PUBLISH)
         return
-    with pytest.raises(MalformedMessage, match=f"the key of a {role} may not say publish_heartbeat"):
+    with pytest.raises(MalformedMessage, match=f"the key of a {role} may not send publish_heartbeat"):
         check_role(role, PUBLISH)
 
 
@@ -110,7 +110,7 @@ def test_a_server_knows_the_key_behind_each_message(tmp_path: Path) -> None:
                     poller.poll(0.02)
                 assert hear() == name.encode(), turn
                 if name == "actor-1":
-                    with pytest.raises(MalformedMessage, match="the key of a actor may not say publish_heartbeat"):
+                    with pytest.raises(MalformedMessage, match="the key of a actor may not send publish_heartbeat"):
                         router.check(PUBLISH)
                     router.check(Goodbye())
                 else:
@@ -145,7 +145,7 @@ class Strict:
 def test_servers_ask_before_their_handlers_see_it(server: type, method: str, message: Message) -> None:
     shell: Any = object.__new__(server)  # without a handler, which would be asked next
     shell._router, shell._upstream = Strict(), None
-    with pytest.raises(MalformedMessage, match="the key of a viewer may not say"):
+    with pytest.raises(MalformedMessage, match="the key of a viewer may not send"):
         getattr(shell, method)(b"peer", [memoryview(encode(message)[0])])
 
 
@@ -153,7 +153,7 @@ def test_a_learner_asks_before_anything_changes() -> None:
     learner = Learner()
     learner.ingest._check = Strict().check
     before = learner.state()
-    with pytest.raises(MalformedMessage, match="the key of a viewer may not say hello"):
+    with pytest.raises(MalformedMessage, match="the key of a viewer may not send hello"):
         learner.hello()
     assert learner.state() == before
     assert not learner.ingest.has_session(PEER)
