@@ -53,7 +53,7 @@ def read_digests(folder: Path) -> dict[str, str]:
         ReleaseError: one is missing or is no digest.
 
     """
-    digests = {}
+    digests: dict[str, str] = {}
     for service in SERVICE_NAMES:
         file = folder / service
         digest = file.read_text().strip() if file.is_file() else ""

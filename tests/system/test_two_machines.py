@@ -17,7 +17,7 @@ import yaml
 
 from herd.config.arguments import split_arguments
 from herd.config.loading import load_settings
-from herd.topology import COMPONENTS, METRICS_PORT, SERVICES
+from herd.topology import COMPONENTS, METRICS_PORT, SERVICES, Service
 from tests.observability.prometheus_server import tool
 from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, SECONDS, environment, free_ports, read_report, until
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.processes
 
 PAGE = (ROOT / "docs" / "two-machines.md").read_text()
 COMPOSE = ROOT / "compose"
-COMPOSED = {service.name: service for service in SERVICES if service.name != "population"}
+COMPOSED: dict[str, Service] = {service.name: service for service in SERVICES if service.name != "population"}
 """Services of the program. A population has several learners, which one machine starts with `herd train`."""
 ALWAYS = {"paramserver", "learner", "actor"}
 
