@@ -394,7 +394,14 @@ def test_the_package_counts_parameters_as_the_networks_have_them(torso: str) -> 
 
 def test_every_figure_of_the_package_says_where_it_is_from() -> None:
     figures = package_figures()
-    for source in (figures.ingest.source, figures.weights.source, figures.bandit.source, figures.memory.source, figures.compression.source):
+    for source in (
+        figures.replay.source,
+        figures.ingest.source,
+        figures.weights.source,
+        figures.bandit.source,
+        figures.memory.source,
+        figures.compression.source,
+    ):
         assert len(source) > 20
     for stage in figures.stages:
         assert "benchmarks/results/" in stage.source
