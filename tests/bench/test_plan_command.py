@@ -115,16 +115,8 @@ def test_replay_and_inference_benchmarks_are_figures_too(capsys: pytest.CaptureF
     replay.write_text(json.dumps({**common, "figures": costs}))
     pairs = [{"local": {"frames_per_second": 100.0}, "remote": {"frames_per_second": remote}} for remote in (130.0, 120.0)]
     inference.write_text(json.dumps({**common, "settings": ["--inference.device", "cuda"], "networks": {"shallow": pairs}}))
-    words = [
-        "--frames_per_second",
-        "80000",
-        "--replay.kind",
-        "shared",
-        "--replay.fraction",
-        "0.5",
-        "--replay.capacity_agent_steps",
-        "5000000",
-    ]
+    words = "--frames_per_second 80000 --replay.kind shared --replay.fraction 0.5 --replay.capacity_agent_steps 5000000".split()
+    words += ["--learner.queue_batches", "16"]
     report = plan_json([*words, "--game_steps", "1", "--figures", str(replay), "--figures", str(inference)], capsys)
     found = {line["quantity"]: line["value"] for line in report["arithmetic"] if line["section"] == "replay"}
     # As many out as in, 1,000 a second: 1,000 x (1,000 + 250) us.
@@ -146,7 +138,8 @@ def values_text(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ["--frames_per_second", "1000", "--learner", "cpu"],
         ["--frames_per_second", "250000", "--preset", "atari-deep", "--actor.environment_threads", "3"],
         ["--frames_per_second", "92000000"],  # levels of replicas
-        ["--frames_per_second", "250000", "--replay.kind", "shared", "--actor.inference", "remote", "--evaluation.interval_seconds", "60"],
+        "--frames_per_second 250000 --replay.kind shared --learner.queue_batches 16 --actor.inference remote "
+        "--evaluation.interval_seconds 60".split(),
     ],
 )
 def test_values_fit_the_schema_of_the_chart(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +201,7 @@ def test_values_are_keys_of_the_chart(capsys: pytest.CaptureFixture[str]) -> Non
         (["--frames_per_second", "1e5", "--preset", "atari-shallow"], "no published GPU rate for network.torso nature"),
         (["--frames_per_second", "1e5", "--preset", "atari-deep-lstm"], "no figures for atari with network.torso deep"),
         (["--frames_per_second", "1e5", "--figures", "missing.json"], "missing.json: cannot be read"),
-        (["--frames_per_second", "1e5", "--figures", "BROKEN"], "no JSON"),
+        (["--frames_per_second", "1e5", "--figures", "BROKEN"], "not JSON"),
         (["--frames_per_second", "1e5", "--figures", "FOREIGN"], "not the output of herd bench"),
         (["--frames_per_second", "1e5", "--figures", "PARTIAL"], "incomplete: KeyError 'settings'"),
         (["--frames_per_second", "1e5", "--actor.enviroments", "3"], "--actor.environments"),
