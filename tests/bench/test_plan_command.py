@@ -115,7 +115,16 @@ def test_replay_and_inference_benchmarks_are_figures_too(capsys: pytest.CaptureF
     replay.write_text(json.dumps({**common, "figures": costs}))
     pairs = [{"local": {"frames_per_second": 100.0}, "remote": {"frames_per_second": remote}} for remote in (130.0, 120.0)]
     inference.write_text(json.dumps({**common, "settings": ["--inference.device", "cuda"], "networks": {"shallow": pairs}}))
-    words = "--frames_per_second 80000 --replay.kind shared --replay.fraction 0.5 --replay.capacity_agent_steps 5000000".split()
+    words = [
+        "--frames_per_second",
+        "80000",
+        "--replay.kind",
+        "shared",
+        "--replay.fraction",
+        "0.5",
+        "--replay.capacity_agent_steps",
+        "5000000",
+    ]
     words += ["--learner.queue_batches", "16"]
     report = plan_json([*words, "--game_steps", "1", "--figures", str(replay), "--figures", str(inference)], capsys)
     found = {line["quantity"]: line["value"] for line in report["arithmetic"] if line["section"] == "replay"}
@@ -138,8 +147,18 @@ def values_text(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ["--frames_per_second", "1000", "--learner", "cpu"],
         ["--frames_per_second", "250000", "--preset", "atari-deep", "--actor.environment_threads", "3"],
         ["--frames_per_second", "92000000"],  # levels of replicas
-        "--frames_per_second 250000 --replay.kind shared --learner.queue_batches 16 --actor.inference remote "
-        "--evaluation.interval_seconds 60".split(),
+        [
+            "--frames_per_second",
+            "250000",
+            "--replay.kind",
+            "shared",
+            "--learner.queue_batches",
+            "16",
+            "--actor.inference",
+            "remote",
+            "--evaluation.interval_seconds",
+            "60",
+        ],
     ],
 )
 def test_values_fit_the_schema_of_the_chart(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
