@@ -61,12 +61,12 @@ class Segment:
 
     episode_id: int
     start_row: int
-    """First step in the unroll."""
+    """First row in the unroll."""
     num_steps: int
     first_step: int
     """First step in the episode."""
     num_rows: int
-    """Number of new steps, see the module docstring."""
+    """Number of new rows, see the module docstring."""
     is_end: bool
     """Whether the game ended with this segment's last step or the step before it."""
 

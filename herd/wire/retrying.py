@@ -52,11 +52,11 @@ class RetryingRequest:
         self.refused: str | None = None
         """Reason for which the server refuses this client; None once it answers."""
         self.num_refused = 0
-        """Refusals heard."""
+        """Refusals received."""
         self.num_resent = 0
-        """Requests sent again after silence."""
+        """Requests repeated after no answer."""
         self.num_malformed = 0
-        """Answers that broke the protocol; the client counts those that break its own rules here too."""
+        """Answers that violate the protocol or, counted by the client, its own rules."""
         self.request_id = 0
         """Id of the newest request; 0 before the first."""
         self.is_pending = False
@@ -148,24 +148,24 @@ class RetryingClient:
 
     @property
     def refused(self) -> str | None:
-        """Why the server refuses this client, until it answers."""
+        """Reason for which the server refuses this client; None once it answers."""
         return self._request.refused
 
     @property
     def num_refused(self) -> int:
-        """Refusals heard."""
+        """Refusals received."""
         return self._request.num_refused
 
     @property
     def num_resent(self) -> int:
-        """Requests sent again after silence."""
+        """Requests repeated after no answer."""
         return self._request.num_resent
 
     @property
     def num_malformed(self) -> int:
-        """Answers that broke the protocol, or the client's own rules."""
+        """Answers that violate the protocol or the client's own rules."""
         return self._request.num_malformed
 
     def close(self) -> None:
-        """Close at once."""
+        """Close the socket at once."""
         self.socket.close()
