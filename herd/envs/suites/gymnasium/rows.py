@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
-"""Of red, green and blue (ITU-R BT.601), as the Atari suite's emulator weighs them."""
+"""Weights of red, green and blue (ITU-R BT.601), as in the Atari suite's emulator."""
 _hashed = lru_cache(maxsize=1024)(hash_instruction)
 
 
@@ -63,7 +63,7 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
             total += float(reward)
             if terminated or truncated:
                 break
-        # Nobody reads what else an environment tells, and a vector environment takes long to collect it.
+        # The info dictionary is not used, and a vector environment is slow to collect it.
         return self.parts(observation), total, bool(terminated), bool(truncated), {}
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
@@ -224,7 +224,7 @@ def _vector(space: spaces.Space[Any], task: str) -> _Part:
     """Whatever gymnasium can flatten, as numbers; a Discrete becomes one-hot."""
     try:
         size = spaces.flatdim(space)
-    except (NotImplementedError, ValueError) as error:  # a space of somebody else's; one without a fixed size
+    except (NotImplementedError, ValueError) as error:  # an unknown kind of space, or one without a fixed size
         raise UnknownTaskError(f"env.tasks {task}: observations of {space} cannot be converted to a vector") from error
     return _numbers(size), lambda value: np.asarray(spaces.flatten(space, value), np.float32)
 
