@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, SupportsFloat, cast
 
 import gymnasium
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
+_UNDRAWN = "cannot be drawn: it must take render_mode, keep it as an attribute, and return a picture from render() (docs/extending.md)"
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue (ITU-R BT.601), as in the Atari suite's emulator."""
 _hashed = lru_cache(maxsize=1024)(hash_instruction)
@@ -121,6 +123,8 @@ def make_rows(settings: GymnasiumSettings, task: str) -> Rows:
         environment = _made(settings, task)
     except UserCodeError as error:
         raise UnknownTaskError(str(error)) from error
+    except UnknownTaskError:
+        raise
     except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
         elsewhere = "an id that another package registers is module:id, such as minigrid:MiniGrid-Empty-5x5-v0"
         raise UnknownTaskError(f"env.tasks {task}: {' '.join(str(error).split())}; {elsewhere}") from error
@@ -136,15 +140,25 @@ def make_rows(settings: GymnasiumSettings, task: str) -> Rows:
 def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:
     kwargs = {"render_mode": "rgb_array", **settings.kwargs} if settings.render else settings.kwargs
     if re.fullmatch(USER_CODE, task):
-        environment: gymnasium.Env[Any, Any] = load_user_code(task, "env.tasks")(**kwargs)
+        make = load_user_code(task, "env.tasks")
+        if settings.render and not _takes_render_mode(make):
+            raise UnknownTaskError(f"env.tasks {task}: {_UNDRAWN}")
+        environment: gymnasium.Env[Any, Any] = make(**kwargs)
         if settings.max_episode_steps is not None:
             environment = TimeLimit(environment, settings.max_episode_steps)
     else:
         # The checker looks at every step for mistakes of the environment, at a quarter of CartPole's speed.
         environment = gymnasium.make(task, max_episode_steps=settings.max_episode_steps, disable_env_checker=True, **kwargs)
     if settings.render:
+        if environment.render_mode is None:
+            raise UnknownTaskError(f"env.tasks {task}: {_UNDRAWN}")
         environment = AddRenderObservation(environment, render_only=True)
     return environment
+
+
+def _takes_render_mode(make: Callable[..., object]) -> bool:
+    parameters = signature(make).parameters
+    return "render_mode" in parameters or any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
 
 
 _Part = tuple[spaces.Space[Any], "Callable[[Any], NDArray[Any]]"]
