@@ -31,7 +31,7 @@ class Member:
     """What the controller knows about a member."""
 
     report: MemberReport | None = None
-    """The newest report that caused no event; None before the first to this process. A member that died keeps its last report and its place."""
+    """The newest report that caused no event; None before the first to this process. A member that died keeps it and its place."""
     pending: Decided | None = None
     """Its pending order, until it is done or has failed."""
     num_episodes: int = 0
