@@ -23,6 +23,9 @@ _NAMES = {
     "lose": "messages lost, then reset",
     "deaf": "answers lost, then reset",
     "move": "server moved to another port",
+    "lossy": "network loses packets",
+    "late": "network delays packets",
+    "parted": "network parted",
 }
 """Kinds of faults in words."""
 _MEGABYTE = 1 << 20

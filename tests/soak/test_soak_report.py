@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.soak.faults import Fault
+from benchmarks.soak.faults import KINDS, Fault
 from benchmarks.soak.memory import Sample
 from benchmarks.soak.monitor import CurvePoint, Record
 from benchmarks.soak.picture import draw
@@ -31,9 +31,9 @@ FINAL = {
 }
 
 
-def report(record: Record, final: dict[str, Any] | None = FINAL) -> dict[str, Any]:
+def report(record: Record, *finals: dict[str, Any], story: Story = STORY) -> dict[str, Any]:
     circumstances = Circumstances("python -m benchmarks.soak", "2026-11-21", {"cpus": 2}, 1, ["catch.yaml"], 60.0, 0, interrupted=False)
-    return make_report(circumstances, STORY, record, final, num_snapshots=7)
+    return make_report(circumstances, story, record, finals, num_snapshots=7)
 
 
 def test_faults_are_counted_by_kind_and_timed_where_they_came_alone() -> None:
@@ -48,7 +48,7 @@ def test_faults_are_counted_by_kind_and_timed_where_they_came_alone() -> None:
 
 
 def test_a_run_that_kept_its_promises() -> None:
-    made = report(Record())
+    made = report(Record(), FINAL)
     assert exit_code(made) == 0
     text = as_text(made)
     assert "every promise kept" in text
@@ -56,9 +56,18 @@ def test_a_run_that_kept_its_promises() -> None:
     assert "| kill | SIGKILL; the supervisor starts it again | 3 | 6.0 (11.0) |" in text
 
 
+def test_accounts_of_several_agents_are_added_up() -> None:
+    accounting = {"generated": 100, "consumed": 70, "in_flight": 10, "dropped": {"learner_restart": 5, "stale": 15}}
+    made = report(Record(), FINAL, FINAL | {"accounting": accounting, "env_frames": 70})
+    dropped = {"learner_restart": 85, "stale": 15}
+    assert made["ledger"] == {"generated": 1100, "consumed": 970, "in_flight": 30, "dropped": dropped, "balanced_snapshots": 7}
+    assert made["env_frames"] == 970
+    assert made["mean_return_last_100"] == [0.5, 0.5]
+
+
 def test_broken_promises_are_named_in_all_places(tmp_path: Path) -> None:
     record = Record(breaches=[(50.0, Breach(RECOVERY, "too late")), (51.0, Breach(LEDGER, "one frame"))], num_breaches=2)
-    made = report(record, None)
+    made = report(record)
     assert exit_code(made) == 1
     assert made["promises_broken"] == sorted([RECOVERY, LEDGER])
     text = as_text(made)
@@ -69,12 +78,12 @@ def test_broken_promises_are_named_in_all_places(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "soak.json").read_text()) == made
 
 
-def test_long_series_are_thinned_and_drawn(tmp_path: Path) -> None:
+def test_long_series_and_every_kind_of_fault_are_drawn(tmp_path: Path) -> None:
     record = Record(
         memory={"actor-0": [Sample(float(at), at // 1000, float(at % 1000), 300 << 20) for at in range(3000)]},
         curve=[CurvePoint(float(at), at * 100, at / 3000) for at in range(3000)],
     )
-    made = report(record)
+    made = report(record, story=Story([Survived(10.0, (Fault(kind, "target"),), 6.0) for kind in KINDS]))
     assert 0 < len(made["curve"]) <= MOST_POINTS
     assert 0 < len(made["resident"]["actor-0"]) <= MOST_POINTS
     assert made["memory"]["actor-0"]["incarnations"] == 3

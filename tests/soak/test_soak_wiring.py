@@ -11,8 +11,8 @@ from herd.config.loading import load_settings
 from herd.supervisor.plan import ChildPlan, Start, choose_run_ports, plan_children
 
 
-def run_plans() -> tuple[ChildPlan, ...]:
-    settings = load_settings([Path("experiments/catch.yaml")], ["--actor.count", "2"], {})
+def run_plans(file: str = "experiments/catch.yaml") -> tuple[ChildPlan, ...]:
+    settings = load_settings([Path(file)], ["--actor.count", "2"], {})
     return plan_children(settings, Path("runs/x"), choose_run_ports(settings), {})
 
 
@@ -29,6 +29,15 @@ def test_the_plan_of_a_run_names_every_connection() -> None:
     assert wiring.options == {"learner-0": "--learner.port", "paramserver-0": "--paramserver.port"}
     words = {plan.name: options(plan.command(Start(0, 0.0))) for plan in plans}
     assert words["actor-1"]["--actor.learner"] == f"tcp://127.0.0.1:{wiring.ports['learner-0']}"
+
+
+def test_the_run_of_every_service_has_each_as_a_victim() -> None:
+    wiring = read_wiring(run_plans("benchmarks/soak/everything.yaml"))
+    servers = {"paramserver-0", "paramserver-1", "bandit-0", "replay-0", "population-0", "inference-0", "learner-0", "learner-1"}
+    assert set(wiring.ports) == servers
+    assert {link.server for link in wiring.links} == servers
+    both = [link.server for link in wiring.links if (link.client, link.option) == ("actor-0", "--actor.learner")]
+    assert both == ["learner-0", "learner-1"]  # a list on the command line
 
 
 def test_a_rewired_plan_asks_again_at_each_start() -> None:
