@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from herd.algorithms.scan import scan_back
+
 RetraceBootstrap = Literal["expected", "taken"]
 
 
@@ -26,9 +28,9 @@ def retrace(
     lambda_: float = 1.0,
     bootstrap: RetraceBootstrap = "expected",
 ) -> Tensor:
-    """Targets of ``Q(x_t, a_t)``, ``[T, B]`` without gradient: eq. (2) by the recursion that its products allow.
+    """Return targets of ``Q(x_t, a_t)``, ``[T, B]`` without gradient: eq. (2), computed recursively.
 
-    rho-bar has no place in it: the first step's ratio does not enter, for its action is given.
+    There is no rho-bar: the ratio of the first step is not used, because its action is given.
 
     Args:
         log_rhos: ``log pi(a_t|x_t) - log mu(a_t|x_t)``, ``[T, B]`` float32 (float64 gives float64 targets).
@@ -63,12 +65,8 @@ def retrace(
         traces = traces.masked_fill(~(trace_mask[:-1] & trace_mask[1:]), 0.0)
 
     # Q~_t - Q_t = delta_t + gamma c_{t+1} (Q~_{t+1} - Q_{t+1}), from the last step back.
-    error = deltas[-1]
-    errors = [error]
-    for delta, trace in zip(reversed(deltas[:-1].unbind()), reversed(traces.unbind()), strict=True):
-        error = torch.addcmul(delta, trace, error)
-        errors.append(error)
-    return q_values + torch.stack(errors[::-1])
+    nothing = torch.zeros_like(deltas[-1])
+    return q_values + scan_back(deltas, torch.cat([traces, nothing.unsqueeze(0)]), nothing)
 
 
 def _values_of_taken_actions(q_values: Tensor, next_values: Tensor, trace_mask: Tensor | None) -> Tensor:

@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from herd.algorithms.scan import scan_back
+
 QEstimate = Literal["v_trace", "value", "v_target"]
 
 
@@ -75,12 +77,7 @@ def vtrace(
         traces = traces.masked_fill(~trace_mask, 0.0)
 
     # Remark 1: v_s - V(x_s) = delta_s V + gamma c_s (v_{s+1} - V(x_{s+1})), from the last step back.
-    error = torch.zeros_like(bootstrap_value)
-    errors: list[Tensor] = []
-    for delta, trace in zip(reversed(deltas.unbind()), reversed(traces.unbind()), strict=True):
-        error = torch.addcmul(delta, trace, error)
-        errors.append(error)
-    vs = values + torch.stack(errors[::-1])
+    vs = values + scan_back(deltas, traces, torch.zeros_like(bootstrap_value))
 
     if q_estimate == "v_target":
         qs = vs

@@ -81,7 +81,7 @@ class UpdateControl:
         """
         norms, multiplier = tensors.get("norms"), tensors.get("rate_multiplier")
         if (norms is not None and norms.dim() != 1) or (multiplier is not None and multiplier.dim() != 0):
-            raise CheckpointError("the state of clipping and learning rate is not one")
+            raise CheckpointError("the state of gradient clipping and learning rate is invalid")
         self._norms.clear()
         if self._percentile is not None and norms is not None:
             self._norms.extend(norms.tolist())

@@ -94,10 +94,10 @@ def load_state_tensors(
         name, _, slot = key.rpartition("/")
         parameter = parameters.get(name)
         if slot not in SLOTS[kind]:
-            raise CheckpointError(f"optimizer state {key} is not of {kind}: optimizer.kind was another one")
+            raise CheckpointError(f"optimizer state {key} does not belong to {kind}: optimizer.kind has changed")
         expected = torch.Size() if slot == "step" else None if parameter is None else parameter.shape
         if parameter is None or tensor.shape != expected:
-            raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} fits no parameter of this network")
+            raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} does not fit any parameter of this network")
         # In the parameter's own memory order: in another one, the optimizer's fused operations fall back to slow ones.
         # AdamW's count of steps stays on the host, where it expects it.
         memory = torch.empty_like(tensor) if slot == "step" else torch.empty_like(parameter, requires_grad=False)

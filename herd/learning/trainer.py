@@ -177,7 +177,7 @@ class Trainer:
             launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
             if self._value_scaling.follows_targets:
                 if output.targets is None:
-                    raise ValueError("value_scaling.kind popart needs a loss that gives its targets")
+                    raise ValueError("value_scaling.kind popart needs a loss that returns value targets")
                 rows = part.trained if output.accepted is None else output.accepted
                 launched.targets.append(unroll_targets(output.targets, rows, part.task_ids, part.is_replayed))
         if self._replayer is not None:
@@ -247,7 +247,7 @@ class Trainer:
             CheckpointError: they are of another auxiliary loss, or of one where there is none.
         """
         if bool(tensors) != (self._auxiliary_head is not None):
-            raise CheckpointError("the auxiliary head does not fit: auxiliary.kind was another one")
+            raise CheckpointError("the auxiliary head does not fit: auxiliary.kind has changed")
         if self._auxiliary_head is not None:
             _load(self._auxiliary_head, tensors)
 
@@ -290,7 +290,7 @@ class Trainer:
             CheckpointError: they are of another kind of value scaling.
         """
         if {name: tensor.shape for name, tensor in statistics.items()} != {name: own.shape for name, own in self._statistics.items()}:
-            raise CheckpointError("the statistics of the values do not fit: value_scaling.kind was another one")
+            raise CheckpointError("the statistics of the values do not fit: value_scaling.kind has changed")
         self._statistics = {name: tensor.to(self._device, copy=True) for name, tensor in statistics.items()}
 
     def _wait_for_copy(self, batch: TrainBatch) -> None:

@@ -11,7 +11,6 @@ import copy
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor, nn
 
 from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
@@ -162,12 +161,12 @@ class Agent(nn.Module):
         """Features [T, B, F] beside the reward, the one-hot action and the instruction, where the network takes them."""
         parts = [features]
         if self.last_action_and_reward:
-            # One class more than there are actions: class 0 is "none", and dropped.
-            one_hot = F.one_hot(last_actions + 1, self.num_actions + 1)[..., 1:]
+            # Not F.one_hot: on a CPU that reads the largest action first. -1, for none, equals no action.
+            one_hot = last_actions.unsqueeze(-1) == torch.arange(self.num_actions, device=last_actions.device)
             parts += [last_rewards.unsqueeze(-1), one_hot.to(features.dtype)]
         if self.language is not None:
             if instructions is None:
-                raise ValueError("this network reads instructions, and none were given")
+                raise ValueError("this network needs instructions, but none were given")
             parts.append(self.language(instructions))
         if len(parts) > 1:
             features = torch.cat(parts, dim=-1)

@@ -60,9 +60,9 @@ class AverageImage(nn.Module):
         ``add_up`` gives the sum over the shards, which all end with the same numbers. Batch n counts 1/n, and ``SLOWEST_RATE`` at least.
         """
         some = planes[::ROW_STRIDE].flatten(0, 1).permute(0, 3, 1, 2)
-        total = add_up(torch.cat([some.sum(0, dtype=torch.float64).flatten(), some.new_tensor([len(some)], dtype=torch.float64)]))
+        total = add_up(torch.cat([some.sum(0, dtype=torch.float64).flatten(), some.new_full((1,), len(some), dtype=torch.float64)]))
         rows = total[-1]
-        rate = max(1.0 / (int(self.num_batches) + 1), SLOWEST_RATE)
+        rate = (1.0 / (self.num_batches + 1)).clamp(min=SLOWEST_RATE)
         self.mean.lerp_((total[:-1] / rows).view_as(self.mean).to(self.mean.dtype), rate)
         squares = add_up((some.float() - self.mean).square_().sum(dtype=torch.float64))
         variance = squares / (rows * self.mean.numel())

@@ -28,10 +28,17 @@ class InstructionEncoder(nn.Module):
         num_rows, batch, _ = instructions.shape
         # An instruction lasts a whole game, so few rows of an unroll differ: each distinct one is read once.
         words = instructions[:, :, :MAX_WORDS].flatten(0, 1)
+        if words.is_cuda:
+            # How many are distinct is a number that the host would wait for; reading all costs a GPU less.
+            return self._read(words).view(num_rows, batch, LANGUAGE_SIZE)
         distinct, which = torch.unique(words, dim=0, return_inverse=True)
-        outputs, _ = self.lstm(self.embedding(distinct))
-        num_words = (distinct != 0).sum(dim=1)
+        return self._read(distinct)[which].view(num_rows, batch, LANGUAGE_SIZE)
+
+    def _read(self, words: Tensor) -> Tensor:
+        """[N, L] -> [N, 64]."""
+        outputs, _ = self.lstm(self.embedding(words))
+        num_words = (words != 0).sum(dim=1)
         # The LSTM is causal: its output at the last word has not seen the padding.
         last = (num_words - 1).clamp(min=0)[:, None, None].expand(-1, 1, LANGUAGE_SIZE)
         features: Tensor = outputs.gather(1, last).squeeze(1) * (num_words > 0).unsqueeze(1)
-        return features[which].view(num_rows, batch, LANGUAGE_SIZE)
+        return features

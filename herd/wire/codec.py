@@ -102,7 +102,7 @@ def encode(message: Message, arrays: Arrays | None = None, compression: Compress
         described = []
         for name, array in arrays.items():
             if array.dtype.str not in DTYPES:
-                raise TypeError(f"array {name} has dtype {array.dtype}, which may not travel")
+                raise TypeError(f"array {name} has dtype {array.dtype}, which is not allowed")
             used, frame = _pack(array, compression)
             described.append({"name": name, "dtype": array.dtype.str, "shape": array.shape, "compression": used})
             frames.append(frame)
@@ -199,7 +199,7 @@ def _read_field(field: FieldSpec, header: ArrayHeader, shape: tuple[int, ...], f
         raise MalformedMessage(f"array {field.name} has {len(raw)} bytes, expected {num_bytes}", "size")
     array = np.frombuffer(raw, field.dtype).reshape(shape)
     if not values_fit(field, array):
-        raise MalformedMessage(f"array {field.name} holds a value out of range", "array")
+        raise MalformedMessage(f"array {field.name} contains a value out of range", "array")
     return array
 
 
@@ -275,7 +275,7 @@ def decompress(name: str, compression: Compression, frame: Frame, num_bytes: int
     try:
         # The library trusts the frame's own content size over max_output_size, so it is compared first.
         if zstandard.frame_content_size(frame) != num_bytes:
-            raise MalformedMessage(f"array {name} does not announce {num_bytes} bytes", "compression")
+            raise MalformedMessage(f"array {name} does not declare {num_bytes} bytes", "compression")
         return bytes(zstd.decompressor.decompress(frame, max_output_size=num_bytes, allow_extra_data=False))
     except (zstandard.ZstdError, ValueError) as error:
         raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}", "compression") from error

@@ -136,7 +136,7 @@ class PieceLayout:
                 size = count * self._entry_bytes[field.name]
                 array = np.frombuffer(raw, field.dtype, size // field.dtype.itemsize, offset).reshape(count, *field.shape[1:])
                 if not values_fit(field, array):
-                    raise MalformedMessage(f"a piece whose {field.name} holds a value out of range", "array")
+                    raise MalformedMessage(f"a piece whose {field.name} contains a value out of range", "array")
                 arrays[field.name] = array
                 offset += size
         return arrays

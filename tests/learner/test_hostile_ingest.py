@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence, Sized
 from random import Random
 from typing import Any
 from unittest import mock
@@ -53,9 +54,9 @@ class Learner:
             on_refused=lambda reason: self.refused.update([reason]),
         )
 
-    def receive(self, peer: bytes, frames: list[Frame], now: float = 0.0) -> list[Reply]:
+    def receive(self, peer: bytes, frames: Sequence[Frame], now: float = 0.0) -> list[Reply]:
         """One message in; whatever comes back must be sendable, and nothing may be out of balance."""
-        replies = self.ingest.on_message(peer, frames, now)
+        replies = self.ingest.on_message(peer, list(frames), now)
         for reply in replies:
             assert decode_header(encode(reply.message)[0]) == reply.message
         assert self.ledger.snapshot().is_balanced
@@ -85,7 +86,7 @@ class Learner:
 
     def num_entries(self) -> int:
         """In every table that a message may make grow."""
-        tables = (self.ingest._sessions, self.ingest._peers, self.ingest._claimed, self.ledger._sessions)
+        tables: tuple[Sized, ...] = (self.ingest._sessions, self.ingest._peers, self.ingest._claimed, self.ledger._sessions)
         return max(*map(len, tables), self.credit.num_peers, self.credit.num_waiting, len(self.credit._newcomers))
 
 
@@ -243,12 +244,13 @@ def test_a_stranger_with_the_index_of_a_living_actor_ends_no_session(learner: Le
 
 def test_everything_refused_is_counted_once_by_reason(learner: Learner) -> None:
     expected = Counter[str]()
-    for reason, changes in {
+    reasons: dict[str, dict[str, Any]] = {
         "agent": {"agent": 1},
         "run": {"run_id": "another"},
         "contract": {"contract": "d"},
         "size": {"max_unrolls": CAPACITY + 1},
-    }.items():
+    }
+    for reason, changes in reasons.items():
         assert isinstance(learner.hello(STRANGER, **changes), Refused)
         expected[reason] += 1
         assert learner.refused == expected
@@ -406,8 +408,16 @@ class Attacked(RuleBasedStateMachine):
             if kind == "hello":
                 most, oldest = draw(st.integers(1, CAPACITY + 1)), draw(st.sampled_from([1, 2, 2**63 - 1]))
                 _, index, incarnation = peer.decode().split("/")
-                who = {"actor_index": int(index), "incarnation": int(incarnation, 16)}
-                hello = Hello(request_id=1, run_id="run", agent=0, contract="c", max_unrolls=most, oldest_sequence=oldest, **who)
+                hello = Hello(
+                    request_id=1,
+                    run_id="run",
+                    agent=0,
+                    contract="c",
+                    actor_index=int(index),
+                    incarnation=int(incarnation, 16),
+                    max_unrolls=most,
+                    oldest_sequence=oldest,
+                )
                 self._hostile(peer, encode(hello))
             elif kind == "ask":
                 self._hostile(peer, encode(CreditRequest(wanted_unrolls=draw(st.integers(0, 2**63 - 1)))))

@@ -72,7 +72,7 @@ class Actor:
     def __init__(self, index: int, incarnation: int, wires: dict[bytes, Wire], clock: Any) -> None:
         self.key = (index, incarnation)
         self.client = UnrollClient(
-            wires,  # type: ignore[arg-type]  the patched Dealer takes it
+            wires,  # type: ignore[arg-type]  # the patched Dealer takes it
             "tcp://learner",
             layout=LAYOUT,
             run_id="run",

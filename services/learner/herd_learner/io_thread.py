@@ -140,7 +140,7 @@ class IoThread:
         self._ended_lineage = lineage
         self._waker.wake()
         if not self._end_noted.wait(END_SECONDS):
-            self._log.warning("the parameter server did not note the end of this agent")
+            self._log.warning("the parameter server did not confirm the end of this agent")
 
     def dismiss_actors(self) -> None:
         """Tell actors that the run is over; waits ``FAREWELL_SECONDS`` at most until they have left."""

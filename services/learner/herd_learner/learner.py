@@ -128,7 +128,7 @@ def _leave_settings(settings: RunSettings, process: ServiceProcess) -> None:
                 process.log.info("a setting has changed since the last start", change=str(change))
             keep_settings(settings.directory, settings)
     except OSError as error:
-        process.log.warning("cannot leave the settings", directory=str(settings.directory), reason=error.strerror or str(error))
+        process.log.warning("cannot write config.yaml", directory=str(settings.directory), reason=error.strerror or str(error))
 
 
 def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> Learner:
@@ -176,7 +176,7 @@ class Learner:
         try:
             self._run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadInputError(f"{self._run_dir}: cannot be made: {error.strerror or error}") from error
+            raise BadInputError(f"{self._run_dir}: cannot be created: {error.strerror or error}") from error
         # Shards of one machine share its CPUs.
         local_shards = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         torch.set_num_threads(settings.learner.threads or max(1, usable_cpus() // local_shards))
@@ -372,7 +372,7 @@ class Learner:
             self._wait(stop)
         if not all(left.values()):
             lost = " and ".join(what for what, is_written in left.items() if not is_written)
-            raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint there is an older one")
+            raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint on disk is older")
 
     def _wait(self, stop: Stop) -> None:
         """There is nothing left to do; ended, this process would only be started again."""
@@ -403,7 +403,9 @@ class Learner:
             # The parameter server outlived this run directory: go beyond what it holds, so that actors follow.
             if self._group.is_first:
                 self._lineage = self._open_lineage(turn.newer_lineage + 1)
-                self._log.warning("the parameter server holds another publisher's weights", theirs=turn.newer_lineage, ours=self._lineage)
+                self._log.warning(
+                    "the parameter server has newer weights of another publisher", theirs=turn.newer_lineage, ours=self._lineage
+                )
             return turn._replace(may_publish=self._group.size == 1)  # others hear of the lineage in the next turn
         return turn
 

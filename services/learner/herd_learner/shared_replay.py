@@ -224,7 +224,7 @@ class SharedReplay:
         minimum = self._settings.minimum_fill_agent_steps
         if not self._is_filled and stored >= max(minimum, 1):
             self._is_filled = True
-            self._log.info("replay has its minimum", agent_steps=stored)
+            self._log.info("replay has reached its minimum", agent_steps=stored)
         elif self._is_filled and stored < minimum // 2:
             # It began anew without what it held; half of the minimum, since what it holds goes up and down.
             self._is_filled = False
