@@ -22,6 +22,8 @@ KINDS: tuple[KindName, ...] = get_args(KindName)
 class Kind:
     """One way to go wrong."""
 
+    name: str
+    """In a picture."""
     on: Literal["process", "server", "link", "network"]
     """What it can be done to; a server is a process that others connect to. A run has links that can be spoiled one by one, or a
     network."""
@@ -33,19 +35,19 @@ class Kind:
 
 
 CATALOGUE: dict[KindName, Kind] = {
-    "kill": Kind("process", 25.0, meaning="SIGKILL; the supervisor starts it again"),
-    "stop": Kind("process", 15.0, (0.5, 4.0), "SIGSTOP, then SIGCONT"),
+    "kill": Kind("process killed", "process", 25.0, meaning="SIGKILL; the supervisor starts it again"),
+    "stop": Kind("process stopped for a moment", "process", 15.0, (0.5, 4.0), "SIGSTOP, then SIGCONT"),
     # 36 s each: few, so that an hour holds hundreds of others.
-    "stop_long": Kind("process", 2.5, meaning="SIGSTOP for longer than every time-out, then SIGCONT"),
-    "cut": Kind("link", 15.0, (0.2, 5.0), "connections reset, new ones refused"),
-    "stall": Kind("link", 10.0, (0.5, 6.0), "connections stay open, nothing passes"),
-    "slow": Kind("link", 10.0, (1.0, 6.0), "a few kB a second"),
-    "lose": Kind("link", 7.5, (0.5, 3.0), "a few kB a second, then reset: what is under way is lost"),
-    "deaf": Kind("link", 7.5, (0.5, 3.0), "messages arrive, answers do not; then reset"),
-    "move": Kind("server", 10.0, meaning="SIGKILL; it starts again on another port"),
-    "lossy": Kind("network", 25.0, (2.0, 8.0), "one packet in ten is lost"),
-    "late": Kind("network", 25.0, (2.0, 8.0), "each packet takes 20 to 300 ms: they overtake each other"),
-    "parted": Kind("network", 25.0, (1.0, 10.0), "no packet arrives"),
+    "stop_long": Kind("process stopped for long", "process", 2.5, meaning="SIGSTOP for longer than every time-out, then SIGCONT"),
+    "cut": Kind("connections cut", "link", 15.0, (0.2, 5.0), "connections reset, new ones refused"),
+    "stall": Kind("connection stalled", "link", 10.0, (0.5, 6.0), "connections stay open, nothing passes"),
+    "slow": Kind("connection slowed down", "link", 10.0, (1.0, 6.0), "a few kB a second"),
+    "lose": Kind("messages lost, then reset", "link", 7.5, (0.5, 3.0), "a few kB a second, then reset: what is under way is lost"),
+    "deaf": Kind("answers lost, then reset", "link", 7.5, (0.5, 3.0), "messages arrive, answers do not; then reset"),
+    "move": Kind("server moved to another port", "server", 10.0, meaning="SIGKILL; it starts again on another port"),
+    "lossy": Kind("network loses packets", "network", 25.0, (2.0, 8.0), "one packet in ten is lost"),
+    "late": Kind("network delays packets", "network", 25.0, (2.0, 8.0), "each packet takes 20 to 300 ms: they overtake each other"),
+    "parted": Kind("network parted", "network", 25.0, (1.0, 10.0), "no packet arrives"),
 }
 CONDITIONS: dict[KindName, Conditions] = {
     "lossy": Conditions(loss=0.1),

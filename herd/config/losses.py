@@ -81,6 +81,9 @@ class ImpalaSettings(VTraceSettings):
     """Weight of the value loss."""
     entropy_cost: NonNegativeFloat = 0.01
     """Weight of the entropy bonus."""
+    entropy_schedule: Literal["constant", "linear"] = "constant"
+    """``linear``: the weight falls to 0 over the optimizer's linear schedule. Early in a run the bonus keeps the policy exploring; once a
+    game is won, it would only make the policy play random actions."""
     advantage_normalization: Literal["none", "batch"] = "none"
     """``batch``: advantages are normalised to mean 0 and mean square 1 over the batch (over a shard's part of it), as in PPO's code. Then
     the size of rewards does not change how much the policy moves. The batch is not split into micro-batches."""

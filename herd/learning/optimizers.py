@@ -30,6 +30,8 @@ class Rates(NamedTuple):
     learning_rate: float
     weight_decay: float = 0.0
     """0 where the optimizer has none."""
+    schedule_left: float = 1.0
+    """Share of the linear schedule that is left, from 1 to 0; 1 without one."""
 
 
 def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
@@ -58,7 +60,8 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
             schedule=settings.schedule,
             schedule_env_frames=settings.schedule_env_frames,
         )
-        return Rates(learning_rate, 0.0)
+        left = 1.0 if settings.schedule == "constant" else max(0.0, 1.0 - env_frames / settings.schedule_env_frames)
+        return Rates(learning_rate, 0.0, left)
     if settings.schedule == "constant":
         warm = min(1.0, (learner_updates + 1) / settings.warmup_updates) if settings.warmup_updates else 1.0
         return Rates(settings.learning_rate * warm, settings.weight_decay)
@@ -69,7 +72,7 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
         schedule_updates=settings.schedule_updates,
     )
     decay = weight_decay_at_update(learner_updates, weight_decay=settings.weight_decay, schedule_updates=settings.schedule_updates)
-    return Rates(learning_rate, decay)
+    return Rates(learning_rate, decay, max(0.0, 1.0 - learner_updates / settings.schedule_updates))
 
 
 def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:

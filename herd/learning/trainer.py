@@ -159,18 +159,22 @@ class Trainer:
         if self._average is not None and batch.frames is not None:
             self._average.follow(batch.frames, self._shards.add_up)
 
-    def launch(self, batch: TrainBatch) -> Launched:
-        """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""
+    def launch(self, batch: TrainBatch, schedule_left: float = 1.0) -> Launched:
+        """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there.
+
+        ``schedule_left``: share of the optimizer's linear schedule, for a loss that follows it.
+        """
         self._wait_for_copy(batch)
         self.optimizer.zero_grad(set_to_none=True)
         num_trained = self._shards.add_up(batch.trained.sum()).clamp(min=1)
+        left = torch.full((), schedule_left, device=self._device)  # a tensor: a compiled part is not compiled again for each number
         launched = Launched(MetricSums(), [], batch)
         next_core_states = []
         starts = range(0, batch.num_unrolls, self._micro_batch_size)
         for start in starts:
             part = batch.part(start, start + self._micro_batch_size)
             with self._replicas.reducing(start == starts[-1]):
-                loss, output, next_core_state = (self._compiled_part or self._part)(part, self._statistics, num_trained)
+                loss, output, next_core_state = (self._compiled_part or self._part)(part, self._statistics, num_trained, left)
                 self._replicas.backward(loss)
             if self._replayer is not None:
                 next_core_states.append(next_core_state.clone())  # a compiled part may write its outputs over again
@@ -221,7 +225,7 @@ class Trainer:
         """One update on a batch in the host's memory."""
         batch = self.to_device(slab)
         self.begin(batch, slab.num_replayed)
-        launched = self.launch(batch)
+        launched = self.launch(batch, rates.schedule_left)
         return self.finish(launched, self.losses(launched), rates)
 
     def weights(self) -> dict[str, Tensor]:
@@ -299,14 +303,16 @@ class Trainer:
             computing.wait_stream(self._copies)
             batch.actions.record_stream(computing)  # all fields are of one piece of memory
 
-    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
+    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor, left: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
         """Of a micro-batch: what is differentiated, all that the loss says, and the core states that the next unrolls begin with."""
-        forward = self._forward(part, self._replicas, statistics, num_trained)
+        forward = self._forward(part, self._replicas, statistics, num_trained, left)
         output = self._loss(forward)
         total = output.total / num_trained if self._reduction == "mean" else output.total
         return total, output, forward.next_core_state
 
-    def _forward(self, part: TrainBatch, network: Network, statistics: Statistics, num_trained: Tensor) -> Forward:
+    def _forward(
+        self, part: TrainBatch, network: Network, statistics: Statistics, num_trained: Tensor, left: Tensor | float = 1.0
+    ) -> Forward:
         return run_forward(
             part,
             agent=self.agent,
@@ -315,6 +321,7 @@ class Trainer:
             value_scaling=self._value_scaling,
             statistics=statistics,
             num_trained=num_trained,
+            schedule_left=left,
             has_replay=self._has_replay,
         )
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from herd.config.contract import NO_ACTION
-from herd.wire.codec import MalformedMessage, values_fit
+from herd.wire.codec import MalformedMessage
 from herd.wire.layout import DTYPES, FieldSpec
+from herd.wire.unroll_arrays import values_fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from herd.wire.codec import MalformedMessage, compress, decompress, values_fit
+from herd.wire.codec import MalformedMessage, compress, decompress
+from herd.wire.unroll_arrays import values_fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,7 +37,7 @@ class Learner:
 
     def __init__(self, *, max_sessions: int = MAX_SESSIONS) -> None:
         self.ledger = Ledger()
-        self.queue = UnrollQueue(LAYOUT)
+        self.queue = UnrollQueue()
         self.credit = CreditPool(CAPACITY, expires_seconds=60.0, max_sessions=max_sessions)
         self.episodes: list[EpisodeReport] = []
         self.refused: Counter[str] = Counter()
@@ -218,19 +218,6 @@ def test_invented_actors_make_no_honest_account_forgotten(learner: Learner, monk
     assert learner.refused["duplicate"] == 1
 
 
-def test_messages_of_ever_other_sizes_keep_no_memory_for_each() -> None:
-    learner = Learner()
-    learner.hello(STRANGER, max_unrolls=CAPACITY)
-    sent = 0
-    for turn in range(200):
-        size = 1 + turn % CAPACITY
-        learner.ask(STRANGER, sent + size)
-        sent += size
-        learner.receive(STRANGER, unrolls_message(turn + 1, generated=0, num_frames=0, num_unrolls=size, arrays={}))
-    assert learner.ledger.snapshot().accounts == {(66, 6): (200, 0)}
-    assert learner.queue.num_allocated <= 2 * CAPACITY
-
-
 def test_a_stranger_with_the_index_of_a_living_actor_ends_no_session(learner: Learner) -> None:
     for second in range(0, 60, 5):
         learner.hello(b"actor/0/%x" % (second + 100), now=float(second))
@@ -371,9 +358,8 @@ class Attacked(RuleBasedStateMachine):
         self._consume(unrolls)
 
     def _consume(self, unrolls: list[Any]) -> None:
-        self.consumed += [int(unroll.block.arrays["episode_id"][unroll.row]) for unroll in unrolls]
+        self.consumed += [int(unroll.arrays["episode_id"][unroll.row]) for unroll in unrolls]
         self.num_frames += sum(unroll.num_frames for unroll in unrolls)
-        self.learner.queue.release(unrolls)
         self.learner.ledger.consume(frames_by_task(unrolls))
         self._reply(self.learner.ingest.on_consumed(len(unrolls)))
 

@@ -39,7 +39,7 @@ class Learner:
 
     def __init__(self, *, capacity: int = CAPACITY, ledger: Ledger | None = None, layout: UnrollLayout = LAYOUT, agent: int = 0) -> None:
         self.ledger = ledger or Ledger()
-        self.queue = UnrollQueue(layout)
+        self.queue = UnrollQueue()
         self.credit = CreditPool(capacity, expires_seconds=60.0)
         self.episodes: list[EpisodeReport] = []
         self.reported: list[tuple[int, str | None]] = []
@@ -150,7 +150,7 @@ def test_a_message_is_taken_acknowledged_and_booked(learner: Learner) -> None:
         ((0, 7), (3, 14), 1, 4, 1),
     ]
     for name, array in arrays.items():
-        np.testing.assert_array_equal(unrolls[0].block.arrays[name], array)
+        np.testing.assert_array_equal(unrolls[0].arrays[name], array)
 
 
 def test_a_duplicate_is_acknowledged_and_not_counted(learner: Learner) -> None:

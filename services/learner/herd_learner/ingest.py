@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, read_arrays
+from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, receive_arrays
 from herd.wire.messages import (
     Ack,
     Credit,
@@ -25,14 +25,14 @@ from herd.wire.messages import (
 )
 from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ledger import MALFORMED, ActorKey, Ledger, Verdict, frames_by_task
-from herd_learner.queue import Block, QueuedUnroll, UnrollQueue
+from herd_learner.queue import QueuedUnroll, UnrollQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.wire.codec import Frame
     from herd.wire.credit import CreditPool, Grant
-    from herd.wire.layout import UnrollLayout
+    from herd.wire.layout import Arrays, UnrollLayout
     from herd.wire.messages import Message
 
 
@@ -240,19 +240,17 @@ class Ingest:
             grants = self._credit.on_consumed(message.num_unrolls)
             return [self._ack(peer, message.sequence), *self._announce(grants)]
 
-        block = self._queue.new_block(message.num_unrolls)
         try:
-            read_arrays(message, payload, self._layout, block.arrays)
-            unrolls = self._unrolls(block, actor, message)
+            arrays = receive_arrays(message, payload, self._layout)
+            unrolls = self._unrolls(arrays, actor, message)
         except MalformedMessage as error:
-            self._queue.give_back(block)
             self._ledger.refuse(actor, sequence=sequence, generated=generated, num_frames=num_frames, reason=MALFORMED)
             self._on_unrolls(message.num_unrolls, MALFORMED)
             grants = self._credit.on_consumed(message.num_unrolls)
             rejection = Rejected(sequence=message.sequence, reason=error.reason, granted_unrolls=self._credit.granted(peer))
             return [Reply(peer, rejection), *self._announce(grants)]
         # Looked up and booked before it is queued: the training thread may consume it at once.
-        temperatures = inverse_temperatures_of(block, self._layout.burn_in) if message.episodes else {}
+        temperatures = inverse_temperatures_of(arrays, self._layout.burn_in) if message.episodes else {}
         self._ledger.receive(actor, sequence=sequence, generated=generated, frames=frames_by_task(unrolls))
         self._queue.put(unrolls)
         self._on_unrolls(message.num_unrolls, None)
@@ -260,17 +258,17 @@ class Ingest:
             self._on_episode(episode, temperatures.get((episode.environment_slot, episode.episode_id)))
         return [self._ack(peer, message.sequence)]
 
-    def _unrolls(self, block: Block, actor: ActorKey, message: Unrolls) -> list[QueuedUnroll]:
+    def _unrolls(self, arrays: Arrays, actor: ActorKey, message: Unrolls) -> list[QueuedUnroll]:
         # Steps of the burn-in are counted in the unroll that they repeat.
-        num_frames = block.arrays["row_valid"][:, self._layout.burn_in :].sum(axis=1, dtype=np.int64) * self._action_repeat
-        if int(num_frames.sum()) != message.num_frames:
-            raise MalformedMessage(f"num_frames {message.num_frames}, but its valid rows have {int(num_frames.sum())}", "array")
+        num_steps = arrays["row_valid"][:, self._layout.burn_in :].sum(axis=1, dtype=np.int64).tolist()
+        if (held := sum(num_steps) * self._action_repeat) != message.num_frames:
+            raise MalformedMessage(f"num_frames {message.num_frames}, but its valid rows have {held}", "array")
         self._check_episodes(message)
-        versions = block.arrays["policy_version"][:, 0].tolist()
-        task_ids = block.arrays["task_id"].tolist()
+        versions = arrays["policy_version"][:, 0].tolist()
+        task_ids = arrays["task_id"].tolist()
         return [
-            QueuedUnroll(block, row, actor, (versions[row][0], versions[row][1]), task_ids[row], int(num_frames[row]))
-            for row in range(block.num_unrolls)
+            QueuedUnroll(arrays, row, actor, (versions[row][0], versions[row][1]), task_ids[row], num_steps[row] * self._action_repeat)
+            for row in range(message.num_unrolls)
         ]
 
     def _check_episodes(self, message: Unrolls) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from herd.acting.device import device_of, precision_of
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
@@ -19,7 +20,7 @@ from herd.learning.losses.off_policy import of_online_rows
 from herd.learning.optimizers import Rates, rates_at
 from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
-from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16, usable_cpus
+from herd.service.hardware import usable_cpus
 from herd.service.machine import describe_hardware
 from herd.service.process import ServiceProcess
 from herd.service.run_settings import changed_settings, is_supervised, keep_settings
@@ -140,15 +141,12 @@ def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, prec
 
 def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     """The device and the precision of convolutions and matrix products."""
-    name = settings.learner.device
-    device = torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+    device = device_of(settings.learner.device, "learner.device")
     if device.type == "cuda" and "LOCAL_RANK" in os.environ:
         # One process per GPU: torchrun and ``herd train`` number those of one machine.
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    gains_from_bfloat16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_gains_from_bfloat16()
-    choice = choose_precision(settings.learner.precision, gains_from_bfloat16=gains_from_bfloat16)
-    return device, torch.bfloat16 if choice == "bfloat16" else torch.float32
+    return device, precision_of(settings.learner.precision, device)
 
 
 class Prepared(NamedTuple):
@@ -188,7 +186,7 @@ class Learner:
         self._trainer = Trainer(settings, spec, device, precision, group)
         self._works_ahead = settings.works_ahead(device.type)
         self._prepared: Prepared | None = None
-        self._queue = UnrollQueue(layout)
+        self._queue = UnrollQueue()
 
         def join_shared(slabs: list[Slab]) -> SharedReplay:
             assert isinstance(settings.replay, SharedReplaySettings)
@@ -205,7 +203,6 @@ class Learner:
                 client,
                 settings.replay,
                 slabs,
-                self._queue,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
                 whole_episodes=settings.network.core != "none",
@@ -443,8 +440,6 @@ class Learner:
         slab = batches.assemble(unrolls)
         if batches.shared is not None:
             batches.shared.consume(unrolls)
-        else:
-            self._queue.release(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
@@ -469,7 +464,8 @@ class Learner:
     def _update_on(self, prepared: Prepared, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
         """One update; ``consumed`` are the unrolls that no update saw before. Returns those of the next batch, where it is prepared."""
         started = time.monotonic()
-        launched = self._trainer.launch(prepared.batch)
+        rates = self._rates()
+        launched = self._trainer.launch(prepared.batch, rates.schedule_left)
         ahead_at = time.monotonic()
         ahead = self._prepare_next() if works_ahead else []
         ahead_seconds = time.monotonic() - ahead_at
@@ -477,8 +473,8 @@ class Learner:
         if self._statistics.replay is not None and not prepared.num_replayed:
             losses = of_online_rows(losses)
         after_backward = time.monotonic()
-        learning_rate = self._learning_rate()
-        update = self._trainer.finish(launched, losses, self._rates())
+        learning_rate = rates.learning_rate * self._trainer.rate_multiplier
+        update = self._trainer.finish(launched, losses, rates)
         after_optimizer = time.monotonic()
 
         for unroll in consumed:
@@ -528,7 +524,6 @@ class Learner:
     def _drop(self, stale: list[QueuedUnroll]) -> None:
         if not stale:
             return
-        self._queue.release(stale)
         self._ledger.drop(STALE, frames_by_task(stale))
         self._meters.dropped(len(stale), STALE)
         self._io.grant_again(len(stale))
