@@ -74,3 +74,13 @@ tcp://{{ include "herd.fullname" . }}-population:7500
 {{- end -}}
 {{- $addresses | toJson -}}
 {{- end -}}
+
+{{/* The IP versions of a Service. */}}
+{{- define "herd.ipFamilies" -}}
+{{- with .Values.service.ipFamilyPolicy }}
+  ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+  ipFamilies: {{ toJson . }}
+{{- end }}
+{{- end -}}
