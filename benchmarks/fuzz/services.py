@@ -15,7 +15,7 @@ from herd_paramserver.replica import ReplicaHandler
 from herd_paramserver.requests import Reply
 from herd_paramserver.store import WeightsStore
 from herd_population.controller import Controller
-from herd_population.exchange import objection, report_of
+from herd_population.exchange import report_of
 
 from benchmarks.fuzz.targets import CONTRACT, LAYOUT, RUN, golden, join, split, weights_seeds
 from herd.config.population import PopulationSettings
@@ -34,6 +34,7 @@ from herd.wire.messages import (
     Unrolls,
     actor_identity,
 )
+from herd.wire.served_run import ServedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +63,7 @@ def fuzz_learner(data: bytes) -> None:
         layout=LAYOUT,
         action_repeat=4,
         ledger=ledger,
-        queue=UnrollQueue(LAYOUT),
+        queue=UnrollQueue(),
         credit=credit,
         on_episode=lambda *_: None,
         on_unrolls=lambda *_: None,
@@ -140,13 +141,14 @@ def bandit_seeds() -> list[bytes]:
 def fuzz_population(data: bytes) -> None:
     """Report as two members of a population; every event is one that its journal takes, and every order one that can be sent."""
     rules = PopulationSettings(strategy="pbt", fitness="episode_return", fitness_episodes=1, burn_in_env_frames=0)
+    run = ServedRun("population", "learner.population", RUN, CONTRACT, 2)
     controller = Controller(rules, num_members=2, seed=1, is_allowed=lambda values: values.keys() == {RATE})
     for head, payloads in messages_of(data):
         try:
             report = report_of(decode_header(head), num_payloads=len(payloads))
         except MalformedMessage:
             continue
-        if objection(report, run_id=RUN, contract=CONTRACT, num_members=2) or controller.objection(report):
+        if run.mismatch(report.run_id, report.agent, report.contract) or controller.objection(report):
             continue
         for event in controller.heard(report):
             assert type(event).model_validate_json(event.model_dump_json()) == event

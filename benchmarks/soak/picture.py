@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.soak.faults import CATALOGUE
+from benchmarks.soak.faults import CATALOGUE, KindName
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
 
 def _draw_recoveries(axes: Axes, report: dict[str, Any]) -> None:
     """A row for each kind: every recovery as a dot, the median as a line."""
-    by_kind: dict[str, list[float]] = defaultdict(list)
+    by_kind: dict[KindName, list[float]] = defaultdict(list)
     for event in report["events"]:
         for fault in event["faults"]:
             if event["recovery_seconds"] is not None:
