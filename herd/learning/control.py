@@ -1,6 +1,6 @@
-"""What an update is allowed, from what earlier ones did: how long its gradient may be, and how its learning rate follows the policy.
+"""Adaptive limits of an update: the norm at which its gradient is clipped, and the multiplier of its learning rate.
 
-State in, state out: `UpdateControl` holds nothing but two numbers' histories, which a checkpoint keeps (`tensors`).
+The state of `UpdateControl` is saved in checkpoints (`tensors`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from herd.config.optimizers import OptimizerSettings
 
 CONTROL = "control"
-"""The part of a checkpoint that holds it."""
+"""Name of its part of a checkpoint."""
 RATE_STEP = 1.5
-"""What a move of the policy that is too long or too short divides or multiplies the learning rate by."""
+"""Factor by which the learning rate is divided after too large a change of the policy, or multiplied after too small a one."""
 TOLERANCE = 2.0
-"""A move is too long beyond this times the target, too short below the target divided by it."""
+"""A change is too large above the target times this factor, and too small below the target divided by it."""
 RATE_BOUNDS = (1e-3, 1e2)
-"""Of the multiplier: a policy that no rate moves, for want of any reward, must not drive it without end."""
+"""Limits of the multiplier, for a policy that does not change at any rate, for example without rewards."""
 
 
 class UpdateControl:
-    """Two rules, each on where the settings say so.
+    """Two rules, each enabled by the settings.
 
     - AutoClip (arXiv:2007.14469): a gradient is clipped at a percentile of the newest global norms, its own among them.
     - The learning rate is divided by `RATE_STEP` after an update that moved the policy too far, in KL(before || after), and multiplied by
@@ -44,17 +44,17 @@ class UpdateControl:
         self._norms: deque[float] = deque(maxlen=settings.clip_history_updates)
         self._target_kl = settings.target_kl
         self.rate_multiplier = 1.0
-        """Of what the schedule says."""
+        """Multiplier of the scheduled learning rate."""
 
     def limit(self, norm: float) -> float:
-        """How long this gradient, of a finite global norm, may stay. To be asked once for each update."""
+        """Return the norm at which to clip this gradient, whose global norm is finite. Call it once for each update."""
         if self._percentile is None:
             return self._max_norm
         self._norms.append(norm)
         return min(self._max_norm, float(np.percentile(self._norms, self._percentile)))
 
     def follow(self, update_kl: float) -> None:
-        """Take what an update moved the policy by, in nats. What is no number teaches nothing."""
+        """Adapt the multiplier to an update's change of the policy, in nats; NaN is ignored."""
         if self._target_kl is None or not math.isfinite(update_kl):
             return
         if update_kl > TOLERANCE * self._target_kl:
@@ -65,7 +65,7 @@ class UpdateControl:
         self.rate_multiplier = min(max(self.rate_multiplier, lowest), highest)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state, float64: ``norms`` [N], ``rate_multiplier`` []; without the state of a rule that is off."""
+        """Return the state, float64: ``norms`` [N], ``rate_multiplier`` []; without the state of a disabled rule."""
         state = {}
         if self._percentile is not None:
             state["norms"] = torch.tensor(list(self._norms), dtype=torch.float64)
@@ -74,10 +74,10 @@ class UpdateControl:
         return state
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `tensors`. What a rule did not keep, because it was off then, begins anew.
+        """Restore the state from `tensors`. A rule that was disabled then starts from its initial state.
 
         Raises:
-            CheckpointError: the tensors are not what `tensors` gives.
+            CheckpointError: the tensors are not those of `tensors`.
         """
         norms, multiplier = tensors.get("norms"), tensors.get("rate_multiplier")
         if (norms is not None and norms.dim() != 1) or (multiplier is not None and multiplier.dim() != 0):

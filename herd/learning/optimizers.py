@@ -25,17 +25,17 @@ SLOTS = {"rmsprop": {"second_moment", "velocity"}, "adam": _MOMENTS, "adamw": _M
 
 
 class Rates(NamedTuple):
-    """What the schedules say of one update."""
+    """The scheduled values of one update."""
 
     learning_rate: float
     weight_decay: float = 0.0
-    """0 where the optimizer has none."""
+    """Weight decay; 0 if the optimizer has none."""
     schedule_left: float = 1.0
-    """Share of the linear schedule that is left, from 1 to 0; 1 without one."""
+    """Remaining share of the linear schedule, from 1 to 0; 1 without a schedule."""
 
 
 def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
-    """Of one group with all parameters; the rates are set before each step."""
+    """Return an optimizer with all parameters in one group; the rates are set before each step."""
     if settings.kind == "adamw":
         return torch.optim.AdamW(
             parameters,
@@ -52,7 +52,7 @@ def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) 
 
 
 def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: int) -> Rates:
-    """Of the update that follows ``learner_updates`` ones, with ``env_frames`` consumed."""
+    """Return the rates of the next update after ``learner_updates`` updates and ``env_frames`` consumed frames."""
     if settings.kind == "rmsprop" or settings.kind == "adam":  # noqa: PLR1714  mypy narrows by equality alone
         learning_rate = learning_rate_at(
             env_frames,
@@ -76,7 +76,7 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
 
 
 def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
-    """The optimizer's state as flat named tensors: ``<parameter>/<slot>``."""
+    """Return the optimizer's state as flat named tensors: ``<parameter>/<slot>``."""
     return {
         f"{name}/{slot}": gather(tensor.detach()).cpu()
         for name, parameter in parameters.items()
@@ -87,10 +87,10 @@ def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Par
 def load_state_tensors(
     optimizer: torch.optim.Optimizer, kind: str, parameters: Mapping[str, Parameter], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Inverse of `state_tensors`: what the optimizer had before is forgotten, unless an error is raised.
+    """Restore the state from `state_tensors`; it replaces the optimizer's state unless an error is raised.
 
     Raises:
-        CheckpointError: a tensor belongs to no parameter, its shape differs, or it is of another kind of optimizer.
+        CheckpointError: a tensor belongs to no parameter, its shape differs, or it belongs to another kind of optimizer.
     """
     state: dict[Tensor, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
@@ -101,7 +101,7 @@ def load_state_tensors(
         expected = torch.Size() if slot == "step" else None if parameter is None else parameter.shape
         if parameter is None or tensor.shape != expected:
             raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} does not fit any parameter of this network")
-        # In the parameter's own memory order: in another one, the optimizer's fused operations fall back to slow ones.
+        # Keep the parameter's memory order; otherwise the optimizer's fused operations fall back to slow ones.
         # AdamW's count of steps stays on the host, where it expects it.
         memory = torch.empty_like(tensor) if slot == "step" else torch.empty_like(parameter, requires_grad=False)
         state.setdefault(parameter, {})[slot] = memory.copy_(shard_like(tensor, memory))
