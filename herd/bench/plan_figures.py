@@ -147,7 +147,7 @@ class Figures:
         """The first that fits.
 
         Raises:
-            FiguresError: nobody measured this network or suite.
+            FiguresError: this network or suite has not been measured.
 
         """
         for stage in self.stages:

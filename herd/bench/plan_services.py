@@ -119,7 +119,9 @@ def _what_pays(settings: RunSettings, figures: Figures, sheet: Sheet) -> Literal
     kind = network.torso if network.core == "none" else f"{network.torso}-{network.core}"
     measured = figures.inference.get(kind)
     if measured is None:
-        sheet.note(f"actor.inference local: nobody measured {kind} with central inference (python -m benchmarks.inference, --figures FILE)")
+        sheet.note(
+            f"actor.inference local: {kind} has not been measured with central inference (python -m benchmarks.inference, --figures FILE)"
+        )
         return "local"
     way: Literal["local", "remote"] = "remote" if measured.lowest_ratio > 1.0 else "local"
     sheet.note(f"actor.inference {way}: remote made at least {shown(measured.lowest_ratio)} times the frames of local ({measured.source})")

@@ -75,7 +75,7 @@ class Curve:
         """Set a client's keys; return the name of the client's key.
 
         Raises:
-            SettingsError: a key is missing or no key.
+            SettingsError: a key is missing or invalid.
 
         """
         keys = load_client_keys(self._security, self._environ)
@@ -90,7 +90,7 @@ class Curve:
         """Set a server's key and admit only known clients; return them.
 
         Raises:
-            SettingsError: a key is missing or no key, or nobody would be let in.
+            SettingsError: a key is missing or invalid, or no client would be admitted.
 
         """
         keys = load_server_keys(self._security, self._environ)
