@@ -97,6 +97,8 @@ class TrainBatch:
     """int16 [T+1, B, L]; None where the suite has none."""
     burn_in: int
     """Leading agent steps that only bring the core's state up to date."""
+    host_core_reset: NDArray[np.bool_] | None
+    """bool [B, T+1], ``core_reset`` in the host's memory. None: the host does not look at it."""
 
     @property
     def num_unrolls(self) -> int:
@@ -113,7 +115,15 @@ class TrainBatch:
         changes: dict[str, Any] = {
             name: tensor[start:stop] if name in _PER_UNROLL else tensor[:, start:stop] for name, tensor in self.tensors()
         }
+        if self.host_core_reset is not None:
+            changes["host_core_reset"] = self.host_core_reset[start:stop]
         return replace(self, **changes)
+
+    def reset_rows(self, start: int, stop: int) -> list[int] | None:
+        """Rows of ``start`` to ``stop``, counted from there, in which ``core_reset`` is true anywhere; None where the host cannot tell."""
+        if self.host_core_reset is None:
+            return None
+        return [row for row, resets in enumerate(self.host_core_reset[:, start:stop].any(axis=0).tolist()) if resets]
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every field that is there, by name."""
@@ -157,7 +167,9 @@ class Slab:
         # From numpy's allocator: its zeroed pages are touched, and so taken, only as they are written.
         memory = torch.from_numpy(np.zeros(end, np.uint8))
         self._memory = memory.pin_memory() if pinned else memory
-        self._whole = self._batch_over(self._memory)
+        self._whole = self._batch_over(self._memory, self.arrays["core_reset"])
+        self._copied: torch.cuda.Event | None = None
+        """Of the last copy to a GPU, on the stream that it runs on."""
 
     @property
     def batch(self) -> TrainBatch:
@@ -179,7 +191,18 @@ class Slab:
     def to(self, device: torch.device) -> TrainBatch:
         """The batch on ``device``: one copy, which the host does not wait for; none where it is there already."""
         memory = self._memory.to(device, non_blocking=True)
-        return self._held(self._whole if memory is self._memory else self._batch_over(memory))
+        if memory.is_cuda:
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record()
+        if memory is self._memory:
+            return self._held(self._whole)
+        # A copy: this memory may be written again while the batch is still in use.
+        return self._held(self._batch_over(memory, self.arrays["core_reset"].copy()))
+
+    def wait_until_copied(self) -> None:
+        """To be called before it is written again: a GPU may still be reading it."""
+        if self._copied is not None:
+            self._copied.synchronize()
 
     @classmethod
     def of(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]], *, agent: int = 0, pinned: bool = False) -> Self:
@@ -194,7 +217,7 @@ class Slab:
     def _held(self, batch: TrainBatch) -> TrainBatch:
         return batch if self._num_held == self._num_unrolls else batch.part(0, self._num_held)
 
-    def _batch_over(self, memory: Tensor) -> TrainBatch:
+    def _batch_over(self, memory: Tensor, host_core_reset: NDArray[np.bool_]) -> TrainBatch:
         tensors: dict[str, Tensor] = {}
         for place in self._places:
             name = _OF_THE_WIRE.get(place.name, place.name)
@@ -208,6 +231,7 @@ class Slab:
             initial_core_state=tensors.pop("initial_core_state", None),
             instructions=tensors.pop("instructions", None),
             burn_in=self._burn_in,
+            host_core_reset=host_core_reset,
             **tensors,
         )
 

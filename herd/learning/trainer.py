@@ -6,7 +6,7 @@ B unrolls in the batch, b unrolls in a micro-batch.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -17,11 +17,13 @@ from herd.checkpoints.weights import load_into
 from herd.learning.auxiliary import AUXILIARY, WithAuxiliary, make_auxiliary_head
 from herd.learning.control import UpdateControl
 from herd.learning.forward import run_forward
-from herd.learning.health import Health, Look
+from herd.learning.health import Look
 from herd.learning.losses import make_loss, with_auxiliary
+from herd.learning.losses.off_policy import of_online_rows
 from herd.learning.losses.output import LossOutput, Metric
 from herd.learning.metrics import TOTAL, Measured, MetricSums
-from herd.learning.optimizers import Rates, load_state_tensors, new_optimizer, state_tensors
+from herd.learning.optimizers import load_state_tensors, new_optimizer, state_tensors
+from herd.learning.readback import Readback
 from herd.learning.replayer import Replayer
 from herd.learning.replicas import Replicas
 from herd.learning.sharding import OneShard, gather, shard_like
@@ -41,10 +43,15 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
     from herd.learning.forward import Forward, Network
+    from herd.learning.health import Health, Seen
+    from herd.learning.optimizers import Rates
     from herd.learning.sharding import Shards
 
 KL_SHARE = 1 / 8
 """Of a batch, that the policy's move is measured on where only the learning rate follows it."""
+
+_LEAST_NORM = 1e-6
+"""Added to a norm that is divided by, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
 Losses = dict[str, Measured]
 """What the loss names, of one batch: per trained row where it says so, whichever reduction is optimized."""
@@ -62,7 +69,7 @@ class Launched(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatistics:
-    """Of one update."""
+    """Of one update, as the host knows it."""
 
     losses: Losses
     gradient_norm: float
@@ -71,13 +78,16 @@ class UpdateStatistics:
     is_clipped: bool = False
     """The gradient was longer than allowed."""
     health: Health | None = None
-    """Of every so many updates; None of the others."""
+    """Of every so many updates; None of the others, and of one that was skipped."""
+    rate_multiplier: float = 1.0
+    """Of the learning rate of the next update."""
 
 
 class Trainer:
     """Agent and optimizer, and the update that changes them: on a whole batch, or on a shard's part of it together with the other shards.
 
-    ``launch``, ``losses`` and ``finish`` are one update, in this order; between the first two the host is free while a GPU computes.
+    ``launch`` and ``finish`` are one update. Both only queue work on a GPU: nothing in them depends on a number that the host would have to
+    wait for. What became of an update is among what a later call of ``arrived`` gives; on a CPU, of the next call.
     """
 
     def __init__(
@@ -95,11 +105,15 @@ class Trainer:
         self._auxiliary = settings.auxiliary
         self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
         self._reduction = settings.loss.reduction
-        self._control = UpdateControl(settings.optimizer)
+        self._control = UpdateControl(settings.optimizer, device)
+        self._told: Readback[UpdateStatistics] = Readback()
+        self._last_multiplier = 1.0
         self._health_interval = settings.learner.health_interval_updates
         self._kl_interval = None if settings.optimizer.target_kl is None else settings.optimizer.kl_interval_updates
         self._num_steps = 0
         self._has_replay = settings.replay.kind != "none"
+        self._num_replayed = 0
+        """Unrolls of the batch that was begun."""
         replays_episodes = settings.replay.kind == "shared" and settings.network.core != "none"
         self._replayer = Replayer() if replays_episodes else None
         self._device = device
@@ -134,7 +148,7 @@ class Trainer:
         self._plain_loss = make_loss(loss)
         self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
         self._reduction = loss.reduction
-        control = UpdateControl(optimizer)
+        control = UpdateControl(optimizer, self._device)
         control.load(self._control.tensors())
         self._control = control
         self._kl_interval = None if optimizer.target_kl is None else optimizer.kl_interval_updates
@@ -151,6 +165,7 @@ class Trainer:
 
         Replayed episodes go on where the batch before left them, and the average image takes the batch in.
         """
+        self._num_replayed = num_replayed
         if self._replayer is None and self._average is None:
             return
         self._wait_for_copy(batch)
@@ -166,11 +181,18 @@ class Trainer:
         num_trained = self._shards.add_up(batch.trained.sum()).clamp(min=1)
         launched = Launched(MetricSums(), [], batch)
         next_core_states = []
+        run_part = self._part
+        if self._compiled_part is not None:
+            run_part = self._compiled_part
+            # Or every other pattern of resets would be compiled anew.
+            batch = replace(batch, host_core_reset=None)
+            # CUDA graphs write over what the update before left; gradients were let go of above.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         starts = range(0, batch.num_unrolls, self._micro_batch_size)
         for start in starts:
             part = batch.part(start, start + self._micro_batch_size)
             with self._replicas.reducing(start == starts[-1]):
-                loss, output, next_core_state = (self._compiled_part or self._part)(part, self._statistics, num_trained)
+                loss, output, next_core_state = run_part(part, self._statistics, num_trained)
                 self._replicas.backward(loss)
             if self._replayer is not None:
                 next_core_states.append(next_core_state.clone())  # a compiled part may write its outputs over again
@@ -184,45 +206,75 @@ class Trainer:
             self._replayer.end(torch.cat(next_core_states))
         return launched
 
-    def losses(self, launched: Launched) -> Losses:
-        """Wait for what was launched."""
-        return launched.metrics.measured(self._shards)
+    def finish(self, launched: Launched, rates: Rates) -> None:
+        """Clip the accumulated gradient by its global norm and take the optimizer's step at ``rates``, as far as the control lets it.
 
-    def finish(self, launched: Launched, losses: Losses, rates: Rates) -> UpdateStatistics:
-        """Clip the accumulated gradient by its global norm and take the optimizer's step at ``rates``, as far as the control lets it."""
+        One poisoned batch must not destroy the weights of a run that took days: with a gradient that is not finite, nothing changes.
+        """
         gradients = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
-        total_norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-        gradient_norm = float(gather(total_norm))
-        # One poisoned batch must not destroy the weights of a run that took days.
-        if not gradient_norm < float("inf"):
-            return UpdateStatistics(losses, gradient_norm, is_finite=False)
-        limit = self._control.limit(gradient_norm)
-        torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), limit, total_norm, foreach=True)
+        norm = gather(torch.nn.utils.get_total_norm(gradients, foreach=True)).to(self._device)
+        is_finite = norm.isfinite()
+        limit = self._control.limit(norm)
+        self.optimizer.grad_scale = ((norm + _LEAST_NORM) / limit.to(norm.dtype)).clamp(min=1.0)  # type: ignore[attr-defined]
+        self.optimizer.found_inf = is_finite.logical_not().to(norm.dtype)  # type: ignore[attr-defined]
         look = self._look(launched.batch)
-        group = self.optimizer.param_groups[0]
-        group["lr"], group["weight_decay"] = rates.learning_rate * self._control.rate_multiplier, rates.weight_decay
+        group, multiplier = self.optimizer.param_groups[0], self._control.rate_multiplier
+        group["lr"] = rates.learning_rate if multiplier is None else (rates.learning_rate * multiplier).to(norm.dtype)
+        group["weight_decay"] = rates.weight_decay
         self.optimizer.step()
-        health = None
+        seen = None
         if look is not None:
-            health = look.after()
+            seen = look.after()
             self._replicas.release()
-        self._follow(launched.targets)
-        if health is not None:
-            self._control.follow(health.update_kl)
-        whole = health if health is not None and health.is_whole else None
-        return UpdateStatistics(losses, gradient_norm, is_finite=True, is_clipped=gradient_norm > limit, health=whole)
+            self._control.follow(seen.update_kl, is_finite)
+        self._follow(launched.targets, is_finite)
+        self._send(launched.metrics, [norm, is_finite, norm > limit], seen)
+
+    def _send(self, metrics: MetricSums, of_the_step: list[Tensor], seen: Seen | None) -> None:
+        """What the host is told of an update."""
+        sums = metrics.sums(self._shards)
+        multiplier = self._control.rate_multiplier
+        of_the_step.append(torch.ones_like(sums[0]) if multiplier is None else multiplier)
+        parts = [sums, torch.stack([number.double() for number in of_the_step]), *([] if seen is None else [seen.numbers])]
+        num_sums, leaves_out = len(sums), self._has_replay and not self._num_replayed
+
+        def read(here: list[Tensor]) -> UpdateStatistics:
+            numbers = here[0].tolist()
+            losses = metrics.measured(numbers[:num_sums])
+            norm, is_finite, is_longer, rate_multiplier, *looked = numbers[num_sums:]
+            health = None if seen is None or not is_finite else seen.health(looked)
+            return UpdateStatistics(
+                of_online_rows(losses) if leaves_out else losses,
+                norm,
+                bool(is_finite),
+                bool(is_finite and is_longer),
+                health if health is not None and health.is_whole else None,
+                rate_multiplier,
+            )
+
+        self._told.send([torch.cat([part.double() for part in parts])], read)
+
+    def arrived(self, *, wait: bool = False) -> list[UpdateStatistics]:
+        """What became of updates, in their order, each once; those under way too where ``wait`` says so.
+
+        On a GPU it keeps the host from running further ahead than `MAX_UPDATES_AHEAD`: call it after every update.
+        """
+        told = self._told.arrived(wait=wait)
+        if told:
+            self._last_multiplier = told[-1].rate_multiplier
+        return told
 
     @property
     def rate_multiplier(self) -> float:
-        """What the control multiplies the schedule's learning rate by."""
-        return self._control.rate_multiplier
+        """What the control multiplies the schedule's learning rate by, as far as updates have arrived."""
+        return self._last_multiplier
 
     def __call__(self, slab: Slab, rates: Rates) -> UpdateStatistics:
-        """One update on a batch in the host's memory."""
+        """One update on a batch in the host's memory, and what became of it."""
         batch = self.to_device(slab)
         self.begin(batch, slab.num_replayed)
-        launched = self.launch(batch)
-        return self.finish(launched, self.losses(launched), rates)
+        self.finish(self.launch(batch), rates)
+        return self.arrived(wait=True)[-1]
 
     def weights(self) -> dict[str, Tensor]:
         """The agent's tensors, whole, on its device. Every shard asks at once."""
@@ -274,6 +326,8 @@ class Trainer:
             CheckpointError: they are not what that gives.
         """
         self._control.load(tensors)
+        multiplier = self._control.rate_multiplier
+        self._last_multiplier = 1.0 if multiplier is None else float(multiplier)
 
     def value_statistics(self) -> Statistics:
         """Those of the value scaling, on the CPU; the same on every shard."""
@@ -336,12 +390,13 @@ class Trainer:
         self._replicas.release()
         return look
 
-    def _follow(self, parts: list[UnrollTargets]) -> None:
-        """Move the statistics by the targets of all shards, and the value layer with them."""
+    def _follow(self, parts: list[UnrollTargets], is_taken: Tensor) -> None:
+        """Move the statistics by the targets of all shards, and the value layer with them, where the step was taken."""
         if not parts:
             return
         mine = UnrollTargets(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
-        after = self._value_scaling.updated(self._statistics, self._of_all_shards(mine))
+        updated = self._value_scaling.updated(self._statistics, self._of_all_shards(mine))
+        after = {name: torch.where(is_taken, updated[name], before) for name, before in self._statistics.items()}
         self._value_scaling.rescale(self.agent.value_head, self._statistics, after)
         self._statistics = after
 
