@@ -6,12 +6,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 FILE ?= breakout
 SECONDS ?= 120
 TESTS ?= tests
-# What needs an hour, a cluster or root; each has a command of its own.
+# Without the tests that need an hour, a cluster or root, which have their own targets.
 ORDINARY := not learning and not soak and not cluster and not containers
-# Neighbours stay together: what a module prepares, and every rendered chart, is made once.
+# Tests of a module run in one worker, so that its fixtures and rendered charts are created once.
 WORKERS := -n 2 --dist worksteal
 
-# Thousands of processes start here: each module is compiled once.
+# The tests start thousands of processes: compile each module only once.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -27,13 +27,13 @@ dev: $(VENV)/.dev  ## Install what the tests need as well.
 train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=600 change that).
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
-check: lint typecheck imports  ## Run after every change: style, types, imports, and all tests that start no process; about two minutes on two cores.
+check: lint typecheck imports  ## Run after every change: style, types, imports, and all tests that start no processes; about two minutes on two cores.
 	$(BIN)/python -m pytest $(WORKERS) -m "not processes and $(ORDINARY)"
 
 test: lint typecheck imports  ## Run all checks and tests; about twenty minutes on two cores.
 	$(BIN)/python -m pytest $(WORKERS) -m "$(ORDINARY)"
 
-test-slow: $(VENV)/.dev  ## Run the tests as on a slow, busy machine: half a core for each of two workers (TESTS=tests/wire, SLOW_CORES=0.5; needs root).
+test-slow: $(VENV)/.dev  ## Run the tests with half a core for each of two workers, as on a slow machine (TESTS=tests/wire, SLOW_CORES=0.5; needs root).
 	$(BIN)/python -m pytest -p tests.slow_machine $(WORKERS) -m "$(ORDINARY)" $(TESTS)
 
 test-cluster: $(VENV)/.dev  ## Test the chart on the cluster of KUBECONFIG: install, scale, kill, upgrade, uninstall (CLUSTER_PROCESSES=0: without nodes).
@@ -55,7 +55,7 @@ imports: $(VENV)/.dev  ## Check which package may import which: import-linter.
 bench: $(VENV)/.installed  ## Measure this machine: each stage alone and the whole system.
 	$(BIN)/herd bench $(FILE)
 
-doctor: $(VENV)/.installed  ## Check what this machine has and lacks.
+doctor: $(VENV)/.installed  ## Check whether this machine has what training needs.
 	$(BIN)/herd doctor
 
 docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard, rules and requirement files.
@@ -64,11 +64,11 @@ docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard, rules and requirem
 	$(BIN)/python -m observability
 	$(BIN)/python -m images.requirements
 
-# The variable silences an advertisement of the theme's successor, which is no warning about these pages.
+# The variable suppresses an advertisement of the theme's successor, which would count as a warning.
 docs-site: $(VENV)/.dev  ## Build the documentation site into site/: mkdocs; warnings are errors. No page loads anything from another host.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean
 
-diagrams:  ## Draw the diagrams of the documentation again (needs Graphviz's dot).
+diagrams:  ## Redraw the diagrams of the documentation (needs Graphviz's dot).
 	for name in services unroll weight; do \
 		dot -Tsvg docs/diagrams/$$name.dot | sed '/^<!-- Generated/,/-->/d' > docs/pictures/$$name.svg || exit 1; done
 
@@ -78,18 +78,18 @@ helm: $(VENV)/.dev  ## Regenerate the chart's schema and README.
 	$(BIN)/python -m helm.tools.chart_readme > $(VENV)/chart-readme.md
 	mv $(VENV)/chart-readme.md helm/herd/README.md
 
-# An environment of its own: checkov pins half a hundred packages.
+# checkov has its own environment, because it pins about fifty packages.
 CHECKOV := $(VENV)-checkov
-helm-security: $(VENV)/.dev  ## Look for security findings in everything that the chart renders: checkov.
+helm-security: $(VENV)/.dev  ## Check everything that the chart renders for security findings: checkov.
 	test -x $(CHECKOV)/bin/checkov || $(PYTHON) -m venv $(CHECKOV)
 	$(CHECKOV)/bin/python -m pip --disable-pip-version-check install --quiet checkov==3.3.30
 	$(BIN)/python -m helm.tools.chart_security --checkov $(CHECKOV)/bin/checkov
 
-# Each change is made in a copy of the tree, one after the other, and TESTS must go red: what survives is listed.
+# Each change is made in a copy of the tree, and TESTS must fail; surviving changes are listed.
 MUTANTS := $(VENV)-mutants
 MUTATED ?= herd/wire/outbox.py
 TESTS ?= tests/wire/test_wire_outbox.py
-mutants: $(VENV)/.dev  ## Mutation testing: do TESTS notice single changes of MUTATED? cosmic-ray; some seconds each.
+mutants: $(VENV)/.dev  ## Mutation testing: check that TESTS notice single changes of MUTATED (cosmic-ray, some seconds per change).
 	test -x $(MUTANTS)/bin/cosmic-ray || $(PYTHON) -m venv $(MUTANTS)
 	$(MUTANTS)/bin/python -m pip --disable-pip-version-check install --quiet cosmic-ray==8.7.0
 	rm -rf $(MUTANTS)/tree && mkdir $(MUTANTS)/tree
@@ -100,7 +100,7 @@ mutants: $(VENV)/.dev  ## Mutation testing: do TESTS notice single changes of MU
 		../bin/cosmic-ray init mutants.toml mutants.sqlite && ../bin/cosmic-ray exec mutants.toml mutants.sqlite && \
 		../bin/cr-report --surviving-only --show-diff mutants.sqlite
 
-# The stamps are newer than what they were made from, so a changed pyproject.toml installs again.
+# The stamps are older than a changed pyproject.toml, which then triggers a new installation.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 

@@ -85,7 +85,7 @@ def train(settings: RunSettings) -> dict[str, Any]:
     device, precision = torch.device("cpu"), torch.float32
     trainer = Trainer(settings, spec, device, precision)
     batches = BatchAssembler(layout, settings, device)
-    queue = UnrollQueue(layout)
+    queue = UnrollQueue()
     num_environments = settings.actor.environments
     agent = agent_of(settings, spec)
     policy = LocalPolicy(agent, seed=SEED, precision=precision)
@@ -98,8 +98,8 @@ def train(settings: RunSettings) -> dict[str, Any]:
     while len(losses) < UPDATES:
         version = (1, len(losses))
         policy.load(trainer.weights(), version)
-        block = queue.new_block(num_environments)
-        builder.begin(block.arrays, observation)
+        arrays = layout.allocate(num_environments)
+        builder.begin(arrays, observation)
         for _ in range(layout.new_steps):
             step = policy.collect(policy.submit(state.rows(observation)))
             transition = environments.step(step.actions)
@@ -107,12 +107,11 @@ def train(settings: RunSettings) -> dict[str, Any]:
             builder.add(step, transition)
             observation = transition.observation
         builder.finish()
-        frames = (block.arrays["row_valid"][:, layout.burn_in :].sum(axis=1) * spec.action_repeat).tolist()
-        queue.put([QueuedUnroll(block, row, (0, 0), version, 0, frames[row]) for row in range(num_environments)])
+        frames = (arrays["row_valid"][:, layout.burn_in :].sum(axis=1) * spec.action_repeat).tolist()
+        queue.put([QueuedUnroll(arrays, row, (0, 0), version, 0, frames[row]) for row in range(num_environments)])
         for unrolls in _batches(queue, settings):
             env_frames += sum(unroll.num_frames for unroll in unrolls)
             batch = batches.assemble(unrolls)
-            queue.release(unrolls)
             done = trainer(batch, rates_at(settings.optimizer, env_frames=env_frames, learner_updates=len(losses)))
             measured = {name.removeprefix("loss_"): measured.value for name, measured in done.losses.items()}
             losses.append({name: value.hex() for name, value in {**measured, "norm": done.gradient_norm}.items()})

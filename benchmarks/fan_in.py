@@ -197,7 +197,7 @@ class Receiver:
     def __init__(self, settings: RunSettings, unrolls_per_second: float) -> None:
         spec = environment_spec(settings.env)
         layout = run_layout(settings, spec)
-        self._ledger, self._queue = Ledger(), UnrollQueue(layout)
+        self._ledger, self._queue = Ledger(), UnrollQueue()
         telemetry = Telemetry("learner", settings.name)
         meters = Meters(
             telemetry,
@@ -217,12 +217,13 @@ class Receiver:
         self._due = time.monotonic()
         self._is_draining = False
         self._next: Counter[tuple[int, int]] = Counter()
-        self._out_of_order = self._consumed = 0
+        self._out_of_order = self._consumed = self._most_queued = 0
 
     def turn(self) -> None:
         """Take a batch if it is time for one and there is one."""
         if self.io.failure is not None:
             raise RuntimeError("the I/O thread died") from self.io.failure
+        self._most_queued = max(self._most_queued, len(self._queue))
         early = self._due - time.monotonic()
         if early > 0 and not self._is_draining:
             time.sleep(min(early, POLL_SECONDS))
@@ -234,10 +235,9 @@ class Receiver:
         # A consumer that is late catches up with no more than half a second: a learner has no time to win back either.
         self._due = max(self._due + self._interval, time.monotonic() - 0.5)
         for unroll in unrolls:
-            self._out_of_order += int(unroll.block.arrays["episode_id"][unroll.row]) != self._next[unroll.actor]
+            self._out_of_order += int(unroll.arrays["episode_id"][unroll.row]) != self._next[unroll.actor]
             self._next[unroll.actor] += 1
             self._ledger.consume({unroll.task_id: unroll.num_frames})
-        self._queue.release(unrolls)
         self._consumed += len(unrolls)
         self.io.grant_again(len(unrolls))
 
@@ -256,7 +256,7 @@ class Receiver:
             "consumed": self._consumed,
             "out_of_order": self._out_of_order,
             "frames": {**ledger.as_json(), "balanced": ledger.is_balanced},
-            "allocated": self._queue.num_allocated,
+            "most_queued": self._most_queued,
         }
 
 
@@ -335,9 +335,8 @@ def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any
             "cores": cores,
             "connected_bytes": connected_bytes,
             "after_bytes": after_bytes,
-            "queue_bytes": last["allocated"] * layout.bytes_per_unroll,
-            # Twice what credit allows: docs/messaging.md, "Bounds".
-            "queue_bound_bytes": 2 * settings.credit_capacity * layout.bytes_per_unroll,
+            "queue_bytes": last["most_queued"] * layout.bytes_per_unroll,
+            "queue_bound_bytes": settings.credit_capacity * layout.bytes_per_unroll,
         },
         "actors_cores": actors_cores,
         "busy_cores_of_other_programs": max(0.0, busy - cores - actors_cores),

@@ -1,13 +1,13 @@
-"""Distributed reinforcement learning as message-passing services: the library that the services are made of. It imports no service.
+"""Distributed reinforcement learning as message-passing services: the library that the services share. It imports no service.
 
-What a script or a notebook uses is here (docs/python-api.md):
+For scripts and notebooks (docs/python-api.md):
 
-- `train` trains as ``herd train`` does, and returns the `Run`;
-- `load_run` opens a run's directory: settings, metrics, report, checkpoints;
-- `load_policy` opens its policy, to act with;
+- `train` trains like ``herd train``, and returns the `Run`;
+- `load_run` opens a run directory: settings, metrics, report, checkpoints;
+- `load_policy` loads the policy of a run to choose actions;
 - `debug` trains in this process and thread, where breakpoints work.
 
-``import herd`` loads nothing else: each of them loads what it needs when it is first asked for.
+``import herd`` is cheap: each of these loads its dependencies on first use.
 """
 
 from importlib import import_module

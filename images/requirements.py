@@ -67,7 +67,7 @@ def requirements(need: str, pins: dict[str, str]) -> str:
     names = sorted(_closure(Requirement(need)) - {_OURS})
     missing = [name for name in names if name not in pins and not _BROUGHT_BY_TORCH.match(name)]
     if missing:
-        raise UnpinnedError(f"constraints.txt has no version of {', '.join(missing)}, which {need} needs")
+        raise UnpinnedError(f"constraints.txt has no version for {', '.join(missing)}, required by {need}")
     return _HEADER.format(need=need) + "".join(f"{pins[name]}\n" for name in names if name in pins)
 
 
@@ -95,7 +95,7 @@ def _needs(name: str, extra: str) -> Iterator[Requirement]:
     except PackageNotFoundError as error:
         if _BROUGHT_BY_TORCH.match(canonicalize_name(name)):
             return
-        raise UnpinnedError(f"{name} is not installed here, so what it needs is not known: make dev") from error
+        raise UnpinnedError(f"{name} is not installed here, so its requirements are unknown: run make dev") from error
     yield from (requirement for requirement in map(Requirement, lines) if _applies(requirement, extra))
 
 

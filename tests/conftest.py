@@ -45,7 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark the folders with processes, and multiply every time-out by TEST_PATIENCE."""
     alone = float(config.getini("timeout"))
     for item in items:
-        if item.path.relative_to(config.rootpath).parts[1] in PROCESS_FOLDERS or PROCESS_FIXTURES.intersection(item.fixturenames):
+        fixtures: list[str] = getattr(item, "fixturenames", [])
+        if item.path.relative_to(config.rootpath).parts[1] in PROCESS_FOLDERS or PROCESS_FIXTURES.intersection(fixtures):
             item.add_marker("processes")
         default = alone if item.get_closest_marker("processes") is None else PROCESS_SECONDS
         own = item.get_closest_marker("timeout")

@@ -74,7 +74,7 @@ class LearnerOracle:
             layout=layout,
             action_repeat=action_repeat,
             ledger=Ledger(),
-            queue=UnrollQueue(layout),
+            queue=UnrollQueue(),
             credit=CreditPool(CAPACITY, expires_seconds=60.0),
             on_episode=lambda *_: None,
             on_unrolls=lambda *_: None,

@@ -56,7 +56,9 @@ def is_accepted(check: str, resource: str) -> bool:
 
 def main() -> int:
     """Render, check, print; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m helm.tools.chart_security", description="checkov over everything that is rendered.")
+    parser = argparse.ArgumentParser(
+        prog="python -m helm.tools.chart_security", description="Runs checkov over everything that the chart renders."
+    )
     parser.add_argument("--checkov", default="checkov", help="the program")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -95,7 +95,7 @@ def _draft_07(schema: Any) -> Any:
         return {"$ref": converted["$ref"].replace("#/$defs/", "#/definitions/")}  # draft-07 reads nothing beside it
     unknown = {"prefixItems", "unevaluatedProperties", "dependentRequired", "$defs"} & set(converted)
     if unknown:
-        raise ValueError(f"draft-07 has no {', '.join(sorted(unknown))}: say it otherwise in the settings model")
+        raise ValueError(f"draft-07 has no {', '.join(sorted(unknown))}: express it differently in the settings model")
     return converted
 
 

@@ -1,1 +1,1 @@
-"""The papers' equations as pure functions on tensors: no I/O, no settings, no devices."""
+"""The equations of the papers as pure functions of tensors: no I/O, no settings, no devices."""

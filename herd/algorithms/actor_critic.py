@@ -86,7 +86,7 @@ class LossTerms(NamedTuple):
     """
 
     total: Tensor
-    """``policy + baseline_cost * value - entropy_cost * entropy``."""
+    """``policy + baseline_cost * value - entropy_cost * entropy_share * entropy``."""
     policy: Tensor
     """``-sum pg_advantage * log pi(a|x)``."""
     value: Tensor
@@ -115,6 +115,7 @@ def actor_critic_loss(
     algorithm: ActorCriticSettings,
     is_replayed: Tensor | None = None,
     value_scale: Tensor | None = None,
+    entropy_share: Tensor | float = 1.0,
 ) -> LossTerms:
     """Policy gradient and value regression over the accepted rows, and an entropy bonus over the online ones of them.
 
@@ -132,6 +133,7 @@ def actor_critic_loss(
         is_replayed: ``[B]`` bool, rows without the entropy bonus. None: there are none.
         value_scale: PopArt's scale of each unroll's task, ``[B]``: divides the values' errors and the advantages, so that the losses are
             those of normalised values. None: 1.
+        entropy_share: multiplies ``entropy_cost``; a scalar.
 
     Raises:
         ValueError: a shape or dtype does not fit, or a setting is unknown.
@@ -189,7 +191,7 @@ def actor_critic_loss(
     value = 0.5 * errors.square().sum()
     row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
     entropy = row_entropy.masked_fill(~(accepted if is_replayed is None else accepted & ~is_replayed), 0.0).sum()
-    total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy
+    total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy_share * entropy
 
     rhos = (target_log_probs.detach() - behaviour_log_probs).exp().clamp(max=algorithm.clip_rho_threshold)
     return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), rhos.masked_fill(~row_valid, 0.0), vs, gated)

@@ -13,7 +13,7 @@ Correction = Literal["v_trace", "one_step", "epsilon", "none"]
 
 
 class CorrectedTargets(NamedTuple):
-    """What the loss needs of a correction, each ``[T, B]``."""
+    """The results of a correction that the loss needs, each ``[T, B]``."""
 
     vs: Tensor
     """Targets of the values; no gradient."""
@@ -40,9 +40,9 @@ def corrected_targets(
     q_estimate: QEstimate,
     log_epsilon: float,
 ) -> CorrectedTargets:
-    """Targets and advantages under one of the corrections; the policy is to ascend ``pg_advantages * grad policy_log_probs``.
+    """Compute targets and advantages with one of the corrections. The policy gradient is ``pg_advantages * grad policy_log_probs``.
 
-    - ``none``: the data counts as on-policy. All ratios are 1, so the targets are n-step returns (eq. 2) and no threshold applies.
+    - ``none``: the data is treated as on-policy. All ratios are 1, so the targets are n-step returns (eq. 2) and no threshold applies.
     - ``epsilon``: as ``none``, with ``log(pi + log_epsilon)`` in the policy gradient.
     - ``one_step``: targets as ``none``; the advantage is multiplied by its own importance weight, clipped at ``clip_pg_rho_threshold``.
     - ``v_trace``: section 4.
@@ -58,7 +58,7 @@ def corrected_targets(
         raise ValueError(f"correction must be v_trace, one_step, epsilon or none, got {correction!r}")
     log_rhos = target_log_probs.detach() - behaviour_log_probs
     if trace_mask is not None:
-        # What a masked row holds may not even be finite.
+        # The contents of a masked row may not be finite.
         log_rhos = log_rhos.masked_fill(~trace_mask, 0.0)
     corrects_values = correction == "v_trace"
     vs, pg_advantages = vtrace(
@@ -68,7 +68,7 @@ def corrected_targets(
         values=values,
         bootstrap_value=bootstrap_value,
         trace_mask=trace_mask,
-        # A threshold below 1 would shrink even a ratio of 1, which is no correction at all.
+        # A threshold below 1 would also shrink ratios of 1, which need no correction.
         clip_rho_threshold=clip_rho_threshold if corrects_values else 1.0,
         clip_c_threshold=clip_c_threshold if corrects_values else 1.0,
         clip_pg_rho_threshold=clip_pg_rho_threshold if corrects_values else 1.0,

@@ -1,8 +1,8 @@
 """Pixel control: "Reinforcement Learning with Unsupervised Auxiliary Tasks" (UNREAL, arXiv:1611.05397), section 3.1.
 
-As "Multi-task Deep Reinforcement Learning with PopArt" (arXiv:1809.04474) puts it in its appendix: the picture is a grid of cells, a
-cell's pseudo-reward is how much its pixels change in a step, and each cell's action values are learned by n-step Q-learning on what the
-agent's own policy did, to the unroll's end.
+Following the appendix of "Multi-task Deep Reinforcement Learning with PopArt" (arXiv:1809.04474): the picture is a grid of cells, the
+pseudo-reward of a cell is the change of its pixels in a step, and the action values of each cell are learned by n-step Q-learning from the
+actions of the agent's own policy, up to the end of the unroll.
 
 T agent steps of B unrolls, A actions, Y x X cells; H W C one picture. Time-major. Row t holds the picture ``x_t`` and the action taken
 there; the picture that it led to is that of row t + 1.
@@ -18,7 +18,7 @@ from torch import Tensor
 from herd.algorithms.scan import scan_back
 
 LARGEST_INTENSITY = 255.0
-"""Intensities are in [0, 1], as in the authors' libraries trfl and rlax; so a pseudo-reward is too."""
+"""Intensities, and therefore pseudo-rewards, are in [0, 1], as in the authors' libraries trfl and rlax."""
 
 
 class PixelControlTerms(NamedTuple):
@@ -31,11 +31,11 @@ class PixelControlTerms(NamedTuple):
 
 
 def pseudo_rewards(planes: Tensor, game_reset: Tensor, *, grid: tuple[int, int], cell_size: int) -> Tensor:
-    """Mean absolute change of intensity of each cell's pixels: float32 [T, B, Y, X].
+    """Return the mean absolute change of intensity of each cell's pixels, float32 [T, B, Y, X].
 
     Args:
-        planes: uint8 [T+1, B, H, W, C], the newest picture of each row: a stack would show a change again and again.
-        game_reset: bool [T+1, B]. What lies between the last picture of a game and the first of the next is nobody's doing: 0.
+        planes: uint8 [T+1, B, H, W, C], the newest picture of each row. A stack would count a change repeatedly.
+        game_reset: bool [T+1, B]. The change from the last picture of a game to the first of the next counts as 0.
         grid: Y, X. The cells lie in the middle of the picture.
         cell_size: pixels on each side of a cell.
 
@@ -49,25 +49,25 @@ def pseudo_rewards(planes: Tensor, game_reset: Tensor, *, grid: tuple[int, int],
         raise ValueError(f"{rows} x {columns} cells of {cell_size} pixels do not fit a picture of {planes.shape[2]} x {planes.shape[3]}")
     central = planes[:, :, top : top + height, left : left + width]
     before, after = central[:-1], central[1:]
-    # Unsigned: the smaller from the larger.
+    # The numbers are unsigned: subtract the smaller from the larger.
     change = torch.maximum(before, after) - torch.minimum(before, after)
     cells = change.reshape(*change.shape[:2], rows, cell_size, columns, cell_size, -1)
-    # Whole numbers, one axis after the other: exact, and on a CPU twice as fast as a mean over all at once.
+    # Sums of integers, one axis after the other: exact, and on a CPU twice as fast as a mean over both axes.
     sums = cells.sum(dim=(5, 6), dtype=torch.int32).sum(dim=3)
     largest = LARGEST_INTENSITY * cell_size**2 * planes.shape[4]
     return (sums / largest).masked_fill(game_reset[1:, :, None, None], 0.0)
 
 
 def cell_returns(rewards: Tensor, best_values: Tensor, terminated: Tensor, counts: Tensor, *, discount: float) -> Tensor:
-    """``R_t = r_t + gamma R_{t+1}``, from ``R_T = max_a Q(x_T, a)`` on: [T, B, Y, X].
+    """Return ``R_t = r_t + gamma R_{t+1}`` with ``R_T = max_a Q(x_T, a)``: [T, B, Y, X].
 
-    A row that does not count has no step of its own, so what comes before it bootstraps there: ``R_t = max_a Q(x_t, a)``.
+    A row that does not count has no step, so earlier rows bootstrap there: ``R_t = max_a Q(x_t, a)``.
 
     Args:
         rewards: [T, B, Y, X].
         best_values: ``max_a Q(x_t, a)``, [T + 1, B, Y, X], without gradient.
-        terminated: bool [T, B]; nothing after such a step counts for it. A truncated step is no special case: the next row holds the final
-            picture, and does not count.
+        terminated: bool [T, B]; nothing after such a step counts for it. A truncated step needs no special handling: the next row holds
+            the final picture and does not count.
         counts: bool [T, B].
         discount: gamma, per agent step.
     """
@@ -87,7 +87,7 @@ def pixel_control_loss(
     cell_size: int,
     discount: float,
 ) -> PixelControlTerms:
-    """Regression of the taken actions' values, cell by cell, on n-step returns of the pseudo-rewards.
+    """Regress the values of the taken actions, cell by cell, on n-step returns of the pseudo-rewards.
 
     Args:
         action_values: ``Q(x_0, .) .. Q(x_T, .)``, float32 [T + 1, B, A, Y, X] with gradient.

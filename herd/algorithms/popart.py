@@ -29,16 +29,16 @@ def scale_of(statistics: PopArtStatistics, *, min_scale: float, max_scale: float
 def updated(
     statistics: PopArtStatistics, *, means: Tensor, mean_squares: Tensor, task_ids: Tensor, counts: Tensor, rate: float
 ) -> PopArtStatistics:
-    """One update by eq. (6) for each unroll, in their order: ``mu <- (1 - beta) mu + beta x``, and so ``nu``.
+    """Update by eq. (6) once for each unroll, in order: ``mu <- (1 - beta) mu + beta x``, and likewise ``nu``.
 
-    Without a loop over the unrolls: of n updates of a task, the i-th (from 1) enters with weight ``beta (1 - beta)^(n - i)``.
+    There is no loop over the unrolls: of n updates of a task, the i-th (from 1) has the weight ``beta (1 - beta)^(n - i)``.
 
     Args:
         statistics: before the batch.
         means: x of the shift, [B]: each unroll's mean target.
         mean_squares: x of the second moment, [B].
         task_ids: int64 [B].
-        counts: bool [B]; an unroll that does not count changes nothing, whatever the other tensors hold there.
+        counts: bool [B]; an unroll that does not count has no effect, regardless of the contents of the other tensors.
         rate: beta.
     """
     same_task = (task_ids.unsqueeze(0) == task_ids.unsqueeze(1)) & counts.unsqueeze(0)
@@ -55,8 +55,8 @@ def updated(
 
 
 def preserving_rewrite(shift: Tensor, scale: Tensor, new_shift: Tensor, new_scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Eq. (13): what the value layer's rows are multiplied by, [K], and what is then added to its biases, [K].
+    """Return factors for the rows of the value layer, [K], and offsets for its biases, [K], by eq. (13).
 
-    ``w' = factor w`` and ``b' = factor b + offset`` leave ``scale (w x + b) + shift`` what it was.
+    ``w' = factor w`` and ``b' = factor b + offset`` leave ``scale (w x + b) + shift`` unchanged.
     """
     return scale / new_scale, (shift - new_shift) / new_scale

@@ -28,9 +28,9 @@ def retrace(
     lambda_: float = 1.0,
     bootstrap: RetraceBootstrap = "expected",
 ) -> Tensor:
-    """Targets of ``Q(x_t, a_t)``, ``[T, B]`` without gradient: eq. (2) by the recursion that its products allow.
+    """Return targets of ``Q(x_t, a_t)``, ``[T, B]`` without gradient: eq. (2), computed recursively.
 
-    rho-bar has no place in it: the first step's ratio does not enter, for its action is given.
+    There is no rho-bar: the ratio of the first step is not used, because its action is given.
 
     Args:
         log_rhos: ``log pi(a_t|x_t) - log mu(a_t|x_t)``, ``[T, B]`` float32 (float64 gives float64 targets).

@@ -14,16 +14,16 @@ RewardShaping = Literal["clip", "soft_asymmetric", "soft_asymmetric_printed", "l
 
 
 def shape_rewards(rewards: Tensor, shaping: RewardShaping) -> Tensor:
-    """Rewards as the losses see them; any shape and float dtype, element by element.
+    """Shape rewards for the losses, element by element; any shape and float dtype.
 
     - ``clip``: to ``[-1, 1]``.
-    - ``soft_asymmetric``: ``5 tanh(r/5)``, times 0.3 below 0: the authors' code, near the identity for small gains.
-    - ``soft_asymmetric_printed``: ``0.3 min(tanh r, 0) + 5 max(tanh r, 0)``, Fig. D.1's formula.
-    - ``log_asymmetric``: ``log(|r| + 1)``, times 2 from 0 on and -1 below: DiCE's, without a bound.
-    - ``none``: as they are.
+    - ``soft_asymmetric``: ``5 tanh(r/5)``, times 0.3 below 0: the authors' code, close to the identity for small rewards.
+    - ``soft_asymmetric_printed``: ``0.3 min(tanh r, 0) + 5 max(tanh r, 0)``, the formula of Fig. D.1.
+    - ``log_asymmetric``: ``log(|r| + 1)``, times 2 for r >= 0 and times -1 below: DiCE's, unbounded.
+    - ``none``: unchanged.
 
     Raises:
-        ValueError: ``shaping`` is none of these.
+        ValueError: ``shaping`` is unknown.
 
     """
     if shaping == "clip":
@@ -43,5 +43,5 @@ def shape_rewards(rewards: Tensor, shaping: RewardShaping) -> Tensor:
 
 
 def clip_last_rewards(rewards: Tensor) -> Tensor:
-    """Rewards as the network is told of the last one: to ``[-1, 1]``, whatever the losses see, as in the code of IMPALA's authors."""
+    """Clip last rewards for the network to ``[-1, 1]``, independent of the losses, as in the code of IMPALA's authors."""
     return rewards.clamp(-1.0, 1.0)

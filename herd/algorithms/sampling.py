@@ -1,4 +1,4 @@
-"""The categorical policy over A discrete actions: drawing from it, its log-probabilities, its entropy, its temperature."""
+"""The categorical policy over A discrete actions: sampling, log-probabilities, entropy and temperature."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor
 
 @torch.no_grad()
 def sample_actions(logits: Tensor, generator: torch.Generator | None, inverse_temperature: Tensor | None = None) -> Tensor:
-    """One action per row of ``logits`` ``[..., A]`` (any float dtype), int64 ``[...]``, distributed as ``softmax(logits)``.
+    """Sample one action per row of ``logits`` ``[..., A]`` (any float dtype), int64 ``[...]``, distributed as ``softmax(logits)``.
 
     With ``inverse_temperature`` ``[...]``, one per row, distributed as ``softmax(logits * inverse_temperature)``; see `tempered`.
 
-    The Gumbel trick: ``argmax_a(l_a - log e_a)`` with exponential ``e_a``; no normalising, no search. ``generator`` lives on the
-    device of ``logits``; None draws from torch's global one.
+    The Gumbel trick: ``argmax_a(l_a - log e_a)`` with exponential ``e_a``, without normalisation and search. ``generator`` is on the
+    device of ``logits``; None uses torch's global generator.
     """
-    # In bfloat16 the noise would have 8 bits and tie; the sum is formed in float32 at least.
+    # In bfloat16 the noise would have 8 bits and many ties; the sum is computed at least in float32.
     noise = torch.empty_like(logits, dtype=torch.promote_types(logits.dtype, torch.float32)).exponential_(generator=generator)
     if inverse_temperature is not None:
         logits = tempered(logits, inverse_temperature)
@@ -25,7 +25,7 @@ def sample_actions(logits: Tensor, generator: torch.Generator | None, inverse_te
 def tempered(logits: Tensor, inverse_temperature: Tensor) -> Tensor:
     """Logits of ``softmax(logits / tau)``: finite logits ``[..., A]``, 1/tau ``[...]``, result ``[..., A]`` in float32 at least.
 
-    1/tau = 0 is exactly uniform. The product is never formed in bfloat16: around 50, its 8 bits are steps of a quarter of a nat.
+    1/tau = 0 is exactly uniform. The product is never computed in bfloat16: around 50, its 8 bits give steps of a quarter of a nat.
     """
     dtype = torch.promote_types(logits.dtype, torch.float32)
     return logits.to(dtype) * inverse_temperature.to(dtype).unsqueeze(-1)

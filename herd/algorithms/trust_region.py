@@ -4,9 +4,9 @@ V-trace with clipped ratios learns the values of an implied policy between the t
 that lies far from the trained policy, targets are biased, and so is the policy gradient (Proposition 2). A step is relevant where the
 divergence stays below a threshold; eq. (8) ends the trace at any other, and no loss counts it.
 
-The gate looks at whole distributions, never at the action that was taken: that would bias what is left (section 4.3). It is asked of
-online steps too, as in Algorithm 1, whose mask is of the whole batch: online ones come from actors a few updates behind, so nearly all
-of them pass, and where policies move so fast that they do not, their bias is the same as a replayed step's.
+The gate uses whole distributions, never the action that was taken, which would bias the accepted steps (section 4.3). It also applies to
+online steps, as in Algorithm 1, whose mask covers the whole batch. Online steps come from actors that are a few updates behind, so nearly
+all of them pass. If policies change so fast that they do not, their bias is the same as that of replayed steps.
 
 A actions, the last axis of all log-probabilities.
 """
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 TrustRegion = Literal["none", "implied", "behaviour"]
-"""What the divergence is taken to: nothing, the implied policy (section 4.3), or the policy that acted (as Algorithm 1 prints)."""
+"""Reference of the divergence: none, the implied policy (section 4.3), or the policy that acted (as printed in Algorithm 1)."""
 
 
 class Gate(NamedTuple):
@@ -33,13 +33,13 @@ class Gate(NamedTuple):
 
 
 def implied_log_policy(target_log_policy: Tensor, behaviour_log_policy: Tensor, clip_rho_threshold: float) -> Tensor:
-    """Logarithm of eq. (3), ``min(rho-bar mu, pi) / sum_b min(rho-bar mu, pi)``: [..., A] from two of them."""
+    """Return the logarithm of eq. (3), ``min(rho-bar mu, pi) / sum_b min(rho-bar mu, pi)``, [..., A], from two log-policies."""
     unnormalised = torch.minimum(behaviour_log_policy + math.log(clip_rho_threshold), target_log_policy)
     return unnormalised.log_softmax(dim=-1)
 
 
 def kl_divergence(log_policy: Tensor, other_log_policy: Tensor) -> Tensor:
-    """``KL(p || q)`` in nats: [...] from log-probabilities [..., A]. Never below 0, where rounding would put it for equal policies."""
+    """Return ``KL(p || q)`` in nats, [...], from log-probabilities [..., A]. It is never below 0, even with rounding errors."""
     return (log_policy.exp() * (log_policy - other_log_policy)).sum(dim=-1).clamp(min=0.0)
 
 
@@ -59,8 +59,8 @@ def gate(
         trust_region: which divergence; ``none`` accepts every valid step.
         target_log_policy: ``log pi(.|x_t)``, ``[T, B, A]``, at the temperature of the row where there is one.
         behaviour_log_policy: ``log mu(.|x_t)``, ``[T, B, A]``, at the same temperature.
-        row_valid: ``[T, B]`` bool; what an invalid row holds may not even be finite.
-        threshold: b, in nats; a divergence of exactly b is too much.
+        row_valid: ``[T, B]`` bool; the contents of an invalid row may not be finite.
+        threshold: b, in nats; a divergence of exactly b is rejected.
         clip_rho_threshold: rho-bar of eq. (3).
 
     Raises:

@@ -1,1 +1,1 @@
-"""What scripts and notebooks use; ``import herd`` offers it under shorter names."""
+"""The Python API for scripts and notebooks; ``import herd`` provides it under shorter names."""

@@ -1,8 +1,8 @@
-"""``herd.debug``: a run whose actor and learner take turns in this thread, so that breakpoints, prints and tracebacks are where they are.
+"""``herd.debug``: runs actor and learner alternately in this thread, so that breakpoints, prints and tracebacks work.
 
-Both are those of every other run, and so is what is between them: unrolls go over a socket to the learner's I/O thread, weights to the
-parameter server and back. Only who runs when differs: where the learner would wait for a batch, the actor plays one more message of
-unrolls. The services without a user's code (parameter server, bandit, replay) are processes, as always.
+Actor, learner and their communication are the same as in every run: unrolls go over a socket to the learner's I/O thread, and weights
+through the parameter server. Only the order of execution differs: instead of waiting for a batch, the learner lets the actor play another
+message of unrolls. Services without user code (parameter server, bandit, replay) are separate processes.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ _ALONE: Mapping[str, object] = {
     "learner.compile": "off",
     "learner.work_ahead": "off",
 }
-"""One actor and one learner, whose code is run as it is written."""
+"""Settings of a debugged run: one actor and one learner, without compilation."""
 _PATIENCE_SECONDS = 10.0
-"""With a service that is asked to end."""
+"""Longest wait for a service that was asked to stop."""
 
 
 def debug(settings: Source | None = None, /, **overrides: object) -> Run:
-    """Train in this process and thread, until a stop condition of the settings; returns the run.
+    """Train in this process and thread until a stop condition of the settings is met; returns the run.
 
-    ``breakpoint()`` and a debugger's breakpoints work in environments, networks, losses and everywhere else; nothing goes on while one is
-    looked at. An exception ends the run and arrives here with its own traceback. An interruption (Ctrl-C) is a `KeyboardInterrupt`; then
-    the newest checkpoint is the last that was due. The log is written to stderr.
+    ``breakpoint()`` and a debugger's breakpoints work everywhere, including environments, networks and losses, and pause the whole run. An
+    exception ends the run and is raised here with its original traceback. An interruption (Ctrl-C) raises `KeyboardInterrupt`; the newest
+    checkpoint is then the last one that was due. The log is written to stderr.
 
-    Differences to `train`: one actor with a policy of its own, one learner shard, no compilation, nothing is prepared ahead, environments
-    of the suite gymnasium are in this process. Runs of several agents are refused.
+    Differences from `train`: there is one actor with its own policy and one learner shard; nothing is compiled or prepared in advance; and
+    environments of the suite gymnasium run in this process. Runs with several agents are refused.
 
     Args:
         settings: see `train`.
         overrides: see `train`.
 
     Raises:
-        SettingsError: settings that cannot be used.
-        RunError: a service ended, or the run could not leave its files.
+        SettingsError: the settings cannot be used.
+        RunError: a service ended, or files of the run could not be written.
 
     """
     resolved = debug_settings(resolve_settings(settings, overrides))
@@ -96,17 +96,19 @@ def debug_settings(settings: RunSettings) -> RunSettings:
     """Return the settings of a run in one thread.
 
     Raises:
-        SettingsError: one that cannot be.
+        SettingsError: the run cannot be executed in one thread.
 
     """
     if settings.agents > 1:
-        raise SettingsError(f"agents: {settings.agents} cannot learn in one thread; to debug set agents 1, and no sweep or population")
+        raise SettingsError(
+            f"agents: {settings.agents} agents cannot learn in one thread; for debugging set agents 1, without sweep and population"
+        )
     in_this_process = {"env.vectorization": "sync"} if settings.env.suite == "gymnasium" else {}
     return load_settings([], [], {}, base=settings.model_dump(mode="json"), given={**_ALONE, **in_this_process})
 
 
 def _take_turns(learner: RunSettings, actor: RunSettings, services: _Services) -> None:
-    # By name: the library imports no service.
+    # Imported by name, because the library must not import services.
     playing = import_module("herd_actor.actor").acting(actor, stop=services)
 
     def play() -> None:
@@ -122,14 +124,14 @@ def _take_turns(learner: RunSettings, actor: RunSettings, services: _Services) -
 
 
 def _settings_of(plan: ChildPlan) -> RunSettings:
-    """What the process of ``plan`` would read from its command line."""
+    """Return the settings that the process of ``plan`` would read from its command line."""
     words = plan.command(Start(0, 0.0))
     files, overrides = split_arguments(words[words.index("--config") :], file_option="--config")
     return load_settings(files, overrides, {})
 
 
 class _Services:
-    """Those in processes of their own. True, as a request to stop, once one of them has ended: none is started again."""
+    """The services in separate processes. The object is true, as a request to stop, when one of them has ended. None is restarted."""
 
     def __init__(self, plans: list[ChildPlan], run_dir: Path) -> None:
         self._plans = plans
@@ -137,7 +139,7 @@ class _Services:
         self._children: dict[str, Child] = {}
 
     def start(self) -> None:
-        """Start all of them."""
+        """Start all services."""
         for plan in self._plans:
             command = plan.command(Start(0, 0.0))
             self._children[plan.name] = Child(command, plan.environment, self._logs / f"{plan.name}.log", niceness=plan.niceness)
@@ -146,10 +148,10 @@ class _Services:
         return any(child.exit_code() is not None for child in self._children.values())
 
     def check(self) -> None:
-        """Look whether all are there.
+        """Check that all services are running.
 
         Raises:
-            RunError: one ended.
+            RunError: a service has ended.
 
         """
         for name, child in self._children.items():
@@ -158,7 +160,7 @@ class _Services:
                 raise RunError(f"{name} ended: {reason} (log: {child.log})")
 
     def stop(self) -> None:
-        """End all of them in order, and at last by force."""
+        """Stop all services in order, and kill those that do not stop."""
         for child in self._children.values():
             child.end(_PATIENCE_SECONDS)
 
@@ -178,7 +180,7 @@ def _variable(name: str, value: str) -> Iterator[None]:
 
 @contextmanager
 def _own_log() -> Iterator[None]:
-    """Give the log back as it was: services configure it as if the process were theirs."""
+    """Restore the configuration of the log, which services change as if the process were theirs."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:

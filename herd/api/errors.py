@@ -1,7 +1,7 @@
-"""What a caller can mend, beside settings (`herd.SettingsError`)."""
+"""The error of the Python API for everything except settings (`herd.SettingsError`)."""
 
 from __future__ import annotations
 
 
 class RunError(Exception):
-    """A run that cannot be opened, played or trained to its end; one line."""
+    """A run cannot be opened, played or trained to its end; one line."""

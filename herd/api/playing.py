@@ -1,4 +1,4 @@
-"""``herd.load_policy``: a run's policy, to act with."""
+"""``herd.load_policy``: loads the policy of a run to choose actions."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def load_policy(
     greedy: bool = False,
     seed: int = 0,
 ) -> TrainedPolicy:
-    """Open the policy of a run, of one agent of a run, or of one checkpoint.
+    """Load the policy of a run, of an agent of a run, or of a checkpoint.
 
     Args:
-        run: a `Run`, its directory, a checkpoint's folder in it, or the name of a run in ``runs/``.
-        checkpoint: folder of the checkpoint; None: the newest whole one.
-        task: one of the run's, which is then played; None: its first.
-        num_environments: observations are of so many environments, with a leading axis; None: of one, without.
+        run: a `Run`, its directory, the folder of a checkpoint in it, or the name of a run in ``runs/``.
+        checkpoint: folder of the checkpoint; None: the newest intact one.
+        task: task of the run that is played; None: its first task.
+        num_environments: number of environments in an observation, as its leading axis; None: one environment, without the axis.
         greedy: take the most probable action instead of sampling.
-        seed: of the sampling.
+        seed: random seed of the sampling.
 
     Raises:
-        RunError: no such run or task, no checkpoint, or one of another network.
+        RunError: the run, task or checkpoint does not exist, or the checkpoint belongs to another network.
 
     """
     found, named = (run, None) if isinstance(run, Run) else locate(run)
     if len(agents := found.agents) > 1:
-        raise RunError(f"{found.directory}: a run of {len(agents)} agents; name one: {agents[0].directory}")
+        raise RunError(f"{found.directory}: this run has {len(agents)} agents; name one of them: {agents[0].directory}")
     try:
         trained = load_trained_run(found.directory, named if checkpoint is None else Path(checkpoint))
         names = trained.spec.task_names

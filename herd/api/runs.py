@@ -1,4 +1,4 @@
-"""A run as its directory tells it. Reads the files anew at each question, so that a run under way can be looked at. No torch."""
+"""A run and its files. They are read again at each access, so the run may be running. Needs no torch."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 RUNS = Path("runs")
-"""Where ``herd train`` puts runs, and where those that are named by a bare word are looked for."""
+"""Folder in which ``herd train`` creates runs, and in which runs are found by name."""
 CHECKPOINTS = "checkpoints"
 _MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run, or one agent of a run of several."""
+    """A run, or one agent of a run with several agents."""
 
     directory: Path
 
     @cached_property
     def settings(self) -> RunSettings:
-        """What it is, or was, trained with: config.yaml.
+        """The settings of the run: config.yaml.
 
         Raises:
             RunError: the file cannot be read.
@@ -47,9 +47,9 @@ class Run:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The points of the learning curve in time order, as metrics.jsonl has them (docs/metrics.md); empty before the first.
+        """The points of the learning curve in time order, as in metrics.jsonl (docs/metrics.md); empty before the first point.
 
-        Points that a resumed run went back on are left out.
+        Points that were superseded when the run resumed from an older checkpoint are left out.
 
         Raises:
             RunError: the file is damaged.
@@ -64,10 +64,10 @@ class Run:
             raise RunError(str(error)) from error
 
     def array(self, key: str) -> NDArray[np.float64]:
-        """One number of every point, [P]; NaN where a point does not have it.
+        """Return one number of every point, [P]; NaN where a point does not have it.
 
-        ``key`` is dotted where the number is nested: ``env_frames``, ``entropy``, ``tasks.pong.episode_return_mean_100``. A part may
-        itself hold dots, as names of tasks do.
+        ``key`` is dotted if the number is nested: ``env_frames``, ``entropy``, ``tasks.pong.episode_return_mean_100``. A part may contain
+        dots itself, like some names of tasks.
 
         Raises:
             RunError: no point has such a number.
@@ -76,52 +76,52 @@ class Run:
         points = self.metrics
         values = np.array([_number(point, key) for point in points], np.float64)
         if points and np.isnan(values).all() and not any(_find(point, key)[0] for point in points):
-            raise RunError(f"{self.directory}: no point has {key}; the last has {', '.join(_keys(points[-1]))}")
+            raise RunError(f"{self.directory}: no point has {key}; the last point has {', '.join(_keys(points[-1]))}")
         return values
 
     @property
     def report(self) -> dict[str, Any]:
-        """What the learner leaves at its end: report.json.
+        """The report that the learner writes at its end: report.json.
 
         Raises:
-            RunError: there is none: the run goes on, or did not reach its end.
+            RunError: there is no report, because the run is still running or did not reach its end.
 
         """
         path = self.directory / "report.json"
         try:
             report: dict[str, Any] = read_json(path)
         except FileNotFoundError as error:
-            raise RunError(f"{self.directory}: holds no report.json yet: the run goes on, or did not reach its end") from error
+            raise RunError(f"{self.directory}: contains no report.json: the run is still running, or did not reach its end") from error
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: cannot be read: {error}") from error
         return report
 
     @property
     def checkpoints(self) -> list[Path]:
-        """Folders of the checkpoints that are kept, oldest first; `load_policy` takes one."""
+        """Folders of the stored checkpoints, oldest first; `load_policy` accepts them."""
         return sorted(path for path in (self.directory / CHECKPOINTS).glob("[0-9]" * 12) if path.is_dir())
 
     @property
     def agents(self) -> list[Run]:
-        """Each agent's part of the run; the run itself where it has one agent."""
+        """The runs of the single agents; the run itself if it has one agent."""
         return [Run(directory) for directory in agent_directories(self.directory)]
 
 
 def load_run(run: Run | Path | str) -> Run:
-    """Open a run: its directory, a checkpoint's folder in it, or the name of a run in ``runs/``.
+    """Open a run by its directory, by the folder of a checkpoint in it, or by its name in ``runs/``.
 
     Raises:
-        RunError: there is none.
+        RunError: there is no such run.
 
     """
     return run if isinstance(run, Run) else locate(run)[0]
 
 
 def locate(place: Path | str) -> tuple[Run, Path | None]:
-    """Return the run that a directory, a checkpoint or a name in ``runs/`` means, and the checkpoint, where it is one.
+    """Return the run of a directory, a checkpoint or a name in ``runs/``, and the checkpoint, if ``place`` is one.
 
     Raises:
-        RunError: it means neither.
+        RunError: ``place`` is none of these.
 
     """
     path = Path(place)
@@ -132,12 +132,12 @@ def locate(place: Path | str) -> tuple[Run, Path | None]:
     checkpoint = path.resolve() if (path / _MANIFEST).is_file() and path.resolve().parent.name == CHECKPOINTS else None
     directory = path if checkpoint is None else checkpoint.parents[1]
     if not config_file(directory).is_file():
-        raise RunError(f"{place}: not a run: it holds no config.yaml")
+        raise RunError(f"{place}: not a run: it contains no config.yaml")
     return Run(directory), checkpoint
 
 
 def _find(record: dict[str, Any], key: str) -> tuple[bool, Any]:
-    """Whether ``record`` has ``key``, and what it is; the longest part that matches comes first, for names with dots."""
+    """Return whether ``record`` has ``key``, and its value. For names with dots, the longest matching part is tried first."""
     if key in record:
         return True, record[key]
     parts = key.split(".")

@@ -1,4 +1,4 @@
-"""``herd.train``: a run as ``herd train`` makes it, from a script or a notebook."""
+"""``herd.train``: trains like ``herd train``, from a script or a notebook."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _EXIT_BAD_INPUT = 2
 
 
 def train(settings: Source | None = None, /, *, progress: bool = True, **overrides: object) -> Run:
-    """Train on this machine until a stop condition of the settings; returns the run.
+    """Train on this machine until a stop condition of the settings is met; returns the run.
 
-    All processes of the run are programs of their own: nothing is forked, no ``if __name__ == "__main__"`` is needed, and the call may come
-    from any thread. An interruption (Ctrl-C, a notebook's stop button) ends the run in order, with a checkpoint and a report; a second one
-    kills it.
+    All processes of the run are separate programs. This process is not forked, ``if __name__ == "__main__"`` is not needed, and the
+    function may be called from any thread. An interruption (Ctrl-C, a notebook's stop button) stops the run in order, with a checkpoint
+    and a report; a second one kills it.
 
     Args:
         settings: a run file, the name of a shipped experiment (``"catch"``), several of these, a mapping of settings, or a `RunSettings`.
-            None, with ``resume=True`` and ``run_dir``: the run's own.
-        progress: print what ``herd train`` prints.
+            None, with ``resume=True`` and ``run_dir``: the settings of that run.
+        progress: whether to print the output of ``herd train``.
         overrides: settings by section, ``learner={"batch_size": 64}, seed=3``, or by dotted key, ``**{"learner.batch_size": 64}``. They
             override files and the environment (``HERD_...``).
 
     Raises:
-        SettingsError: settings that cannot be used.
-        RunError: the run failed; the line is the one that ``herd train`` prints, and the logs are in the run directory.
+        SettingsError: the settings cannot be used.
+        RunError: the run failed. The line is that of ``herd train``, and the logs are in the run directory.
 
     """
     resolved = resolve_settings(settings, overrides)
@@ -55,7 +55,7 @@ def train(settings: Source | None = None, /, *, progress: bool = True, **overrid
     code, said = _run(resolved, progress=progress)
     if code == _EXIT_BAD_INPUT:
         if fresh:
-            with suppress(OSError):  # it holds something after all
+            with suppress(OSError):  # not empty
                 resolved.directory.rmdir()
         raise SettingsError(_reason(said))
     if code:
@@ -66,10 +66,10 @@ def train(settings: Source | None = None, /, *, progress: bool = True, **overrid
 
 
 def resolve_settings(settings: Source | None, overrides: Mapping[str, object]) -> RunSettings:
-    """Return the settings that ``train`` is asked for.
+    """Return the settings from the arguments of ``train``.
 
     Raises:
-        SettingsError: they cannot be used, or there are none.
+        SettingsError: they cannot be used, or none are given.
 
     """
     if isinstance(settings, RunSettings):
@@ -88,7 +88,7 @@ def resolve_settings(settings: Source | None, overrides: Mapping[str, object]) -
 
 
 def _run(settings: RunSettings, *, progress: bool) -> tuple[int, str]:
-    """Return the exit code of the run, and what it said to stderr."""
+    """Return the exit code of the run and its output on stderr."""
     live = progress and _is_terminal(sys.stdout)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = start_training(settings, output=None if live else subprocess.PIPE if progress else subprocess.DEVNULL, errors=errors)
@@ -103,7 +103,7 @@ def _run(settings: RunSettings, *, progress: bool) -> tuple[int, str]:
 
 
 def _wait(process: subprocess.Popen[str]) -> int:
-    """Wait for its end, passing on its lines: under a notebook this process's stdout is no file that another could write to."""
+    """Wait for the process to end, and print its lines. In a notebook, a child process cannot write to this process's stdout itself."""
     while True:
         try:
             if process.stdout is not None:
@@ -122,6 +122,6 @@ def _is_terminal(stream: IO[str]) -> bool:
 
 
 def _reason(said: str) -> str:
-    """The line that says why, without the name of the command."""
+    """Return the line with the reason, without the name of the command."""
     lines = [line for line in said.splitlines() if line.startswith("herd: ")] or said.splitlines() or ["herd train failed"]
     return lines[-1].removeprefix("herd: ")

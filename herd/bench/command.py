@@ -123,7 +123,7 @@ def _parser() -> OneLineParser:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--torso", choices=TORSOS, help="torso to measure instead of the file's network.torso")
     parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="seconds measured per stage and repeat")
-    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="number of repeats of each stage; the median counts")
+    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="number of repeats of each stage; the median is reported")
     return parser
 
 

@@ -52,7 +52,7 @@ def main() -> int:
             # The arrays never change, so they may be sent again before they are acknowledged.
             links.send_unrolls(arrays, num_frames=num_frames)
         elif links.refused is not None:
-            print(f"the learner refuses the feeder: {links.refused}", file=sys.stderr)
+            print(f"the learner refused the feeder: {links.refused}", file=sys.stderr)
             return 2
     links.close()
     context.term()

@@ -157,7 +157,7 @@ def _difference(before: _Reading, after: _Reading, shards: Sequence[str], settin
     env_frames = grown(metric_names.LEARNER_ENV_FRAMES.name)
     updates = grown(metric_names.LEARNER_UPDATES.name) / len(shards)
     if updates <= 0:
-        raise StageError("learner: no update between two readings: raise --seconds")
+        raise StageError("learner: no update between two readings: increase --seconds")
     return Repeat(
         wall_seconds=after.at - before.at,
         env_frames=env_frames,
@@ -171,7 +171,7 @@ def _difference(before: _Reading, after: _Reading, shards: Sequence[str], settin
 def _samples(run_dir: Path, name: str) -> Samples:
     url = metrics_url(run_dir, name)
     if url is None:
-        raise StageError(f"{name}: has not announced itself")
+        raise StageError(f"{name}: did not announce its address")
     try:
         return scrape(url)
     except ScrapeError as error:
@@ -263,6 +263,6 @@ def _parser() -> OneLineParser:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="seconds measured per repeat")
-    parser.add_argument("--warmup_seconds", type=POSITIVE, default=5.0, help="seconds before the first repeat, which are not measured")
-    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="number of repeats; the median counts")
+    parser.add_argument("--warmup_seconds", type=POSITIVE, default=5.0, help="seconds of warm-up before the first repeat")
+    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="number of repeats; the median is reported")
     return parser

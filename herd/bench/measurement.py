@@ -63,7 +63,7 @@ class Measurement:
                 return measured
         except (TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"not a measurement: {text[:200]!r}") from error
-        raise ValueError(f"measured nothing: {text[:200]!r}")
+        raise ValueError(f"empty measurement: {text[:200]!r}")
 
 
 def measure(step: Callable[[], int], *, seconds: float, warmup_seconds: float = 1.0, device: str = "cpu") -> Measurement:

@@ -330,8 +330,7 @@ def _for_training(settings: RunSettings, options: PlanOptions, figures: Figures,
         published = figures.learners.get(settings.network.torso)
         if published is None:
             raise FiguresError(
-                f"there is no published rate of a GPU for network.torso {settings.network.torso}: give --learner_frames_per_second, or "
-                "--learner cpu"
+                f"no published GPU rate for network.torso {settings.network.torso}: set --learner_frames_per_second or --learner cpu"
             )
         rate, given = published.frames_per_second, "published"
         sheet.note(f"one GPU: {published.source}. No GPU learner was measured for this plan: --learner_frames_per_second N gives your own")

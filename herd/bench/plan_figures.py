@@ -133,7 +133,7 @@ class Figures:
                 return stage
         network = settings.network
         kind = f"{settings.env.suite} with network.torso {network.torso}, width_multiplier {network.width_multiplier}, core {network.core}"
-        raise FiguresError(f"no figures for {kind}: measure them (herd bench FILE --json > figures.json) and give --figures figures.json")
+        raise FiguresError(f"no figures for {kind}: measure them (herd bench FILE --json > figures.json) and add --figures figures.json")
 
 
 def package_figures() -> Figures:
@@ -163,7 +163,7 @@ def _with_own(figures: Figures, report: Mapping[str, Any], path: Path) -> Figure
             return replace(figures, weights=_own_weights(report, path))
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise FiguresError(f"{path}: incomplete: {type(error).__name__} {error}") from error
-    raise FiguresError(f"{path}: not what herd bench --json, benchmarks.fan_in or benchmarks.fan_out prints")
+    raise FiguresError(f"{path}: not the output of herd bench --json, benchmarks.fan_in or benchmarks.fan_out")
 
 
 def _own_stages(report: Mapping[str, Any], path: Path) -> StageFigures:
@@ -207,7 +207,7 @@ def _own_source(report: Mapping[str, Any], path: Path) -> str:
 def _positive(value: object) -> float:
     number = float(cast("float", value))
     if not 0.0 < number < float("inf"):
-        raise ValueError(f"{value!r} is no cost")
+        raise ValueError(f"{value!r} is not a cost")
     return number
 
 
@@ -217,7 +217,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise FiguresError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise FiguresError(f"{path}: no JSON: {error}") from error
+        raise FiguresError(f"{path}: not JSON: {error}") from error
     if not isinstance(report, dict):
         raise FiguresError(f"{path}: not a JSON object")
     return report

@@ -57,7 +57,7 @@ def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_second
             end = next(points)
     steps = end.agent_steps - start.agent_steps
     if steps <= 0:
-        raise StageError(f"system: the learner consumed nothing in {seconds:g} s")
+        raise StageError(f"system: the learner consumed no frames in {seconds:g} s")
     return Measurement(steps, end.wall_seconds - start.wall_seconds, end.cpu_seconds - start.cpu_seconds)
 
 

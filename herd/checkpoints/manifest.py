@@ -53,7 +53,7 @@ def verified_contents(path: Path) -> tuple[Manifest, dict[str, bytearray]]:
     manifest = read_manifest(path)
     match = NAME.fullmatch(path.name)
     if match is not None and int(match[1]) != manifest.learner_updates:
-        raise TornCheckpointError(f"{path}: its {MANIFEST} is that of {manifest.learner_updates} updates")
+        raise TornCheckpointError(f"{path}: its {MANIFEST} belongs to the checkpoint of {manifest.learner_updates} updates")
     contents: dict[str, bytearray] = {}
     for name, expected in manifest.files.items():
         data = _read(path / name, MAX_JSON_BYTES if name == STATE else MAX_FILE_BYTES)
@@ -86,7 +86,7 @@ def _read(path: Path, max_bytes: int) -> bytearray:
     try:
         return read_file(path, max_bytes)
     except MemoryError as error:
-        raise CheckpointError(f"{path}: is larger than the memory of this machine") from error
+        raise CheckpointError(f"{path}: is larger than this machine's memory") from error
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TornCheckpointError(f"{path.parent}: {path.name} is missing") from error
     except OSError as error:

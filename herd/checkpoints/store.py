@@ -83,7 +83,7 @@ def save_checkpoint(
         _move_into_place(writing, final)
     except OSError as error:
         shutil.rmtree(writing, ignore_errors=True)
-        raise CheckpointError(f"{final}: cannot be written: {error.strerror or error}; earlier checkpoints stay") from error
+        raise CheckpointError(f"{final}: cannot be written: {error.strerror or error}; earlier checkpoints are kept") from error
     # The checkpoint is safe: what cannot be removed now is tried again after the next one.
     with contextlib.suppress(OSError):
         _remove_old(directory, final, keep)
@@ -127,7 +127,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     except (CheckpointError, KeyError, ValueError) as error:
         raise ForeignCheckpointError(f"{path}: is intact, but not a checkpoint of this program: {error}") from error
     if not isinstance(state, dict):
-        raise ForeignCheckpointError(f"{path}: is intact, but not a checkpoint of this program: {STATE} holds no mapping")
+        raise ForeignCheckpointError(f"{path}: is intact, but not a checkpoint of this program: {STATE} is not a mapping")
     return Checkpoint(path=path, learner_updates=manifest.learner_updates, tensors=tensors, state=state)
 
 
@@ -141,7 +141,7 @@ def _newest(directory: Path, take: Callable[[Path], _T]) -> _T | None:
             refused.append(error)
             continue
         if refused:
-            _log.warning("checkpoint skipped: %s; going on from %s", "; ".join(map(str, refused)), path)
+            _log.warning("checkpoint skipped: %s; continuing from %s", "; ".join(map(str, refused)), path)
         return taken
     if len(refused) == 1:
         raise refused[0]

@@ -73,7 +73,7 @@ def encode_weights(tensors: Mapping[str, Tensor], dtype: torch.dtype | None = No
     for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
         target = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
         if target not in _DTYPE_NAMES:
-            raise TypeError(f"{name} is of {target}, which weights cannot hold")
+            raise TypeError(f"{name} has dtype {target}, which weights cannot contain")
         flat = tensor.detach().to("cpu", target).reshape(-1)
         part = flat.view(torch.uint8).numpy().data
         header[name] = {"dtype": _DTYPE_NAMES[target], "shape": list(tensor.shape), "data_offsets": [offset, offset + part.nbytes]}
@@ -102,7 +102,7 @@ def decode_weights(*payloads: BytesLike) -> dict[str, Tensor]:
             raise CheckpointError(f"weights are damaged: {type(error).__name__}: {' '.join(str(error).split())[:200]}") from error
         for name, tensor in decoded.items():
             if name in tensors:
-                raise CheckpointError(f"weights hold the tensor {name[:64]!a} in two slices")
+                raise CheckpointError(f"weights contain the tensor {name[:64]!a} in two slices")
             tensors[name] = tensor
     return tensors
 
@@ -124,10 +124,10 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             raise CheckpointError(f"weights of another network: {name} is {tensor.dtype}, expected {parameter.dtype}")
         # One pass without an array of answers; a NaN or an infinity anywhere is one in the sum.
         if tensor.is_floating_point() and not math.isfinite(float(tensor.sum())):
-            raise CheckpointError(f"weights are unusable: {name} holds numbers that are not finite, or far too large")
+            raise CheckpointError(f"weights are unusable: {name} contains numbers that are not finite, or far too large")
     foreign = next((name for name in tensors if name not in own), None)
     if foreign is not None:
-        raise CheckpointError(f"weights of another network: {foreign[:64]!a} is none of its tensors")
+        raise CheckpointError(f"weights of another network: {foreign[:64]!a} is unknown")
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(tensors[name])
@@ -140,17 +140,17 @@ def _decode_one(payload: memoryview) -> dict[str, Tensor]:
     for name, entry in sorted(header.items(), key=lambda item: item[1].data_offsets):
         dtype = _DTYPES[entry.dtype]
         if math.prod(max(size, 1) for size in entry.shape) > MAX_ELEMENTS:
-            raise CheckpointError(f"weights are damaged: {name[:64]!a} has more elements than a tensor can")
+            raise CheckpointError(f"weights are damaged: {name[:64]!a} has too many elements for a tensor")
         count = math.prod(entry.shape)
         first, last = entry.data_offsets
         # No holes and no overlaps: a payload has one meaning, and no room for what nobody reads.
         if first != end or last - first != count * dtype.itemsize or last > len(payload) - start:
-            raise CheckpointError(f"weights are damaged: {name[:64]!a} does not lie where the header says")
+            raise CheckpointError(f"weights are damaged: {name[:64]!a} has a wrong offset in the header")
         flat = torch.frombuffer(payload, dtype=dtype, count=count, offset=start + first) if count else torch.empty(0, dtype=dtype)
         tensors[name] = flat.reshape(entry.shape)
         end = last
     if start + end != len(payload):
-        raise CheckpointError(f"weights are damaged: {len(payload) - start} bytes of tensors, the header tells of {end}")
+        raise CheckpointError(f"weights are damaged: {len(payload) - start} bytes of tensors, expected {end}")
     return tensors
 
 
@@ -158,7 +158,7 @@ def _read_header(payload: memoryview) -> tuple[dict[str, _Entry], int]:
     """Return the header and where the tensors begin, in bytes."""
     length = int.from_bytes(payload[:LENGTH_BYTES], "little")
     if len(payload) < LENGTH_BYTES or length > min(MAX_HEADER_BYTES, len(payload) - LENGTH_BYTES):
-        raise CheckpointError(f"weights are not safetensors: no header fits into {len(payload)} bytes")
+        raise CheckpointError(f"weights are not safetensors: {len(payload)} bytes are too short for the header")
     start = LENGTH_BYTES + length
     try:
         return _HEADER.validate_json(bytes(payload[LENGTH_BYTES:start])), start

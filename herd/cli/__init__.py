@@ -1,1 +1,1 @@
-"""The ``herd`` command. Nothing heavy is imported before the command line has been understood."""
+"""The ``herd`` command. Heavy packages are imported only after the command line has been parsed."""

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _GIB = 2**30
 _NEEDED_MEMORY = 3 * _GIB
-"""Learner with torch about 1.2 GiB at the default batch, two actors about 0.6 GiB each, parameter server 0.1 GiB."""
+"""The learner with torch takes about 1.2 GiB at the default batch, each of two actors 0.6 GiB, the parameter server 0.1 GiB."""
 _NEEDED_DISK = 1 * _GIB
-"""A run: two checkpoints of up to 60 MB, logs and curve; the rest is for several runs."""
+"""A run takes two checkpoints of up to 60 MB, logs and a curve; the rest is for several runs."""
 _NEEDED_FILES = 1024
-"""One descriptor per actor's connection, and some 100 for libraries and logs."""
+"""One descriptor per connection of an actor, and about 100 for libraries and logs."""
 _CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 _COMMAND_SECONDS = 10.0
 
@@ -45,7 +45,6 @@ _PACKAGES = {
     "pyzmq": (True, "pip install herd-rl"),
     "msgpack": (True, "pip install herd-rl"),
     "pydantic": (True, "pip install herd-rl"),
-    "pydantic-settings": (True, "pip install herd-rl"),
     "prometheus-client": (True, "pip install herd-rl"),
     "structlog": (True, "pip install herd-rl"),
     "torch": (True, "pip install 'herd-rl[learner]'"),
@@ -66,9 +65,9 @@ class Check:
     ok: bool
     found: str
     advice: str = ""
-    """What to do where it is not ok."""
+    """What to do if it is not ok."""
     required: bool = True
-    """Without it, ``herd train`` does not work as it is set by default."""
+    """Whether ``herd train`` needs this with its default settings."""
 
 
 def all_checks() -> list[Check]:
@@ -86,21 +85,19 @@ def check_python() -> Check:
 
 
 def check_cpus() -> Check:
-    """CPUs under affinity and container limits; one for the learner and one for actors at least."""
+    """CPUs within affinity and container limits: at least one for the learner and one for actors."""
     cpus, present = usable_cpus(), os.cpu_count()
-    return Check(
-        "CPUs", cpus >= 2, f"{cpus} usable of {present}", "training works, slowly: give the container two or more CPUs", required=False
-    )
+    return Check("CPUs", cpus >= 2, f"{cpus} usable of {present}", "training is slow: give the container at least two CPUs", required=False)
 
 
 def check_bfloat16() -> Check:
-    """Where it is not faster, everything runs in float32."""
+    """Whether bfloat16 is faster than float32 on this CPU; otherwise everything runs in float32."""
     has = cpu_gains_from_bfloat16()
-    return Check("fast bfloat16", has, "yes" if has else "no", "none needed: float32 is used, up to 1.6 times slower", required=False)
+    return Check("fast bfloat16", has, "yes" if has else "no", "nothing: float32 is used, which is up to 1.6 times slower", required=False)
 
 
 def check_memory() -> Check:
-    """Memory that processes here may still take."""
+    """Memory that is available to new processes."""
     free = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):  # no container limit
         free = min(free, int(_CGROUP_MEMORY.read_text()))
@@ -110,31 +107,31 @@ def check_memory() -> Check:
 
 
 def check_disk() -> Check:
-    """Space where runs/ goes."""
+    """Disk space in the folder of runs/."""
     free = shutil.disk_usage(Path.cwd()).free
     return Check("disk", free >= _NEEDED_DISK, f"{free / _GIB:.1f} GiB free here", "free some space, or use --run_dir elsewhere")
 
 
 def check_gpu() -> Check:
     """A GPU that both the driver and torch can see."""
-    advice = "none needed: the learner runs on the CPU"
+    advice = "nothing: the learner runs on the CPU"
     program = shutil.which("nvidia-smi")
     if program is None:
         return Check("GPU", ok=False, found="no nvidia-smi", advice=advice, required=False)
     names = _output([program, "--query-gpu=name,memory.total", "--format=csv,noheader"])
     if not names:
-        return Check("GPU", ok=False, found="nvidia-smi sees none", advice=advice, required=False)
+        return Check("GPU", ok=False, found="nvidia-smi finds none", advice=advice, required=False)
     found = "; ".join(names.splitlines())
     if find_spec("torch") is None:
         return Check("GPU", ok=False, found=found, advice="torch is not installed", required=False)
-    import torch  # noqa: PLC0415  takes a second: only where there is a GPU to ask about
+    import torch  # noqa: PLC0415  takes a second, so only if there is a GPU
 
     usable = torch.cuda.is_available()
     return Check("GPU", usable, found, f"torch {torch.__version__} cannot use it: install a CUDA build", required=False)
 
 
 def check_packages() -> list[Check]:
-    """Every package that some part of a run uses, with its version."""
+    """Every package that a part of a run uses, with its version."""
     checks = []
     for package, (required, advice) in _PACKAGES.items():
         try:
@@ -146,7 +143,7 @@ def check_packages() -> list[Check]:
 
 
 def check_suites() -> list[Check]:
-    """Every suite of environments that is installed, with the packages that it needs, and those that cannot be loaded."""
+    """Every installed suite of environments with the packages that it needs, and the suites that cannot be loaded."""
     suites = installed_suites()
     usable = [_check_suite(name, suite) for name, suite in suites.usable.items()]
     return usable + [
@@ -169,14 +166,14 @@ def _version_of(module: str) -> str:
     try:
         return version(distributions[0])
     except PackageNotFoundError:
-        return "of an unknown version"
+        return "unknown version"
 
 
 def check_compiler() -> Check:
-    """Only torch.compile asks for one; herd does not."""
+    """A C++ compiler, which only torch.compile needs."""
     program = shutil.which("g++")
     found = (_output([program, "-dumpfullversion"]) or program).strip() if program else "none"
-    return Check("g++", program is not None, found, "none needed: only torch.compile, which herd does not use, wants it", required=False)
+    return Check("g++", program is not None, found, "nothing: only torch.compile (learner.compile) needs it", required=False)
 
 
 def check_open_files() -> Check:
@@ -186,7 +183,7 @@ def check_open_files() -> Check:
 
 
 def check_allocator() -> Check:
-    """The variables that make glibc keep large blocks; ``herd train`` sets them for its children."""
+    """The environment variables that make glibc keep large blocks. ``herd train`` sets them for its children."""
     library, number = platform.libc_ver()
     if library != "glibc":
         return Check(
@@ -197,7 +194,7 @@ def check_allocator() -> Check:
 
 
 def check_ports() -> list[Check]:
-    """The default ports; taken ones can be replaced by any free ones."""
+    """Whether the default ports are free. Other ports can be set."""
     checks = []
     for name, port in ((service.name, service.port) for service in SERVERS if service.port is not None):
         free = _is_free(port)
@@ -219,7 +216,7 @@ def _is_free(port: int) -> bool:
 
 
 def _output(command: list[str]) -> str:
-    """Standard output of a short command; empty where it fails."""
+    """Return the standard output of a short command; empty if it fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""What every command that talks to a cluster takes: which release, and how to reach it."""
+"""Options of all commands that access a cluster."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ CLUSTER_OPTIONS = ("namespace", "context", "kubeconfig")
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add -n/--namespace, --context and --kubeconfig."""
-    parser.add_argument("-n", "--namespace", metavar="N", help="default: the context's own")
-    parser.add_argument("--context", metavar="C", help="of the kubeconfig; default: its current one")
+    parser.add_argument("-n", "--namespace", metavar="N", help="namespace; default: that of the context")
+    parser.add_argument("--context", metavar="C", help="context of the kubeconfig; default: its current context")
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="default: KUBECONFIG, then ~/.kube/config, then the pod this runs in"
+        "--kubeconfig", type=Path, metavar="FILE", help="default: KUBECONFIG, then ~/.kube/config, then the service account of this pod"
     )
 
 
 @contextmanager
 def cluster_of(options: argparse.Namespace) -> Iterator[Cluster]:
-    """Open the cluster of the options, and say what goes wrong with it in one line.
+    """Open the cluster that the options name, and report its errors in one line.
 
     Raises:
-        CommandError: kubernetes is not installed, or anything of ``herd.kube.errors``.
+        CommandError: the package kubernetes is not installed, or an error of ``herd.kube.errors``.
 
     """
     require("kubernetes")
-    from herd.kube.cluster import open_cluster  # noqa: PLC0415  kubernetes loads; --help does without
+    from herd.kube.cluster import open_cluster  # noqa: PLC0415  loads kubernetes; not needed for --help
     from herd.kube.errors import KubeError  # noqa: PLC0415
     from herd.kube.kubeconfig import Access  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""``herd doctor``: what this machine has, what it lacks, and what to do about it."""
+"""``herd doctor``: what this machine has, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Check this machine; returns 1 where something required is missing."""
+    """Check this machine; returns 1 if something required is missing."""
     options = _parser().parse_args(argv)
-    from herd.cli.checks import all_checks  # noqa: PLC0415  --help does without
+    from herd.cli.checks import all_checks  # noqa: PLC0415  not needed for --help
 
     checks = all_checks()
     missing = [check for check in checks if check.required and not check.ok]
@@ -51,5 +51,5 @@ def _print_table(checks: Sequence[Check], missing: Sequence[Check]) -> None:
         table.add_row(mark, check.name, Text(check.found), Text("" if check.ok else check.advice))
     console = Console()
     console.print(table, highlight=False)
-    verdict = "everything that training needs is here" if not missing else f"missing: {', '.join(check.name for check in missing)}"
+    verdict = "nothing that training needs is missing" if not missing else f"missing: {', '.join(check.name for check in missing)}"
     console.print(f"\n{verdict}", highlight=False)

@@ -1,4 +1,4 @@
-"""What the user got wrong, as one line and exit code 2."""
+"""Errors of the user, reported in one line with exit code 2."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ EXIT_BAD_INPUT = 2
 
 
 class CommandError(Exception):
-    """One line for the person at the terminal."""
+    """An error of the user; the message is one line."""

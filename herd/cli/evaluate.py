@@ -1,4 +1,4 @@
-"""``herd evaluate``: the scores of checkpoints over whole games, or of training, as a table, CSV, JSON and a picture."""
+"""``herd evaluate``: scores of checkpoints over whole games, or of training, as a table, CSV, JSON and a picture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from herd.evaluation.report import EvaluationReport
 
 _LINE_SECONDS = 10.0
-"""Between lines of progress where there is no terminal; the first comes at once."""
+"""Seconds between lines of progress without a terminal; the first line is printed at once."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="herd evaluate",
         description="Plays whole games of every task with the checkpoints of runs. Prints the scores and writes them as .json, .csv "
         "and, for several tasks, .png. Several runs make one table: one run for each task, or several (seeds) for each. Settings of the "
-        "environments are those of training unless they are given here, such as --env.noop_max 30, or by a protocol.",
+        "environments are those of training unless options (such as --env.noop_max 30) or a protocol change them.",
     )
     parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="run directory of herd train")
     parser.add_argument(
@@ -66,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
     from rich.console import Console  # noqa: PLC0415  after the command line is understood
 
     from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
-    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  numpy loads
+    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  loads numpy
     from herd.evaluation.protocols import protocol_named  # noqa: PLC0415
     from herd.evaluation.table import print_report  # noqa: PLC0415
 
@@ -92,16 +92,18 @@ def run(argv: Sequence[str]) -> int:
 
 def _check_options(options: argparse.Namespace, overrides: Sequence[str], *, of_training: bool) -> None:
     if not of_training and options.frames is not None:
-        raise CommandError("--frames needs --protocol laser-atari or dopamine, which take the returns of training")
+        raise CommandError("--frames needs --protocol laser-atari or dopamine, which score the returns of training")
     if of_training:
         playing = {"--episodes": options.episodes, "--checkpoint": options.checkpoint, "--environments": options.environments}
         given = [name for name, value in playing.items() if value is not None] + ["--greedy"] * options.greedy + list(overrides[:1])
         if given:
-            raise CommandError(f"{given[0]} does not go with {options.protocol}, which plays nothing: it takes the returns of training")
+            raise CommandError(
+                f"{given[0]} cannot be used with {options.protocol}, which scores the returns of training and plays no games"
+            )
 
 
 def _scored(options: argparse.Namespace, overrides: Sequence[str], console: Console, *, of_training: bool) -> EvaluationReport:
-    from herd.evaluation.evaluate import evaluate_runs, score_training  # noqa: PLC0415  torch loads
+    from herd.evaluation.evaluate import evaluate_runs, score_training  # noqa: PLC0415  loads torch
 
     if of_training:
         return score_training(options.run_dirs, protocol=options.protocol, frames=options.frames)
@@ -124,7 +126,7 @@ def _scored(options: argparse.Namespace, overrides: Sequence[str], console: Cons
 
 
 class Lines:
-    """Progress where there is no terminal: the newest text at once, then every ``_LINE_SECONDS``, also while no game finishes."""
+    """Progress without a terminal: prints the newest text at once, then every ``_LINE_SECONDS``, even if no game finishes."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -133,16 +135,16 @@ class Lines:
         self._text = ""
 
     def expect(self, text: str) -> None:
-        """Say this once there is progress: until then an error may be the only line."""
+        """Set the first text. It is printed when there is progress, so that an early error is the only line."""
         self._text = text
 
     def show(self, text: str) -> None:
-        """Say this when a line is due."""
+        """Print this text when a line is due."""
         self._text = text
         self.tick()
 
     def tick(self) -> None:
-        """Say the newest text where a line is due."""
+        """Print the newest text if a line is due."""
         now = self._clock()
         if now >= self._due and self._text:
             self._due = now + _LINE_SECONDS
@@ -155,8 +157,8 @@ def _default_stem(run_dirs: Sequence[Path], report: EvaluationReport) -> Path:
 
 
 def _write(report: EvaluationReport, stem: Path) -> list[Path]:
-    """Write STEM.json, STEM.csv and, where there is something to compare, STEM.png."""
-    from herd.plots.history import PlotError  # noqa: PLC0415  --help does without
+    """Write STEM.json, STEM.csv and, if there is something to compare, STEM.png."""
+    from herd.plots.history import PlotError  # noqa: PLC0415  not needed for --help
     from herd.plots.scores import Bar, draw_scores  # noqa: PLC0415
 
     paths = [stem.with_name(stem.name + suffix) for suffix in (".json", ".csv")]
@@ -177,6 +179,6 @@ def _write(report: EvaluationReport, stem: Path) -> list[Path]:
         require("matplotlib")
         draw_scores(bars, picture, title=title, lines={"median": report.summary["median"].score})
     except (CommandError, PlotError) as error:
-        print(f"herd: no picture: {error}", file=sys.stderr)
+        print(f"herd: picture not drawn: {error}", file=sys.stderr)
         return paths
     return [*paths, picture]

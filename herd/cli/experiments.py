@@ -1,4 +1,4 @@
-"""``herd experiments``: what is shipped to train, and one of them to start a run file of one's own from."""
+"""``herd experiments``: lists the shipped experiments, or prints one as a start for a user's own run file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def run(argv: Sequence[str]) -> int:
     """List the shipped experiments, or print one; returns the exit code."""
     parser = OneLineParser(
         prog="herd experiments",
-        description="Lists the experiments that herd train, bench and plan know by name. show prints one, to edit: "
+        description="Lists the experiments that herd train, bench and plan accept by name. show prints one for editing: "
         "herd experiments show pong > mine.yaml",
     )
-    parser.add_argument("action", nargs="?", choices=["show"], help="print one")
+    parser.add_argument("action", nargs="?", choices=["show"], help="print an experiment")
     parser.add_argument("name", nargs="?", help="name of the experiment")
     options = parser.parse_args(argv)
     experiments, presets = shipped_experiments(), suite_presets()
@@ -29,7 +29,7 @@ def run(argv: Sequence[str]) -> int:
         width = max(map(len, shipped))
         for name, file in experiments.items():
             print(f"{name:<{width}}  {describe(file)}")
-        print("\nPresets, to put behind an experiment: herd train pong atari-machado\n")
+        print("\nPresets, given after an experiment: herd train pong atari-machado\n")
         for name, file in presets.items():
             print(f"{name:<{width}}  {describe(file)}")
     elif options.name is None:

@@ -1,4 +1,4 @@
-"""``herd export``: a run's policy as TorchScript or ONNX, compared with the network on games that are played."""
+"""``herd export``: writes a run's policy as TorchScript or ONNX, and compares it with the network while playing games."""
 
 from __future__ import annotations
 
@@ -27,34 +27,38 @@ _FORMATS = ("torchscript", "onnx")
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd export",
-        description="Writes the policy of a run's checkpoint for use without Herd (docs/export.md), and compares it with the network on "
-        "games that the network plays. Beside FILE, FILE.json describes its inputs and outputs.",
+        description="Writes the policy of a run's checkpoint for use without Herd (docs/export.md), and compares its outputs with those of "
+        "the network while the network plays. FILE.json, next to FILE, describes the inputs and outputs.",
     )
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="of herd train")
-    parser.add_argument("--format", choices=_FORMATS, default="torchscript", help="of the file")
-    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest whole one")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="default: RUN_DIR/policy-<updates>.pt or .onnx")
-    parser.add_argument("--steps", type=POSITIVE_WHOLE, default=200, metavar="N", help="of each environment, for the comparison")
-    parser.add_argument("--environments", type=POSITIVE_WHOLE, metavar="N", help="for the comparison; default: 4, or one of each task")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the games and of the policy's sampling")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train")
+    parser.add_argument("--format", choices=_FORMATS, default="torchscript", help="format of the file")
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; default: RUN_DIR/policy-<updates>.pt or .onnx")
+    parser.add_argument(
+        "--steps", type=POSITIVE_WHOLE, default=200, metavar="N", help="number of steps of each environment in the comparison"
+    )
+    parser.add_argument(
+        "--environments", type=POSITIVE_WHOLE, metavar="N", help="number of environments in the comparison; default: 4, or one per task"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed of the games and of the policy's sampling")
     parser.add_argument(
         "--tolerance",
         type=POSITIVE,
         default=1e-4,
         metavar="X",
-        help="largest difference, in parts of an output's largest number or of 1; beyond it nothing is left behind",
+        help="largest allowed difference, relative to an output's largest number or to 1; if it is exceeded, no file is written",
     )
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Export; returns the exit code: 1 where the exported policy computes something else."""
+    """Export; returns the exit code: 1 if the exported policy differs from the network."""
     options = _parser().parse_args(argv)
     if options.seed < 0:
         raise CommandError(f"--seed must be at least 0, not {options.seed}")
     run_with_checkpoint(options.run_dir)
     require("torch", "safetensors", *(("onnx", "onnxruntime", "onnxscript") if options.format == "onnx" else ()))
-    from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  torch loads; --help does without
+    from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  loads torch; not needed for --help
     from herd.evaluation.errors import EvaluationError  # noqa: PLC0415
     from herd.evaluation.trained_run import load_trained_run  # noqa: PLC0415
 
@@ -65,7 +69,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _export(run: TrainedRun, options: argparse.Namespace) -> int:
-    from herd.export.formats import SUFFIXES, reader, write  # noqa: PLC0415  torch loads; --help does without
+    from herd.export.formats import SUFFIXES, reader, write  # noqa: PLC0415  loads torch; not needed for --help
     from herd.export.network import ExportedPolicy  # noqa: PLC0415
     from herd.export.parity import compare  # noqa: PLC0415
 
@@ -101,8 +105,8 @@ def _export(run: TrainedRun, options: argparse.Namespace) -> int:
 
 def _told(parity: Parity) -> str:
     found = ", ".join(f"{name} {value:.2g}" for name, value in parity.differences.items())
-    played = f"{parity.rows:,} observations, {parity.games:,} games ended"
-    return f"largest difference to the network: {found} ({played}); another greedy action in {parity.other_actions:,}"
+    played = f"{parity.rows:,} observations, {parity.games:,} finished games"
+    return f"largest difference from the network: {found} ({played}); different greedy actions: {parity.other_actions:,}"
 
 
 def _description(run: TrainedRun, policy: ExportedPolicy, parity: Parity, kind: str) -> dict[str, Any]:

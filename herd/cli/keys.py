@@ -1,4 +1,4 @@
-"""``herd keys``: makes the key pairs that CURVE needs, one key a file."""
+"""``herd keys``: creates the key pairs for CURVE, one key per file."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 DEFAULT_CLIENT = SecuritySettings().curve_client
 SECRET_MODE = 0o600
 PUBLIC_MODE = 0o644
-_DESCRIPTION = """Makes the keys of encrypted and authenticated connections: a server pair and a client pair, or one more client pair.
-Every client whose client-NAME.public lies in the servers' folder is let in; deleting that file shuts it out."""
+_DESCRIPTION = """Creates the keys of encrypted and authenticated connections: a server pair and a client pair, or one more client pair.
+Servers accept every client whose client-NAME.public is in their folder; deleting that file revokes the client."""
 
 
 class NewKey(NamedTuple):
-    """One key that was made."""
+    """A key that was created."""
 
     file: Path
     mode: int
     holder: str
-    """Who needs it."""
+    """The processes that need it."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="herd keys", description=_DESCRIPTION)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder for the keys; created if missing")
-    parser.add_argument("--client", type=_client_name, metavar="NAME", help="make only a client pair of this name, no server pair")
+    parser.add_argument("--client", type=_client_name, metavar="NAME", help="create only a client pair of this name, no server pair")
     parser.add_argument("--force", action="store_true", help="replace existing keys; processes that use the old keys can no longer connect")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Make keys; returns the exit code."""
+    """Create keys; returns the exit code."""
     options = _parser().parse_args(argv)
     made = make_keys(options.folder, client=options.client, force=options.force)
     width = max(len(str(key.file)) for key in made)
@@ -55,10 +55,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -> list[NewKey]:
-    """Make a server pair and a client pair in ``folder``, or only the pair of ``client``.
+    """Create a server pair and a client pair in ``folder``, or only the pair of ``client``.
 
     Raises:
-        CommandError: a key exists and may not be replaced (nothing was made), or the folder cannot be written.
+        CommandError: a key exists and may not be replaced (nothing was created), or the folder cannot be written.
 
     """
     name = client if client is not None else DEFAULT_CLIENT
@@ -67,7 +67,9 @@ def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -
         files = [SERVER_SECRET_FILE, SERVER_PUBLIC_FILE, *files]
     taken = [file for file in files if (folder / file).exists()]
     if taken and not force:
-        raise CommandError(f"{folder}: {', '.join(taken)} exist already; --force replaces them and disconnects those that use them")
+        raise CommandError(
+            f"{folder}: {', '.join(taken)} already exist; --force replaces them, and processes that use the old keys can no longer connect"
+        )
     from herd.wire.curve import new_key_pair  # noqa: PLC0415  --help and refusals do without ZeroMQ
 
     try:
@@ -83,13 +85,13 @@ def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -
 
 
 def _write(file: Path, key: bytes, mode: int, *, force: bool) -> NewKey:
-    """Write a key whole or not at all; the mode holds from the first byte on."""
+    """Write a key atomically. The file has its mode from the first byte on."""
     target = file.with_name(f".{file.name}.{os.getpid()}.new") if force else file
-    # O_EXCL: never through somebody's link, never over a key that appeared meanwhile.
+    # O_EXCL: follows no symbolic link and overwrites no key that has appeared in the meantime.
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-            os.fchmod(stream.fileno(), mode)  # whatever the umask
+            os.fchmod(stream.fileno(), mode)  # regardless of the umask
             stream.write(f"{key.hex()}\n")
         if force:
             target.replace(file)
@@ -102,9 +104,9 @@ def _write(file: Path, key: bytes, mode: int, *, force: bool) -> NewKey:
 
 _HOLDERS = {
     (".secret", True): f"for servers only: {', '.join(server.name for server in SERVERS)}",
-    (".public", True): "for every process: whom clients trust",
-    (".secret", False): "for the processes that are this client",
-    (".public", False): "for servers: who is let in",
+    (".public", True): "for every process: clients use it to verify servers",
+    (".secret", False): "for the processes of this client",
+    (".public", False): "for servers: accepts this client",
 }
 
 
@@ -116,12 +118,12 @@ def _client_name(text: str) -> str:
 
 def _advice(folder: Path, client: str | None) -> str:
     as_client = f" --security.curve_client {client}" if client is not None else ""
-    lines = [f"use them:   herd train FILE --security.curve_keys {folder}{as_client}"]
+    lines = [f"use:        herd train FILE --security.curve_keys {folder}{as_client}"]
     if client is None:
-        lines.append(f"add one:    herd keys {folder} --client NAME, used with --security.curve_client NAME")
+        lines.append(f"add client: herd keys {folder} --client NAME, used with --security.curve_client NAME")
     elif not (folder / SERVER_PUBLIC_FILE).exists():
-        lines.append(f"needed too: {SERVER_PUBLIC_FILE} of the servers, copied here")
+        lines.append(f"also copy:  {SERVER_PUBLIC_FILE} of the servers to this folder")
     shut_out = client_file(client if client is not None else DEFAULT_CLIENT, "public")
-    lines.append(f"revoke:     delete {shut_out} where the servers read it; it counts within a second")
-    lines.append("Secrets stay out of version control and images. docs/messaging.md says which process needs which file.")
+    lines.append(f"revoke:     delete {shut_out} in the servers' folder; it takes effect within a second")
+    lines.append("Keep secret keys out of version control and images. docs/messaging.md says which process needs which file.")
     return "\n".join(lines)

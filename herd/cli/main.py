@@ -1,4 +1,4 @@
-"""Entry point of ``herd``: picks the command, imports it, and turns bad input into one line and exit code 2."""
+"""Entry point of ``herd``: imports and runs the chosen command, and turns bad input into one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # Command -> (module with `run(argv) -> exit code`, what it does). Only the chosen module is imported.
 COMMANDS = {
     "train": ("herd.cli.train", "train on this machine: start, show and supervise all processes of a run"),
-    "sweep": ("herd.cli.sweep", "train an experiment over seeds and a grid of settings, and compare"),
+    "sweep": ("herd.cli.sweep", "train an experiment over seeds and a grid of settings, and compare the runs"),
     "evaluate": ("herd.cli.evaluate", "score a checkpoint over whole games"),
     "watch": ("herd.cli.watch", "record a game as a video"),
     "export": ("herd.cli.export", "write the policy of a run as TorchScript or ONNX"),
@@ -21,10 +21,10 @@ COMMANDS = {
     "report": ("herd.cli.report", "write one HTML page about a run"),
     "status": ("herd.cli.status", "show the runs of this machine or of a cluster, and their progress"),
     "experiments": ("herd.cli.experiments", "list the shipped experiments, or print one to edit"),
-    "keys": ("herd.cli.keys", "make keys that encrypt and authenticate the connections of a run"),
+    "keys": ("herd.cli.keys", "create the keys that encrypt and authenticate a run's connections"),
     "bench": ("herd.bench.command", "measure each stage of a run and the whole system on this machine"),
-    "plan": ("herd.cli.plan", "compute what a rate of frames needs: cores, GPUs, servers, network, memory"),
-    "doctor": ("herd.cli.doctor", "check what this machine has and lacks"),
+    "plan": ("herd.cli.plan", "compute the resources for a frame rate: cores, GPUs, servers, network, memory"),
+    "doctor": ("herd.cli.doctor", "check whether this machine has what training needs"),
 }
 
 
@@ -39,18 +39,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str]) -> int:
-    # Imported where an interruption is understood: on a busy machine imports take seconds.
+    # Imported inside the handler of interruptions, because imports take seconds on a busy machine.
     from herd.cli.errors import EXIT_BAD_INPUT, CommandError  # noqa: PLC0415
     from herd.config.layers import SettingsError  # noqa: PLC0415
 
     try:
         code = _answer(words)
-        sys.stdout.flush()  # here, where a reader that went away is understood
+        sys.stdout.flush()  # here, so that a closed pipe is handled below
     except (CommandError, SettingsError) as error:
         print(f"herd: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
-        # The reader (head, less) went away; nothing is left to say, and Python's own flush at exit must not complain either.
+        # The reader (head, less) has exited. Python's own flush at exit must not report that either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code

@@ -1,4 +1,4 @@
-"""``herd plan``: what a rate of frames needs, with the arithmetic."""
+"""``herd plan``: the resources for a frame rate, with the arithmetic."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _settings(preset: Path | None, words: Sequence[str]) -> RunSettings:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd plan",
-        description="Computes what a rate of frames needs: actors, learner shards, parameter servers, network and memory. "
+        description="Computes the resources for a frame rate: actors, learner shards, parameter servers, network and memory. "
         "Prints the arithmetic and the source of each figure. Settings are given as for herd train: --actor.environments 64.",
     )
     parser.add_argument("--frames_per_second", type=RATE, required=True, help="env frames per second that the learner consumes")

@@ -1,4 +1,4 @@
-"""``herd plot``: learning curves of one or several runs, what a run's bandits learned about temperatures, or how a population evolved."""
+"""``herd plot``: draws learning curves of runs, the values that a run's bandits learned, or the history of a population."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd plot",
-        description="Draws return and throughput of runs; repeats of one experiment become one curve with an interval. "
+        description="Draws return and throughput of runs; repeats of an experiment are averaged and drawn with an interval. "
         "With --bandit: the values of a run's temperatures over time, and how often each was played. "
         "With --population: scores and settings of the members, the family tree, and the curve of the best member through its ancestors.",
     )
@@ -66,9 +66,9 @@ def run(argv: Sequence[str]) -> int:
     if options.population:
         return _plot_population(options)
     if options.x == "episodes" or options.task is not None:
-        raise CommandError("--x episodes and --task go with --bandit")
+        raise CommandError("--x episodes and --task need --bandit")
     require("matplotlib")
-    from herd.config.suites import reference_scores  # noqa: PLC0415  numpy loads; --help does without
+    from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.plots.curves import plot_runs  # noqa: PLC0415
     from herd.plots.history import PlotError  # noqa: PLC0415
 
@@ -95,11 +95,11 @@ def run(argv: Sequence[str]) -> int:
 
 def _plot_bandit(options: argparse.Namespace) -> int:
     if len(options.run_dirs) > 1:
-        raise CommandError("--bandit draws one run; its task and agent are chosen with --task and --agent")
+        raise CommandError("--bandit takes one run; choose its task and agent with --task and --agent")
     if options.x == "wall_seconds":
-        raise CommandError("--bandit is drawn over --x env_frames or episodes")
+        raise CommandError("--bandit needs --x env_frames or episodes")
     require("matplotlib")
-    from herd.plots.bandit import plot_bandit  # noqa: PLC0415  numpy loads; --help does without
+    from herd.plots.bandit import plot_bandit  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.plots.history import PlotError  # noqa: PLC0415
 
     [run_dir] = options.run_dirs
@@ -114,9 +114,9 @@ def _plot_bandit(options: argparse.Namespace) -> int:
 
 def _plot_population(options: argparse.Namespace) -> int:
     if options.bandit or len(options.run_dirs) > 1 or options.x != "env_frames":
-        raise CommandError("--population draws one run, over env_frames, and without --bandit")
+        raise CommandError("--population takes one run and --x env_frames, and cannot be combined with --bandit")
     require("matplotlib")
-    from herd.plots.history import PlotError  # noqa: PLC0415  numpy loads; --help does without
+    from herd.plots.history import PlotError  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.plots.population import plot_population  # noqa: PLC0415
 
     [run_dir] = options.run_dirs

@@ -1,7 +1,7 @@
-"""What is knowable of a run before its first process starts: whether this machine can run it at all.
+"""Checks before the first process of a run starts: whether this machine can run it.
 
-Needs are counted low, so that whatever is refused would certainly have failed: memory that settings promise to queues, batches, replay and
-networks, without activations and emulators.
+Requirements are lower bounds, so that every refused run would certainly have failed. The memory, for example, is that of queues, batches,
+replay and networks, without activations and emulators.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 SURELY_LARGE_ENOUGH = 84
-"""Pixels of height and width that every torso of Herd's own was made for."""
+"""Height and width in pixels that are large enough for all of Herd's own torsos."""
 MOST_PROCESSES_PER_CPU = 64
-"""Each takes two to ten CPU-seconds to start: with more, the last one starts after minutes."""
+"""Each process takes two to ten CPU-seconds to start: with more of them, the last one starts after minutes."""
 LEAST_PROCESSES = 64
-"""That any machine may run."""
+"""Number of processes that is allowed on any machine."""
 MANY_ACTORS_PER_CPU = 4
-"""Beyond it a word at the start: they take turns, and every unroll grows older meanwhile."""
+"""With more actors per CPU there is a warning, because they share the CPU and unrolls become older."""
 TASKS_PER_PROCESS = 8
-"""The main thread, those of ZeroMQ and metrics, and of torch or the emulators."""
+"""The main thread and the threads of ZeroMQ, metrics, and torch or the emulators."""
 TORCH_PROCESS_BYTES, PROCESS_BYTES = 160 << 20, 32 << 20
-"""Of a process of its own, without what it shares with others: torch's heap after its import; Python with ZeroMQ and numpy."""
+"""Private memory of a process, without shared pages: torch's heap after its import; Python with ZeroMQ and numpy."""
 CHECKPOINTS_AT_ONCE = 2
-"""On disk while the next one is written, whatever ``learner.keep_checkpoints`` is."""
+"""Checkpoints on disk while the next one is written, even with ``learner.keep_checkpoints`` 1."""
 RUN_FILES_BYTES = 16 << 20
 """Logs, curve and pictures of a short run."""
 REPLAYED_STEP_BYTES = 64
-"""Of an agent step that the replay service keeps: packed frames of a simple game."""
+"""Bytes of one agent step in the replay service: packed frames of a simple game."""
 
 
 class Cause(NamedTuple):
-    """A setting that a need grows with."""
+    """A setting that a requirement grows with."""
 
     times_usual: float
-    """Its value, in units of the default."""
+    """The setting's value in units of its default."""
     setting: str
     """Key and value."""
 
 
 class Need(NamedTuple):
-    """Bytes that a run needs for one thing."""
+    """The number of bytes that a run needs for one purpose."""
 
     num_bytes: int
     what: str
@@ -59,7 +59,7 @@ class Need(NamedTuple):
 
 
 def check_before_start(settings: RunSettings) -> list[str]:
-    """Check what can be known without starting anything; returns sentences to say at the start.
+    """Run all checks; returns warnings to print at the start.
 
     Raises:
         CommandError: one line that names the setting or the resource.
@@ -78,19 +78,19 @@ def check_before_start(settings: RunSettings) -> list[str]:
 
 
 def check_installed(settings: RunSettings) -> None:
-    """Check that the processes will find their packages and data.
+    """Check that the packages and data of all processes are installed.
 
     Raises:
-        CommandError: names the missing ones.
+        CommandError: some are missing; the line names them.
 
     """
     compression = {"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression]
-    from herd.envs.make import what_is_missing  # noqa: PLC0415  numpy loads; --help does without
+    from herd.envs.make import what_is_missing  # noqa: PLC0415  loads numpy; not needed for --help
 
     require("torch", "safetensors", *compression)
     if (missing := what_is_missing(settings.env)) is not None:
         raise CommandError(missing)
-    from herd.tracking.trackers import what_is_missing as viewers_lack  # noqa: PLC0415  --help does without
+    from herd.tracking.trackers import what_is_missing as viewers_lack  # noqa: PLC0415  not needed for --help
 
     if (missing := viewers_lack(settings.logging)) is not None:
         raise CommandError(missing)
@@ -100,10 +100,10 @@ def check_descriptors() -> None:
     """Check that this process and its children may open enough files.
 
     Raises:
-        CommandError: they may not.
+        CommandError: the limit is too low.
 
     """
-    from herd.service.startup import BadInputError, ensure_descriptors  # noqa: PLC0415  --help does without
+    from herd.service.startup import BadInputError, ensure_descriptors  # noqa: PLC0415  not needed for --help
 
     try:
         ensure_descriptors()
@@ -112,10 +112,10 @@ def check_descriptors() -> None:
 
 
 def check_processes(settings: RunSettings) -> None:
-    """Check that the machine has room for so many processes and threads.
+    """Check that the machine can run this number of processes and threads.
 
     Raises:
-        CommandError: it has not.
+        CommandError: it cannot.
 
     """
     from herd.service.hardware import usable_cpus  # noqa: PLC0415  as above
@@ -131,7 +131,7 @@ def check_processes(settings: RunSettings) -> None:
     }
     for key, wanted in threads.items():
         if wanted > most:
-            raise CommandError(f"{key} {_shown(wanted)}: a process may have {most} of these threads on {_cpus(cpus)}")
+            raise CommandError(f"{key} {_shown(wanted)}: at most {most} of these threads per process are allowed on {_cpus(cpus)}")
     name = max(counts, key=lambda name: counts[name])
     key = {"actor": "actor.count", "learner": "learner.shards", "paramserver-replica": "paramserver.replicas"}.get(name, name)
     if name == "learner" and settings.agents > 1:
@@ -139,51 +139,51 @@ def check_processes(settings: RunSettings) -> None:
     of = {"actor.count": settings.actor.count, "agents": settings.agents}.get(key, counts[name])
     if number > most:
         raise CommandError(
-            f"{key} {_shown(of)}: the run would have {_shown(number)} processes, and herd train starts at most {most} on {_cpus(cpus)}"
+            f"{key} {_shown(of)}: the run would have {_shown(number)} processes, but herd train starts at most {most} on {_cpus(cpus)}"
         )
     extra = threads["actor.inference_threads"] - 1 + threads["actor.environment_threads"] - 1
     tasks = number * TASKS_PER_PROCESS + settings.actor.count * extra + threads["learner.threads"] - 1
     left = available_tasks()
     if left is not None and tasks > left:
         raise CommandError(
-            f"{key} {_shown(of)}: {number} processes need about {_shown(tasks)} tasks, and {left} more may be started here "
+            f"{key} {_shown(of)}: {number} processes need about {_shown(tasks)} threads, but the limit allows only {left} more "
             "(ulimit -u, or the container's pids limit)"
         )
 
 
 def check_device(settings: RunSettings) -> None:
-    """Check that the device is there, and the compiler that torch.compile calls on a CPU. Torch is loaded only to ask for a GPU.
+    """Check that the device exists, and the compiler that torch.compile needs on a CPU. Torch is loaded only to find a GPU.
 
     Raises:
-        CommandError: it is not.
+        CommandError: it does not.
 
     """
     learner = settings.learner
     if learner.device == "cuda":
-        import torch  # noqa: PLC0415  only where a GPU is asked for
+        import torch  # noqa: PLC0415  only if the settings want a GPU
 
         if not torch.cuda.is_available():
             why = "this build of torch has no CUDA" if torch.version.cuda is None else "torch finds no usable GPU or driver"
             raise CommandError(f"learner.device cuda: {why} (torch {torch.__version__}); set learner.device auto or cpu")
         if learner.shards > (number := torch.cuda.device_count()):
-            raise CommandError(f"learner.shards {learner.shards}: each shard needs a GPU of its own, and there are {number} here")
+            raise CommandError(f"learner.shards {learner.shards}: each shard needs its own GPU, and this machine has {number}")
     elif learner.compile != "off" and learner.device == "cpu" and shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
-        raise CommandError(f"learner.compile {learner.compile}: needs a C++ compiler on a CPU, and there is no {compiler} here")
+        raise CommandError(f"learner.compile {learner.compile}: needs a C++ compiler on a CPU, and {compiler} is not installed")
 
 
 def check_torso(settings: RunSettings) -> None:
-    """Check that the torso can be built for these observations; torch is loaded only where that is not known without it.
+    """Check that the torso can be built for these observations. Torch is loaded only if this cannot be decided without it.
 
     Raises:
-        CommandError: it does not fit them, or a user's own is not as it should be.
+        CommandError: the torso does not fit the observations, or a user's own torso does not meet the requirements.
 
     """
-    from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
+    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
     spec = environment_spec(settings.env)
     if settings.network.torso == "mlp" or (settings.network.torso in TORSOS and min(spec.frame_shape[:2]) >= SURELY_LARGE_ENOUGH):
         return
-    check_memory(settings)  # before anything of this size is made
+    check_memory(settings)  # before a network of this size is built
     from herd.networks.torsos import build_torso  # noqa: PLC0415
 
     try:
@@ -193,16 +193,16 @@ def check_torso(settings: RunSettings) -> None:
 
 
 def check_loss(settings: RunSettings) -> None:
-    """Check that a loss of the user's own can be imported and takes its options.
+    """Check that a user's own loss can be imported and accepts its options.
 
     Raises:
-        CommandError: it cannot.
+        CommandError: it does not.
 
     """
     if settings.loss.kind != "custom":
         return
     from herd.config.user_code import UserCodeError  # noqa: PLC0415
-    from herd.learning.losses.custom import imported_loss  # noqa: PLC0415  torch loads
+    from herd.learning.losses.custom import imported_loss  # noqa: PLC0415  loads torch
 
     try:
         imported_loss(settings.loss)
@@ -211,62 +211,65 @@ def check_loss(settings: RunSettings) -> None:
 
 
 def check_dealing(settings: RunSettings) -> str | None:
-    """Check that every task has an environment; returns a sentence where some tasks have one more than others.
+    """Check that every task has an environment; returns a warning if some tasks have one more than others.
 
     Raises:
         CommandError: there are more tasks than environments.
 
     """
-    from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
+    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
     num_tasks, own = len(environment_spec(settings.env).task_names), settings.actor
     num_slots = settings.actors_per_agent * own.environments
     each, more = divmod(num_slots, num_tasks)
     if each and not more:
         return None
-    dealt = f"{num_tasks} tasks are dealt to {num_slots} environments (actor.count {own.count} x actor.environments {own.environments}"
+    dealt = f"there are {num_tasks} tasks for {num_slots} environments (actor.count {own.count} x actor.environments {own.environments}"
     dealt += f", of {settings.agents} agents)" if settings.agents > 1 else ")"
     if not each:
-        raise CommandError(f"env.tasks: {dealt}: {num_tasks - more} would never be played; raise actor.environments to {num_tasks}")
+        raise CommandError(
+            f"env.tasks: {dealt}: {num_tasks - more} of the tasks would never be played; set actor.environments to {num_tasks} or more"
+        )
     return (
-        f"{dealt}: {more} of them are played {each + 1} times, the others {each}; a multiple of {num_tasks} in each actor makes them even"
+        f"{dealt}: {more} tasks have {each + 1} environments, the others {each}; "
+        f"with actor.environments a multiple of {num_tasks} all tasks have equally many"
     )
 
 
 def crowded(settings: RunSettings) -> str | None:
-    """A sentence where many actors share each CPU."""
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415  --help does without
+    """Return a warning if many actors share each CPU."""
+    from herd.service.hardware import usable_cpus  # noqa: PLC0415  not needed for --help
 
     cpus = usable_cpus()
     if settings.actor.count <= MANY_ACTORS_PER_CPU * cpus:
         return None
-    return f"actor.count {settings.actor.count}: these actors share {_cpus(cpus)}; one for each CPU is usually fastest"
+    return f"actor.count {settings.actor.count}: these actors share {_cpus(cpus)}; one actor per CPU is usually fastest"
 
 
 def lonely(settings: RunSettings) -> str | None:
-    """A sentence where there are fewer actors than agents."""
+    """Return a warning if there are fewer actors than agents."""
     if settings.actor.count >= settings.agents:
         return None
-    return f"actor.count {settings.actor.count} for {settings.agents} agents: those without an actor wait until another agent ends"
+    return f"actor.count {settings.actor.count} is below agents {settings.agents}: agents without an actor wait until another agent ends"
 
 
 def check_memory(settings: RunSettings) -> None:
-    """Check that the run fits into the memory that is available.
+    """Check that the run fits into the available memory.
 
     Raises:
-        CommandError: it does not; names the largest need.
+        CommandError: it does not; the line names the largest requirement.
 
     """
-    from herd.service.limits import available_memory  # noqa: PLC0415  --help does without
+    from herd.service.limits import available_memory  # noqa: PLC0415  not needed for --help
 
     _check_room(memory_needs(settings), available_memory(), "of memory", "here")
 
 
 def check_disk(settings: RunSettings) -> None:
-    """Check that the disk of the run directory has room for its checkpoints.
+    """Check that the disk of the run directory has enough space for the checkpoints.
 
     Raises:
-        CommandError: it has not.
+        CommandError: it does not.
 
     """
     folder = settings.directory.absolute()
@@ -282,8 +285,8 @@ def check_disk(settings: RunSettings) -> None:
 
 
 def memory_needs(settings: RunSettings) -> list[Need]:
-    """What the settings promise, at least, over all processes of the run."""
-    from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
+    """Return lower bounds of the memory that all processes of the run need together."""
+    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.wire.run_layout import run_layout  # noqa: PLC0415
 
     spec = environment_spec(settings.env)
@@ -330,8 +333,8 @@ def memory_needs(settings: RunSettings) -> list[Need]:
 
 
 def disk_needs(settings: RunSettings) -> list[Need]:
-    """What the run writes, at least: two checkpoints of parameters and one moment of each, logs and curve."""
-    from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
+    """Return lower bounds of the disk space: two checkpoints of parameters and one moment each, logs and curve."""
+    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
     spec = environment_spec(settings.env)
     checkpoint = 2 * _weights_bytes(settings, spec)
@@ -357,7 +360,7 @@ def _network(settings: RunSettings) -> tuple[Cause, ...]:
 
 
 def shown_bytes(number: float) -> str:
-    """``170 kB``, ``95 TB``."""
+    """Return a number of bytes as text, such as ``170 kB`` or ``95 TB``."""
     for size, unit in ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if number >= size:
             value = number / size
@@ -366,7 +369,7 @@ def shown_bytes(number: float) -> str:
 
 
 def _weights_bytes(settings: RunSettings, spec: EnvSpec) -> int:
-    """Of a network, about; 0 of a user's own torso, of which nothing is known."""
+    """Return the approximate size of a network; 0 for a user's own torso, whose size is unknown."""
     from herd.config.network_size import LEAST_BYTES, MARGIN, max_weights_bytes  # noqa: PLC0415
 
     if ":" in settings.network.torso:
@@ -377,12 +380,15 @@ def _weights_bytes(settings: RunSettings, spec: EnvSpec) -> int:
 
 
 def _check_room(needs: Sequence[Need], available: int, of: str, where: str) -> None:
-    """The line begins with the setting that is furthest from its default, of those that the largest need grows with."""
+    """Refuse a run that needs more than ``available``.
+
+    The line begins with a setting that the largest requirement grows with: the one that is furthest above its default.
+    """
     needed, largest = sum(need.num_bytes for need in needs), max(needs)
     if needed > available:
         raise CommandError(
             f"{max(largest.causes).setting}: {shown_bytes(largest.num_bytes)} {of} for {largest.what}; "
-            f"the run needs {shown_bytes(needed)} at least, and {shown_bytes(available)} are free {where}"
+            f"the run needs at least {shown_bytes(needed)}, but {shown_bytes(available)} are free {where}"
         )
 
 

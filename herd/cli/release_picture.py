@@ -1,4 +1,4 @@
-"""What ``herd status --release`` shows, computed from what the API server and the pods say. No input or output."""
+"""Computes what ``herd status --release`` shows from the answers of the API server and the pods. No input or output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A policy version, and how long its holder has had it (learner: since it was published)."""
+    """A policy version and how long its holder has had it (for a learner: the time since it was published)."""
 
     lineage: int
     learner_updates: int
@@ -32,16 +32,16 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """One pod, and what it says about itself."""
+    """A pod and what it reports about itself."""
 
     pod: Pod
     version: Version | None
-    """None: not asked, no answer, or no weights yet."""
+    """None: the pod was not asked, did not answer, or has no weights yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentRow:
-    """One component of the release: a workload, or several, of groups of actors or of several agents' learners."""
+    """A component of the release. It has several workloads if there are groups of actors or learners of several agents."""
 
     component: str
     kind: str
@@ -49,7 +49,7 @@ class ComponentRow:
     ready: int
     restarts: int
     states: Mapping[str, int]
-    """Pods by state."""
+    """Number of pods by state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class ReleasePicture:
     rows: tuple[PodRow, ...]
     run: RunSnapshot
     learners_answer: bool
-    """Whether every shard did; the run's numbers are sums over all of them, and unknown otherwise."""
+    """Whether every shard answered. The run's numbers are sums over all shards, so they are unknown otherwise."""
     actors_asked: int
-    """Actors whose waits are in ``run``: a sample of them."""
+    """Number of actors whose waits are in ``run``: a sample of all actors."""
     notes: tuple[str, ...]
-    """What could not be looked at, and why."""
+    """What could not be read, and why."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it in plain types, for ``--json``."""
@@ -104,14 +104,14 @@ def _task(task: TaskRow) -> dict[str, Any]:
 
 
 def make_picture(release: Release, pods: Sequence[Pod], looks: Sequence[Readings], notes: Sequence[str], taken: datetime) -> ReleasePicture:
-    """Put the picture together.
+    """Compute the picture of a release.
 
     Args:
-        release: with its workloads.
-        pods: all of them, in order.
-        looks: readings by pod's name, one or more, some seconds apart: rates need two.
-        notes: what could not be looked at.
-        taken: now.
+        release: the release with its workloads.
+        pods: all pods, in order.
+        looks: one or more readings by pod name, some seconds apart. Rates need two.
+        notes: what could not be read.
+        taken: the present time.
 
     """
     children = {pod.name: _child_name(pod) for pod in pods}
@@ -134,7 +134,7 @@ def make_picture(release: Release, pods: Sequence[Pod], looks: Sequence[Readings
 
 
 def read_version(samples: Samples) -> Version | None:
-    """Read the policy version that a process holds; None before the first."""
+    """Return the policy version that a process holds; None before its first version."""
     lineage, updates = (samples.get((metric.name, ()), math.nan) for metric in (names.WEIGHTS_LINEAGE, names.WEIGHTS_UPDATES))
     age = samples.get((names.WEIGHTS_AGE.name, ()), math.nan)
     if math.isnan(lineage) or math.isnan(updates) or math.isnan(age):  # the age is NaN before the first version
@@ -143,7 +143,7 @@ def read_version(samples: Samples) -> Version | None:
 
 
 def _by_child(look: Readings, children: Mapping[str, str], agents: Mapping[str, int]) -> Readings:
-    """The readings under names such as a local run would use: ``learner-0-1``, ``actor-herd-actor-5d9f-x2x``."""
+    """Return the readings under the names of a local run: ``learner-0-1``, ``actor-herd-actor-5d9f-x2x``."""
     samples = {children[name]: each for name, each in look.samples.items() if name in children}
     points: list[dict[str, int]] = [{} for _ in range(max(agents.values(), default=0) + 1)]
     for name, agent in agents.items():

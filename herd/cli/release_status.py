@@ -1,4 +1,4 @@
-"""``herd status --release``: a release in a cluster, asked twice some seconds apart, so that there are rates."""
+"""``herd status --release``: reads a release in a cluster twice, some seconds apart, to compute rates."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ if TYPE_CHECKING:
     from herd.supervisor.readings import Readings
 
 _SECONDS = 5.0
-"""Between the two looks: several updates of a small network, a few of a deep one on a GPU."""
+"""Seconds between the two readings: time for several updates of a small network, or for a few of a deep one on a GPU."""
 _MOST_ACTORS = 16
-"""Enough for a mean wait within some percent."""
+"""Number of actors, enough for a mean wait within a few percent."""
 _FEWEST_ACTORS = 4
 _METRICS_REQUESTS = 28
-"""For both looks together; with the lists of pods, about 40 requests to an API server whatever the size of the release."""
+"""Limit for both readings together; with the lists of pods, about 40 requests to the API server for a release of any size."""
 _MOST_REPLICAS = 4
-"""Replicas of the parameter server that are asked which version they hold."""
+"""Number of parameter server replicas that are asked for their version."""
 _MOST_NOTES = 5
-_ALL_SHUT = "no pod was reached by the API server, which reads metrics for this command: does networkPolicy.metricsFrom leave it out?"
+_ALL_SHUT = "the API server, which reads metrics for this command, could not reach any pod: check that networkPolicy.metricsFrom allows it"
 
 
 def show_release(options: argparse.Namespace) -> int:
     """Print the state of a release; returns the exit code."""
     seconds = _SECONDS if options.seconds is None else options.seconds
     if options.run_dirs:
-        raise CommandError("run directories are of this machine; --release is in a cluster: ask for one of them")
+        raise CommandError("run directories (on this machine) and --release (in a cluster) cannot be combined")
     with cluster_of(options) as cluster:
         picture = take_picture(cluster, options.release, seconds, options.actors)
     if options.json:
         print(json.dumps(picture.as_json(), indent=2))
     else:
-        from herd.cli.release_view import print_release  # noqa: PLC0415  after the questions: rich loads
+        from herd.cli.release_view import print_release  # noqa: PLC0415  loads rich, after the requests were made
 
         print_release(picture, show_all=options.all)
     return 0
 
 
 def take_picture(cluster: Cluster, name: str, seconds: float, actors: int | None = None) -> ReleasePicture:
-    """Look at a release, for ``seconds``, with the metrics of at most ``actors`` of its actors; None: as many as requests are left for.
+    """Read a release over ``seconds``, with the metrics of at most ``actors`` actors; None: as many as the limit of requests allows.
 
     Raises:
-        KubeError: there is no such release, or it may not be looked at. Pods that do not answer are notes in the picture.
+        KubeError: there is no such release, or access is denied. Pods that do not answer are notes in the picture.
 
     """
     from herd.kube.release import find_release, release_overview  # noqa: PLC0415
@@ -65,7 +65,7 @@ def take_picture(cluster: Cluster, name: str, seconds: float, actors: int | None
     if seconds:
         looks.append(_look(cluster, moving)[0])
     again_at = time.monotonic() + seconds
-    from herd.cli.release_picture import make_picture  # noqa: PLC0415  pydantic loads, while rates are taken
+    from herd.cli.release_picture import make_picture  # noqa: PLC0415  loads pydantic, while rates are taken
 
     time.sleep(max(0.0, again_at - time.monotonic()))
     look, notes = _look(cluster, [*others, *moving])
@@ -74,7 +74,7 @@ def take_picture(cluster: Cluster, name: str, seconds: float, actors: int | None
 
 
 def whom_to_ask(pods: Sequence[Pod], actors: int | None) -> tuple[list[Pod], list[Pod]]:
-    """Choose pods that have started: all learners and some actors, whose rates are shown, and others, which are asked once."""
+    """Choose started pods: all learners and some actors, for rates, and others that are asked only once."""
     from herd.kube.pods import spread  # noqa: PLC0415
 
     def running(*components: str) -> list[Pod]:
@@ -113,7 +113,7 @@ def _look(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Readings, list[str]]:
 
 
 def _notes(problems: dict[str, str]) -> list[str]:
-    """One line a cause: thousands of pods behind one closed door are one note."""
+    """Return one line per cause, however many pods it affects."""
     causes = Counter(problems.values())
     notes = []
     for cause, times in causes.most_common(_MOST_NOTES):

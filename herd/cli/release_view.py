@@ -1,4 +1,4 @@
-"""A release on the terminal: the run's numbers as the local view has them, then components, then pods."""
+"""Prints a release: the run's numbers as in the local view, then components, then pods."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from herd.cli.release_picture import ComponentRow, PodRow, ReleasePicture, Version
 
 _MOST_PODS = 12
-"""Pods of one component shown one by one, as in the local view."""
+"""Largest number of pods of a component that are listed one by one."""
 _FILE_COLUMNS = 240
-"""Where output goes to a file nothing is wrapped: a line stays a pod."""
+"""Width of output to a file, so that no line is wrapped."""
 
 
 def print_release(picture: ReleasePicture, *, show_all: bool, console: Console | None = None) -> None:
-    """Print a picture; ``show_all``: every pod rather than the first, with those in trouble first."""
+    """Print a picture. ``show_all``: list every pod; otherwise a selection that begins with pods in trouble."""
     console = console or Console()
     if not console.is_terminal:
         console = Console(width=_FILE_COLUMNS, file=console.file)
@@ -32,7 +32,10 @@ def print_release(picture: ReleasePicture, *, show_all: bool, console: Console |
     if picture.learners_answer:
         for part in facts(picture.run):
             console.print(part, highlight=False)
-        console.print(f"frames since the learner started; waits of {picture.actors_asked} of {_actors(picture):,} actors", style="dim")
+        console.print(
+            f"frames count from the start of the learner; waits are those of {picture.actors_asked} of {_actors(picture):,} actors",
+            style="dim",
+        )
     console.print()
     console.print(_component_table(picture.components), highlight=False)
     console.print()
@@ -42,7 +45,7 @@ def print_release(picture: ReleasePicture, *, show_all: bool, console: Console |
 
 
 def age(seconds: float | None) -> str:
-    """``45s``, ``12m``, ``3h20m``, ``5d3h``: two figures' worth, like kubectl's."""
+    """Return a duration in kubectl's style: ``45s``, ``12m``, ``3h20m``, ``5d3h``."""
     if seconds is None:
         return "-"
     minutes, rest = divmod(int(seconds), 60)
@@ -90,7 +93,7 @@ def _pod_table(picture: ReleasePicture, *, show_all: bool) -> Table:
 
 
 def _chosen(rows: Sequence[PodRow]) -> list[PodRow]:
-    """Those in trouble, then those that were asked."""
+    """Return pods in trouble first, then the pods that were asked for metrics."""
     by_name = {row.pod.name: row for row in rows}
     troubled = [by_name[pod.name] for pod in worst_first(row.pod for row in rows) if not pod.ready or pod.restarts]
     asked = [row for row in rows if row.version is not None]

@@ -1,4 +1,4 @@
-"""``herd report``: one HTML page about a run."""
+"""``herd report``: writes one HTML page about a run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd report",
         description="Writes one HTML page about a run: curves, tasks, settings, machine, and a game played with the newest checkpoint. "
-        "The page needs no other file and no network.",
+        "The page is self-contained.",
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train; the run may still be going on")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="ends in .html; default: RUN_DIR/report.html")
-    parser.add_argument("--no_game", action="store_true", help="play no game: faster, and neither torch nor the environment is needed")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="file that ends in .html; default: RUN_DIR/report.html")
+    parser.add_argument("--no_game", action="store_true", help="play no game, which is faster and needs neither torch nor the environment")
     return parser
 
 
@@ -33,16 +33,16 @@ def run(argv: Sequence[str]) -> int:
     """Write the page; returns the exit code."""
     options = _parser().parse_args(argv)
     existing_run(options.run_dir)
-    from herd.config.suites import reference_scores  # noqa: PLC0415  numpy loads; --help does without
+    from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.plots.history import PlotError  # noqa: PLC0415  as above
     from herd.report.page import PAGE, write_page  # noqa: PLC0415  as above
 
     output = options.output if options.output is not None else options.run_dir / PAGE
     if output.suffix.lower() != ".html":
-        raise CommandError(f"{output}: a report's name ends in .html")
+        raise CommandError(f"{output}: the name of a report must end in .html")
     require("jinja2", "matplotlib")
     try:
-        game, no_game = (None, "No game was asked for (--no_game).") if options.no_game else _play(options.run_dir)
+        game, no_game = (None, "Playing a game was switched off (--no_game).") if options.no_game else _play(options.run_dir)
         page = write_page(options.run_dir, output, game=game, no_game=no_game, reference_scores=reference_scores)
     except PlotError as error:
         raise CommandError(str(error)) from error
@@ -54,8 +54,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _play(run_dir: Path) -> tuple[Game | None, str | None]:
-    """A game of the best agent, or why there is none: the page is worth having all the same."""
-    from herd.report.facts import read_facts  # noqa: PLC0415  numpy loads; --help does without
+    """Play a game with the best agent. Returns the game, or why there is none; the page is written in either case."""
+    from herd.report.facts import read_facts  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.report.game import play_game  # noqa: PLC0415  as above
 
     best = read_facts(run_dir).agents[0]

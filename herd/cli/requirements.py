@@ -1,4 +1,4 @@
-"""Are the packages there that a command is going to need? Asked before anything is started, and without importing them."""
+"""Checks, without importing them, that the packages of a command are installed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _EXTRA = {
 
 
 def require(*packages: str) -> None:
-    """Check that all ``packages`` can be imported.
+    """Check that all ``packages`` are installed.
 
     Raises:
-        CommandError: names what is missing and the command that installs it.
+        CommandError: some are missing; the line names them and the command that installs them.
 
     """
     missing = [package for package in packages if find_spec(package) is None]

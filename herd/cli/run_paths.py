@@ -1,4 +1,4 @@
-"""Is this a run? Answered before torch is loaded, so that a mistyped directory costs no second."""
+"""Checks of run directories, made before torch is loaded, so that a mistyped directory is reported at once."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def existing_run(directory: Path) -> Path:
     """Check that ``directory`` holds a run.
 
     Raises:
-        CommandError: no such directory, or no run in it.
+        CommandError: the directory does not exist or contains no run.
 
     """
     if not directory.is_dir():
         siblings = [str(path) for path in sorted(directory.parent.glob("*")) if path.is_dir()] if directory.parent.is_dir() else []
         raise CommandError(f"{directory}: no such run{close_match(str(directory), siblings)}")
     if not config_file(directory).is_file():
-        raise CommandError(f"{directory}: not a run: it holds no {CONFIG}")
+        raise CommandError(f"{directory}: not a run: it contains no {CONFIG}")
     return directory
 
 
@@ -43,17 +43,17 @@ def run_with_checkpoint(directory: Path) -> Path:
     existing_run(directory)
     agents = agent_directories(directory)
     if len(agents) > 1:
-        raise CommandError(f"{directory}: a run of {len(agents)} agents; name one: {directory / AGENTS / '0'}")
+        raise CommandError(f"{directory}: this run has {len(agents)} agents; name one of them: {directory / AGENTS / '0'}")
     if not any((directory / CHECKPOINTS).glob("[0-9]" * 12)):
-        raise CommandError(f"{directory}: holds no checkpoint yet")
+        raise CommandError(f"{directory}: contains no checkpoint yet")
     return directory
 
 
 def check_checkpoint(directory: Path | None) -> None:
-    """Check that the folder given by ``--checkpoint``, if one was, is there.
+    """Check that the folder given by ``--checkpoint``, if any, exists.
 
     Raises:
-        CommandError: it is not.
+        CommandError: it does not.
 
     """
     if directory is not None and not directory.is_dir():
@@ -62,15 +62,15 @@ def check_checkpoint(directory: Path | None) -> None:
 
 
 def check_resumable(settings: RunSettings) -> str:
-    """Check that ``settings.directory`` may be gone on with under these settings, before its config.yaml is replaced; says from where.
+    """Check that the run in ``settings.directory`` can be resumed with these settings, before its config.yaml is replaced.
 
-    The learner checks again, and more; a checkpoint that cannot be read is left to it.
+    Returns a line that names the checkpoint. The learner repeats this check and makes more; unreadable checkpoints are left to it.
 
     Raises:
-        CommandError: no such run, or every checkpoint is of another network, environment or run.
+        CommandError: there is no such run, or every checkpoint belongs to another network, environment or run.
 
     """
-    from herd.config.origin import Origin  # noqa: PLC0415  numpy loads with the spec; --help does without
+    from herd.config.origin import Origin  # noqa: PLC0415  loads numpy with the spec; not needed for --help
     from herd.envs.make import environment_spec  # noqa: PLC0415  as above
 
     if not settings.directory.is_dir():
@@ -81,7 +81,7 @@ def check_resumable(settings: RunSettings) -> str:
     newest = [max(directory.glob(f"{CHECKPOINTS}/{'[0-9]' * 12}"), default=None) for directory in settings.agent_directories]
     found = [checkpoint for checkpoint in newest if checkpoint is not None]
     if not found:
-        return f"{settings.directory} holds no checkpoint: training begins at 0 updates"
+        return f"{settings.directory} contains no checkpoint: training starts at 0 updates"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return f"resumes from {found[0]} ({int(found[0].name):,} updates){more}"
 

@@ -1,4 +1,4 @@
-"""``herd status``: which runs are here, which of them run, and how far they are."""
+"""``herd status``: lists the runs of this machine, their state and their progress."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ ACTORS = number("whole number from 0 to 1000", lambda value: 0 <= value <= 1000,
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """One run."""
+    """The state of a run."""
 
     run_dir: str
     state: str
-    """running, finished, stopped, crashed, killed; ended: see `herd.supervisor.session`."""
+    """running, finished, stopped, crashed, killed or ended; see `herd.supervisor.session`."""
     message: str
-    """Why it crashed or was killed; empty for the others."""
+    """Why the run crashed or was killed; empty otherwise."""
     processes: dict[str, str]
-    """Child's name -> ready, not ready (it starts or hangs), gone."""
+    """Name of a child -> ready, not ready (starting or hanging), gone."""
     pids: dict[str, int]
-    """Of those that live."""
+    """Process ids of the living children."""
     env_frames: int | None
     frames_per_second: float | None
-    """Over the newest log interval; None where nothing runs."""
+    """Frames per second over the newest log interval; None if the run is not running."""
     episode_return_mean_100: float | None
     tasks: int
-    """That the curve counts; 0 before its first point."""
+    """Env frames at the newest point of the curve; 0 before its first point."""
     human_normalised_mean_capped: float | None
-    """Over the tasks with human scores; None before each has finished a game."""
+    """Human-normalised score over the tasks with human scores; None until each of them has finished a game."""
     checkpoint: str | None
-    """Newest, by name: its learner updates. None of a run with several agents, each of which has its own."""
+    """Name of the newest checkpoint, which is its number of learner updates. None for a run with several agents."""
     checkpoint_problem: str | None
-    """What is wrong with it; None where it is whole. `herd evaluate` and `--resume` then take the one before."""
+    """What is wrong with the newest checkpoint; None if it is intact. If not, `herd evaluate` and `--resume` use the previous one."""
     member: dict[str, Any] | None = None
-    """Of an agent of a population: number of the newest order carried out, and of the newest copy; fitness; settings."""
+    """For a member of a population: numbers of its newest order and its newest copy, fitness and settings."""
     agents: tuple[RunStatus, ...] = ()
-    """Of a run with several agents: each by itself, with the learners that train it."""
+    """For a run with several agents: the status of each agent with its learners."""
 
     @property
     def is_running(self) -> bool:
-        """Whether any process lives."""
+        """Whether any process of the run is alive."""
         return any(state != "gone" for state in self.processes.values())
 
 
@@ -108,9 +108,9 @@ def run(argv: Sequence[str]) -> int:
 
 
 def read_status(run_dir: Path) -> RunStatus:
-    """Look at what a run left and at whether its processes answer."""
+    """Read a run's files and check whether its processes answer."""
     from herd.service.announcement import PROCESSES  # noqa: PLC0415
-    from herd.supervisor.readings import METRICS, newest_point  # noqa: PLC0415  --help does without
+    from herd.supervisor.readings import METRICS, newest_point  # noqa: PLC0415  not needed for --help
     from herd.supervisor.session import standing  # noqa: PLC0415
     from herd.supervisor.summary import CHECKPOINTS  # noqa: PLC0415
 
@@ -166,8 +166,8 @@ def read_status(run_dir: Path) -> RunStatus:
 
 
 def _newest_checkpoint(folder: Path) -> tuple[str | None, str | None]:
-    """Name of the newest checkpoint and what is wrong with it; every byte is read, as whoever uses it would."""
-    from herd.checkpoints.errors import CheckpointError  # noqa: PLC0415  --help does without
+    """Return the name of the newest checkpoint and what is wrong with it. Every byte is verified, as when it is used."""
+    from herd.checkpoints.errors import CheckpointError  # noqa: PLC0415  not needed for --help
     from herd.checkpoints.manifest import verified_contents  # noqa: PLC0415
 
     while (newest := max(folder.glob("[0-9]" * 12), default=None)) is not None:
@@ -175,22 +175,22 @@ def _newest_checkpoint(folder: Path) -> tuple[str | None, str | None]:
             verified_contents(newest)
         except CheckpointError as error:
             if not newest.exists():
-                continue  # a learner that runs has just removed it
+                continue  # a running learner has just removed it
             return newest.name, str(error)
         return newest.name, None
     return None, None
 
 
 def _process_state(announcement: Path) -> tuple[str, int | None]:
-    """ready, not ready or gone, and the id of a process that lives."""
-    import psutil  # noqa: PLC0415  --help does without
+    """Return ready, not ready or gone, and the id of the process if it is alive."""
+    import psutil  # noqa: PLC0415  not needed for --help
 
     from herd.telemetry.scrape import probe  # noqa: PLC0415
 
     try:
         said = read_json(announcement)
         process = psutil.Process(int(said["pid"]))
-        # Process ids are used again: the one that wrote the file was alive when it did.
+        # Process ids are reused: the process that wrote the file started before the file was written.
         if process.create_time() > announcement.stat().st_mtime + 1 or process.status() == psutil.STATUS_ZOMBIE:
             return "gone", None
         port = int(said["metrics_port"])
@@ -200,7 +200,7 @@ def _process_state(announcement: Path) -> tuple[str, int | None]:
 
 
 def _returns(status: RunStatus) -> str:
-    """The returns of several tasks have no mean that says anything, their human-normalised scores do."""
+    """Return the text of the returns column. A mean return over several tasks is meaningless, so it shows human-normalised scores."""
     if status.tasks > 1 and not status.agents:
         capped = status.human_normalised_mean_capped
         return f"{status.tasks} tasks" if capped is None else f"{status.tasks} tasks, {capped:.0%} of human (capped)"

@@ -1,4 +1,4 @@
-"""``herd sweep``: an experiment over seeds and a grid of settings, and what came of it as a table, JSON, CSV and a picture."""
+"""``herd sweep``: trains an experiment over seeds and a grid of settings, with results as a table, JSON, CSV and a picture."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from herd.sweeps.whole_runs import WholeRun
 
 _OWN = frozenset({"run_dir", "resume"})
-"""Settings that are not what a run is."""
+"""Settings that are not compared with those of an existing run."""
 
 
 class _Cell(NamedTuple):
-    """One combination under one seed."""
+    """One combination with one seed."""
 
     combination: int
     seed: int
     directory: Path
-    """Of its curve and report: of an agent, where the combinations of a seed are agents of one run."""
+    """Directory of its curve and report: that of an agent if the combinations of a seed are agents of one run."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,16 +49,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="herd sweep",
         usage="herd sweep FILE [FILE ...] [--seeds N] [--set KEY=VALUE,VALUE ...] [--section.key value ...]",
         description="Trains an experiment under every combination of the values given with --set, once for each seed, and compares the "
-        "returns at the end of training: interquartile means over seeds with 95 % bootstrap intervals. A run that is whole is not trained "
-        "again, so the same command goes on after an interruption, and more seeds or values add runs. Other settings are given as to herd "
-        "train, and hold for all runs. Writes sweep.json, sweep.csv and sweep.png beside the runs.",
+        "returns at the end of training: interquartile means over seeds with 95 % bootstrap intervals. Finished runs are not trained "
+        "again, so the same command continues after an interruption, and more seeds or values add runs. Other settings are given as for "
+        "herd train and apply to all runs. Writes sweep.json, sweep.csv and sweep.png next to the runs.",
     )
-    parser.add_argument("--seeds", type=POSITIVE_WHOLE, default=3, metavar="N", help="runs of each combination")
-    parser.add_argument("--first_seed", type=int, default=1, metavar="N", help="the first seed; the others follow")
+    parser.add_argument("--seeds", type=POSITIVE_WHOLE, default=3, metavar="N", help="number of runs of each combination")
+    parser.add_argument("--first_seed", type=int, default=1, metavar="N", help="first seed; the others are the following numbers")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=A,B", help="a setting and its values; repeat it for a grid")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=A,B", help="a setting and its values; several make a grid (optional)"
+        "--parallel", type=POSITIVE_WHOLE, default=1, metavar="N", help="number of runs at the same time, which share this machine"
     )
-    parser.add_argument("--parallel", type=POSITIVE_WHOLE, default=1, metavar="N", help="runs at one time, which share this machine")
     parser.add_argument(
         "--together",
         action="store_true",
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Sweep; returns the exit code: 1 where a run failed."""
+    """Sweep; returns the exit code: 1 if a run failed."""
     options, words = _parser().parse_known_args(argv)
     files, overrides = split_arguments(words)
     if not files:
@@ -78,15 +78,15 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError(f"--first_seed must be at least 0, not {options.first_seed}")
     grid = _grid(options.set)
     if options.together and not grid[0]:
-        raise CommandError("--together makes agents of combinations: give some with --set")
+        raise CommandError("--together needs combinations to train as agents: add --set")
     common = [*map(str, files), *overrides]
     settings = read_settings(common, os.environ)
     if settings.stop.env_frames is None and settings.stop.wall_seconds is None:
-        raise CommandError("stop.env_frames: a sweep's runs must end by themselves; set it, or stop.wall_seconds")
+        raise CommandError("stop.env_frames: the runs of a sweep must end; set this or stop.wall_seconds")
     output = options.output or Path("runs") / f"{settings.name}-sweep"
     trials, cells = _plan(output, common, grid, range(options.first_seed, options.first_seed + options.seeds), together=options.together)
     missing = _checked(trials)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an end from outside takes the runs under way along
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the runs under way
     failed = _train(missing, len(trials), options.parallel)
     present = [cell for cell in cells if (cell.directory / "metrics.jsonl").is_file()]
     if present:
@@ -101,7 +101,7 @@ def _grid(words: Sequence[str]) -> list[Combination]:
     for word in words:
         key, texts = parse_values(word)
         if key in values:
-            raise CommandError(f"--set {key}: is given twice; list its values with commas")
+            raise CommandError(f"--set {key}: given twice; separate its values with commas")
         values[key] = texts
     return combinations(values)
 
@@ -109,7 +109,7 @@ def _grid(words: Sequence[str]) -> list[Combination]:
 def _plan(
     output: Path, common: Sequence[str], grid: Sequence[Combination], seeds: Sequence[int], *, together: bool
 ) -> tuple[list[Trial], list[_Cell]]:
-    """All combinations of a seed come before the next seed, so that whatever exists can be compared."""
+    """Plan the runs. All combinations of a seed come before the next seed, so that finished runs can be compared at any time."""
     trials, cells = [], []
     for seed in seeds:
         if together:
@@ -128,7 +128,7 @@ def _plan(
 
 
 def _value(text: str) -> Any:
-    """A value as the section ``sweep`` has it."""
+    """Parse a value as in the section ``sweep``."""
     try:
         return json.loads(text)
     except ValueError:
@@ -136,10 +136,10 @@ def _value(text: str) -> Any:
 
 
 def _checked(trials: Sequence[Trial]) -> list[Trial]:
-    """Those that are not whole yet. Every one can be trained, and those that were are of the same settings.
+    """Return the trials that are not finished. Check that they can be trained, and that finished ones have the same settings.
 
     Raises:
-        CommandError: one cannot, or was not.
+        CommandError: a trial cannot be trained, or a finished one has other settings.
         SettingsError: see ``read_settings``.
 
     """
@@ -152,7 +152,7 @@ def _checked(trials: Sequence[Trial]) -> list[Trial]:
             missing.append(trial)
         elif (key := _difference(settings, trial.directory)) is not None:
             raise CommandError(
-                f"{trial.directory}: was trained under another {key}: choose another --output, or remove it to train it anew"
+                f"{trial.directory}: was trained with another {key}: choose another --output, or remove it to train it again"
             )
     for note in notes:
         print(f"herd: {note}", file=sys.stderr)
@@ -160,7 +160,7 @@ def _checked(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _difference(settings: RunSettings, directory: Path) -> str | None:
-    """The first setting in which a whole run differs from what is asked for; None where there is none."""
+    """Return the first setting in which a finished run differs from ``settings``; None if there is none."""
     try:
         trained = load_settings([directory / CONFIG], [], {})
     except SettingsError as error:
@@ -182,14 +182,14 @@ def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any], prefix: 
 def _train(missing: Sequence[Trial], total: int, parallel: int) -> list[WholeRun]:
     there = total - len(missing)
     if there:
-        print(f"{there} of {total} runs are there", flush=True)
+        print(f"{there} of {total} runs are finished", flush=True)
     numbers = {trial.directory: number for number, trial in enumerate(missing, start=there + 1)}
 
     def on_start(trial: Trial) -> None:
-        print(f"{numbers[trial.directory]} of {total}: {trial.directory} trains", flush=True)
+        print(f"{numbers[trial.directory]} of {total}: training {trial.directory}", flush=True)
 
     def on_end(run: WholeRun, code: int) -> None:
-        ended = "is whole" if code == 0 else f"failed (exit code {code})"
+        ended = "finished" if code == 0 else f"failed (exit code {code})"
         minutes = (time.monotonic() - run.started) / 60
         print(f"{numbers[run.trial.directory]} of {total}: {run.trial.directory} {ended} after {minutes:.1f} minutes", flush=True)
 
@@ -197,8 +197,8 @@ def _train(missing: Sequence[Trial], total: int, parallel: int) -> list[WholeRun
 
 
 def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], about: Mapping[str, object]) -> None:
-    """Write and print what the runs reached."""
-    from herd.config.suites import installed_suites  # noqa: PLC0415  numpy loads; --help does without
+    """Write and print the results."""
+    from herd.config.suites import installed_suites  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.plots.history import PlotError, read_run  # noqa: PLC0415
     from herd.sweeps.summary import RunScore, estimates, final_return, write_csv, write_json  # noqa: PLC0415
 
@@ -227,7 +227,7 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
 
 
 def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None:
-    from rich.console import Console  # noqa: PLC0415  --help does without
+    from rich.console import Console  # noqa: PLC0415  not needed for --help
     from rich.table import Table  # noqa: PLC0415
 
     several = len({each.what for each in found}) > 1
@@ -248,7 +248,7 @@ def _number(value: float) -> str:
 
 
 def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) -> Path | None:
-    from herd.plots.history import PlotError  # noqa: PLC0415  numpy loads; --help does without
+    from herd.plots.history import PlotError  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.plots.sweep import Row, draw_sweep  # noqa: PLC0415
 
     panels: dict[str, list[Row]] = {}
@@ -259,6 +259,6 @@ def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) ->
         require("matplotlib")
         draw_sweep(panels, path, title=f"{path.parent.name}: return at the end of training")
     except (CommandError, PlotError) as error:
-        print(f"herd: no picture: {error}", file=sys.stderr)
+        print(f"herd: picture not drawn: {error}", file=sys.stderr)
         return None
     return path

@@ -1,4 +1,4 @@
-"""``herd train``: all processes of a run on this machine, from one file."""
+"""``herd train``: runs all processes of a run on this machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Later sources of settings win: defaults, files in the order given, environment (
 (--learner.batch_size 64). Lists are JSON, comma-separated or repeated. An option without a value means true."""
 _DEBUG = "--debug"
 MOST_NAMES = 4
-"""Of tasks, in the title of the live view."""
+"""Largest number of tasks that are named in the title of the live view."""
 _MISSING_FILE = "train needs a run file or the name of an experiment, such as breakout, or --resume with --run_dir (see herd train --help)"
 
 
@@ -58,9 +58,9 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if _DEBUG in argv:
         return _debug([word for word in argv if word != _DEBUG])
-    from herd.supervisor.signals import SignalInbox  # noqa: PLC0415  --help does without
+    from herd.supervisor.signals import SignalInbox  # noqa: PLC0415  not needed for --help
 
-    # From here to the end: whoever asks to stop is answered with an end in order, and exit code 0.
+    # From here on, a request to stop ends the run in order with exit code 0.
     with SignalInbox() as inbox:
         settings = read_settings(argv, os.environ)
         if settings.resume:
@@ -71,11 +71,11 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _debug(argv: Sequence[str]) -> int:
-    """Train in this thread, where an interruption is for the debugger."""
+    """Train in this thread, where an interruption belongs to the debugger."""
     settings = read_settings(argv, os.environ)
     if settings.resume:
         check_resumable(settings)
-    from herd.api.debugging import debug, debug_settings  # noqa: PLC0415  --help does without
+    from herd.api.debugging import debug, debug_settings  # noqa: PLC0415  not needed for --help
     from herd.api.errors import RunError  # noqa: PLC0415
 
     for note in check_before_start(debug_settings(settings)):
@@ -94,7 +94,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
 
     Raises:
         SettingsError: see ``load_settings`` and ``check_curve_keys``.
-        CommandError: nothing to train, a task that does not exist, or an auxiliary loss that its observations do not allow.
+        CommandError: there is nothing to train, a task does not exist, or the observations do not allow the auxiliary loss.
 
     """
     files, overrides = split_arguments(argv)
@@ -110,9 +110,11 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
                 raise CommandError(f"{given['run_dir']}: no such run to resume")
     settings = load_settings(files, overrides, environ)
     if settings.paramserver.upstream is not None:
-        raise CommandError("paramserver.upstream is for parameter servers started one by one; here paramserver.replicas makes the tree")
+        raise CommandError(
+            "paramserver.upstream is only for parameter servers that are started by hand; with herd train use paramserver.replicas"
+        )
     check_curve_keys(settings.security, environ, EVERY_ROLE)
-    from herd.envs.make import environment_spec  # noqa: PLC0415  numpy loads; --help does without
+    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
     try:
         spec = environment_spec(settings.env)
@@ -129,7 +131,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
-    from herd.service.startup import let_go_of_output  # noqa: PLC0415  --help does without
+    from herd.service.startup import let_go_of_output  # noqa: PLC0415  not needed for --help
     from herd.supervisor.ports import PortError  # noqa: PLC0415
     from herd.supervisor.run_directory import RunDirectoryError  # noqa: PLC0415
 
@@ -148,7 +150,7 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
 
 def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Outcome:
     from herd.service.run_settings import changed_settings  # noqa: PLC0415
-    from herd.supervisor.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  --help does without
+    from herd.supervisor.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  not needed for --help
     from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415
     from herd.supervisor.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
     from herd.supervisor.session import begin_session, end_session  # noqa: PLC0415
@@ -157,7 +159,7 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
     from herd.supervisor.view import RunConsole, make_view  # noqa: PLC0415
 
     console = RunConsole()
-    ports = choose_run_ports(settings)  # before anything is created: a refusal leaves nothing behind
+    ports = choose_run_ports(settings)  # before anything is created, so that a refused run leaves no files
     if inbox.asked:
         return Outcome(0, "")
     settings = claim_run_directory(settings)

@@ -1,4 +1,4 @@
-"""``herd watch``: a game of a run's policy as a video."""
+"""``herd watch``: records a game of a run's policy as a video."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--task", metavar="NAME", help="task to play; default: the run's first")
     parser.add_argument("--games", type=POSITIVE_WHOLE, default=1, metavar="N", help="number of games to record, one after the other")
     parser.add_argument(
-        "--min_seconds", type=NON_NEGATIVE, default=10.0, metavar="S", help="more games follow until the video is as long; 0: --games alone"
+        "--min_seconds",
+        type=NON_NEGATIVE,
+        default=10.0,
+        metavar="S",
+        help="record more games until the video has this length; 0: only --games",
     )
-    parser.add_argument("--max_seconds", type=POSITIVE, default=60.0, metavar="S", help="length of the video in seconds, at most")
+    parser.add_argument("--max_seconds", type=POSITIVE, default=60.0, metavar="S", help="largest length of the video in seconds")
     parser.add_argument(
         "--view", choices=("screen", "network"), default="screen", help="screen: the game's own picture; network: what the network sees"
     )
-    parser.add_argument("--no_caption", action="store_true", help="leave out the line with return, value and time")
+    parser.add_argument("--no_caption", action="store_true", help="omit the line with return, value and time")
     parser.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
     parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="random seed of the game and of the policy's sampling")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
@@ -42,11 +46,11 @@ def run(argv: Sequence[str]) -> int:
     check_checkpoint(options.checkpoint)
     output = options.output if options.output is not None else options.run_dir / "episode.gif"
     if output.suffix.lower() not in {".gif", ".mp4"}:
-        raise CommandError(f"{output}: a recording's name ends in .gif or .mp4")
+        raise CommandError(f"{output}: the name of a recording must end in .gif or .mp4")
     require("torch", "safetensors", "imageio")
     from herd.envs.api import BrokenEnvironmentError  # noqa: PLC0415
-    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  --help does without
-    from herd.evaluation.watch import record_episode  # noqa: PLC0415  torch loads
+    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  not needed for --help
+    from herd.evaluation.watch import record_episode  # noqa: PLC0415  loads torch
 
     try:
         recording = record_episode(

@@ -1,1 +1,1 @@
-"""Typed settings, where they are loaded from, and the part of them that processes must agree on."""
+"""Typed settings, their sources, and the part of them that processes must agree on."""

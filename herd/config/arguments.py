@@ -1,4 +1,4 @@
-"""The command line's grammar for settings: ``--section.key value``, ``--section.key=value``, ``--flag``."""
+"""The grammar of settings on the command line: ``--section.key value``, ``--section.key=value``, ``--flag``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ORIGIN = "command line"
 
 
 def parse_overrides(words: Sequence[str]) -> Layer:
-    """Read the settings given on a command line. A repeated list setting grows, any other takes the last value.
+    """Read the settings given on a command line. A repeated list setting grows; any other setting takes the last value.
 
     Raises:
-        SettingsError: an unknown setting, a setting without its value, or a word that belongs to none.
+        SettingsError: an unknown setting, a setting without a value, or a word that belongs to no setting.
 
     """
     files, layer = parse_arguments(words)
@@ -29,12 +29,12 @@ def parse_overrides(words: Sequence[str]) -> Layer:
 
 
 def split_arguments(words: Sequence[str], *, file_option: str | None = None) -> tuple[list[Path], list[str]]:
-    """Separate run files from settings, keeping the settings' words as they are.
+    """Separate run files from settings, whose words are left unchanged.
 
     Args:
         words: ``FILE [FILE ...] [--section.key value ...]`` in any order.
-        file_option: name of the option that gives a file (``--config`` of the services); without it, every word
-            that is no setting's value is a file.
+        file_option: name of the option for a file (``--config`` of the services). Without it, every word that is not the value of a
+            setting is a file.
 
     Raises:
         SettingsError: as ``parse_overrides``.
@@ -68,10 +68,10 @@ def split_arguments(words: Sequence[str], *, file_option: str | None = None) -> 
 
 
 def take_section(words: Sequence[str], section: str) -> tuple[list[str], list[str]]:
-    """Separate the settings of one section, ``--section.key value``, from all other words; both keep their order.
+    """Separate the settings of one section, ``--section.key value``, from all other words; both lists keep their order.
 
     Raises:
-        SettingsError: a setting that the section does not have, or one without its value.
+        SettingsError: a setting that the section does not have, or one without a value.
 
     """
     settings: list[str] = []
@@ -105,7 +105,7 @@ def parse_arguments(words: Sequence[str]) -> tuple[list[Path], Layer]:
 
 
 def _option_length(words: Sequence[str], position: int) -> int:
-    """Words that the option at ``position`` takes with its value; 0 where no option stands there."""
+    """Return the number of words of the option at ``position``, including its value; 0 if there is no option."""
     if not words[position].startswith("-"):
         return 0
     key, inline = _option(words[position])

@@ -1,4 +1,4 @@
-"""Auxiliary losses, by kind: what the features are trained on beside the agent's own loss. Learners alone read these."""
+"""Auxiliary losses, by kind: what the features are trained on in addition to the agent's own loss. Only learners read these settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 FEWEST_CELLS = 8
-"""Of each side: what the deconvolutions make of a single one."""
+"""Least number of cells on each side: the output size of the deconvolutions for an input of size 1."""
 
 
 class NoAuxiliarySettings(Section):
@@ -23,12 +23,12 @@ class NoAuxiliarySettings(Section):
     """No auxiliary loss."""
 
     def objection(self, spec: EnvSpec) -> str | None:  # noqa: ARG002  as the other variants
-        """Why these observations cannot be trained on, in one sentence that names the setting; None if they can."""
+        """Say why these observations cannot be trained on, in one sentence that names the setting; None if they can."""
         return None
 
 
 class PixelControlSettings(Section):
-    """Pixel control: values of how much the picture changes, cell by cell (arXiv:1611.05397; PopArt's appendix, arXiv:1809.04474)."""
+    """Pixel control: learn how much actions change each cell of the picture (arXiv:1611.05397; arXiv:1809.04474, appendix)."""
 
     kind: Literal["pixel_control"] = "pixel_control"
     """Pixel control. Each cell of the picture is a task of its own: to change its pixels. Its action values are learned from the agent's
@@ -42,14 +42,14 @@ class PixelControlSettings(Section):
     """Pixels on each side of a cell."""
 
     def grid(self, spec: EnvSpec) -> tuple[int, int]:
-        """Rows and columns of cells, both even: the head's last deconvolution makes ``2 n + 2`` of n. Pixels at the edges are left out."""
+        """Rows and columns of cells. Both are even: the last deconvolution turns n into ``2 n + 2``. Pixels at the edges are unused."""
         height, width, _ = spec.frame_shape
         return height // self.cell_size // 2 * 2, width // self.cell_size // 2 * 2
 
     def objection(self, spec: EnvSpec) -> str | None:
-        """Why these observations cannot be trained on, in one sentence that names the setting; None if they can."""
+        """Say why these observations cannot be trained on, in one sentence that names the setting; None if they can."""
         if not spec.has_frames:
-            return "auxiliary.kind pixel_control needs pictures, and these observations are vectors alone: set auxiliary.kind none"
+            return "auxiliary.kind pixel_control needs pictures, but these observations are vectors: set auxiliary.kind none"
         if min(self.grid(spec)) < FEWEST_CELLS:
             height, width, _ = spec.frame_shape
             pixels = FEWEST_CELLS * self.cell_size

@@ -1,6 +1,6 @@
-"""What two processes must agree on before they exchange unrolls and weights: spaces, network, unroll layout.
+"""The contract: what two processes must agree on before they exchange unrolls and weights, which is spaces, network and unroll layout.
 
-Learner-only settings (learning rate, batch size, loss costs) are not part of it, so they may change in a rolling upgrade.
+Settings of the learner alone (learning rate, batch size, loss costs) are not part of it, so they may change in a rolling upgrade.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 NO_ACTION = -1
-"""In the place of the action before a game's first row."""
+"""Stands for the previous action in a game's first row."""
 NO_FRAMES = (0, 0, 0)
 """The frame shape of observations without frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvSpec:
-    """Spaces of the environments, known without starting one."""
+    """Spaces of the environments, known without starting an environment."""
 
     task_names: tuple[str, ...]
-    """By task_id."""
+    """Names of the tasks, indexed by task_id."""
     frame_shape: tuple[int, int, int]
-    """(H, W, C) of one newest frame, uint8; NO_FRAMES where observations are vectors alone."""
+    """(H, W, C) of the newest frame, uint8; NO_FRAMES if observations are vectors only."""
     frame_stack: int
-    """Frames in one observation (S)."""
+    """Number of frames in one observation (S)."""
     num_actions: int
-    """Discrete actions (A)."""
+    """Number of discrete actions (A)."""
     action_repeat: int
     """Env frames per agent step."""
     instruction_length: int
-    """Hashed words per instruction, 0 where the suite has none."""
+    """Number of hashed words per instruction; 0 if the suite has no instructions."""
     num_words: int = 1000
     """Hashed words are in 0..num_words-1, 0 = padding (scalable_agent's 1000 buckets)."""
     vector_size: int = 0
-    """Numbers, float32, in an observation beside or instead of its frames (D)."""
+    """Number of float32 values in an observation, beside or instead of its frames (D)."""
 
     @property
     def has_frames(self) -> bool:
-        """Whether observations are pictures, at least in part."""
+        """Whether observations contain frames."""
         return self.frame_shape != NO_FRAMES
 
     @property
@@ -52,10 +52,10 @@ class EnvSpec:
 
 
 def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:
-    """Hex SHA-256 over the contract part of ``settings``; equal on every process of one run."""
+    """Hex SHA-256 of the contract part of ``settings``; equal in all processes of a run."""
     spaces = asdict(spec)
     if not spec.vector_size:
-        del spaces["vector_size"]  # digests of pictures alone stay what they were before there were vectors
+        del spaces["vector_size"]  # so that contracts without vectors keep the digest that they had before vectors existed
     contract = {
         "spec": spaces,
         "network": settings.network.model_dump(mode="json"),

@@ -1,6 +1,6 @@
-"""CURVE keys out of a folder or the environment: which of them a role needs, and one line for whatever is wrong with them.
+"""CURVE keys from a folder or the environment: which keys a role needs, and one line about anything that is wrong with them.
 
-A key is 32 bytes, written as 64 hexadecimal digits. No ZeroMQ in here, and no key in any message.
+A key is 32 bytes, written as 64 hexadecimal digits. This module does not use ZeroMQ, and no error message contains a key.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from herd.config.settings import SecuritySettings
 
 Role = Literal["client", "server"]
-"""Of a socket: who binds it is the server. `herd.topology` says which service has which."""
+"""Role of a socket: the side that binds it is the server. `herd.topology` lists the roles of each service."""
 EVERY_ROLE: tuple[Role, ...] = ("server", "client")
 
 DEFAULT_CLIENT = "default"
-"""Of the settings: the client that a process is unless it is told."""
+"""Default client name of a process (``security.curve_client``)."""
 SECRET_SUFFIX = ".secret"  # noqa: S105  an ending of names
 SERVER_PUBLIC_FILE = "server.public"
 SERVER_SECRET_FILE = "server.secret"  # noqa: S105  a file's name
@@ -40,66 +40,66 @@ VARIABLES_OF_ROLE: dict[Role, tuple[str, ...]] = {
 }
 """A client's public key follows from its secret one, and so does the server's."""
 RUN_TOKEN_VARIABLE = "HERD_RUN_TOKEN"  # noqa: S105  a variable's name
-"""Of a run without keys: what every client shows and every server asks for. ``herd train`` sets it for its children."""
+"""Token of a run without keys: every client presents it and every server requires it. ``herd train`` sets it for its children."""
 CURVE_VARIABLES = frozenset(name for names in VARIABLES_OF_ROLE.values() for name in names)
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
 _MOST_BYTES = 1024
-"""Read of a key file; the rest of a wrong one is of no interest."""
+"""Number of bytes that are read of a key file. More is not needed to detect a wrong file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientKeys:
-    """What a client needs: whom it trusts, and its own key."""
+    """The keys of a client: the server's public key and its own key pair."""
 
     server_public: bytes
     secret: SecretBytes
     name: str
-    """Where it came from, for log lines: ``client-default``."""
+    """Source of the key for log lines, such as ``client-default``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerKeys:
-    """What a server needs: its own key, and whom it lets in."""
+    """The keys of a server: its own key and the public keys of the clients that it accepts."""
 
     secret: SecretBytes
     clients: Mapping[bytes, str]
-    """Public key of each client that is let in, with its name for log lines."""
+    """Public key of each accepted client, with the client's name for log lines."""
     folder: Path | None
-    """Where ``clients`` came from and may change; None: from the environment, for the life of the process."""
+    """The folder that ``clients`` came from, whose contents may change. None: they came from the environment and do not change."""
 
 
 def client_file(name: str, kind: Literal["public", "secret"]) -> str:
-    """Name of a client's key file: ``client-default.public``."""
+    """Return the name of a client's key file, such as ``client-default.public``."""
     return f"client-{name}.{kind}"
 
 
 def check_curve_keys(security: SecuritySettings, environ: Mapping[str, str], roles: Iterable[Role]) -> None:
-    """Read the keys of ``roles`` and forget them: whatever is wrong is said before anything is started.
+    """Check the keys of ``roles``, so that errors are reported before any process is started.
 
     Raises:
-        SettingsError: a key is missing, unreadable or no key; or there are keys in the environment that the settings do not use.
+        SettingsError: a key is missing, unreadable or invalid; or the environment contains keys that the settings do not use.
 
     """
     strays = sorted(CURVE_VARIABLES & set(environ))
     if strays and not security.curve_keys_from_environment:
-        # Otherwise a run that its operator believes encrypted would go on in the clear.
-        raise SettingsError(f"{strays[0]}: set in the environment but not used: give --security.curve_keys_from_environment, or unset it")
+        # Otherwise a run would be unencrypted although its operator believes it to be encrypted.
+        raise SettingsError(f"{strays[0]}: set in the environment but not used: add --security.curve_keys_from_environment, or unset it")
     for role in roles:
         _ = load_client_keys(security, environ) if role == "client" else load_server_keys(security, environ)
 
 
 def curve_environment(environ: Mapping[str, str], roles: Iterable[Role]) -> dict[str, str]:
-    """Pick the variables with the keys that ``roles`` need, and no other."""
+    """Return only the variables with keys that ``roles`` need."""
     wanted = {name for role in roles for name in VARIABLES_OF_ROLE[role]}
     return {name: value for name, value in environ.items() if name in wanted}
 
 
 def load_client_keys(security: SecuritySettings, environ: Mapping[str, str]) -> ClientKeys | None:
-    """Read the keys of a client; None where CURVE is off.
+    """Read the keys of a client; None if CURVE is off.
 
     Raises:
-        SettingsError: a key is missing, unreadable or no key.
+        SettingsError: a key is missing, unreadable or invalid.
 
     """
     if security.curve_keys_from_environment:
@@ -109,24 +109,24 @@ def load_client_keys(security: SecuritySettings, environ: Mapping[str, str]) -> 
         return None
     folder = _folder(security.curve_keys)
     name = f"client-{security.curve_client}"
-    server_public = read_key(folder / SERVER_PUBLIC_FILE, f"copy it from the servers' folder, or make all keys: herd keys {folder}")
+    server_public = read_key(folder / SERVER_PUBLIC_FILE, f"copy it from the servers' folder, or create all keys: herd keys {folder}")
     others = sorted(path.name.removeprefix("client-").removesuffix(".secret") for path in folder.glob("client-*.secret"))
-    hint = f"set security.curve_client to one of {', '.join(others)}" if others else f"make it: herd keys {folder} --client NAME"
+    hint = f"set security.curve_client to one of {', '.join(others)}" if others else f"create it: herd keys {folder} --client NAME"
     return ClientKeys(server_public, SecretBytes(read_key(folder / client_file(security.curve_client, "secret"), hint)), name)
 
 
 def load_server_keys(security: SecuritySettings, environ: Mapping[str, str]) -> ServerKeys | None:
-    """Read the keys of a server; None where CURVE is off.
+    """Read the keys of a server; None if CURVE is off.
 
     Raises:
-        SettingsError: a key is missing, unreadable or no key, or nobody would be let in.
+        SettingsError: a key is missing, unreadable or invalid, or no client would be accepted.
 
     """
     if security.curve_keys_from_environment:
         secret = SecretBytes(_variable(environ, SERVER_SECRET_VARIABLE, "its server key"))
         texts = environ.get(CLIENT_PUBLIC_VARIABLE, "").replace(",", " ").split()
         if not texts:
-            raise SettingsError(f"{CLIENT_PUBLIC_VARIABLE}: not set: a server finds the clients it lets in there, comma-separated")
+            raise SettingsError(f"{CLIENT_PUBLIC_VARIABLE}: not set: a server needs the public keys of its clients there, comma-separated")
         clients = {}
         for number, text in enumerate(texts, start=1):
             name, _, digits = text.rpartition("=")  # actor-1=0123..., or the digits alone
@@ -136,20 +136,20 @@ def load_server_keys(security: SecuritySettings, environ: Mapping[str, str]) -> 
     if security.curve_keys is None:
         return None
     folder = _folder(security.curve_keys)
-    secret = SecretBytes(read_key(folder / SERVER_SECRET_FILE, f"a server needs it; make keys: herd keys {folder}"))
+    secret = SecretBytes(read_key(folder / SERVER_SECRET_FILE, f"a server needs it; create keys: herd keys {folder}"))
     try:
         files = client_key_files(folder)
     except OSError as error:
-        raise SettingsError(f"{folder}: cannot be listed: {error.strerror or error}; give this user the right to read it") from None
+        raise SettingsError(f"{folder}: cannot be listed: {error.strerror or error}; make it readable for this user") from None
     if not files:
         raise SettingsError(
-            f"{folder}: holds no client-NAME.public: no client would be accepted; make one: herd keys {folder} --client NAME"
+            f"{folder}: contains no client-NAME.public, so no client would be accepted; create one: herd keys {folder} --client NAME"
         )
     return ServerKeys(secret, {read_key(file, "copy it again"): file.stem for file in files}, folder)
 
 
 def client_key_files(folder: Path) -> list[Path]:
-    """The public keys of those who are let in.
+    """Return the public key files of the accepted clients.
 
     Raises:
         OSError: the folder cannot be read.
@@ -162,8 +162,8 @@ def read_key(file: Path, advice: str) -> bytes:
     """Read one key, 32 bytes.
 
     Raises:
-        SettingsError: it is missing (the line ends in ``advice``), cannot be read, or is no key; or it is secret and everybody can
-            read it.
+        SettingsError: the file is missing (the line ends in ``advice``), cannot be read, or is not a key; or it is a secret key that
+            every user can read.
 
     """
     try:
@@ -171,29 +171,29 @@ def read_key(file: Path, advice: str) -> bytes:
             mode = os.fstat(stream.fileno()).st_mode
             text = stream.read(_MOST_BYTES)
     except FileNotFoundError:
-        raise SettingsError(f"{file}: no such key; {advice}") from None
+        raise SettingsError(f"{file}: no such file; {advice}") from None
     except OSError as error:
-        raise SettingsError(f"{file}: cannot be read: {error.strerror or error}; give this user the right to read it") from None
+        raise SettingsError(f"{file}: cannot be read: {error.strerror or error}; make it readable for this user") from None
     if file.suffix == SECRET_SUFFIX and mode & stat.S_IROTH:
-        raise SettingsError(f"{file}: every user of this machine can read it: make new keys (herd keys), and keep secrets at mode 600")
+        raise SettingsError(f"{file}: readable by every user of this machine; create new keys (herd keys) and keep secret keys at mode 600")
     return _parse(text.decode("ascii", "replace"), str(file))
 
 
 def _folder(folder: Path) -> Path:
-    """The folder of keys, where it is one."""
+    """Return the folder of keys if it is a folder."""
     if folder.is_dir():
         return folder
     if _KEY.fullmatch(folder.name):
-        raise SettingsError("security.curve_keys: takes a folder of keys, not a key (it is not repeated here); make one: herd keys keys")
+        raise SettingsError("security.curve_keys: must be a folder of keys, not a key (not shown here); create one: herd keys keys")
     if folder.exists():
-        raise SettingsError(f"security.curve_keys: {folder}: not a folder; make one: herd keys keys")
-    raise SettingsError(f"security.curve_keys: {folder}: no such folder; make it: herd keys {folder}")
+        raise SettingsError(f"security.curve_keys: {folder}: not a folder; create one: herd keys keys")
+    raise SettingsError(f"security.curve_keys: {folder}: no such folder; create it: herd keys {folder}")
 
 
 def _variable(environ: Mapping[str, str], name: str, what: str) -> bytes:
     text = environ.get(name, "")
     if not text.strip():
-        raise SettingsError(f"{name}: not set: with security.curve_keys_from_environment this process finds {what} there")
+        raise SettingsError(f"{name}: not set: with security.curve_keys_from_environment it must hold {what}")
     return _parse(text, name)
 
 
@@ -201,5 +201,7 @@ def _parse(text: str, where: str) -> bytes:
     text = text.strip()
     if _KEY.fullmatch(text) is None:
         found = f"{len(text)} characters" if len(text) != 64 else "other characters"
-        raise SettingsError(f"{where}: not a key: should be 64 hexadecimal digits, found {found}; copy it whole, or make keys: herd keys")
+        raise SettingsError(
+            f"{where}: not a key: should be 64 hexadecimal digits, found {found}; copy all of it, or create keys: herd keys"
+        )
     return bytes.fromhex(text)

@@ -1,4 +1,4 @@
-"""How an agent's first value of a setting is drawn, by rule (IMPALA, Table D.1; PopArt, Table 9)."""
+"""Rules by which an agent draws its initial value of a setting (IMPALA, Table D.1; PopArt, Table 9)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _number_without_a_point(value: object) -> object:
 
 
 Value = Annotated[float | int | bool | str | None, BeforeValidator(_number_without_a_point)]
-"""Of a setting. ``1e-7`` is a text in YAML 1.1, which asks for a point; where any kind of value may stand, nobody means the text."""
+"""The value of a setting. YAML 1.1 reads ``1e-7`` as a text, because it has no decimal point; here it is converted to a number."""
 
 
 class _Range(Section):
@@ -36,7 +36,7 @@ class _Range(Section):
 
 
 class LogUniform(_Range):
-    """The logarithm is uniform."""
+    """Log-uniform between ``low`` and ``high``."""
 
     draw: Literal["log_uniform"] = "log_uniform"
     """The value's logarithm is uniform."""
@@ -52,7 +52,7 @@ class LogUniform(_Range):
 
 
 class Uniform(_Range):
-    """The value is uniform."""
+    """Uniform between ``low`` and ``high``."""
 
     draw: Literal["uniform"] = "uniform"
     """The value is uniform."""
@@ -67,12 +67,12 @@ class Uniform(_Range):
 
 
 class Choice(Section):
-    """One of a few values, all as likely."""
+    """One of several values with equal probability."""
 
     draw: Literal["choice"] = "choice"
-    """One of ``values``, all as likely."""
+    """One of ``values``, with equal probability."""
     values: tuple[Value, ...] = Field(min_length=1)
-    """What is drawn from."""
+    """The values to draw from."""
 
     def drawn(self, random: Random) -> Value:
         """One value."""

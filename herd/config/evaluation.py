@@ -1,4 +1,4 @@
-"""Evaluation while a run learns: its frozen weights play whole games every so often, in a process of their own."""
+"""Evaluation during a run: a separate process plays whole games with frozen weights at intervals."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from herd.config.section import Port, PositiveFloat, PositiveInt, Section
 
 
 class EvaluationSettings(Section):
-    """The evaluator: it freezes the newest weights every so often, and plays whole games of every task with them."""
+    """The evaluator: at intervals, it freezes the newest weights and plays whole games of every task with them."""
 
     interval_seconds: PositiveFloat | None = None
-    """Seconds between the starts of two evaluations. One that takes longer is followed by the next at once. Null: the run has no
-    evaluator."""
+    """Seconds between the starts of two evaluations. If one takes longer, the next one starts at once. Null: the run has no evaluator."""
     episodes: PositiveInt = 10
     """Number of games of each task in an evaluation."""
     protocol: Literal["impala-atari", "impala-dmlab", "machado", "saber"] | None = None
     """Protocol that sets the environments (docs/evaluation.md). The number of games stays ``episodes``. Null: as in training."""
     final: bool = False
-    """When a run has reached its stop condition, ``herd train`` evaluates the last checkpoint before it exits."""
+    """``herd train`` evaluates the last checkpoint before it exits, if the run reached its stop condition."""
     paramserver: str = "tcp://127.0.0.1:7200"
     """Address of the parameter server that the evaluator follows."""
     bandit: str = "tcp://127.0.0.1:7300"

@@ -1,4 +1,4 @@
-"""The run files that are shipped, by name: ``herd train pong``, or ``herd train pong atari-machado`` with a preset of its suite."""
+"""The shipped run files by name: ``herd train pong``, or ``herd train pong atari-machado`` with a preset of the suite."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ def shipped_experiments() -> dict[str, Path]:
 
 
 def suite_presets() -> dict[str, Path]:
-    """Name -> run file that sets a protocol of a suite, to be put behind an experiment; in alphabetical order."""
+    """Name -> run file that sets an evaluation protocol of a suite, to be given after an experiment; in alphabetical order."""
     folders = ((name, suite.presets) for name, suite in installed_suites().usable.items())
     files = ((name, file) for name, folder in folders if folder is not None for file in sorted(folder.glob("*.yaml")))
     return {f"{name}-{file.stem}": file for name, file in files}
 
 
 def find_run_file(file: Path) -> Path:
-    """Return the run file that a command line means: a path unchanged; a bare word as a file here, an experiment or a suite's preset.
+    """Return the run file that a word on the command line means.
+
+    A path is returned unchanged. A bare word is a file in this folder, an experiment or a suite's preset.
 
     Raises:
-        SettingsError: a bare word that names neither. Whether a path exists is not checked.
+        SettingsError: a bare word that is none of these. Whether a path exists is not checked.
 
     """
     name = str(file)
@@ -39,6 +41,6 @@ def find_run_file(file: Path) -> Path:
 
 
 def describe(file: Path) -> str:
-    """First line of the comment that a run file begins with."""
+    """Return the first line of the comment at the beginning of a run file."""
     with file.open(encoding="utf-8") as lines:
         return lines.readline().removeprefix("#").strip()

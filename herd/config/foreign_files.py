@@ -1,7 +1,7 @@
-"""Files that somebody else may have written: read whole and within bounds, from regular files only.
+"""Read files that another user may have written: regular files only, and only up to a size limit.
 
-A named pipe would be waited for without end, and a sparse file of a terabyte costs its writer nothing. So what is opened is looked at
-before it is read, and nothing is allocated beyond a bound.
+Reading a named pipe could block forever, and a sparse file of a terabyte costs its writer nothing. So the type and size of an open file
+are checked before it is read.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_JSON_BYTES = 256 << 20
-"""Of a state in JSON: 65,536 accounts of a learner take 4 MB, 500,000 entries of a bandit 20 MB."""
+"""Size limit of a state in JSON: 65,536 accounts of a learner take 4 MB, 500,000 entries of a bandit 20 MB."""
 
 
 def read_file(path: Path, max_bytes: int) -> bytearray:
-    """Return the contents of a regular file; never waits for a writer.
+    """Return the contents of a regular file. Never waits for a writer.
 
     Raises:
-        OSError: it cannot be read, is no regular file (``EINVAL``), or is larger than ``max_bytes`` (``EFBIG``).
+        OSError: the file cannot be read, is not a regular file (``EINVAL``), or is larger than ``max_bytes`` (``EFBIG``).
 
     """
-    # Non-blocking: a pipe without a writer opens at once. Without effect on regular files.
+    # Non-blocking, so that opening a pipe without a writer returns at once. It has no effect on regular files.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "rb") as file:
         found = os.fstat(file.fileno())
         if stat.S_ISDIR(found.st_mode):
@@ -41,10 +41,10 @@ def read_file(path: Path, max_bytes: int) -> bytearray:
 
 
 def parse_json(text: str | bytes | bytearray) -> Any:
-    """Return what a JSON text says.
+    """Return the value of a JSON text.
 
     Raises:
-        ValueError: not JSON, not UTF-8, nested deeper than can be read, or an integer of thousands of digits.
+        ValueError: the text is not JSON or not UTF-8, is nested too deeply, or holds an integer of thousands of digits.
 
     """
     try:
@@ -54,7 +54,7 @@ def parse_json(text: str | bytes | bytearray) -> Any:
 
 
 def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Any:
-    """Return what a file of JSON says.
+    """Return the value in a JSON file.
 
     Raises:
         OSError: as `read_file`.

@@ -1,4 +1,4 @@
-"""The settings as ``--help`` lists them."""
+"""The list of settings in ``--help``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def settings_help(columns: int, *, without: Collection[str] = ()) -> str:
-    """Every setting by section with its type, default and help; not those of the sections ``without``."""
+    """List every setting by section with its type, default and help, except those of the sections ``without``."""
     parts = []
     for section, keys in groupby(setting_keys(), key=lambda key: key.section):
         if section in without:

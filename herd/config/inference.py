@@ -1,4 +1,4 @@
-"""The inference service's own settings; whether a run has one says ``actor.inference``."""
+"""Settings of the inference service. ``actor.inference`` determines whether a run has one."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_PREFIX = "HERD_"
 _SECTION_SEPARATOR = "__"
-"""Two underscores in an environment name stand for the dot of the key; one is part of a word."""
+"""Two underscores in the name of an environment variable stand for the dot of the key; a single one is part of a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class SettingKey:
     path: tuple[str, ...]
     """Section names, then the field's own name."""
     type_text: str
-    """For people: ``integer > 0 or null``."""
+    """The type for users, such as ``integer > 0 or null``."""
     kinds: frozenset[str]
-    """What the value may be: of ``integer``, ``number``, ``boolean``, ``string``, ``list``, ``mapping``, ``null``."""
+    """Kinds of value that are accepted: ``integer``, ``number``, ``boolean``, ``string``, ``list``, ``mapping``, ``null``."""
     default: object
     """The model's default."""
     help: str
     """The field's docstring, on one line."""
     variants: tuple[str, ...] = ()
-    """Of a section that comes in variants: those that have this setting."""
+    """In a section with variants: the variants that have this setting."""
 
     @property
     def dotted(self) -> str:
@@ -60,7 +60,7 @@ class SettingKey:
 
 @cache
 def setting_keys() -> tuple[SettingKey, ...]:
-    """Every setting once, in the order of the model; one that several variants of a section have takes what any of them takes."""
+    """Return every setting once, in the order of the model. A setting of several variants accepts what any of them accepts."""
     merged: dict[tuple[str, ...], SettingKey] = {}
     for key in keys_by_variant():
         known = merged.get(key.path)
@@ -70,33 +70,33 @@ def setting_keys() -> tuple[SettingKey, ...]:
 
 @cache
 def keys_by_variant() -> tuple[SettingKey, ...]:
-    """Every setting, once for each variant of its section that has it."""
+    """Return every setting, once for each variant of its section that has it."""
     return tuple(_leaves(RunSettings, ()))
 
 
 @cache
 def section_variants() -> dict[str, Variants]:
-    """The sections that come in variants, by name."""
+    """Return the sections with variants, by name."""
     found = ((name, variants_of(field)) for name, field in RunSettings.model_fields.items())
     return {name: variants for name, variants in found if variants is not None}
 
 
 @cache
 def section_help() -> dict[str, str]:
-    """First docstring line of each section, by its name; of a variant under ``loss.impala``; of the run itself under the empty name."""
+    """Return the first docstring line of each section by name, of a variant as ``loss.impala``, and of the run under the empty name."""
     sections = {"": _first_line(RunSettings)}
     for name, field in RunSettings.model_fields.items():
         model = _section_model(field.annotation)
         if model is not None:
             sections[name] = _first_line(model)
     for name, variants in section_variants().items():
-        sections[name] = f"One of {', '.join(variants.models)}, as {name}.{variants.discriminator} says."
+        sections[name] = f"{name}.{variants.discriminator} chooses one of {', '.join(variants.models)}."
         sections.update({f"{name}.{kind}": _first_line(model) for kind, model in variants.models.items()})
     return sections
 
 
 def find_key(path: tuple[str, ...]) -> SettingKey | None:
-    """Find the setting at ``path``, or None where there is none (a section is none)."""
+    """Return the setting at ``path``, or None if there is no such setting (a section is not a setting)."""
     return _by_path().get(path)
 
 
@@ -156,7 +156,7 @@ _SCALARS: dict[object, str] = {bool: "boolean", int: "integer", float: "number",
 
 
 def _describe(annotation: Any) -> tuple[set[str], str]:
-    """Name the kinds of value an annotation accepts, with words for people."""
+    """Return the kinds of value that an annotation accepts, and a description for users."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *metadata = get_args(annotation)
@@ -173,7 +173,7 @@ def _describe(annotation: Any) -> tuple[set[str], str]:
         noun, _, bounds = text.partition(" ")
         return {"list"}, f"list of {noun}s {bounds}".strip() if noun in _SCALARS.values() else f"list of {text}"
     kind = "mapping" if origin is dict else _SCALARS.get(annotation)
-    if kind is None:  # of a suite of somebody else's: described as it calls itself
+    if kind is None:  # a type of another package's suite: described by its own name
         return {"string"}, getattr(annotation, "__name__", str(annotation))
     return {kind}, "path" if annotation is Path else kind
 

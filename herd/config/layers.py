@@ -22,20 +22,20 @@ _INTEGER_IN_SCIENTIFIC_NOTATION = re.compile(r"\d+(\.\d+)?[eE]\+?\d+")
 
 
 class SettingsError(ValueError):
-    """Settings that cannot be used: one line for the person who wrote them."""
+    """Settings that cannot be used. The message is one line for the user who wrote them."""
 
 
 @dataclass(slots=True)
 class Layer:
-    """Values of one source."""
+    """The values from one source."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    """Nested by section."""
+    """The values, nested by section."""
     origins: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """Where each leaf came from, by path, in words."""
+    """A description of where each leaf came from, by path."""
 
     def set(self, path: tuple[str, ...], value: object, origin: str) -> None:
-        """Put a leaf, creating its sections."""
+        """Set a leaf, creating its sections."""
         section = self.values
         for name in path[:-1]:
             section = section.setdefault(name, {})
@@ -43,7 +43,7 @@ class Layer:
         self.origins[path] = origin
 
     def forget(self, section: str) -> None:
-        """Drop everything that was given for a section of the run."""
+        """Drop all values of a section."""
         self.values.pop(section, None)
         self.origins = {path: origin for path, origin in self.origins.items() if path[0] != section}
 
@@ -74,13 +74,13 @@ def plain_integer(key: SettingKey, value: object) -> object:
 
 
 def close_match(word: str, known: Iterable[str]) -> str:
-    """``; did you mean X?``, or nothing where nothing is near."""
+    """Return ``; did you mean X?``, or an empty text if no known word is close."""
     matches = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def close_setting(dotted: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """As `close_match`, for a dotted key; also where its section is missing or wrong. ``prefix`` stands before what is suggested."""
+    """As `close_match`, for a dotted key whose section may be missing or wrong. ``prefix`` is put before the suggestion."""
     known = list(known)
     matches = difflib.get_close_matches(dotted, known, n=1, cutoff=0.75)
     matches = matches or [name for name in known if name.rpartition(".")[2] == dotted.rpartition(".")[2]][:1]

@@ -1,7 +1,7 @@
-"""Where settings come from: defaults < YAML files in order < environment < command line.
+"""Loads settings: defaults < YAML files in order < environment < command line.
 
-Each source is read into a layer that remembers where every value came from, so that whatever is wrong
-can be said in one line: the key, the fact, the place, and the setting that was probably meant.
+Each source is read into a layer that remembers where every value came from. So every error is one line with the key, the problem, the
+source, and the setting that was probably meant.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def load_settings(
     merged: dict[str, Any] = {}
     for number, layer in enumerate(layers):
         for name in _changed_variants(merged, layer):
-            # What weaker sources say is about the other variant: an epsilon of RMSProp means nothing to AdamW.
+            # The values of weaker sources belong to the other variant: an epsilon of RMSProp has another meaning for AdamW.
             merged.pop(name, None)
             for weaker in layers[:number]:
                 weaker.forget(name)
@@ -80,7 +80,7 @@ def load_settings(
 
 
 def dump_settings(settings: RunSettings) -> str:
-    """YAML with every setting spelled out; loads back equal."""
+    """Return YAML with every setting, from which equal settings are loaded."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
@@ -99,14 +99,14 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     """Read the settings named by environment variables: ``HERD_LEARNER__BATCH_SIZE`` is ``learner.batch_size``.
 
     Raises:
-        SettingsError: a ``HERD_`` name that is neither a setting nor a key's.
+        SettingsError: a ``HERD_`` variable that is neither a setting nor a key.
 
     """
     names = {key.environment_name: key for key in setting_keys()}
     layer = Layer()
     for name in sorted(environ):
         if not name.startswith(ENVIRONMENT_PREFIX) or name in CURVE_VARIABLES | {RUN_TOKEN_VARIABLE}:
-            continue  # keys are no settings: nothing that writes settings down can write them
+            continue  # keys are not settings, so nothing that writes settings can write keys
         key = names.get(name)
         if key is None and (now := renamed(name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", "."))) is not None:
             raise SettingsError(f"{name}: {now} (environment)")
@@ -117,7 +117,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def _changed_variants(merged: Mapping[str, Any], layer: Layer) -> Iterator[str]:
-    """The sections for which ``layer`` chooses another variant than the sources before it."""
+    """Yield the sections for which ``layer`` chooses another variant than the sources before it."""
     for name, variants in section_variants().items():
         section = layer.values.get(name)
         if isinstance(section, dict) and variants.discriminator in section:
@@ -127,7 +127,7 @@ def _changed_variants(merged: Mapping[str, Any], layer: Layer) -> Iterator[str]:
 
 
 def _merge(target: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Put ``values`` over ``target``, section by section."""
+    """Merge ``values`` into ``target``, section by section; ``values`` win."""
     for name, value in values.items():
         if isinstance(value, dict) and isinstance(target.get(name), dict):
             _merge(target[name], value)
@@ -136,7 +136,7 @@ def _merge(target: dict[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def _check_suite(layers: Sequence[Layer]) -> None:
-    """The suite that is chosen is not one that cannot be loaded: nothing is known of its settings."""
+    """Refuse a suite that cannot be loaded, whose settings are therefore unknown."""
     chosen = ("env", "suite")
     for layer in reversed(layers):
         if chosen in layer.origins:
@@ -146,7 +146,7 @@ def _check_suite(layers: Sequence[Layer]) -> None:
 
 
 def _check_names(layer: Layer) -> None:
-    """Every leaf of the layer is a setting, and no section stands where a value should (or the reverse)."""
+    """Check that every leaf of the layer is a setting and not a section."""
     for path, origin in layer.origins.items():
         if find_key(path) is not None:
             continue
@@ -154,7 +154,7 @@ def _check_names(layer: Layer) -> None:
         if (now := renamed(dotted)) is not None:
             raise SettingsError(f"{dotted}: {now} ({origin})")
         if is_section(path):
-            raise SettingsError(f"{dotted}: a section of settings, not a value ({origin})")
+            raise SettingsError(f"{dotted}: is a section of settings and takes no value ({origin})")
         raise SettingsError(f"{dotted}: no such setting ({origin}){close_setting(dotted, (key.dotted for key in setting_keys()))}")
 
 
@@ -175,20 +175,20 @@ def _one_line(error: ValidationError, layers: Sequence[Layer]) -> str:
         return (
             f"{'.'.join(key)}: {_wanted(key, first, message, is_whole=key == path)}, not {_shown(first)} ({_origin_of(key, layers)}){more}"
         )
-    # A rule between several settings: say where those that it names came from.
+    # The error is about several settings: name the source of each.
     named = [setting for setting in setting_keys() if _names(setting.path, path, message)]
     origins = {f"{setting.dotted}: {_origin_of(setting.path, layers)}" for setting in named}
     return f"{message} ({'; '.join(sorted(origins)) or 'settings'}){more}"
 
 
 def _without_variant(path: tuple[str, ...]) -> tuple[str, ...]:
-    """A pydantic location without the tag that it puts after a section which comes in variants."""
+    """Return a pydantic location without the tag that pydantic adds after a section with variants."""
     variants = section_variants().get(path[0]) if path else None
     return (path[0], *path[2:]) if variants is not None and len(path) > 1 and path[1] in variants.models else path
 
 
 def _about_variant(detail: ErrorDetails, path: tuple[str, ...], layers: Sequence[Layer]) -> str | None:
-    """What is wrong with the choice of a variant, or with a setting that the chosen one does not have; None for anything else."""
+    """Describe a wrong choice of a variant, or a setting that the chosen variant does not have; None for any other error."""
     variants = section_variants()[path[0]]
     chooser = (path[0], variants.discriminator)
     if detail["type"] == "union_tag_invalid":
@@ -221,14 +221,14 @@ def _origin_of(path: tuple[str, ...], layers: Sequence[Layer]) -> str:
 
 
 def _shown(detail: ErrorDetails) -> str:
-    """Show the offending value, short enough for one line."""
+    """Return the offending value, short enough for one line."""
     limit = 60
     text = repr(detail["input"])
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def _wanted(path: tuple[str, ...], detail: ErrorDetails, message: str, *, is_whole: bool) -> str:
-    """Say what the setting takes: its own words for a wrong type, the validator's for anything finer."""
+    """Say what the setting accepts: the description of its type, or the validator's message for anything finer."""
     key = find_key(path)
     if key is not None and (detail["type"].endswith(("_type", "_parsing")) or (is_whole and detail["type"] in _BOUNDS)):
         return f"should be {key.type_text}"

@@ -1,4 +1,4 @@
-"""Losses, by kind. A variant holds what its equations read, and says what else a run needs for it."""
+"""Losses, by kind. A variant holds the settings of its equations, and says what else a run needs for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from herd.config.section import Fraction, NonNegativeFloat, PositiveFloat, Secti
 from herd.config.user_code import USER_CODE
 
 Head = Literal["policy_value", "dueling"]
-"""Of the network. ``policy_value``: policy logits beside a value; ``dueling``: advantages A(x, a) in their place, of Q = V + A."""
+"""Heads of the network. ``policy_value``: policy logits and a value. ``dueling``: advantages A(x, a) instead of logits, with Q = V + A."""
 
 
 class _Common(Section):
@@ -25,17 +25,17 @@ class _Common(Section):
 
     @property
     def draws_temperatures(self) -> bool:
-        """Whether games are played under temperatures that a bandit hands out."""
+        """Whether games are played at temperatures chosen by a bandit."""
         return False
 
     @property
     def temperatures_learn(self) -> bool:
-        """Whether the bandit learns from returns; if not, temperatures keep their first distribution."""
+        """Whether the bandit learns from returns. If not, temperatures keep their initial distribution."""
         return False
 
 
 class VTraceSettings(_Common):
-    """What V-trace reads, whichever loss it is part of (IMPALA section 4)."""
+    """Settings of V-trace, for all losses that use it (IMPALA section 4)."""
 
     correction: Literal["v_trace", "one_step", "epsilon", "none"] = "v_trace"
     """Off-policy correction: the four rows of IMPALA's Table 2."""
@@ -68,7 +68,7 @@ class VTraceSettings(_Common):
     @model_validator(mode="after")
     def _a_trust_region_is_v_traces(self) -> Self:
         if self.trust_region != "none" and self.correction != "v_trace":
-            raise ValueError(f"trust_region {self.trust_region} needs correction v_trace: it bounds the bias of clipped ratios")
+            raise ValueError(f"trust_region {self.trust_region} needs correction v_trace, whose bias it bounds")
         return self
 
 
@@ -81,6 +81,9 @@ class ImpalaSettings(VTraceSettings):
     """Weight of the value loss."""
     entropy_cost: NonNegativeFloat = 0.01
     """Weight of the entropy bonus."""
+    entropy_schedule: Literal["constant", "linear"] = "constant"
+    """``linear``: the weight falls to 0 over the optimizer's linear schedule. Early in a run the bonus keeps the policy exploring; once a
+    game is won, it would only make the policy play random actions."""
     advantage_normalization: Literal["none", "batch"] = "none"
     """``batch``: advantages are normalised to mean 0 and mean square 1 over the batch (over a shard's part of it), as in PPO's code. Then
     the size of rewards does not change how much the policy moves. The batch is not split into micro-batches."""
@@ -121,12 +124,12 @@ class DiceSettings(VTraceSettings):
 
     @property
     def draws_temperatures(self) -> bool:
-        """All but ``baseline`` do."""
+        """True except for ``baseline``."""
         return self.ablation != "baseline"
 
     @property
     def temperatures_learn(self) -> bool:
-        """All but ``random`` do."""
+        """True except for ``random``."""
         return self.ablation != "random"
 
 

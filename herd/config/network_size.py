@@ -1,7 +1,7 @@
-"""How many bytes a run's published weights take at most, for those who pass them on and never open them.
+"""Upper bound of the size of a run's published weights, for services that pass them on without torch.
 
-Counted from the settings as ``herd.networks`` builds them, without torch: weights of convolutions, products and LSTMs, and a share on
-top for biases, norms and names. The tests hold it against the networks themselves.
+It is computed from the settings, for the networks that ``herd.networks`` builds: weights of convolutions, products and LSTMs, with a
+margin for biases, norms and names. The tests compare it with the networks themselves.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from herd.config.settings import NetworkSettings, RunSettings
 
 BYTES_PER_PARAMETER = 4
-"""float32; bfloat16 takes half."""
+"""Bytes of a float32; a bfloat16 has half of them."""
 MARGIN = 1.25
-"""For biases, norms, and the bytes of a slice's header."""
+"""Factor for biases, norms and slice headers."""
 LEAST_BYTES = 1 << 20
-"""Added to all: what is small is not worth counting."""
+"""Constant for everything small."""
 OWN_TORSO_BYTES = 256 << 20
-"""With a torso of a user's own, of which nothing is known: 64 M parameters."""
+"""Bound for a user's own torso, whose size is unknown: 64 M parameters."""
 
 
 def max_weights_bytes(settings: RunSettings, spec: EnvSpec) -> int:
-    """Of one version, all slices together; ``paramserver.max_version_bytes`` where that is given."""
+    """Return the bound for one version, over all slices; ``paramserver.max_version_bytes`` if it is set."""
     if settings.paramserver.max_version_bytes is not None:
         return settings.paramserver.max_version_bytes
     network = settings.network
@@ -31,7 +31,7 @@ def max_weights_bytes(settings: RunSettings, spec: EnvSpec) -> int:
         return OWN_TORSO_BYTES
     features, count = _torso(network, spec)
     beside = (64 if network.language else 0) + (spec.num_actions + 1 if network.last_action_and_reward else 0)
-    # Words, and the LSTM that reads them.
+    # The word embeddings and the LSTM that reads them.
     count += 1001 * 20 + 4 * 64 * (20 + 64) if network.language else 0
     if network.core == "lstm":
         inputs, features = features + beside, network.core_size
@@ -44,7 +44,7 @@ def max_weights_bytes(settings: RunSettings, spec: EnvSpec) -> int:
 
 
 def _torso(network: NetworkSettings, spec: EnvSpec) -> tuple[int, int]:
-    """Features that it gives, and weights that it has."""
+    """Return the torso's number of features and of weights."""
     height, width, _ = spec.frame_shape
     channels, wide, numbers = spec.observation_channels, network.width_multiplier, spec.vector_size
     match network.torso:

@@ -1,4 +1,4 @@
-"""Options of commands, beside settings: what is wrong with one is said in one line, as settings do."""
+"""Options of commands that are not settings. Errors are one line, as for settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNKNOWN = "unrecognized arguments: "
 
 
 class _Defaults(argparse.ArgumentDefaultsHelpFormatter):
-    """Names the default of an option that has one."""
+    """Shows the default of an option that has one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         has_default = action.default is not None and action.default is not False and action.default != []
@@ -27,13 +27,13 @@ class _Defaults(argparse.ArgumentDefaultsHelpFormatter):
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line instead of printing the usage before it; no abbreviated options."""
+    """Reports errors in one line, without the usage text, and accepts no abbreviated options."""
 
     def __init__(self, *, prog: str, description: str, usage: str | None = None) -> None:
         super().__init__(prog=prog, description=description, usage=usage, allow_abbrev=False, formatter_class=_Defaults)
 
     def error(self, message: str) -> NoReturn:
-        """Raise SettingsError; the line begins with the option, as the line about a setting begins with its key."""
+        """Raise SettingsError, whose line begins with the name of the option."""
         if found := _INVALID.fullmatch(message):
             message = f"{found['name']}: should be a {found['kind']}, not {found['value']}"
         elif found := _CHOICE.fullmatch(message):
@@ -51,7 +51,7 @@ class OneLineParser(argparse.ArgumentParser):
 def number(
     name: str = "number above 0", fits: Callable[[float], bool] = lambda value: 0 < value < math.inf, *, kind: type[float] = float
 ) -> Callable[[str], Any]:
-    """Parser of a number of which ``fits`` holds; ``name`` is what an error message calls it."""
+    """Return a parser of numbers that satisfy ``fits``; error messages call such a number ``name``."""
 
     def parse(text: str) -> float:
         value = kind(text)
@@ -59,7 +59,7 @@ def number(
             raise ValueError
         return value
 
-    parse.__name__ = name  # argparse asks for it
+    parse.__name__ = name  # argparse uses it in error messages
     return parse
 
 

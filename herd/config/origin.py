@@ -1,4 +1,4 @@
-"""Whose a checkpoint is: written into its state, compared before it is used."""
+"""Which run a checkpoint belongs to: written into its state, and compared before the checkpoint is used."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A run, as its checkpoints name it."""
+    """Identifies a run in its checkpoints."""
 
     run: str
     """The run's name."""
     contract: str
     """Digest of spaces, network and unroll layout."""
     settings: Mapping[str, Any]
-    """The settings behind the digest as JSON values, by dotted key: they say in words what two digests cannot."""
+    """The settings behind the digest as JSON values, by dotted key. They tell a user what differs, which two digests cannot."""
 
     @classmethod
     def of(cls, settings: RunSettings, spec: EnvSpec) -> Origin:
-        """Of this run."""
+        """Return the origin of this run."""
         env = settings.env.model_dump(mode="json", include={"suite", "tasks", "action_repeat", *settings.env.makes_spaces})
         network = settings.network.model_dump(mode="json")
         behind = {
@@ -46,7 +46,7 @@ class Origin:
         return {"run": self.run, "contract": self.contract, "contract_settings": dict(self.settings)}
 
     def objection(self, state: Mapping[str, Any]) -> str | None:
-        """Why a checkpoint with this state is not this run's, in half a line that names what differs; None if it is."""
+        """Say why a checkpoint with this state does not belong to this run: half a line that names the difference. None if it does."""
         contract = state.get("contract")
         if contract != self.contract:
             theirs = state.get("contract_settings")

@@ -1,4 +1,4 @@
-"""Population based training: how agents of one run copy each other and change what is swept (IMPALA, appendix F)."""
+"""Population based training: how agents of one run copy each other and change the swept settings (IMPALA, appendix F)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PopulationSettings(Section):
     fitness_episodes: PositiveInt = 5000
     """Number of games, over all tasks, that the fitness covers and that a member plays between two decisions."""
     burn_in_env_frames: NonNegativeInt = 20_000_000
-    """Env frames of its own that a member must train on before the first decision about it."""
+    """Number of its own env frames that a member must train on before the first decision about it."""
     threshold: NonNegativeFloat = 0.05
     """A member is copied if its fitness is greater by more than this, in units of the fitness."""
     perturb_probability: Fraction = 0.33

@@ -1,4 +1,4 @@
-"""RUN/population/journal.jsonl: what happened in a population, one event a line, in order. Whoever reads it learns the whole lineage."""
+"""RUN/population/journal.jsonl: the events of a population in order, one per line. They contain the whole lineage of every member."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 POPULATION = "population"
 JOURNAL = "journal.jsonl"
 Settings = dict[str, Value]
-"""By dotted key."""
+"""Values of settings, by dotted key."""
 
 
 class JournalError(Exception):
-    """A journal that is there and cannot be read; one line."""
+    """A journal exists but cannot be read; one line."""
 
 
 class _Record(BaseModel):
@@ -28,32 +28,32 @@ class _Record(BaseModel):
 
 
 class Began(_Record):
-    """The population's first moment."""
+    """The population started."""
 
     event: Literal["began"] = "began"
     run: str
     members: tuple[Settings, ...]
-    """First settings of each."""
+    """Initial settings of each member."""
 
 
 class Copy(_Record):
-    """Where weights went from one member to another: also the link from a generation to the one before, in every ancestry."""
+    """A copy of weights from one member to another. In an ancestry it links a generation to the previous one."""
 
     number: int
-    """Of the order."""
+    """Number of the order."""
     receiver: int
     donor: int
     donor_applied: int
-    """Number of the newest order that the donor had carried out; 0 for none. With the next, it names one of its checkpoints."""
+    """Number of the newest order that the donor had carried out; 0 for none. Together with the next field it identifies a checkpoint."""
     donor_updates: int
     donor_env_frames: int
     learner_updates: int
-    """The receiver's own, when it copied."""
+    """The receiver's own count when it copied."""
     env_frames: int
 
 
 class Decided(_Record):
-    """A member's games were enough. Where a copy or other settings follow from it, this is an order to the member."""
+    """A decision about a member that has played enough games. If it contains a copy or new settings, it is an order to the member."""
 
     event: Literal["decided"] = "decided"
     number: int
@@ -63,7 +63,7 @@ class Decided(_Record):
     fitness: float
     partner: int
     partner_fitness: float | None
-    """None: it had none yet."""
+    """None: it had no fitness yet."""
     donor: int | None
     donor_applied: int | None
     donor_updates: int | None
@@ -73,11 +73,11 @@ class Decided(_Record):
 
     @property
     def is_order(self) -> bool:
-        """Whether the member has anything to do."""
+        """Whether the member must do something."""
         return self.donor is not None or self.before != self.settings
 
     def copy_at(self, *, learner_updates: int, env_frames: int) -> Copy | None:
-        """The copy that was carried out at these counts of the member's; None where none was ordered."""
+        """The copy, carried out at these counts of the member; None if no copy was ordered."""
         if self.donor is None or self.donor_applied is None or self.donor_updates is None or self.donor_env_frames is None:
             return None
         return Copy(
@@ -93,7 +93,7 @@ class Decided(_Record):
 
 
 class Done(_Record):
-    """The member has carried an order out, and its checkpoint says so."""
+    """The member has carried out an order, and its checkpoint records this."""
 
     event: Literal["done"] = "done"
     number: int
@@ -103,7 +103,7 @@ class Done(_Record):
 
 
 class Failed(_Record):
-    """The member could not, and nothing of the order was done."""
+    """The member could not carry out an order; no part of it was done."""
 
     event: Literal["failed"] = "failed"
     number: int
@@ -112,7 +112,7 @@ class Failed(_Record):
 
 
 class Returned(_Record):
-    """The member went on from an older checkpoint: the orders above this number are undone."""
+    """The member continued from an older checkpoint: all orders above this number are undone."""
 
     event: Literal["returned"] = "returned"
     member: int
@@ -124,15 +124,15 @@ _RECORD: TypeAdapter[Began | Decided | Done | Failed | Returned] = TypeAdapter(R
 
 
 def journal_file(run_dir: Path) -> Path:
-    """Of a run."""
+    """Return the path of a run's journal."""
     return run_dir / POPULATION / JOURNAL
 
 
 def read_journal(path: Path) -> list[Began | Decided | Done | Failed | Returned]:
-    """All events, in order; none where there is no journal. What a killed writer left unfinished at the end is no event.
+    """Return all events in order; none if there is no journal. An incomplete last line of a killed writer is ignored.
 
     Raises:
-        JournalError: it cannot be read, or a line is damaged.
+        JournalError: the journal cannot be read, or a line is damaged.
     """
     try:
         text = read_file(path, MAX_JSON_BYTES)
@@ -151,7 +151,7 @@ def read_journal(path: Path) -> list[Began | Decided | Done | Failed | Returned]
 
 
 def copies_of(records: Sequence[BaseModel]) -> list[Copy]:
-    """The copies that happened and were not undone, in order."""
+    """Return the copies that were carried out and not undone, in order."""
     decided = {record.number: record for record in records if isinstance(record, Decided)}
     copies: list[Copy] = []
     for record in records:
@@ -165,11 +165,11 @@ def copies_of(records: Sequence[BaseModel]) -> list[Copy]:
 
 
 def ancestry(copies: Sequence[Copy], member: int) -> list[Copy]:
-    """The copies behind the weights that a member has in the end, oldest first."""
+    """Return the copies that led to a member's final weights, oldest first."""
     line: list[Copy] = []
     holder, applied = member, max((copy.number for copy in copies), default=0)
     for copy in sorted(copies, key=lambda copy: -copy.number):
-        # Of the holder's own copies, the newest that its weights had when they were taken.
+        # The holder's newest copy that its weights already contained when they were taken.
         if copy.receiver == holder and copy.number <= applied:
             line.append(copy)
             holder, applied = copy.donor, copy.donor_applied

@@ -12,7 +12,7 @@ _HEAD = f"""# Configuration
 
 Generated from the settings' own docstrings by `python -m herd.config.reference > docs/configuration.md`; do not edit by hand.
 
-A setting is taken from the last of these that gives it:
+The value of a setting comes from the last of these sources that gives one:
 
 1. its default;
 2. run files (YAML), in the order given: `herd train base.yaml mine.yaml`; sections are merged, a list replaces a list;
@@ -21,11 +21,11 @@ A setting is taken from the last of these that gives it:
    `null` where the type says so; a boolean alone means true.
 
 A section that comes in variants (`env`, `loss`, `value_scaling`, `auxiliary`, `optimizer`) has one table for each. The key that chooses
-the variant stands first; a setting of another variant is an error. A source that chooses another variant than those before it starts
-the section anew: what they gave to it does not apply.
+the variant stands first; a setting of another variant is an error. If a source chooses a different variant than the sources before it,
+their values for this section are discarded.
 
-A name that is no setting is an error wherever it stands, the environment included; only `{ENVIRONMENT_PREFIX}CURVE_...` hold keys
-(`security`). `2e6` is accepted for integers.
+An unknown name is an error in every source, including the environment. The only other variables with this prefix are
+`{ENVIRONMENT_PREFIX}CURVE_...`, which hold keys (`security`). `2e6` is accepted for integers.
 """
 
 
@@ -42,7 +42,7 @@ def reference_markdown() -> str:
 
 
 def default_text(key: SettingKey) -> str:
-    """Write the default as it would be typed."""
+    """Return the default as a user would type it."""
     if key.default is None:
         return "null"
     if isinstance(key.default, bool):

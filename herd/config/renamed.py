@@ -1,4 +1,4 @@
-"""Settings of older experiment files, and what they are called now."""
+"""Settings of older experiment files and their present names."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TO_LOSS = {
 
 _NOW = {
     **{f"algorithm.{old}": f"is now loss.{new}" for old, new in _TO_LOSS.items()},
-    "algorithm.loss": "is now loss.kind, and actor_critic is impala",
-    "network.head": "is gone: it follows from loss.kind",
-    "bandit.agents": "is now agents, for the whole run",
+    "algorithm.loss": "is now loss.kind, and actor_critic is now impala",
+    "network.head": "was removed: loss.kind determines the head",
+    "bandit.agents": "is now agents, and applies to the whole run",
 }
 
 
 def renamed(dotted: str) -> str | None:
-    """What became of a setting that older versions had, to put behind its name; None where none had it."""
+    """Say what became of a setting of older versions, as a continuation of its name; None if no version had it."""
     return _NOW.get(dotted)

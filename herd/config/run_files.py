@@ -1,7 +1,7 @@
-"""Where a run's files are, as seen from its directory: RUN, or RUN/agents/<k> of one agent of several.
+"""Paths of a run's files, relative to its directory RUN, or to RUN/agents/<k> for one agent of several.
 
-RUN holds config.yaml, starts.jsonl, logs and processes. Each agent's learner leaves its report, points and checkpoints in RUN/agents/<k>,
-or in RUN itself where it is the only agent.
+RUN holds config.yaml, starts.jsonl, logs and processes. Each agent's learner writes its report, points and checkpoints to RUN/agents/<k>,
+or to RUN itself if there is only one agent.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ CONFIG = "config.yaml"
 STARTS = "starts.jsonl"
 """One line for each start: its time, its settings, and what changed."""
 LOCK = ".lock"
-"""Held by the ``herd train`` of the run for as long as it lives."""
+"""Lock file, held by the run's ``herd train`` as long as it lives."""
 AGENTS = "agents"
 
 
 def whole_run(directory: Path) -> Path:
-    """Return the run's own directory, of ``directory`` itself or of one of its agents'."""
+    """Return the directory of the whole run; ``directory`` is that directory or one of its agents'."""
     path = directory.resolve()
     is_agent = path.parent.name == AGENTS and not (path / CONFIG).is_file() and (path.parents[1] / CONFIG).is_file()
     return path.parents[1] if is_agent else directory
@@ -32,11 +32,11 @@ def config_file(directory: Path) -> Path:
 
 
 def agent_number(directory: Path) -> int:
-    """Return which agent of its run a directory is of; 0 for a run's own."""
+    """Return the number of the agent that a directory belongs to; 0 for the directory of a whole run."""
     return int(directory.resolve().name) if whole_run(directory) != directory else 0
 
 
 def agent_directories(directory: Path) -> list[Path]:
-    """Return the directories of a run's agents, in order; ``directory`` alone where there is one agent, or where it is an agent's."""
+    """Return the directories of a run's agents, in order; only ``directory`` if the run has one agent or if it is an agent's directory."""
     found = [path for path in (directory / AGENTS).glob("*") if path.is_dir() and path.name.isdecimal()]
     return sorted(found, key=lambda path: int(path.name)) or [directory]

@@ -12,14 +12,14 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 MOST_INTEGER = 1 << 63
-"""Beyond it numbers do not fit into the counters of C and numpy."""
+"""Larger numbers do not fit into the counters of C and numpy."""
 MOST_SECONDS = 1e9
 """30 years; the clocks of sockets and threads overflow at 292."""
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class Section(BaseModel):
-    """One owner's settings: frozen, unknown keys refused. The docstring under a field is its help text and names its unit."""
+    """The settings of one owner: frozen, and unknown keys are refused. The docstring under a field is its help text and names its unit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 

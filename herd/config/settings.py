@@ -51,16 +51,16 @@ def _known_torso(name: str) -> str:
 
 
 TORSOS = ("shallow", "nature", "deep", "mlp")
-"""Of Herd's own."""
+"""Herd's own torsos."""
 Torso = Annotated[
     str, AfterValidator(_known_torso), WithJsonSchema({"anyOf": [{"enum": list(TORSOS)}, {"type": "string", "pattern": USER_CODE}]})
 ]
 CLIENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-"""Part of the name of a key file, and stays one in a Kubernetes Secret."""
+"""A client's name: valid in the name of a key file and as a key of a Kubernetes Secret."""
 MAX_TILES = 400
-"""Of the bandit: ten times the default row, 1/tau told apart to 1 %."""
+"""Largest number of tiles of a bandit: ten times the default; 1/tau is then resolved to 1 %."""
 MAX_AGENTS = 256
-"""Of one run: ten times the paper's population of 24."""
+"""Largest number of agents in a run: ten times the paper's population of 24."""
 
 
 class NetworkSettings(Section):
@@ -92,9 +92,11 @@ class NetworkSettings(Section):
     @model_validator(mode="after")
     def _layers_are_herds_own(self) -> Self:
         if self.torso == "mlp" and self.input_centering in {"filters", "mean"}:
-            raise ValueError(f"input_centering {self.input_centering} is for convolutions: with torso mlp choose half")
+            raise ValueError(f"input_centering {self.input_centering} needs convolutions: with torso mlp use half")
         if ":" in self.torso and (self.input_centering != "none" or self.layer_norm or self.initialization != "orthogonal"):
-            raise ValueError(f"initialization, input_centering and layer_norm are for Herd's own torsos: {self.torso} does this itself")
+            raise ValueError(
+                f"initialization, input_centering and layer_norm apply to Herd's own torsos only: {self.torso} must do this itself"
+            )
         return self
 
 
@@ -116,7 +118,7 @@ class AlgorithmSettings(Section):
     @model_validator(mode="after")
     def _burn_in_repeats_one_unroll(self) -> Self:
         if self.burn_in > self.unroll_length:
-            raise ValueError(f"burn_in {self.burn_in} must not exceed unroll_length {self.unroll_length}: it repeats one unroll at most")
+            raise ValueError(f"burn_in {self.burn_in} must not exceed unroll_length {self.unroll_length}: it repeats only one unroll")
         return self
 
 
@@ -145,8 +147,8 @@ class ActorSettings(Section):
     lockstep: bool = False
     """Batched A2C: wait for the policy that has learned from the last unrolls before the next unrolls start."""
     credit: Literal["at_send", "before_unroll"] = "at_send"
-    """When an actor waits for credit. ``at_send``: before it sends, as in the papers. ``before_unroll``: before an unroll starts, which
-    bounds the policy lag (docs/messaging.md)."""
+    """When an actor waits for credit, which is permission to send unrolls. ``at_send``: before it sends, as in the papers.
+    ``before_unroll``: before an unroll starts, which bounds the policy lag (docs/messaging.md)."""
     compression: Literal["none", "lz4", "zstd"] = "none"
     """Compression of frames on the wire."""
     pull_interval_steps: PositiveInt | None = None
@@ -279,7 +281,7 @@ class ParamserverSettings(Section):
     @model_validator(mode="after")
     def _is_not_its_own_parent(self) -> Self:
         if self.port and self.upstream == f"tcp://{self.host}:{self.port}":
-            raise ValueError("upstream is the address of this parameter server itself; name its parent's, or null at the root")
+            raise ValueError("upstream is this parameter server's own address; set its parent's address, or null for the root")
         return self
 
 
@@ -335,11 +337,11 @@ class BanditSettings(Section):
         num_tiles = math.floor(span / self.tile_accuracy)
         if num_tiles < self.candidates:
             raise ValueError(
-                f"candidates {self.candidates} must not exceed the {max(num_tiles, 0)} tiles that tile_accuracy, min_inverse_temperature "
-                "and max_inverse_temperature make"
+                f"candidates {self.candidates} must not exceed the number of tiles, {max(num_tiles, 0)}, which follows from tile_accuracy, "
+                "min_inverse_temperature and max_inverse_temperature"
             )
         if num_tiles > MAX_TILES:
-            raise ValueError(f"tile_accuracy makes {num_tiles} tiles; at most {MAX_TILES}, each a series of metrics per task")
+            raise ValueError(f"tile_accuracy gives {num_tiles} tiles; at most {MAX_TILES} are allowed, because each adds metrics")
         return self
 
 
@@ -362,12 +364,12 @@ class SecuritySettings(Section):
     @model_validator(mode="after")
     def _keys_come_from_one_place(self) -> Self:
         if self.curve_keys is not None and self.curve_keys_from_environment:
-            raise ValueError("curve_keys and curve_keys_from_environment cannot be combined: keys come from one place")
+            raise ValueError("curve_keys and curve_keys_from_environment cannot be combined: set one of them")
         return self
 
 
 class StopSettings(Section):
-    """Conditions at which a run ends; the first that is met counts. Null: never."""
+    """Conditions that end a run; the first one that is met applies. Null: the condition is not used."""
 
     env_frames: PositiveInt | None = None
     """Env frames that the learner has consumed since the run's first start."""
@@ -425,61 +427,62 @@ class RunSettings(Section):
 
     @property
     def agent_directories(self) -> list[Path]:
-        """Of every agent, in order."""
+        """The directory of each agent, in order."""
         return [self.agent_directory(agent) for agent in range(self.agents)]
 
     @property
     def actors_per_agent(self) -> int:
-        """Of the actors that ``herd train`` starts here, so many play for each agent, or one more."""
+        """Least number of the actors started by ``herd train`` that play for each agent. Some agents may have one more."""
         return max(1, self.actor.count // self.agents)
 
     def agent_directory(self, agent: int) -> Path:
-        """Where an agent's learner leaves its files: the run directory itself where it is the only agent."""
+        """The directory for the files of an agent's learner: the run directory itself if there is only one agent."""
         return self.directory if self.agents == 1 else self.directory / AGENTS / str(agent)
 
     def of_agent(self, agent: int) -> Self:
-        """What an agent's learner reads: its own seed, and its own first values of what is swept."""
+        """The settings of an agent's learner: with its own seed and its own initial values of the swept settings."""
         return self.with_values(swept_values(self.sweep, agent, self.seed)).model_copy(update={"seed": self.seed + agent})
 
     def with_values(self, values: Mapping[str, Value]) -> Self:
-        """The same run under other values of what is swept, by dotted key.
+        """The same run with other values of the swept settings, by dotted key.
 
         Raises:
-            ValueError: one line: a section does not take its value.
+            ValueError: a section does not accept its value; one line.
         """
         return self.model_copy(update={name: swept_section(name, getattr(self, name), values) for name in SECTIONS})
 
     @property
     def own_values(self) -> dict[str, Value]:
-        """What is swept, by dotted key, with the values of these settings: of an agent's, its own."""
+        """The swept settings by dotted key, with the values that they have here."""
         return {key: getattr(getattr(self, section), name) for key in self.sweep for section, _, name in [key.partition(".")]}
 
     @property
     def bounds_policy_lag(self) -> bool:
-        """Something here says how old a policy may be whose unrolls are trained on."""
+        """Whether a setting limits the policy lag of the unrolls that are trained on."""
         return self.learner.max_policy_lag is not None or self.actor.credit == "before_unroll" or self.actor.lockstep
 
     def works_ahead(self, device_type: str) -> bool:
-        """Whether a learner on ``cpu`` or ``cuda`` prepares the next batch while the device computes."""
+        """Whether a learner on ``device_type``, ``cpu`` or ``cuda``, prepares the next batch while the device computes."""
         if self.learner.work_ahead == "auto":
             return device_type == "cuda" and not self.bounds_policy_lag
         return self.learner.work_ahead == "on"
 
     @property
     def num_online_unrolls(self) -> int:
-        """Unrolls of each batch that come fresh from actors."""
+        """Number of unrolls of each batch that come fresh from actors."""
         return self.learner.batch_size - self.num_replayed_unrolls
 
     @property
     def num_replayed_unrolls(self) -> int:
-        """Unrolls of each batch that come from replay."""
+        """Number of unrolls of each batch that come from replay."""
         return round(self.learner.batch_size * self.replay.fraction)
 
     @property
     def credit_capacity(self) -> int:
-        """Unrolls that may be granted, under way or queued: the learner's bound on memory, or on policy lag where credit comes first.
+        """Number of unrolls that one shard may have granted, under way or queued.
 
-        Of each shard. Its part of a batch may be smaller than a message, and one message more must fit all the same.
+        It bounds the learner's memory, or the policy lag if credit is granted before the unroll. A shard's part of a batch may be smaller
+        than a message; there is room for one more message nevertheless.
         """
         batches = self.learner.queue_batches
         if self.actor.credit == "before_unroll" and self.learner.max_policy_lag is not None:
@@ -500,7 +503,7 @@ class RunSettings(Section):
             if agent is not None and agent >= self.agents:
                 raise ValueError(f"{key} {agent} must be below agents, which is {self.agents}")
         if self.actor.agent is not None and self.actor.index is None:
-            raise ValueError("actor.agent is leased together with actor.index: fix both, or neither")
+            raise ValueError("actor.agent and actor.index are leased together: set both or neither")
         return self
 
     @model_validator(mode="after")
@@ -508,7 +511,7 @@ class RunSettings(Section):
         if self.sweep:
             check_keys(self.sweep)
             if has_lists(self.sweep) and (number := num_combinations(self.sweep)) != self.agents:
-                raise ValueError(f"sweep has {number} combinations of values, and agents is {self.agents}: make them equal")
+                raise ValueError(f"sweep has {number} combinations of values, but agents is {self.agents}: make them equal")
             for agent in range(self.agents):
                 self.of_agent(agent)
         return self
@@ -518,46 +521,46 @@ class RunSettings(Section):
         if self.population.strategy == "none":
             return self
         if self.agents < 2 or not self.sweep:
-            raise ValueError("population.strategy pbt needs agents 2 or more, and in sweep the settings that they change")
+            raise ValueError("population.strategy pbt needs agents of at least 2, and a sweep with the settings that it changes")
         if self.learner.compile != "off":
-            raise ValueError("population.strategy pbt needs learner.compile off: every change of a setting would compile the update anew")
+            raise ValueError("population.strategy pbt needs learner.compile off: every changed setting would recompile the update")
         return self
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
         if self.algorithm.burn_in and self.network.core == "none":
-            raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to bring up to date")
+            raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to update")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
-            raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it is of all advantages together")
+            raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it normalises over the whole batch")
         if isinstance(self.value_scaling, PopArtSettings) and self.value_scaling.replayed and self.replay.kind == "none":
-            raise ValueError("value_scaling.replayed needs another replay.kind than none: there are no replayed unrolls to follow")
+            raise ValueError("value_scaling.replayed needs a replay.kind other than none")
         if (objection := self.env.objection(self.network)) is not None:
             raise ValueError(objection)
         if self.actor.inference == "remote" and self.inference.max_environments < self.actor.environments:
             raise ValueError(
-                f"inference.max_environments {self.inference.max_environments} must not be below actor.environments, which is "
+                f"inference.max_environments {self.inference.max_environments} must be at least actor.environments, which is "
                 f"{self.actor.environments}: the service keeps the states of all environments of an actor"
             )
         if self.num_online_unrolls < 1:
-            raise ValueError("replay.fraction leaves no online unroll in learner.batch_size")
+            raise ValueError("replay.fraction is too large: a batch of learner.batch_size needs at least one online unroll")
         if self.replay.fraction and self.num_replayed_unrolls < 1:
             raise ValueError(
-                f"replay.fraction {self.replay.fraction:g} is not a whole number of unrolls of learner.batch_size {self.learner.batch_size}"
+                f"replay.fraction {self.replay.fraction:g} of learner.batch_size {self.learner.batch_size} is not a whole number of unrolls"
             )
         if self.num_online_unrolls < self.learner.shards or 0 < self.num_replayed_unrolls < self.learner.shards:
             raise ValueError(
-                f"learner.shards {self.learner.shards} is more than the {self.num_online_unrolls} online or the "
-                f"{self.num_replayed_unrolls} replayed unrolls of a batch: each shard needs one of them"
+                f"learner.shards {self.learner.shards} is too large: each shard needs an online unroll of every batch, and a replayed one "
+                f"if there are any, but a batch has {self.num_online_unrolls} online and {self.num_replayed_unrolls} replayed unrolls"
             )
         if self.actor.credit == "before_unroll" and self.learner.max_policy_lag is None:
-            raise ValueError("actor.credit before_unroll needs learner.max_policy_lag: its credit is that many batches")
-        # With one unroll less than a batch waiting, one more message must still fit, or learner and actors wait for each other.
+            raise ValueError("actor.credit before_unroll needs learner.max_policy_lag, which is the amount of credit in batches")
+        # One more message must fit when the queue is one unroll short of a batch; otherwise learner and actors deadlock.
         needed = self.num_online_unrolls + self.actor.environments - 1
         if self.learner.shards == 1 and self.credit_capacity < needed:
             bound = "learner.queue_batches" if self.actor.credit == "at_send" else "learner.max_policy_lag"
             raise ValueError(
-                f"{bound} x {self.num_online_unrolls} online unrolls per batch gives room for {self.credit_capacity} unrolls, and "
-                f"messages of actor.environments = {self.actor.environments} unrolls need {needed}: raise {bound}"
+                f"{bound} x {self.num_online_unrolls} online unrolls per batch leaves room for {self.credit_capacity} unrolls, but "
+                f"messages of actor.environments = {self.actor.environments} unrolls need {needed}: increase {bound}"
             )
         return self
 
@@ -565,8 +568,8 @@ class RunSettings(Section):
     def _no_bounded_lag_ahead(self) -> Self:
         if self.learner.work_ahead == "on" and self.bounds_policy_lag:
             raise ValueError(
-                "learner.work_ahead on: a batch then waits for one update more, which learner.max_policy_lag, actor.credit before_unroll "
-                "and actor.lockstep do not allow; auto works ahead where it may"
+                "learner.work_ahead on cannot be combined with learner.max_policy_lag, actor.credit before_unroll or actor.lockstep: "
+                "each batch would be one update older; use auto"
             )
         return self
 
@@ -574,18 +577,18 @@ class RunSettings(Section):
     def _rounds_of_lockstep_are_updates(self) -> Self:
         for key, number in (("agents", self.agents), ("learner.shards", self.learner.shards)):
             if self.actor.lockstep and number > 1:
-                raise ValueError(f"actor.lockstep needs {key} 1, not {number}: a round is the whole batch of one learner")
+                raise ValueError(f"actor.lockstep needs {key} 1, not {number}: each round is one whole batch of one learner")
         if self.actor.lockstep and self.actor.count * self.actor.environments != self.num_online_unrolls:
             raise ValueError(
                 "actor.lockstep needs actor.count x actor.environments to equal the online unrolls of one batch "
-                f"({self.actor.count} x {self.actor.environments} != {self.num_online_unrolls}); every round is one update"
+                f"({self.actor.count} x {self.actor.environments} != {self.num_online_unrolls}): each round is one update"
             )
         if self.actor.lockstep and self.learner.sample_reuse != 1:
-            raise ValueError("actor.lockstep needs learner.sample_reuse 1: every round is one update")
+            raise ValueError("actor.lockstep needs learner.sample_reuse 1: each round is one update")
         if self.actor.lockstep and self.actor.inference == "remote":
-            raise ValueError("actor.lockstep needs actor.inference local: a round is of one policy, which the service may change within it")
+            raise ValueError("actor.lockstep needs actor.inference local: the service may change the policy during a round")
         if self.actor.lockstep and self.actor.pull_interval_steps is not None:
-            raise ValueError("actor.lockstep needs actor.pull_interval_steps null: a round is of one policy")
+            raise ValueError("actor.lockstep needs actor.pull_interval_steps null: a round uses one policy")
         if self.actor.lockstep and self.learner.publish_interval_updates != 1:
             raise ValueError("actor.lockstep needs learner.publish_interval_updates 1: actors wait for every version")
         return self

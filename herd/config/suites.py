@@ -1,7 +1,8 @@
-"""The settings of every suite of environments that is installed, as the variants of one section.
+"""The settings of every installed suite of environments, as the variants of one section.
 
-Herd's own suites are the folders of herd/envs/suites. Anybody's package adds one by an entry point of the group ``herd.suites``, named as
-the suite, which loads an object with the attribute ``settings``: a `SuiteSettings` whose field ``suite`` is a literal of the suite's name.
+Herd's own suites are the folders of herd/envs/suites. Other packages add suites by entry points of the group ``herd.suites``. The entry
+point has the suite's name and loads an object with the attribute ``settings``: a `SuiteSettings` whose field ``suite`` is a literal of
+that name.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ _OWN = "herd.envs.suites"
 
 
 class SuiteSettings(Section):
-    """What is played; each suite adds its own."""
+    """The settings that all suites share; each suite adds its own."""
 
     suite: str
     """Family of environments."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)]
-    """What to play, by the suite's names."""
+    """Names of the tasks to play."""
     action_repeat: PositiveInt = 1
     """Env frames per agent step."""
 
@@ -42,30 +43,30 @@ class SuiteSettings(Section):
     @classmethod
     def _each_task_is_named_once(cls, tasks: tuple[str, ...]) -> tuple[str, ...]:
         if repeated := [task for task in dict.fromkeys(tasks) if tasks.count(task) > 1]:
-            raise ValueError(f"names {', '.join(repeated)} more than once: every task is dealt as many environments as the others")
+            raise ValueError(f"should name each task once ({', '.join(repeated)} is repeated)")
         return tasks
 
     makes_spaces: ClassVar[tuple[str, ...]] = ()
-    """The settings, beside those above, that observations and actions follow from: named where two processes do not fit together."""
+    """Further settings that determine observations and actions. Error messages name them if two processes do not fit together."""
 
-    def objection(self, network: NetworkSettings) -> str | None:  # noqa: ARG002  for those who have one
-        """Why this network cannot play here, in one sentence that names the setting; None if it can."""
+    def objection(self, network: NetworkSettings) -> str | None:  # noqa: ARG002  suites override this
+        """Say why this network cannot play this suite, in one sentence that names the setting; None if it can."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Suites:
-    """What was found."""
+    """The suites that were found."""
 
     usable: Mapping[str, Any]
-    """Each a `herd.envs.suite.Suite`, by name."""
+    """Suites that can be used, each a `herd.envs.suite.Suite`, by name."""
     broken: Mapping[str, str]
-    """What is wrong with the others, one line each, by name: a fault of their packages, which concerns no run of another suite."""
+    """Suites that cannot be loaded, by name, with one line about the cause. They do not affect runs of other suites."""
 
 
 @cache
 def installed_suites() -> Suites:
-    """Every suite that can be loaded here, and why the others cannot."""
+    """Find every suite that can be loaded here, and say why the others cannot."""
     usable: dict[str, Any] = {}
     broken: dict[str, str] = {}
     own = find_spec(_OWN)
@@ -74,9 +75,9 @@ def installed_suites() -> Suites:
         usable[folder.name] = importlib.import_module(f"{_OWN}.{folder.name}").SUITE
     for point in entry_points(group=GROUP):
         if point.value.startswith(f"{_OWN}."):
-            continue  # older versions registered their own, too
+            continue  # older versions also registered Herd's own suites
         if point.name in usable:
-            broken[f"{point.name} of {point.value}"] = f"suite {point.name} of {point.value} is left out: another suite has this name"
+            broken[f"{point.name} of {point.value}"] = f"suite {point.name} of {point.value} is ignored: another suite has this name"
             continue
         try:
             suite = point.load()
@@ -89,7 +90,7 @@ def installed_suites() -> Suites:
 
 
 def reference_scores(suite_name: str, task: str) -> tuple[float, float] | None:
-    """(random, human) score of a task; None where the suite is not installed, or has none of it."""
+    """Return the (random, human) scores of a task; None if the suite is not installed or has no scores for the task."""
     suite = installed_suites().usable.get(suite_name)
     scores = None if suite is None else suite.reference_scores().get(task)
     return None if scores is None else (scores.random, scores.human)
@@ -105,12 +106,12 @@ def _check_settings(suite: Any, name: str) -> None:
 
 
 def suite_union() -> Any:
-    """The annotation of ``env``: one of the installed suites' settings, told apart by ``suite``."""
+    """The annotation of ``env``: a union of the installed suites' settings, discriminated by ``suite``."""
     models = tuple(suite.settings for suite in installed_suites().usable.values())
-    return Annotated[Union[models], Field(discriminator="suite")]  # noqa: UP007  of a number that is not known here
+    return Annotated[Union[models], Field(discriminator="suite")]  # noqa: UP007  the number of members is not known here
 
 
 def default_suite() -> SuiteSettings:
-    """What is played where nothing is said."""
+    """The suite that is played by default."""
     settings: SuiteSettings = installed_suites().usable[DEFAULT_SUITE].settings()
     return settings

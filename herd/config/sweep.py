@@ -1,4 +1,4 @@
-"""A sweep: which of the swept values each agent of a run has, at first; in a population they change from there."""
+"""A sweep: the initial values of the swept settings of each agent of a run. In a population they change during the run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from herd.config.section import Section
 
 SECTIONS = ("loss", "optimizer")
-"""Whose settings an agent may have of its own: only its learner reads them."""
+"""Sections whose settings may differ between agents, because only the agent's learner reads them."""
 SHARED = frozenset({"loss.kind", "loss.ablation", "loss.function", "loss.head", "loss.options", "optimizer.kind"})
-"""What is the same for all agents all the same: actors, bandit and network depend on it."""
+"""Settings of these sections that must be the same for all agents, because actors, bandit and network depend on them."""
 
 
 def _list_or_draw(values: object) -> str:
@@ -27,36 +27,36 @@ def _list_or_draw(values: object) -> str:
 
 
 Sweep = dict[str, Annotated[Annotated[list[Value], Tag("list")] | Annotated[Draw, Tag("draw")], Discriminator(_list_or_draw)]]
-"""By dotted key: values, of which each agent has another combination, or the rule that each agent draws one by."""
+"""By dotted key: a list of values, of which each agent gets another combination, or a rule by which each agent draws a value."""
 _SWEEP: TypeAdapter[Sweep] = TypeAdapter(Sweep)
 
 
 def num_combinations(sweep: Mapping[str, list[Value] | Draw]) -> int:
-    """Agents that the lists of a sweep make; 1 without one."""
+    """Number of combinations of the lists of a sweep; 1 without lists."""
     return math.prod(len(values) for values in sweep.values() if isinstance(values, list))
 
 
 def has_lists(sweep: Mapping[str, list[Value] | Draw]) -> bool:
-    """Whether a sweep says how many agents there are."""
+    """Whether a sweep has lists, which determine the number of agents."""
     return any(isinstance(values, list) for values in sweep.values())
 
 
 def swept_values(sweep: Mapping[str, list[Value] | Draw], agent: int, seed: int) -> dict[str, Value]:
-    """An agent's first values by dotted key, in the order of the sweep.
+    """Return an agent's initial values by dotted key, in the order of the sweep.
 
-    Of the product of all lists, in which the last key varies fastest, the agent has the combination of its number. What is drawn depends on
-    the run's ``seed``, the agent and the key alone: the same when it is asked again, and when keys or agents are added.
+    The agent's number selects a combination from the product of all lists, in which the last key varies fastest. A drawn value depends
+    only on the run's ``seed``, the agent and the key, so it does not change when keys or agents are added.
     """
     lists = {key: values for key, values in sweep.items() if isinstance(values, list)}
     combination = next(itertools.islice(itertools.product(*lists.values()), agent, None), ())
     listed = dict(zip(lists, combination, strict=False))
-    # A text as the seed: Python then takes its SHA-512, the same in every process and release.
+    # From a text as the seed Python takes the SHA-512, which is the same in every process and release.
     drawn = {key: rule.drawn(Random(f"{seed}/{agent}/{key}")) for key, rule in sweep.items() if not isinstance(rule, list)}
     return {key: (listed | drawn)[key] for key in sweep if key in listed or key in drawn}
 
 
 def parse_sweep(values: object) -> Sweep | None:
-    """A sweep as config.yaml has it; None where that is none."""
+    """Parse a sweep from config.yaml; None if ``values`` is not a sweep."""
     try:
         return _SWEEP.validate_python(values)
     except ValidationError:
@@ -64,10 +64,10 @@ def parse_sweep(values: object) -> Sweep | None:
 
 
 def swept_section(name: str, section: Section, values: Mapping[str, Any]) -> Section:
-    """Return a section with the swept values that are its own.
+    """Return a section with those swept values that belong to it.
 
     Raises:
-        ValueError: one line: it has no such setting, or not such a value.
+        ValueError: the section has no such setting, or does not accept the value; one line.
 
     """
     own = {key.removeprefix(f"{name}."): value for key, value in values.items() if key.startswith(f"{name}.")}
@@ -83,7 +83,7 @@ def swept_section(name: str, section: Section, values: Mapping[str, Any]) -> Sec
 
 
 def check_keys(sweep: Mapping[str, list[Value] | Draw]) -> None:
-    """Every key is one that agents may differ in, and has values.
+    """Check that agents may differ in every key, and that every key has values.
 
     Raises:
         ValueError: one line that names the key.
@@ -91,6 +91,6 @@ def check_keys(sweep: Mapping[str, list[Value] | Draw]) -> None:
     """
     for key, values in sweep.items():
         if key.partition(".")[0] not in SECTIONS or key in SHARED:
-            raise ValueError(f"sweep: {key} is the same for all agents of a run; they may differ in settings of loss and optimizer")
+            raise ValueError(f"sweep: {key} must be the same for all agents of a run; they may differ in settings of loss and optimizer")
         if isinstance(values, list) and not values:
             raise ValueError(f"sweep: {key} has no values")

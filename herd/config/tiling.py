@@ -1,4 +1,4 @@
-"""The tiles of temperatures that a run's bandit tells apart (DiCE, arXiv:2106.00707, appendix A), for whoever keeps an account of them."""
+"""The tiles of a bandit's temperatures (DiCE, arXiv:2106.00707, appendix A), for every service that counts games by tile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """The range [l, r] of x, cut into tiles of width ``accuracy``; what is left at the right belongs to the last one."""
+    """The range [l, r] of x, cut into tiles of width ``accuracy``. The remainder at the right belongs to the last tile."""
 
     accuracy: float
     """Width of a tile, in x."""
@@ -36,11 +36,11 @@ class Tiling:
 
     @property
     def num_tiles(self) -> int:
-        """K."""
+        """Number of tiles (K)."""
         return math.floor((self.high - self.low) / self.accuracy)
 
     def tile(self, x: float) -> int:
-        """Return the tile that x falls in; x beyond a boundary counts as on it."""
+        """Return the tile that contains x; x beyond a boundary is clipped to it."""
         return min(math.floor((min(max(x, self.low), self.high) - self.low) / self.accuracy), self.num_tiles - 1)
 
     def tile_of(self, inverse_temperature: float) -> int:
@@ -65,10 +65,10 @@ def inverse_temperature_of(x: float) -> float:
 
 
 def tiling_of(settings: BanditSettings) -> Tiling:
-    """Return the row of tiles that the settings describe."""
+    """Return the tiles that the settings describe."""
     return Tiling(settings.tile_accuracy, settings.min_inverse_temperature, settings.max_inverse_temperature)
 
 
 def tiling_of_run(settings: RunSettings) -> Tiling | None:
-    """The tiles that a run's games draw their temperatures from; None where tau is 1 throughout."""
+    """Return the tiles from which a run's games draw their temperatures; None if tau is always 1."""
     return tiling_of(settings.bandit) if settings.loss.draws_temperatures else None

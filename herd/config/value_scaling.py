@@ -39,13 +39,13 @@ class PopArtSettings(Section):
     rate: Fraction = 3e-4
     """Step size of the running statistics, per unroll."""
     min_scale: PositiveFloat = 1e-4
-    """Lower bound of the scale. A task without reward reaches it after some 61,000 unrolls; its first reward is then a target of 1e4."""
+    """Lower bound of the scale. A task without rewards reaches it after about 61,000 unrolls; its first reward is then a target of 1e4."""
     max_scale: PositiveFloat = 1e6
     """Upper bound of the scale."""
     second_moment: Literal["unroll_means", "targets"] = "unroll_means"
     """``unroll_means``: the second moment of the mean target of each unroll. ``targets``: the second moment of the single targets."""
     replayed: bool = False
-    """Replayed unrolls change the statistics, too."""
+    """Replayed unrolls update the statistics as well."""
 
     def num_values(self, num_tasks: int) -> int:
         """Value heads of the network."""
@@ -54,7 +54,7 @@ class PopArtSettings(Section):
     @model_validator(mode="after")
     def _a_run_begins_within_the_bounds(self) -> Self:
         if not self.min_scale <= 1.0 <= self.max_scale:
-            raise ValueError("min_scale must be at most 1, where every scale begins, and max_scale at least 1")
+            raise ValueError("min_scale must be at most 1 and max_scale at least 1, because every scale starts at 1")
         return self
 
 

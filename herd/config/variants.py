@@ -1,4 +1,4 @@
-"""Sections that come in variants: one key of theirs, the discriminator, says which, and a key of another variant is refused."""
+"""Sections that come in variants. One key, the discriminator, chooses the variant; a key of another variant is refused."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Variants:
-    """What a section may be."""
+    """The variants of a section."""
 
     discriminator: str
-    """The key that names the variant, such as ``kind``."""
+    """The key that chooses the variant, such as ``kind``."""
     models: Mapping[str, type[BaseModel]]
-    """By the discriminator's value."""
+    """The variants by the discriminator's value."""
     default: str
-    """The variant where none is named."""
+    """The default variant."""
 
 
 def variants_of(field: FieldInfo) -> Variants | None:
-    """The variants of a section, from a field whose annotation is a discriminated union; None for any other field."""
+    """Return the variants of a section, which is a field whose annotation is a discriminated union; None for any other field."""
     discriminator = field.discriminator
     if not isinstance(discriminator, str):
         return None
@@ -33,7 +33,7 @@ def variants_of(field: FieldInfo) -> Variants | None:
 
 
 def with_default_variants(model: type[BaseModel], values: object) -> object:
-    """``values`` of a model, where each section that does not name its variant is of the default one."""
+    """Return ``values`` of a model with the default variant set in each section that does not choose one."""
     if not isinstance(values, Mapping):
         return values
     named: dict[str, Any] = dict(values)

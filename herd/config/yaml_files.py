@@ -1,4 +1,4 @@
-"""Run files: YAML, one mapping, no key twice, no more than a person writes."""
+"""Run files: YAML with one mapping, without duplicate keys, and of limited size."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_VALUES = 100_000
-"""Aliases counted as often as they are used: nine lines of nine aliases each would be a billion. A resolved run has 300."""
+"""Aliases are counted each time they are used: nine lines of nine aliases each would be a billion values. A resolved run has 300."""
 
 
 def parse_yaml(text: str) -> Any:
-    """Return what a YAML document holds, of plain types alone.
+    """Return the contents of a YAML document, in plain types only.
 
     Raises:
-        yaml.YAMLError: not YAML, a key twice, a value that is none, contained in itself, nested too deeply, or too much of it.
+        yaml.YAMLError: not YAML, a duplicate key, an unreadable value, a value that contains itself, nested too deeply, or too large.
 
     """
     loader = _StrictLoader(text)
@@ -37,7 +37,7 @@ def parse_yaml(text: str) -> Any:
     except RecursionError:
         raise yaml.YAMLError("nested too deeply") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # A date that is none, an integer of thousands of digits, a tag whose constructor expects something else.
+        # An impossible date, an integer of thousands of digits, or a tag whose constructor expects another type.
         raise yaml.YAMLError(f"a value cannot be read: {str(error)[:200]}") from error
     finally:
         loader.dispose()
@@ -47,11 +47,11 @@ def read_yaml_file(file: Path) -> Layer:
     """Read the settings in ``file``.
 
     Raises:
-        SettingsError: no such file, unreadable, empty, not YAML, or not a mapping of settings.
+        SettingsError: the file is missing, unreadable, empty, not YAML, or not a mapping of settings.
 
     """
     try:
-        with file.open("rb") as stream:  # perhaps a pipe, whose size nobody knows
+        with file.open("rb") as stream:  # it may be a pipe, whose size is unknown
             data = stream.read(MAX_BYTES + 1)
         text = data.decode()
     except FileNotFoundError:
@@ -62,13 +62,13 @@ def read_yaml_file(file: Path) -> Layer:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: cannot be read: {_reason(error)}") from None
     if len(data) > MAX_BYTES:
-        raise SettingsError(f"{file}: larger than {MAX_BYTES} bytes: not a file of settings")
+        raise SettingsError(f"{file}: larger than {MAX_BYTES} bytes: not a settings file")
     try:
         content = parse_yaml(text)
     except yaml.YAMLError as error:
         raise SettingsError(f"{file}{_line_of(error)}: not valid YAML: {_problem(error)}") from None
     layer = Layer()
-    if content is None:  # {} says in so many words that everything is left as it is; the chart's default experiment does
+    if content is None:  # {} is allowed: it keeps all defaults, as the chart's default experiment does
         raise SettingsError(f"{file}: empty: it holds no settings")
     if not isinstance(content, dict):
         raise SettingsError(f"{file}: must be a mapping of settings, not a {type(content).__name__}")
@@ -77,10 +77,10 @@ def read_yaml_file(file: Path) -> Layer:
 
 
 def read_mapping(content: Mapping[str, object], origin: str) -> Layer:
-    """Read settings from a program's mapping: by section as in a file, by dotted key (``{"learner.batch_size": 64}``), or both.
+    """Read settings from a mapping in Python: by section as in a file, by dotted key (``{"learner.batch_size": 64}``), or both.
 
     Raises:
-        SettingsError: a truth value where the setting takes none.
+        SettingsError: a boolean for a setting that does not take one.
 
     """
     layer = Layer()
@@ -104,13 +104,13 @@ def _walk(content: dict[Any, Any], prefix: tuple[str, ...], layer: Layer, origin
         else:
             key = find_key(path)
             if key is not None and isinstance(value, bool) and "boolean" not in key.kinds:
-                # The model's lax mode would take true for 1.
+                # The model's lax mode would accept true as 1.
                 raise SettingsError(f"{key.dotted}: should be {key.type_text}, not {str(value).lower()} ({origin})")
             layer.set(path, value if key is None else plain_integer(key, value), origin)
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """The safe loader, except that a key given twice is an error instead of a silent replacement."""
+    """The safe loader, but a duplicate key is an error instead of a silent replacement."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -124,7 +124,10 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def _num_values(node: yaml.Node, known: dict[int, int | None]) -> int:
-    """Scalars and collections under ``node`` and itself, each as often as it is used; ``known``: by id, None while it is counted."""
+    """Count ``node`` and all scalars and collections below it, each as often as it is used.
+
+    ``known`` holds finished counts by id, and None for a node that is being counted.
+    """
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:

@@ -72,7 +72,7 @@ class PlainReader:
                 raise ValueError(f"expected a mapping with the entries {', '.join(self._wanted)}")
             observation = {self._wanted[0]: observation}
         if missing := [name for name in self._wanted if name not in observation]:
-            raise ValueError(f"the observation has no entry {missing[0]}, but {', '.join(map(str, observation))}")
+            raise ValueError(f"the observation has no entry {missing[0]}; it has {', '.join(map(str, observation))}")
         return {name: getattr(self, f"_{name}")(observation[name]) for name in self._wanted}
 
     def _frame(self, value: Any) -> NDArray[np.uint8]:

@@ -1,1 +1,1 @@
-"""Plays whole games with a run's checkpoint: scores with intervals and the protocol beside them, or one game as a video."""
+"""Plays whole games with a run's checkpoint, and reports scores with intervals and the protocol, or records a video."""

@@ -1,5 +1,5 @@
-"""What cannot be evaluated."""
+"""The error of evaluations."""
 
 
 class EvaluationError(Exception):
-    """One line that says why a run cannot be played or scored."""
+    """A run cannot be played or scored; one line."""

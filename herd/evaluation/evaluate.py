@@ -1,4 +1,4 @@
-"""Scores runs: plays their checkpoints over whole games, or takes the returns of their training, by a protocol or as they were trained."""
+"""Scores runs: plays their checkpoints over whole games, or uses the returns of training, by a protocol or as in training."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from herd.evaluation.trained_run import TrainedRun
 
     Progress = Callable[[str, int, int], None]
-    """(what is played, games finished of it, games wanted of it)."""
+    """Called with (name of what is played, number of finished games, number of wanted games)."""
 
 _EPISODES = 200
-"""Where nobody says; IMPALA's."""
+"""Default number of games per task, as in IMPALA."""
 
 
 def evaluate_runs(
@@ -47,27 +47,27 @@ def evaluate_runs(
     on_progress: Progress | None = None,
     while_playing: Callable[[], None] | None = None,
 ) -> EvaluationReport:
-    """Play one run, or several together: runs of different tasks make one table, runs of the same tasks are seeds.
+    """Play the checkpoints of one run or several. Runs of different tasks are put into one table; runs of the same tasks are seeds.
 
-    Without a protocol everything that shapes a game is as in training, and actions are sampled as actors sample them, so that a
-    checkpoint scores what its training showed. A lost life does not end a score; the recurrent core resets there where it did in
-    training. The games of a DiCE run are each played under a temperature drawn from the tile that training valued most.
-    Which games count is fixed in advance (see `play.assigned_episodes`).
+    Without a protocol, environments are as in training and actions are sampled as by actors, so a checkpoint reproduces the scores of
+    its training. A score covers all lives of a game; the recurrent core is reset at a lost life if it was in training. Each game of a
+    DiCE run is played at a temperature drawn from the best tile. The games that count are fixed in advance
+    (see `play.assigned_episodes`).
 
     Args:
-        run_dirs: of ``herd train``: config.yaml and checkpoints/.
-        protocol: one that plays (see `herd.evaluation.protocols`); None: the environments as in training.
-        episodes: of every task; None: the protocol's, or 200.
+        run_dirs: run directories of ``herd train``, with config.yaml and checkpoints/.
+        protocol: a protocol that plays games (see `herd.evaluation.protocols`); None: the environments as in training.
+        episodes: number of games per task; None: the protocol's number, or 200.
         overrides: settings of ``env``, such as ``["--env.noop_max", "30"]``; see `load_trained_run`.
-        checkpoint: directory of one checkpoint, of an only run; None: the newest.
-        seed: of games and of the policy's sampling.
-        environments: games played at once; None chooses.
+        checkpoint: directory of a checkpoint, with a single run; None: the newest.
+        seed: random seed of games and of the policy's sampling.
+        environments: number of games played at once; None: chosen automatically.
         greedy: take the most probable action instead of sampling.
-        on_progress: called whenever a game finished.
+        on_progress: called whenever a game has finished.
         while_playing: called before each step of the games.
 
     Raises:
-        EvaluationError: one line: no such run or protocol, no checkpoint, one of another network, or an option that cannot be.
+        EvaluationError: there is no such run, protocol or checkpoint, the checkpoint does not fit, or an option is invalid; one line.
 
     """
     if episodes is not None and episodes < 1:
@@ -75,11 +75,11 @@ def evaluate_runs(
     if seed < 0:
         raise EvaluationError(f"seed must be at least 0, not {seed}")
     if checkpoint is not None and len(run_dirs) > 1:
-        raise EvaluationError("a checkpoint is of one run: name its run alone")
+        raise EvaluationError("a checkpoint belongs to one run: name only that run")
     followed = None if protocol is None else protocol_named(protocol)
     if followed is not None:
         if followed.training is not None:
-            raise EvaluationError(f"{protocol} plays no games: it takes the returns of training")
+            raise EvaluationError(f"{protocol} plays no games: it scores the returns of training")
         _check_not_fixed(followed, overrides)
         overrides = [*overrides, *followed.words]
     for directory in run_dirs:
@@ -90,7 +90,7 @@ def evaluate_runs(
 
     scores: dict[str, list[TaskScore]] = {}
     for directory, run in zip(run_dirs, runs, strict=True):
-        # The most probable action is the same under every temperature.
+        # The most probable action does not depend on the temperature.
         ranges = None if greedy else best_temperatures(directory, run)
         where = "" if len(runs) == 1 else f"{directory}: "
 
@@ -142,20 +142,22 @@ def evaluate_runs(
 
 
 def score_training(run_dirs: Sequence[Path], *, protocol: str, frames: int | None = None) -> EvaluationReport:
-    """Score one run, or several together, by the returns of their training; nothing is played.
+    """Score one run or several by the returns of training, without playing.
 
     Args:
-        run_dirs: of ``herd train``: config.yaml and metrics.jsonl.
-        protocol: one that takes training's returns.
-        frames: env frames of each task at which they are taken; None: at the end.
+        run_dirs: run directories of ``herd train``, with config.yaml and metrics.jsonl.
+        protocol: a protocol that scores the returns of training.
+        frames: env frames of each task at which the returns are taken; None: at the end.
 
     Raises:
-        EvaluationError: one line: no such run or protocol, one that plays, or a run that was not trained for so many frames.
+        EvaluationError: there is no such run or protocol, the protocol plays games, or the run was trained for fewer frames; one line.
 
     """
     followed = protocol_named(protocol)
     if followed.training is None:
-        raise EvaluationError(f"{protocol} plays games: frames, at which training's returns are taken, does not apply")
+        raise EvaluationError(
+            f"{protocol} plays games and takes no number of frames, which is for protocols that score the returns of training"
+        )
     if frames is not None and frames < 1:
         raise EvaluationError(f"frames must be at least 1, not {frames}")
     runs = [settings_of(directory) for directory in run_dirs]
@@ -195,11 +197,11 @@ def _check_not_fixed(protocol: Protocol, overrides: Sequence[str]) -> None:
     for word in overrides:
         name = word.removeprefix("--env.").partition("=")[0]
         if word.startswith("--env.") and name in protocol.played:
-            raise EvaluationError(f"env.{name} is set by protocol {protocol.name}: leave one of the two out")
+            raise EvaluationError(f"env.{name} is set by protocol {protocol.name}: omit one of them")
 
 
 def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[str, EnvSpec]]) -> None:
-    """One suite; and each task with as many runs as the others, or some would weigh more."""
+    """Check that all runs play one suite, and that all tasks have equally many runs. Otherwise some tasks would weigh more."""
     first, _ = runs[0]
     for directory, (suite, _) in zip(run_dirs, runs, strict=True):
         if suite != first:
@@ -207,7 +209,7 @@ def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[str, EnvSpec]
     ranked = Counter(task for _, spec in runs for task in spec.task_names).most_common()
     (most, many), (fewest, few) = ranked[0], ranked[-1]
     if many != few:
-        raise EvaluationError(f"every task needs as many runs as the others: {most} has {many}, {fewest} has {few}")
+        raise EvaluationError(f"all tasks need equally many runs: {most} has {many}, {fewest} has {few}")
 
 
 def _scored_run(directory: Path, run: TrainedRun) -> ScoredRun:
@@ -216,7 +218,7 @@ def _scored_run(directory: Path, run: TrainedRun) -> ScoredRun:
 
 
 def _differences(protocol: Protocol | None, runs: Sequence[RunSettings], episodes: int) -> tuple[str, ...]:
-    """What is not as the protocol has it, over all runs."""
+    """List the differences from the protocol, over all runs."""
     if protocol is None:
         return ()
     games = () if episodes == protocol.episodes else (f"{episodes} games (the paper: {protocol.episodes})",)

@@ -1,8 +1,8 @@
 """Point estimates and their 95 % bootstrap intervals. Pure numpy; the same numbers and seed give the same interval.
 
-The tasks are given; runs of a task (seeds) and the games of a run are samples. So resampling is stratified: runs are drawn anew within
-each task, and games within each drawn run (Agarwal et al. 2021, arXiv:2108.13264, who have one number for each run). With one run of a
-task its interval tells of the luck of games alone, and not of what another seed would have learned.
+The tasks are fixed; the runs of a task (seeds) and the games of a run are samples. So resampling is stratified: runs are resampled within
+each task, and games within each drawn run (Agarwal et al. 2021, arXiv:2108.13264, who have one number for each run). If a task has only one
+run, its interval covers the randomness of games but not that of training with another seed.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ Interval = tuple[float, float]
 # The end points of a 95 % interval move by about 1 % of its width from one set of this many resamples to the next.
 _RESAMPLES = 5_000
 _PIECE = 1 << 20
-"""Games drawn at one time: 8 MB."""
+"""Number of games drawn at a time: 8 MB."""
 
 
 def standard_error(samples: FloatArray) -> float:
-    """Of the mean of ``samples`` [N]; NaN for one sample, which says nothing of its spread."""
+    """Return the standard error of the mean of ``samples`` [N]; NaN for a single sample."""
     return float(samples.std(ddof=1) / np.sqrt(len(samples))) if len(samples) > 1 else float("nan")
 
 
 def mean_interval(samples: FloatArray, *, seed: int = 0) -> Interval:
-    """Percentile bootstrap of the mean of ``samples`` [N]."""
+    """Return the percentile bootstrap interval of the mean of ``samples`` [N]."""
     return stratified_interval([samples], lambda means: means[:, 0], seed=seed)
 
 
 def stratified_interval(strata: Sequence[FloatArray], statistic: Callable[[FloatArray], FloatArray], *, seed: int = 0) -> Interval:
-    """Bootstrap of a statistic of K tasks' means, resampling within each task: the tasks are given, only their games are a sample.
+    """Return the bootstrap interval of a statistic of K tasks' means. Games are resampled within each task; the tasks are fixed.
 
     Args:
         strata: K arrays of games, [N_k].
         statistic: resampled means [B, K] -> [B].
-        seed: of the resampling.
+        seed: random seed of the resampling.
 
     """
     return percentiles(statistic(resampled_run_scores([[games] for games in strata], seed=seed)[:, 0, :]))
 
 
 def resampled_run_scores(tasks: Sequence[Sequence[FloatArray]], *, seed: int = 0) -> FloatArray:
-    """Draw runs anew within each task, and games within each of them.
+    """Resample runs within each task, and games within each drawn run.
 
-    ``tasks``: the games of R runs of each of K tasks, [N] each, N of any size. Returns mean returns of resampled runs, [B, R, K].
+    ``tasks`` holds the games of R runs of each of K tasks, [N] each, with any N. Returns mean returns of resampled runs, [B, R, K].
     """
     generator = np.random.default_rng(seed)
     num_runs = len(tasks[0])
@@ -64,7 +64,7 @@ def resampled_run_scores(tasks: Sequence[Sequence[FloatArray]], *, seed: int = 0
 
 
 def percentiles(resampled: FloatArray) -> Interval:
-    """Ends of the 95 % interval of a statistic that was resampled, [B]."""
+    """Return the ends of the 95 % interval of a resampled statistic, [B]."""
     low, high = np.quantile(resampled, (0.025, 0.975))
     return float(low), float(high)
 

@@ -1,4 +1,4 @@
-"""A policy in its environments, step by step, and the choice of games that makes a score unbiased."""
+"""Plays a policy in its environments step by step, and chooses games so that scores are unbiased."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from herd.networks.agent import Agent
 
     TemperaturesOf = Callable[[NDArray[np.int32]], Temperatures]
-    """Task of each environment [E], by the run's numbers -> the temperatures of its games."""
+    """Maps the tasks of environments, [E] by the run's numbers, to the temperatures of their games."""
 
-# Games played at once where the caller does not say: enough for efficient inference, few enough that waiting for the last long
-# games costs little.
+# Default number of games played at once: large enough for efficient inference, small enough that waiting for the last long games
+# takes little time.
 _ENVIRONMENTS = 32
 _LONG_LIST = 4
-"""Tasks that progress counts instead of naming them."""
+"""Number of tasks from which on progress shows their number instead of their names."""
 
 
 class Player(Protocol):
-    """Whose weights play, and how."""
+    """The network that plays, and its settings."""
 
     @property
     def agent(self) -> Agent:
@@ -50,7 +50,7 @@ class Player(Protocol):
 
     @property
     def settings(self) -> RunSettings:
-        """Of its run, ``env`` as it is to be played."""
+        """The settings of its run, with ``env`` as it is played."""
         ...
 
 
@@ -59,7 +59,7 @@ class PlayedStep:
     """One agent step of all E environments."""
 
     observation: Observation
-    """The row that was acted on."""
+    """The row for which actions were chosen."""
     choice: PolicyStep
     transition: Transition
 
@@ -67,7 +67,7 @@ class PlayedStep:
 class Play:
     """Environments and policy together, with the same rows as in training.
 
-    So the core starts anew at a lost life where it did in training: the policy knows no other life.
+    So the recurrent core is reset at a lost life if it was in training.
     """
 
     def __init__(self, environments: BatchedEnvironment, policy: Policy[Any], state: RowState) -> None:
@@ -79,7 +79,7 @@ class Play:
         self._observation = environments.reset()
 
     def step(self) -> PlayedStep:
-        """Act once in every environment."""
+        """Take one action in every environment."""
         observation = self._observation
         choice = self._policy.collect(self._policy.submit(self._state.rows(observation)))
         transition = self._environments.step(choice.actions)
@@ -91,7 +91,7 @@ class Play:
 def start_play(
     player: Player, environments: BatchedEnvironment, *, seed: int, greedy: bool, temperatures: Temperatures | None = None
 ) -> Play:
-    """Begin to play with a run's weights; ``temperatures`` None: tau is 1. ``seed`` is of the policy's sampling."""
+    """Start to play with a run's weights. ``temperatures`` None: tau is 1. ``seed`` is the random seed of the policy's sampling."""
     settings = player.settings
     policy = LocalPolicy(player.agent, seed=seed, precision=inference_precision(settings), greedy=greedy)
     state = RowState(environments.spec, settings.network, temperatures or Temperatures(), num_environments=environments.num_environments)
@@ -99,28 +99,28 @@ def start_play(
 
 
 def drawn_from(ranges: Sequence[Bounds] | None, *, seed: int) -> TemperaturesOf:
-    """Temperatures drawn from each task's range of 1/tau; None: tau is 1."""
+    """Return temperatures drawn from each task's range of 1/tau; ``ranges`` None: tau is 1."""
     return lambda task_ids: Temperatures() if ranges is None else RangeTemperatures(ranges, task_ids, seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """One whole game, of all its lives."""
+    """One whole game with all its lives."""
 
     task_id: int
-    """By the run's numbers."""
+    """Number of the task in the run."""
     episode_return: float
     """Sum of raw rewards."""
     agent_steps: int
     truncated: bool
-    """Stopped by the frame cap."""
+    """Whether the game was ended by the limit of frames."""
 
 
 def assigned_episodes(task_ids: NDArray[np.int32], episodes: int) -> NDArray[np.int64]:
-    """Games each environment is to play, [E], so that every task of ``task_ids`` [E] gets ``episodes`` of them.
+    """Return the number of games that each environment plays, [E], so that every task of ``task_ids`` [E] has ``episodes`` games.
 
-    Fixed before play begins. Taking the first games to finish, from whichever environment, would favour short games: while one
-    environment plays a long one, its neighbours finish many short ones.
+    The numbers are fixed in advance. Counting the first games that finish in any environment would favour short games: while one
+    environment plays a long game, others finish many short ones.
     """
     quotas = np.zeros(len(task_ids), dtype=np.int64)
     for task_id in np.unique(task_ids):
@@ -139,8 +139,8 @@ def play_episodes(
 ) -> Sequence[Game]:
     """Play ``episodes`` games of every task: the first games of each environment, up to its assigned number.
 
-    ``on_progress(finished, wanted)`` is called whenever a wanted game finished, ``while_playing`` before each step. An environment that
-    has played its share is stepped on, and what it plays is not counted.
+    ``on_progress(finished, wanted)`` is called whenever a wanted game has finished, ``while_playing`` before each step. An environment
+    that has played its assigned games is stepped further, but its games are not counted.
     """
     quotas = assigned_episodes(play.task_ids, episodes)
     wanted = int(quotas.sum())
@@ -172,21 +172,21 @@ def play_tasks(
     on_progress: Callable[[str, int, int], None] | None = None,
     while_playing: Callable[[], None] | None = None,
 ) -> list[Game]:
-    """Play ``episodes`` games of every task, one task after the other, so that long games of one keep none of another waiting.
+    """Play ``episodes`` games of every task, one task after the other, so that no task waits for the long games of another.
 
     Args:
-        player: see there.
-        episodes: of every task.
-        seed: of games and of the policy's sampling.
+        player: the network that plays, and its settings.
+        episodes: number of games per task.
+        seed: random seed of games and of the policy's sampling.
         greedy: take the most probable action instead of sampling.
-        environments: games played at once; None chooses.
-        temperatures: of DiCE's games.
-        on_progress: called with (what is played, games finished of it, games wanted).
-        while_playing: called before each step; what it raises ends the play.
+        environments: number of games played at once; None: chosen automatically.
+        temperatures: temperatures of DiCE's games.
+        on_progress: called with (name of what is played, number of finished games, number of wanted games).
+        while_playing: called before each step; an exception that it raises ends the play.
 
     Raises:
-        EvaluationError: a number of environments that does not fit the tasks.
-        UnknownTaskError: a suite whose packages are missing.
+        EvaluationError: the number of environments does not fit the tasks.
+        UnknownTaskError: packages of the suite are missing.
 
     """
     env = player.settings.env
@@ -212,7 +212,10 @@ def play_tasks(
 
 
 def task_groups(env: SuiteSettings) -> list[SuiteSettings]:
-    """Return settings of what is played together: each of ``env.tasks`` alone, or all, where one alone would have other spaces."""
+    """Return the settings of each group of tasks that is played together.
+
+    Each of ``env.tasks`` is a group of its own, unless it would have other spaces alone; then all tasks are one group.
+    """
     together = environment_spec(env)
     alone = [env.model_copy(update={"tasks": (task,)}) for task in env.tasks]
     specs = [environment_spec(each) for each in alone]
@@ -221,11 +224,11 @@ def task_groups(env: SuiteSettings) -> list[SuiteSettings]:
 
 
 def num_environments(requested: int | None, *, episodes: int, num_tasks: int) -> int:
-    """Games that are played at once, a multiple of ``num_tasks``; EvaluationError if ``requested`` is none."""
+    """Return the number of games played at once, a multiple of ``num_tasks``; EvaluationError if ``requested`` is not one."""
     if requested is not None:
         if requested < 1 or requested % num_tasks:
             raise EvaluationError(f"environments must be a positive multiple of the {num_tasks} tasks, not {requested}")
         return min(requested, episodes * num_tasks)
-    # The fewest with which each plays the same number of games, give or take one: none waits for a neighbour's extra game.
+    # The smallest number with which all play equally many games, up to one, so that none waits for many games of another.
     per_task = min(episodes, max(1, _ENVIRONMENTS // num_tasks))
     return num_tasks * math.ceil(episodes / math.ceil(episodes / per_task))

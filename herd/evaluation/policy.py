@@ -1,4 +1,4 @@
-"""A trained policy to act with: the state between rows is kept here, so that a caller hands over what an environment says and no more.
+"""A trained policy that chooses actions. It keeps the state between rows, so that a caller passes only what an environment returns.
 
 E environments, S frames in a stack, H W C one frame, D numbers of a vector, A actions.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TrainedPolicy:
-    """A checkpoint's policy, in one task, in one environment or in a batch of them.
+    """The policy of a checkpoint, for one task in one environment or in a batch of environments.
 
     It keeps the recurrent state, the stack of frames, the last action and reward, and DiCE's temperatures, as actors do in training.
     """
@@ -46,28 +46,28 @@ class TrainedPolicy:
         seed: int = 0,
         ranges: Sequence[Bounds] | None = None,
     ) -> None:
-        """Begin before the first row.
+        """Start before the first row.
 
         Args:
-            run: whose weights act.
-            task_id: the task that is played.
-            num_environments: E of `act`; None: observations are of one environment, without a leading axis.
+            run: the run with the weights.
+            task_id: number of the task that is played.
+            num_environments: E of `act`; None: observations belong to one environment and have no leading axis.
             greedy: take the most probable action instead of sampling.
-            seed: of the sampling, and of DiCE's temperatures.
-            ranges: of 1/tau, by task; None: tau is 1.
+            seed: random seed of the sampling and of DiCE's temperatures.
+            ranges: ranges of 1/tau, by task; None: tau is 1.
 
         """
         self.spec: EnvSpec = run.spec
         """Spaces of the environments."""
         self.settings: RunSettings = run.settings
-        """Of training."""
+        """Settings of the run's training."""
         self.learner_updates = run.learner_updates
-        """Of the checkpoint."""
+        """Learner updates of the checkpoint."""
         self.env_frames = run.env_frames
-        """Of training up to the checkpoint; None where it does not say."""
+        """Env frames of training up to the checkpoint; None if the checkpoint does not say."""
         self.task_name = run.spec.task_names[task_id]
         self.last_step: PolicyStep | None = None
-        """Logits [E, A], values [E, K] and core state of the last row, of one environment too; None before the first."""
+        """Logits [E, A], values [E, K] and core state of the last row, also with a single environment; None before the first row."""
         self._task_id = task_id
         self._num_environments = num_environments
         self._seed = seed
@@ -78,44 +78,42 @@ class TrainedPolicy:
         self._stack = np.zeros((0, 0, 0, 0), np.uint8)
 
     def make_environments(self, num_environments: int = 1, *, seed: int = 0) -> BatchedEnvironment:
-        """Herd's own environments of the task, with all that training makes of them, to be stepped with `act`."""
+        """Make Herd's own environments of the task, with the same preprocessing as in training, to be stepped with `act`."""
         env = self.settings.env.model_copy(update={"tasks": (self.task_name,)}) if len(self.spec.task_names) > 1 else self.settings.env
         num_threads = min(usable_cpus(), num_environments)
         return make_environments(env, num_environments=num_environments, first_slot=0, seed=seed, num_threads=num_threads)
 
     def reset(self) -> None:
-        """Forget everything: the next row starts new games."""
+        """Reset all state: the next row starts new games."""
         self._state = None
         self.last_step = None
 
     def act(self, observation: Any, *, reward: Any = None, reset: Any = None) -> Any:
-        """Choose actions for one row; rows come in order, each once.
+        """Choose actions for one row. Rows must be passed in order, each once.
 
-        Two kinds of observation are taken (docs/python-api.md has both in full):
+        Two kinds of observations are accepted (see docs/python-api.md):
 
-        - what an environment says by itself, of ``num_environments`` or of one. Of the suite gymnasium that is what its ``reset`` and
-          ``step`` return, or a vector environment's; of the others what `herd.envs.reading.PlainReader` takes.
-        - of Herd's environments (`make_environments`) the `Observation` of ``reset`` and the `Transition` of ``step``.
+        - the observations of a plain environment, or of ``num_environments`` of them. For the suite gymnasium these are the results of
+          ``reset`` and ``step``, or those of a vector environment; for other suites the input of `herd.envs.reading.PlainReader`.
+        - the `Observation` of ``reset`` and the `Transition` of ``step`` of Herd's own environments (`make_environments`).
 
         Args:
             observation: the row to act on.
-            reward: of the step that led here, [E] or a number; needed from a game's second row on where the network is fed with it
-                (``network.last_action_and_reward``). Not with Herd's environments, which say it themselves.
-            reset: whether a game starts with this row, [E] or a truth value; None: where `reset` was called, or at the first row. Not with
-                Herd's environments.
+            reward: reward of the step that led to this row, [E] or a number. Required from the second row of a game on if the network
+                uses it (``network.last_action_and_reward``). Not allowed with Herd's environments, whose rows contain it.
+            reset: whether a game starts with this row, [E] or a bool. None: a game starts at the first row and after `reset`. Not allowed
+                with Herd's environments.
 
         Returns:
-            What the environment takes: an int, int64 [E], or of Herd's environments int32 [E].
+            Actions for the environment: an int, int64 [E], or int32 [E] for Herd's environments.
 
         Raises:
-            ValueError: not such an observation; a missing reward. One line.
+            ValueError: the observation is invalid, or the reward is missing; one line.
 
         """
         if isinstance(observation, Observation | Transition):
             if reward is not None or reset is not None:
-                raise ValueError(
-                    "Herd's environments say by themselves where games start, and which reward came: leave reward and reset out"
-                )
+                raise ValueError("reward and reset must be omitted with Herd's environments, whose rows contain them")
             return self._step(observation).actions
         num_environments = self._num_environments or 1
         observations = [observation] if self._num_environments is None else self._reader.rows(observation, num_environments)
@@ -134,10 +132,10 @@ class TrainedPolicy:
         return int(named[0]) if self._num_environments is None else named
 
     def _step(self, row: Observation | Transition) -> PolicyStep:
-        """Act on a row, after the state has moved to it."""
+        """Update the state with a row and choose actions for it."""
         if isinstance(row, Transition):
             if self._state is None or self.last_step is None:
-                raise ValueError("the first row is what the environment's reset returned")
+                raise ValueError("the first row must be the result of the environment's reset")
             self._state.advance(self.last_step, row)
             observation = row.observation
         else:
@@ -149,10 +147,10 @@ class TrainedPolicy:
         return self.last_step
 
     def _observed(self, parts: list[dict[str, NDArray[Any]]], starts: NDArray[np.bool_]) -> Observation:
-        """A row as Herd's environments say it; [E, ...] each."""
+        """Build a row as Herd's environments return it; [E, ...] each."""
         vector = np.stack([part[VECTOR] for part in parts]) if VECTOR in parts[0] else None
         if vector is not None and not np.isfinite(vector).all():
-            raise ValueError("the observation holds a number that is not finite")
+            raise ValueError("the observation contains a number that is not finite")
         if FRAME in parts[0]:
             frames = np.stack([part[FRAME] for part in parts]).transpose(0, 3, 1, 2)
             channels = frames.shape[1]
@@ -167,7 +165,7 @@ class TrainedPolicy:
     def _rewards(self, reward: Any, starts: NDArray[np.bool_]) -> NDArray[np.float32]:
         if reward is None:
             if self.settings.network.last_action_and_reward and not starts.all():
-                raise ValueError("this network is fed with the last reward: act(observation, reward=...)")
+                raise ValueError("this network needs the last reward: act(observation, reward=...)")
             reward = 0.0
         return _per_environment(reward, np.float32, len(starts), "reward")
 

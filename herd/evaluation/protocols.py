@@ -1,7 +1,7 @@
-"""How papers measure: protocols by name, each with what it plays under, and what it asks of training.
+"""Evaluation protocols of papers by name, each with the settings of its games and its requirements for training.
 
-A protocol *plays* a frozen policy, or takes *training returns* at a number of frames. What it asks of training cannot be changed later: a
-run that cannot fit is refused (``needed``), any other difference (``trained``) is said beside the scores.
+A protocol *plays* a frozen policy, or uses the *returns of training* at a number of frames. Its requirements for training cannot be met
+afterwards: a run that violates one (``needed``) is refused, and any other difference (``trained``) is reported with the scores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from herd.config.suites import SuiteSettings
 
 FRAMES_PER_HOUR = 216_000
-"""Of a console at 60 Hz."""
+"""Frames per hour of a console at 60 Hz."""
 HUMAN_STARTS = "human-starts"
 
 
@@ -41,48 +41,48 @@ class LastFrames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """One way to measure."""
+    """A protocol of evaluation."""
 
     name: str
     suite: str
     says: str
-    """In one line: what is averaged, as whose paper does it."""
+    """One line: what is averaged, and the paper."""
     episodes: int = 0
-    """Games of every task that are played."""
+    """Number of games per task that are played."""
     training: LastEpisodes | LastFrames | None = None
-    """Which games of training count; None: games are played."""
+    """The games of training that count; None: games are played."""
     played: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of ``env`` under which games are played."""
+    """Settings of ``env`` for the played games."""
     trained: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of ``env`` that the paper trained under, and that stay as the run has them."""
+    """Settings of ``env`` that the paper trained with. They stay as they are in the run."""
     needed: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of ``env`` without which the numbers would not be this protocol's."""
+    """Settings of ``env`` that a run must have to be scored by this protocol."""
 
     @property
     def words(self) -> list[str]:
-        """``played`` as a command line has it."""
+        """Return ``played`` as words of a command line."""
         return [word for name, value in self.played.items() for word in (f"--env.{name}", json.dumps(value))]
 
     def applied(self, env: SuiteSettings) -> SuiteSettings:
-        """Return ``env`` as games are played."""
+        """Return ``env`` with the settings of the played games."""
         return type(env).model_validate(env.model_dump() | dict(self.played))
 
     def objection(self, env: SuiteSettings) -> str | None:
-        """Why no evaluation of a run that was trained in ``env`` can be this protocol's; None if it can."""
+        """Say why a run that was trained in ``env`` cannot be scored by this protocol; None if it can."""
         if env.suite != self.suite:
             return f"{self.name} is a protocol of suite {self.suite}, not of {env.suite}"
         for name, value in self.needed.items():
             if getattr(env, name) != value and not self._is_the_same(env, name, value):
-                return f"{self.name} needs env.{name} {value}, which cannot be changed after training: it is {getattr(env, name)}"
+                return f"{self.name} needs env.{name} {value}, but the run has {getattr(env, name)}, which cannot be changed after training"
         return None
 
     @staticmethod
     def _is_the_same(env: SuiteSettings, name: str, value: object) -> bool:
-        """Whether another value makes the same spaces: some games' own actions are all there are."""
+        """Whether another value gives the same spaces. For example, the minimal actions of some games are all 18 actions."""
         return name in env.makes_spaces and environment_spec(env.model_copy(update={name: value})) == environment_spec(env)
 
     def differences(self, env: SuiteSettings) -> tuple[str, ...]:
-        """Settings of ``trained`` that this run does not have, as ``env.name value (the paper: value)``."""
+        """List the settings of ``trained`` that differ in this run, as ``env.name value (the paper: value)``."""
         return tuple(
             f"env.{name} {_said(getattr(env, name))} (the paper: {_said(value)})"
             for name, value in self.trained.items()
@@ -160,16 +160,16 @@ PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
 
 
 def protocol_named(name: str) -> Protocol:
-    """Look a protocol up.
+    """Return a protocol by name.
 
     Raises:
-        EvaluationError: there is none of this name, or nobody can follow it.
+        EvaluationError: there is no protocol of this name, or it cannot be reproduced.
 
     """
     if name == HUMAN_STARTS:
-        raise EvaluationError(f"{HUMAN_STARTS}: the states of people's games from which it starts were never released")
+        raise EvaluationError(f"{HUMAN_STARTS}: cannot be reproduced: its start states, from games of human players, were never released")
     if name not in PROTOCOLS:
-        raise EvaluationError(f"{name}: no such protocol{close_match(name, list(PROTOCOLS))}; there are {', '.join(PROTOCOLS)}")
+        raise EvaluationError(f"{name}: no such protocol{close_match(name, list(PROTOCOLS))}; available are {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]
 
 

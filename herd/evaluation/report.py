@@ -1,4 +1,4 @@
-"""What an evaluation says: scores with their uncertainty, and the protocol without which they mean nothing."""
+"""The report of an evaluation: scores with their uncertainty, and the protocol."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ class TaskScore:
     """One task of one run."""
 
     returns: FloatArray
-    """[N] of its games; [1], their mean, where the games themselves are not known."""
+    """Returns of its games, [N]; only their mean, [1], if the single games are not known."""
     episodes: int
-    """Games."""
+    """Number of games."""
     mean_env_frames: float | None = None
     """Per game."""
     truncated_episodes: int | None = None
     """Games that ran into a limit."""
     inverse_temperatures: tuple[float, float] | None = None
-    """DiCE: lowest and highest 1/tau that a game could draw, of the best-valued tile; None where tau was 1 throughout."""
+    """DiCE: lowest and highest 1/tau of the best tile, from which games draw; None if tau is always 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
-    """Whose scores these are."""
+    """A run with scores."""
 
     run: str
     directory: str
     seed: int
     """Of training."""
     checkpoint: str | None
-    """None where the scores are of training itself."""
+    """None if the scores are the returns of training."""
     learner_updates: int
     env_frames: int | None
-    """Of training, over all tasks, at the checkpoint or where the scores were taken."""
+    """Env frames of training over all tasks, at the checkpoint or at the point where the scores were taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,22 +63,22 @@ class Procedure:
     """How the games were played."""
 
     name: str | None
-    """Of the protocol; None: as in training."""
+    """Name of the protocol; None: as in training."""
     says: str | None
     """The protocol in one line."""
     suite: str
     episode_selection: str
     policy: Literal["sampled", "greedy", "of training"]
     env: Mapping[str, Any]
-    """The suite's settings as played, of the first run."""
+    """Settings of the suite as played, from the first run."""
     full_games: bool
-    """A score covers all lives of a game."""
+    """Whether a score covers all lives of a game."""
     differs_from_training: tuple[str, ...]
     """Settings of ``env`` that this evaluation overrode."""
     differs_from_protocol: tuple[str, ...]
-    """What is not as in the paper."""
+    """Differences from the paper."""
     episodes_per_task: int | None = None
-    """Of each run; None where they are of training."""
+    """Seed of each run; None if the scores are the returns of training."""
     environments: int | None = None
     seed: int | None = None
     inference_precision: str | None = None
@@ -93,11 +93,11 @@ class TaskResult:
     episodes: int
     """Over all runs."""
     mean: float
-    """Over runs, of their means over games: the score."""
+    """The score: mean over runs of their means over games."""
     standard_error: float | None
-    """Of the mean: over runs where there are several, else over games; None after one."""
+    """Standard error of the mean: over runs if there are several, otherwise over games; None for a single game."""
     mean_interval_95: Interval | None
-    """Bootstrap over runs, and games within them; None where neither is known."""
+    """Bootstrap interval over runs and games within runs; None if neither is known."""
     median: float
     lowest: float
     highest: float
@@ -106,12 +106,12 @@ class TaskResult:
     truncated_episodes: int | None
     """Games that ran into a limit."""
     human_normalised: float | None
-    """Of the mean: 0 random, 1 human; None where no reference scores exist."""
+    """Human-normalised mean: 0 random, 1 human; None without reference scores."""
     human_normalised_interval_95: Interval | None
     record_normalised: float | None
-    """SABER: 0 random, 1 the human world record, at most 2."""
+    """Mean normalised as in SABER: 0 random, 1 the human world record, at most 2."""
     inverse_temperatures: tuple[float, float] | None
-    """As `TaskScore` has it; of the first run."""
+    """As in `TaskScore`, from the first run."""
     run_means: tuple[float, ...]
     episode_returns: tuple[tuple[float, ...], ...]
     """Of each run."""
@@ -119,11 +119,11 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number over several tasks, in units of the human (or of the record)."""
+    """A statistic over several tasks, in units of the human score or of the record."""
 
     score: float
     interval_95: Interval | None
-    """Bootstrap: runs resampled within tasks, games within runs."""
+    """Bootstrap interval: runs are resampled within tasks, and games within runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +134,14 @@ class EvaluationReport:
     protocol: Procedure
     tasks: tuple[TaskResult, ...]
     summary: Mapping[str, Estimate] | None
-    """By the names of `herd.envs.scores.aggregates`; None for a single task, and where a task has no reference scores."""
+    """By the names of `herd.envs.scores.aggregates`; None for a single task, or if a task has no reference scores."""
 
     def write_json(self, path: Path) -> None:
-        """Everything; a file of this name is replaced in one step. OSError if it cannot be written."""
+        """Write the whole report; an existing file is replaced atomically. OSError if it cannot be written."""
         replace_file(path, json.dumps(asdict(self), indent=2, allow_nan=False) + "\n")
 
     def write_csv(self, path: Path) -> None:
-        """One row a task; as ``write_json``."""
+        """Write one row per task; see ``write_json``."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         columns = ("runs", "episodes", "mean", "standard_error", "median", "lowest", "highest", "human_normalised", "record_normalised")
@@ -154,14 +154,14 @@ class EvaluationReport:
 
 
 def make_report(runs: Sequence[ScoredRun], procedure: Procedure, scores: Mapping[str, Sequence[TaskScore]]) -> EvaluationReport:
-    """Sum up the scores of every run, by task."""
+    """Summarise the scores of all runs, by task."""
     seed = procedure.seed or 0
     tasks = tuple(task_result(name, of_runs, suite=procedure.suite, seed=seed) for name, of_runs in scores.items())
     return EvaluationReport(tuple(runs), procedure, tasks, summarise_tasks(tasks, suite=procedure.suite, seed=seed))
 
 
 def task_result(task_name: str, runs: Sequence[TaskScore], *, suite: str, seed: int) -> TaskResult:
-    """Sum up one task's runs."""
+    """Summarise the runs of one task."""
     means = np.array([run.returns.mean() for run in runs])
     returns = np.concatenate([run.returns for run in runs])
     error = standard_error(means if len(runs) > 1 else returns)
@@ -194,7 +194,7 @@ def task_result(task_name: str, runs: Sequence[TaskScore], *, suite: str, seed: 
 
 
 def summarise_tasks(tasks: Sequence[TaskResult], *, suite: str, seed: int) -> Mapping[str, Estimate] | None:
-    """Several tasks with equally many runs as one number, by name; None where there is no common measure."""
+    """Return the aggregates of several tasks with equally many runs, by name; None if they have no common measure."""
     if len(tasks) < 2 or any(task.human_normalised is None for task in tasks):
         return None
     references = [suite_named(suite).reference_scores()[task.task_name] for task in tasks]

@@ -1,4 +1,4 @@
-"""An evaluation as a table for a terminal: what a paper would print, the protocol below it."""
+"""Prints an evaluation as a table with the protocol below it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ AGGREGATES = {
     "saber_mean": "SABER, mean",
     "saber_median": "SABER, median",
 }
-"""Of `herd.envs.scores.aggregates`, in the order in which they are printed."""
+"""Headings of `herd.envs.scores.aggregates`, in the printed order."""
 
 
 def print_report(report: EvaluationReport, console: Console | None = None) -> None:
-    """Print one row a task, the aggregates with their intervals, and how it was measured."""
+    """Print one row per task, the aggregates with their intervals, and how they were measured."""
     console = console if console is not None else Console()
     tasks = report.tasks
     several = len(report.runs) > 1
@@ -40,7 +40,7 @@ def print_report(report: EvaluationReport, console: Console | None = None) -> No
         "games": (True, lambda task: f"{task.episodes:,}"),
         "mean": (True, lambda task: _number(task.mean)),
         "± s.e.": (True, lambda task: _number(task.standard_error)),
-        # Beside the columns of several tasks it does not fit into 80 characters; the picture and the files have it.
+        # With the columns of several tasks it does not fit into 80 characters; the picture and the files have it.
         "95 % interval": (len(tasks) == 1, lambda task: _interval(task.mean_interval_95)),
         "of human": (with_human, lambda task: _percent(task.human_normalised)),
         "of record": (with_record, lambda task: _percent(task.record_normalised)),
@@ -58,7 +58,7 @@ def print_report(report: EvaluationReport, console: Console | None = None) -> No
 
 
 def protocol_lines(report: EvaluationReport) -> list[str]:
-    """How it was measured, and what of that is not as the protocol has it."""
+    """Return lines about how the scores were measured, and about differences from the protocol."""
     protocol = report.protocol
     parts = [f"{protocol.policy} policy" + (f" ({protocol.inference_precision})" if protocol.inference_precision else "")]
     if protocol.environments is not None:
@@ -67,12 +67,12 @@ def protocol_lines(report: EvaluationReport) -> list[str]:
     if any(task.inverse_temperatures is not None for task in report.tasks):
         parts.append("1/tau drawn from the best-valued tile")
     if truncated := sum(task.truncated_episodes or 0 for task in report.tasks):
-        parts.append(f"{truncated} games ran into a limit")
+        parts.append(f"{truncated} games reached a limit")
     if protocol.environments is not None:
         changed = protocol.differs_from_training
         parts.append(f"differs from training in {', '.join(changed)}" if changed else "environments as in training")
     if any(task.mean_interval_95 is not None for task in report.tasks):
-        drawn = "runs and their games" if any(task.runs > 1 for task in report.tasks) else "games; another seed's luck is not in them"
+        drawn = "runs and their games" if any(task.runs > 1 for task in report.tasks) else "games, without the variation between seeds"
         parts.append(f"intervals resample {drawn}")
     lines = [] if protocol.name is None else [f"{protocol.name}: {protocol.says}"]
     if protocol.differs_from_protocol:
@@ -89,7 +89,7 @@ def _title(report: EvaluationReport) -> str:
 
 
 def _table(title: str, first: str, headings: Sequence[str]) -> Table:
-    """Without frames, so that more fits into 80 characters."""
+    """Make a table without borders, so that more fits into 80 characters."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column(first, overflow="fold")
     for heading in headings:
@@ -118,7 +118,7 @@ def _interval(interval: Interval | None) -> str:
 
 
 def _temperatures(task: TaskResult) -> str:
-    """Short, so that it fits beside the others."""
+    """Return a short text, so that it fits next to the other columns."""
     return "-" if task.inverse_temperatures is None else "-".join(f"{bound:.3g}" for bound in task.inverse_temperatures)
 
 

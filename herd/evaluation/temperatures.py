@@ -1,4 +1,4 @@
-"""The temperatures that a run's games are evaluated under: of the tile that training valued most (DiCE, arXiv:2106.00707)."""
+"""The temperatures for evaluating a run: those of the best tile of its bandit (DiCE, arXiv:2106.00707)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from herd.evaluation.trained_run import TrainedRun
 
 STATES = ("bandit/state.json", "bandit/state.previous.json")
-"""Newest first."""
+"""Files of the bandit's state, newest first."""
 
 
 def best_temperatures(run_dir: Path, run: TrainedRun) -> tuple[Bounds, ...] | None:
-    """By task, from the run's newest state that can be read; None where games are played with tau = 1.
+    """Return the ranges of 1/tau by task, from the newest readable state of the bandit; None if games are played with tau = 1.
 
-    A task of which no return has come yet is played with tau = 1.
+    A task without any return so far is played with tau = 1.
 
     Raises:
-        EvaluationError: the run drew temperatures, and left no state.
+        EvaluationError: the run uses temperatures, but no state can be read.
 
     """
     if not run.settings.loss.draws_temperatures:
@@ -37,7 +37,7 @@ def best_temperatures(run_dir: Path, run: TrainedRun) -> tuple[Bounds, ...] | No
             return tuple(_bounds(best.get(task)) for task in run.spec.task_names)
         except (OSError, ValueError, LookupError, TypeError):
             continue
-    raise EvaluationError(f"{run_dir} holds no readable {STATES[0]}, which says which temperatures are best")
+    raise EvaluationError(f"{run_dir} contains no readable {STATES[0]}, which holds the best temperatures")
 
 
 def _bounds(best: list[float] | None) -> Bounds:

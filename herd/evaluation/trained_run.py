@@ -1,4 +1,4 @@
-"""A run directory opened for playing: its settings, its newest checkpoint, and the agent they make."""
+"""Opens a run directory for playing: its settings, a checkpoint, and the agent."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrainedRun:
-    """A policy and where it comes from."""
+    """A policy and its origin."""
 
     settings: RunSettings
-    """Of training, but for the overrides."""
+    """Settings of training, with the overrides applied."""
     differs_from_training: tuple[str, ...]
-    """Settings of ``env`` that are not as in training."""
+    """Settings of ``env`` that differ from training."""
     spec: EnvSpec
     agent: Agent
     checkpoint: Path
     learner_updates: int
     env_frames: int | None
-    """Of training, over all tasks; None where the checkpoint does not say."""
+    """Env frames of training over all tasks; None if the checkpoint does not say."""
 
 
 def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: Sequence[str] = ()) -> TrainedRun:
-    """Open ``run_dir`` with ``checkpoint``, or with its newest whole one.
+    """Open ``run_dir`` with ``checkpoint``, or with its newest intact one.
 
-    ``overrides`` are settings of ``env`` as a command line gives them. Other tasks may be played, if the policy fits them.
+    ``overrides`` are settings of ``env`` as on a command line. Other tasks may be played if the policy fits them.
 
     Raises:
-        EvaluationError: no such run, no checkpoint, or one of another network; an override that is none, or does not fit the policy.
+        EvaluationError: there is no such run or checkpoint, the checkpoint belongs to another network, or an override is invalid or does
+            not fit the policy.
 
     """
     trained, trained_spec = settings_of(run_dir)
@@ -59,12 +60,12 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
     try:
         directory = checkpoint if checkpoint is not None else newest_checkpoint(run_dir / "checkpoints")
         if directory is None:
-            raise EvaluationError(f"{run_dir} holds no checkpoint yet")
+            raise EvaluationError(f"{run_dir} contains no checkpoint yet")
         loaded = load_checkpoint(directory)
     except CheckpointError as error:
         raise EvaluationError(str(error)) from error
     if "model" not in loaded.tensors:
-        raise EvaluationError(f"{directory} is not a learner's checkpoint: it holds no model")
+        raise EvaluationError(f"{directory} is not a learner's checkpoint: it contains no model")
     try:
         load_into(agent, loaded.tensors["model"])
     except CheckpointError as error:
@@ -72,7 +73,7 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
     try:
         _un_normalise(agent, trained, len(trained_spec.task_names), loaded.tensors.get(VALUE_STATISTICS, {}))
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise EvaluationError(f"{directory} does not fit {config}: its {VALUE_STATISTICS} is not of these tasks") from error
+        raise EvaluationError(f"{directory} does not fit {config}: its {VALUE_STATISTICS} belongs to other tasks") from error
     statistics = loaded.state.get("statistics")
     env_frames = statistics.get("env_frames") if isinstance(statistics, dict) else None
     differing = tuple(name for name, value in trained.env if getattr(settings.env, name, None) != value)
@@ -82,12 +83,12 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
 
 
 def settings_of(run_dir: Path) -> tuple[RunSettings, EnvSpec]:
-    """Read what a run was trained with; EvaluationError if ``run_dir`` is no run, or not one of ours."""
+    """Read the settings of a run's training; EvaluationError if ``run_dir`` is not a run or cannot be read."""
     if not run_dir.is_dir():
         raise EvaluationError(f"no such run directory: {run_dir}")
     config = config_file(run_dir)
     if not config.is_file():
-        raise EvaluationError(f"{run_dir} is not a run: it holds no config.yaml")
+        raise EvaluationError(f"{run_dir} is not a run: it contains no config.yaml")
     try:
         settings = load_settings([config], [], {})
         return settings, environment_spec(settings.env)
@@ -99,18 +100,18 @@ def _overridden(config: Path, overrides: Sequence[str], trained: EnvSpec) -> tup
     try:
         _, others = take_section(overrides, "env")
         if others:
-            raise EvaluationError(f"{others[0]}: only settings of env can differ from training")
+            raise EvaluationError(f"{others[0]}: only settings of env may differ from training")
         settings = load_settings([config], overrides, {})
         spec = environment_spec(settings.env)
     except (SettingsError, ValueError) as error:
         raise EvaluationError(str(error)) from error
     if replace(spec, task_names=trained.task_names, action_repeat=trained.action_repeat) != trained:
-        raise EvaluationError(f"{' '.join(overrides)}: the policy was trained on other observations or actions than these settings make")
+        raise EvaluationError(f"{' '.join(overrides)}: the policy was trained with other observations or actions")
     return settings, spec
 
 
 def _un_normalise(agent: Agent, trained: RunSettings, num_tasks: int, statistics: Statistics) -> None:
-    """Let the value heads say rewards to come, whatever they were normalised by."""
+    """Rewrite the value heads so that they predict unnormalised returns."""
     if statistics:
         scaling = make_value_scaling(trained.value_scaling, num_tasks)
         scaling.rescale(agent.value_head, statistics, scaling.initial("cpu"))

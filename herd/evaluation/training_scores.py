@@ -1,6 +1,6 @@
-"""Scores that protocols take from training itself: mean returns of games that actors played while the policy learned.
+"""Scores that protocols take from training: mean returns of the games that actors played during learning.
 
-They come from the points of the learning curve (metrics.jsonl), so a window's ends are those points that are nearest to what is asked.
+They come from the points of the learning curve (metrics.jsonl), so the ends of a window are the nearest points.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class TrainingScore(NamedTuple):
 
     mean: float
     episodes: int
-    """Games behind it."""
+    """Number of games in the mean."""
     env_frames: int
-    """Of the task, where the window ends."""
+    """Env frames of the task at the end of the window."""
     learner_updates: int
 
 
@@ -43,7 +43,7 @@ def training_scores(
     """Score each of ``tasks`` at ``frames`` of its env frames (None: at the end of the run).
 
     Raises:
-        EvaluationError: no readable curve, fewer frames than asked for, or no game in the window; one line.
+        EvaluationError: the curve cannot be read, has too few frames, or the window contains no game; one line.
 
     """
     try:
@@ -67,7 +67,7 @@ def _score(directory: Path, task: str, points: Sequence[_Point], window: LastEpi
     reached = points[-1].env_frames if points else 0
     if not points or (frames is not None and reached < frames):
         raise EvaluationError(f"{directory}: {task} was trained for {reached:,} frames, fewer than {frames or 1:,}")
-    # The first point at which the frames were reached: it is at most one interval of the curve late.
+    # The first point at which the frames were reached. It is late by at most one interval of the curve.
     end = points[-1] if frames is None else next(point for point in points if point.env_frames >= frames)
     if isinstance(window, LastEpisodes):
         if end.mean_100 is None:
@@ -78,7 +78,7 @@ def _score(directory: Path, task: str, points: Sequence[_Point], window: LastEpi
         raise EvaluationError(f"{directory}: {task} was trained for {reached:,} frames, fewer than the window of {window.frames:,}")
     start = next((point for point in reversed(points) if point.env_frames <= start_at), _Point(0, 0, None, 0.0, 0))
     if end.total is None or start.total is None:
-        raise EvaluationError(f"{directory}: the curve does not hold sums of returns (episode_return_sum), which {task} needs")
+        raise EvaluationError(f"{directory}: the curve has no sums of returns (episode_return_sum), which {task} needs")
     episodes = end.episodes - start.episodes
     if episodes < 1:
         raise EvaluationError(f"{directory}: no game of {task} ended between {start.env_frames:,} and {end.env_frames:,} frames")

@@ -1,4 +1,4 @@
-"""A game of a checkpoint's policy as a video at the speed of the console."""
+"""Records games of a checkpoint's policy as a video at the speed of the console."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 View = Literal["screen", "network"]
 
-_PICTURE_HEIGHT = 420  # pixels; frames are enlarged by the whole factor that comes closest below
+_PICTURE_HEIGHT = 420  # pixels; frames are enlarged by the largest integer factor that does not exceed this
 _CAPTION_HEIGHT = 26
 _SMALLEST_WIDTH = 280  # room for the caption
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was recorded."""
+    """A recording."""
 
     output: Path
     task_name: str
     frames: int
     frames_per_second: float
     episode_returns: tuple[float, ...]
-    """Raw, of each game that ended."""
+    """Raw return of each game that ended."""
     complete: bool
-    """All asked-for games ended within ``max_seconds``."""
+    """Whether all requested games ended within ``max_seconds``."""
 
     @property
     def seconds(self) -> float:
@@ -67,27 +67,27 @@ def record_episode(
     caption: bool = True,
     greedy: bool = False,
 ) -> Recording:
-    """Play and write ``output`` (.gif or .mp4): one video frame an agent step, ``60 / action_repeat`` a second.
+    """Play and write ``output`` (.gif or .mp4): one video frame per agent step, ``60 / action_repeat`` frames per second.
 
     Args:
-        run_dir: of ``herd train``.
-        output: an existing file is replaced.
-        checkpoint: directory of one checkpoint; None: the newest.
-        task: one of the run's; None: its first.
-        seed: of the game and of the policy's sampling.
-        games: recorded one after the other.
-        min_seconds: more games follow until the video is as long; the last one is played to its end.
-        max_seconds: longest video; the rest is not played.
-        view: ``screen``: as people see the game, where the suite can show that; ``network``: the newest frame that the network sees.
-        caption: return so far, the policy's value and the time, above the picture.
+        run_dir: run directory of ``herd train``.
+        output: file to write; an existing file is replaced.
+        checkpoint: directory of a checkpoint; None: the newest.
+        task: task of the run; None: its first task.
+        seed: random seed of the game and of the policy's sampling.
+        games: number of games, recorded one after the other.
+        min_seconds: more games are recorded until the video has this length; the last one is played to its end.
+        max_seconds: largest length of the video.
+        view: ``screen``: the game as people see it, if the suite can show it. ``network``: the newest frame that the network sees.
+        caption: show the return so far, the policy's value and the time above the picture.
         greedy: take the most probable action instead of sampling.
 
     Raises:
-        EvaluationError: one line: see `evaluate_runs`; or a kind of file that is not written.
+        EvaluationError: see `evaluate_runs`; or the kind of file is not supported; one line.
 
     """
     if output.suffix.lower() not in {".gif", ".mp4"}:
-        raise EvaluationError(f"{output}: a recording's name ends in .gif or .mp4")
+        raise EvaluationError(f"{output}: the name of a recording must end in .gif or .mp4")
     if games < 1 or max_seconds <= 0 or seed < 0:
         raise EvaluationError("games must be at least 1, max_seconds above 0 and seed at least 0")
     run = load_trained_run(run_dir, checkpoint)
@@ -119,20 +119,22 @@ class _Moment:
     """[H, W, 1 or 3]; the environment's memory, valid until the next moment."""
     return_so_far: float
     value: float | None
-    """None on a game's last frame, from which nothing is to come."""
+    """None on a game's last frame, which has no future reward."""
     finished_return: float | None
-    """On a game's last frame."""
+    """Whether this is a game's last frame."""
 
 
 def _played(
     run: TrainedRun, task_id: int, *, seed: int, view: View, greedy: bool, ranges: Sequence[Bounds] | None = None
 ) -> Generator[_Moment]:
-    """Games without end: every row that is acted on, and the last row of each game."""
+    """Play games without end; yields every row that is acted on and the last row of each game."""
     env = run.settings.env
-    # The suite plays the same game twice, once as the network sees it and once as people do.
+    # The suite plays the same game twice: with the observations of the network, and with the screen as people see it.
     on_screen = suite_of(env).on_screen if view == "screen" else None
     if on_screen is None and not run.spec.has_frames:
-        raise EvaluationError(f"there is nothing to see: the network sees no picture, and view {view} of suite {env.suite} shows no other")
+        raise EvaluationError(
+            f"nothing can be recorded: the network sees no picture, and suite {env.suite} has no other picture for view {view}"
+        )
     environment = _one_environment(env, task_id, seed)
     mirror = None if on_screen is None else _one_environment(on_screen(env), task_id, seed)
     try:
@@ -146,14 +148,14 @@ def _played(
             if valid:
                 yield _Moment(picture, return_so_far, float(step.choice.values[0, task_id % step.choice.values.shape[1]]), None)
                 return_so_far += float(step.transition.rewards[0])
-            else:  # a game's last row, from which the next one is started
+            else:  # a game's last row, after which the next game starts
                 yield _Moment(picture, return_so_far, None, return_so_far)
                 return_so_far = 0.0
             if mirror is not None:
                 mirrored = mirror.step(step.choice.actions)
                 shown = mirrored.observation
                 if mirrored.rewards[0] != step.transition.rewards[0] or mirrored.finished != step.transition.finished:
-                    raise RuntimeError("the game on the screen went another way than the one that the policy plays")
+                    raise RuntimeError("the game on the screen differs from the game that the policy plays")
     finally:
         environment.close()
         if mirror is not None:
@@ -168,12 +170,12 @@ def _one_environment(env: SuiteSettings, task_id: int, seed: int) -> BatchedEnvi
 
 
 def _newest_frame(observation: Observation, channels: int) -> NDArray[np.uint8]:
-    """[H, W, C] of the only environment."""
+    """Return the newest frame, [H, W, C], of the only environment."""
     return observation.stack[0, -channels:].transpose(1, 2, 0)
 
 
 def _drawn(moment: _Moment, seconds: float | None) -> Image:
-    """Enlarge without smoothing, with the caption above where ``seconds`` is given; both sides even, as video codecs ask."""
+    """Enlarge the frame without smoothing, with a caption if ``seconds`` is given. Both sides are even, as video codecs require."""
     from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 (only whoever records needs it)
 
     height, width, channels = moment.picture.shape
@@ -186,7 +188,7 @@ def _drawn(moment: _Moment, seconds: float | None) -> Image:
     canvas.paste(picture, ((canvas.width - picture.width) // 2, top))
     if seconds is not None:
         draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(15)
-        value = "" if moment.value is None else f"value {moment.value:.2f}".replace("-", "\N{MINUS SIGN}")
+        value = "" if moment.value is None else f"value {moment.value:.2f}"
         clock = f"{int(seconds) // 60}:{int(seconds) % 60:02}"
         for text, x, anchor in (
             (f"return {moment.return_so_far:g}", 8, "lm"),
@@ -202,7 +204,7 @@ class _Video(Protocol):
 
 
 class _Gif:
-    """Frames in 256 colours each; more than an Atari screen has."""
+    """Writes frames with 256 colours each, which is more than an Atari screen has."""
 
     def __init__(self, fps: float) -> None:
         self._fps = fps
@@ -234,7 +236,7 @@ class _Mp4:
 
 @contextmanager
 def _writer(output: Path, fps: float) -> Iterator[_Video]:
-    """Yield what collects frames; written whole, and only where no error ended the recording, under a temporary name first."""
+    """Yield a writer of frames. The file appears atomically, and only if no error ends the recording."""
     temporary = output.with_name(f".{output.stem}.partial{output.suffix}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

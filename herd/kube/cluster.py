@@ -108,9 +108,9 @@ class Cluster:
         try:
             answer = json.loads(self.read(want, request, *arguments, **options))
         except ValueError as error:
-            raise KubeError(f"{self.server} does not answer like a Kubernetes API server (to {want})") from error
+            raise KubeError(f"{self.server} does not answer {want} like a Kubernetes API server") from error
         if not isinstance(answer, dict):
-            raise KubeError(f"{self.server} does not answer like a Kubernetes API server (to {want})")
+            raise KubeError(f"{self.server} does not answer {want} like a Kubernetes API server")
         return answer
 
     def items(self, want: Want, request: Callable[..., Any], *arguments: Any, **options: Any) -> list[dict[str, Any]]:
@@ -124,7 +124,7 @@ class Cluster:
         """List objects in short: the rows that ``kubectl get`` prints, page by page, without the objects; raises ``KubeError``."""
         for page in self._pages(want, request, (), options | {"accept": _TABLE, "includeObject": "None"}, page_size=_TABLE_PAGE):
             if page.get("kind") != "Table":
-                raise KubeError(f"{self.server} answers no table to {want}")
+                raise KubeError(f"{self.server} did not answer {want} with a table")
             yield page
 
     def at(self, path: str) -> Callable[..., Any]:

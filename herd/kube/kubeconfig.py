@@ -59,7 +59,9 @@ def find_connection(access: Access, environ: Mapping[str, str], service_account:
         return _from_files(files, access)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return _from_pod(access, environ, service_account)
-    raise KubeError(f"no cluster: no {_DEFAULT_FILE}, KUBECONFIG is not set, and this is not a pod; name a file with --kubeconfig")
+    raise KubeError(
+        f"no cluster: {_DEFAULT_FILE} does not exist, KUBECONFIG is not set, and this is not a pod; name a file with --kubeconfig"
+    )
 
 
 def _files(access: Access, environ: Mapping[str, str]) -> list[Path]:
@@ -90,7 +92,7 @@ def _from_files(files: list[Path], access: Access) -> Connection:
     except (yaml.YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise KubeError(f"{joined}: not a kubeconfig: {_first_line(error)}") from error
     chosen = _choose(contexts, current, access.context, joined)
-    with _no_chatter(f"the credentials of context {chosen['name']} cannot be had"):
+    with _no_chatter(f"the credentials of context {chosen['name']} are not available"):
         try:
             load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=joined, context=chosen["name"], client_configuration=configuration
@@ -98,7 +100,7 @@ def _from_files(files: list[Path], access: Access) -> Connection:
         except (ConfigException, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
             raise KubeError(f"{joined}: context {chosen['name']}: {_first_line(error)}") from error
     if configuration.host == Configuration().host:
-        raise KubeError(f"{joined}: the cluster of context {chosen['name']} names no server")
+        raise KubeError(f"{joined}: the cluster of context {chosen['name']} has no server")
     if not configuration.verify_ssl:  # the kubeconfig says so; a warning at every request would not change it
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     namespace = access.namespace or (chosen.get("context") or {}).get("namespace") or _DEFAULT_NAMESPACE
@@ -123,9 +125,9 @@ def _choose(contexts: list[dict[str, Any]], current: dict[str, Any] | None, want
         for context in contexts:
             if context["name"] == wanted:
                 return context
-        raise KubeError(f"{joined}: no context {wanted}; there are: {there_are or 'none'}")
+        raise KubeError(f"{joined}: no context {wanted}; available are: {there_are or 'none'}")
     if current is None:
-        raise KubeError(f"{joined}: names no current context; choose one with --context: {there_are or 'there is none'}")
+        raise KubeError(f"{joined}: has no current context; choose one with --context: {there_are or 'there is none'}")
     return current
 
 
@@ -139,7 +141,7 @@ def _from_pod(access: Access, environ: Mapping[str, str], service_account: Path)
     try:
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError) as error:
-        raise KubeError(f"this pod has no service account to ask with: {_first_line(error)}") from error
+        raise KubeError(f"this pod has no usable service account: {_first_line(error)}") from error
     try:
         own = (service_account / "namespace").read_text(encoding="utf-8").strip()
     except OSError:

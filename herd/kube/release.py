@@ -138,14 +138,14 @@ def _release_of(item: Mapping[str, Any]) -> str:
 def _there_are(cluster: Cluster, by_release: Mapping[str, Any]) -> str:
     """The releases there are: of this namespace, or else of any other that may be looked at."""
     if by_release:
-        return f"there are: {_some(sorted(by_release))}"
+        return f"its releases are: {_some(sorted(by_release))}"
     everywhere = cluster.at("/apis/apps/v1/deployments")
     try:
         items = cluster.items(Want("list", "deployments"), everywhere, label_selector=_OURS)
     except KubeError:
         items = []  # most users see their own namespace only
     elsewhere = sorted({f"{_release_of(item)} (--namespace {item['metadata'].get('namespace')})" for item in items})
-    return f"elsewhere there are: {_some(elsewhere)}" if elsewhere else "there is none in this namespace"
+    return f"other namespaces have: {_some(elsewhere)}" if elsewhere else "this namespace has no releases"
 
 
 def _some(names: list[str]) -> str:

@@ -90,7 +90,7 @@ class UpdateControl:
         """
         norms, multiplier = tensors.get("norms"), tensors.get("rate_multiplier")
         if (norms is not None and norms.dim() != 1) or (multiplier is not None and multiplier.dim() != 0):
-            raise CheckpointError("the state of clipping and learning rate is not one")
+            raise CheckpointError("the state of gradient clipping and learning rate is invalid")
         kept = self._norms.new_empty(0) if norms is None else norms.to(self._norms)[-len(self._norms) :]
         kept = kept[: len(self._norms)]
         self._norms = torch.cat([self._norms.new_full((len(self._norms) - len(kept),), math.nan), kept])

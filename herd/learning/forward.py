@@ -87,6 +87,8 @@ class Forward:
     """float32 [B, 2, core_size], without gradient: before the first row of the unroll that follows, its burn-in included."""
     num_trained: Tensor
     """Trained rows of the whole batch, of which this may be a part, over all shards; at least 1."""
+    schedule_left: Tensor | float = 1.0
+    """Share of the optimizer's linear schedule that is left, from 1 to 0; a scalar on the device during a run."""
 
 
 def run_forward(
@@ -98,6 +100,7 @@ def run_forward(
     value_scaling: ValueScaling,
     statistics: Statistics,
     num_trained: Tensor,
+    schedule_left: Tensor | float = 1.0,
     has_replay: bool = False,
 ) -> Forward:
     """Restack frames, shape rewards, bring the core's state up to date over the burn-in, then run the network over the rest.
@@ -157,4 +160,5 @@ def run_forward(
         discount=algorithm.discount,
         next_core_state=next_core_state.detach(),
         num_trained=num_trained,
+        schedule_left=schedule_left,
     )

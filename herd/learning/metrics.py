@@ -76,7 +76,7 @@ class MetricSums:
 
 def _check(metrics: Mapping[str, Metric]) -> None:
     if len(metrics) > MAX_METRICS:
-        raise ValueError(f"a loss names at most {MAX_METRICS - 1} metrics, this one {len(metrics) - 1}")
+        raise ValueError(f"a loss may return at most {MAX_METRICS - 1} metrics, but this one returned {len(metrics) - 1}")
     for name, metric in metrics.items():
         if not _NAME.fullmatch(name):
             raise ValueError(f"the loss names a metric {name!r}: small letters, digits and underscores, at most 40, a letter first")

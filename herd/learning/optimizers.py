@@ -30,6 +30,8 @@ class Rates(NamedTuple):
     learning_rate: float
     weight_decay: float = 0.0
     """0 where the optimizer has none."""
+    schedule_left: float = 1.0
+    """Share of the linear schedule that is left, from 1 to 0; 1 without one."""
 
 
 def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
@@ -62,7 +64,8 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
             schedule=settings.schedule,
             schedule_env_frames=settings.schedule_env_frames,
         )
-        return Rates(learning_rate, 0.0)
+        left = 1.0 if settings.schedule == "constant" else max(0.0, 1.0 - env_frames / settings.schedule_env_frames)
+        return Rates(learning_rate, 0.0, left)
     if settings.schedule == "constant":
         warm = min(1.0, (learner_updates + 1) / settings.warmup_updates) if settings.warmup_updates else 1.0
         return Rates(settings.learning_rate * warm, settings.weight_decay)
@@ -73,7 +76,7 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
         schedule_updates=settings.schedule_updates,
     )
     decay = weight_decay_at_update(learner_updates, weight_decay=settings.weight_decay, schedule_updates=settings.schedule_updates)
-    return Rates(learning_rate, decay)
+    return Rates(learning_rate, decay, max(0.0, 1.0 - learner_updates / settings.schedule_updates))
 
 
 def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
@@ -98,10 +101,10 @@ def load_state_tensors(
         name, _, slot = key.rpartition("/")
         parameter = parameters.get(name)
         if slot not in SLOTS[kind]:
-            raise CheckpointError(f"optimizer state {key} is not of {kind}: optimizer.kind was another one")
+            raise CheckpointError(f"optimizer state {key} does not belong to {kind}: optimizer.kind has changed")
         expected = torch.Size() if slot == "step" else None if parameter is None else parameter.shape
         if parameter is None or tensor.shape != expected:
-            raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} fits no parameter of this network")
+            raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} does not fit any parameter of this network")
         # In the parameter's own memory order: in another one, the optimizer's fused operations fall back to slow ones.
         # Adam's count of steps is float32 on the parameters' device.
         memory = tensor.to(parameter.device, copy=True) if slot == "step" else torch.empty_like(parameter, requires_grad=False)

@@ -174,11 +174,15 @@ class Trainer:
         if self._average is not None and batch.frames is not None:
             self._average.follow(batch.frames, self._shards.add_up)
 
-    def launch(self, batch: TrainBatch) -> Launched:
-        """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""
+    def launch(self, batch: TrainBatch, schedule_left: float = 1.0) -> Launched:
+        """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there.
+
+        ``schedule_left``: share of the optimizer's linear schedule, for a loss that follows it.
+        """
         self._wait_for_copy(batch)
         self.optimizer.zero_grad(set_to_none=True)
         num_trained = self._shards.add_up(batch.trained.sum()).clamp(min=1)
+        left = torch.full((), schedule_left, device=self._device)  # a tensor: a compiled part is not compiled again for each number
         launched = Launched(MetricSums(), [], batch)
         next_core_states = []
         run_part = self._part
@@ -192,14 +196,14 @@ class Trainer:
         for start in starts:
             part = batch.part(start, start + self._micro_batch_size)
             with self._replicas.reducing(start == starts[-1]):
-                loss, output, next_core_state = run_part(part, self._statistics, num_trained)
+                loss, output, next_core_state = run_part(part, self._statistics, num_trained, left)
                 self._replicas.backward(loss)
             if self._replayer is not None:
                 next_core_states.append(next_core_state.clone())  # a compiled part may write its outputs over again
             launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
             if self._value_scaling.follows_targets:
                 if output.targets is None:
-                    raise ValueError("value_scaling.kind popart needs a loss that gives its targets")
+                    raise ValueError("value_scaling.kind popart needs a loss that returns value targets")
                 rows = part.trained if output.accepted is None else output.accepted
                 launched.targets.append(unroll_targets(output.targets, rows, part.task_ids, part.is_replayed))
         if self._replayer is not None:
@@ -273,7 +277,7 @@ class Trainer:
         """One update on a batch in the host's memory, and what became of it."""
         batch = self.to_device(slab)
         self.begin(batch, slab.num_replayed)
-        self.finish(self.launch(batch), rates)
+        self.finish(self.launch(batch, rates.schedule_left), rates)
         return self.arrived(wait=True)[-1]
 
     def weights(self) -> dict[str, Tensor]:
@@ -299,7 +303,7 @@ class Trainer:
             CheckpointError: they are of another auxiliary loss, or of one where there is none.
         """
         if bool(tensors) != (self._auxiliary_head is not None):
-            raise CheckpointError("the auxiliary head does not fit: auxiliary.kind was another one")
+            raise CheckpointError("the auxiliary head does not fit: auxiliary.kind has changed")
         if self._auxiliary_head is not None:
             _load(self._auxiliary_head, tensors)
 
@@ -344,7 +348,7 @@ class Trainer:
             CheckpointError: they are of another kind of value scaling.
         """
         if {name: tensor.shape for name, tensor in statistics.items()} != {name: own.shape for name, own in self._statistics.items()}:
-            raise CheckpointError("the statistics of the values do not fit: value_scaling.kind was another one")
+            raise CheckpointError("the statistics of the values do not fit: value_scaling.kind has changed")
         self._statistics = {name: tensor.to(self._device, copy=True) for name, tensor in statistics.items()}
 
     def _wait_for_copy(self, batch: TrainBatch) -> None:
@@ -353,14 +357,16 @@ class Trainer:
             computing.wait_stream(self._copies)
             batch.actions.record_stream(computing)  # all fields are of one piece of memory
 
-    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
+    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor, left: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
         """Of a micro-batch: what is differentiated, all that the loss says, and the core states that the next unrolls begin with."""
-        forward = self._forward(part, self._replicas, statistics, num_trained)
+        forward = self._forward(part, self._replicas, statistics, num_trained, left)
         output = self._loss(forward)
         total = output.total / num_trained if self._reduction == "mean" else output.total
         return total, output, forward.next_core_state
 
-    def _forward(self, part: TrainBatch, network: Network, statistics: Statistics, num_trained: Tensor) -> Forward:
+    def _forward(
+        self, part: TrainBatch, network: Network, statistics: Statistics, num_trained: Tensor, left: Tensor | float = 1.0
+    ) -> Forward:
         return run_forward(
             part,
             agent=self.agent,
@@ -369,6 +375,7 @@ class Trainer:
             value_scaling=self._value_scaling,
             statistics=statistics,
             num_trained=num_trained,
+            schedule_left=left,
             has_replay=self._has_replay,
         )
 

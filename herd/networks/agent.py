@@ -170,7 +170,7 @@ class Agent(nn.Module):
             parts += [last_rewards.unsqueeze(-1), one_hot.to(features.dtype)]
         if self.language is not None:
             if instructions is None:
-                raise ValueError("this network reads instructions, and none were given")
+                raise ValueError("this network needs instructions, but none were given")
             parts.append(self.language(instructions))
         if len(parts) > 1:
             features = torch.cat(parts, dim=-1)

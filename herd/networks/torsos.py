@@ -221,7 +221,7 @@ def build_torso(spec: EnvSpec, network: NetworkSettings) -> Torso:
     if network.torso == "mlp":
         return BoardTorso(height * width * channels, 256, vector_size=spec.vector_size, design=design_of(network))
     if not spec.has_frames:
-        raise TorsoError(f"network.torso {network.torso} needs frames, and these observations have none: take mlp")
+        raise TorsoError(f"network.torso {network.torso} needs frames, but these observations have none: use mlp")
     try:
         torso = _convolutions(spec, network)
     except TorsoSizeError as error:
@@ -257,7 +257,7 @@ def _user_torso(spec: EnvSpec, name: str) -> Torso:
     try:
         torso: Torso = found(spec)
     except Exception as error:
-        raise TorsoError(f"network.torso {name} cannot be made with an EnvSpec: {failure(error)}") from error
+        raise TorsoError(f"network.torso {name} cannot be created from an EnvSpec: {failure(error)}") from error
     if not isinstance(torso, nn.Module) or not isinstance(getattr(torso, "num_features", None), int):
         raise TorsoError(f"network.torso {name} must be a torch.nn.Module with the attribute num_features, an int")
     frames = torch.zeros(2, spec.observation_channels, *spec.frame_shape[:2], dtype=torch.uint8) if spec.has_frames else None

@@ -1,1 +1,1 @@
-"""Learning curves of one run or many, as a picture and as the numbers behind it. Torch-free; matplotlib only when drawing."""
+"""Draws learning curves of runs, and writes the numbers behind them. Needs no torch; matplotlib is loaded only for drawing."""

@@ -1,4 +1,4 @@
-"""Smoothing of one curve, and the mean of several with its band. Pure numpy; the same runs give the same band."""
+"""Smoothing of a curve, and the mean of several curves with its band. Pure numpy; the same runs give the same band."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 FEWEST_RUNS_TO_RESAMPLE = 5
-"""From so many runs on, a band is a bootstrap interval of the mean. Of fewer it is the range of the runs: resampling three numbers gives
-little else, and to call that a 95 % interval would be untrue. Neither leaves what the runs reached."""
+"""From this number of runs on, a band is a bootstrap interval of the mean. With fewer runs it is their range, because resampling three
+numbers does not give a 95 % interval. Neither goes beyond the range of the runs."""
 _RESAMPLES = 2_000
-_GRID_POINTS = 400  # more than a panel has pixels to tell apart
+_GRID_POINTS = 400  # more than a panel has distinguishable pixels
 _COARSE_GRID_POINTS = 100
-"""Where every resample sorts the scores of all tasks."""
+"""Used where every resample sorts the scores of all tasks."""
 _COARSE_RESAMPLES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line of a panel, G points. ``low`` and ``high`` bound its band; they are NaN where there is none (one run)."""
+    """A line of a panel with G points. ``low`` and ``high`` are the limits of its band; they are NaN if there is none (one run)."""
 
     x: FloatArray
     mean: FloatArray
@@ -40,12 +40,12 @@ class Curve:
 
 
 def smoothed(values: FloatArray, window: int) -> FloatArray:
-    """Mean of the last ``window`` points up to each one: [P] -> [P].
+    """Return the trailing mean of ``window`` points: [P] -> [P].
 
-    Trailing, so that no point shows what was learned after it. NaN points are left out of the means and stay NaN.
+    It is trailing so that no point contains later results. NaN points are excluded from the means and stay NaN.
     """
     if window < 1:
-        raise ValueError(f"a smoothing window has at least one point, not {window}")
+        raise ValueError(f"a smoothing window needs at least one point, not {window}")
     present = np.isfinite(values)
     sums = np.concatenate([[0.0], np.cumsum(np.where(present, values, 0.0))])
     counts = np.concatenate([[0], np.cumsum(present)])
@@ -57,18 +57,18 @@ def smoothed(values: FloatArray, window: int) -> FloatArray:
 
 
 def single_curve(x: FloatArray, values: FloatArray) -> Curve:
-    """One run as it is, without its NaN points."""
+    """Return the curve of one run without its NaN points."""
     present = np.isfinite(values) & np.isfinite(x)
     nothing = np.full(int(present.sum()), np.nan)
     return Curve(x[present], values[present], nothing, nothing, num_runs=1)
 
 
 def mean_curve(runs: Sequence[tuple[FloatArray, FloatArray]]) -> Curve | None:
-    """Mean over repeats with its band, each repeat (x [P], values [P]) with its own P.
+    """Return the mean over repeats with its band; each repeat (x [P], values [P]) has its own P.
 
-    The band is the range of the runs, and from `FEWEST_RUNS_TO_RESAMPLE` runs on the 95 % percentile bootstrap of their mean.
-    Runs are interpolated linearly onto one grid over the range that all of them cover: beyond it the mean would jump as runs drop out.
-    None where they share no range.
+    The band is the range of the runs or, from `FEWEST_RUNS_TO_RESAMPLE` runs on, the 95 % percentile bootstrap interval of their mean.
+    Runs are interpolated linearly onto one grid over the range that all of them cover, because the mean would jump where a run ends.
+    None if they share no range.
     """
     curves = [single_curve(x, values) for x, values in runs]
     curves = [curve for curve in curves if len(curve.x)]
@@ -82,21 +82,22 @@ def mean_curve(runs: Sequence[tuple[FloatArray, FloatArray]]) -> Curve | None:
     if count < FEWEST_RUNS_TO_RESAMPLE:
         low, high = values.min(axis=0), values.max(axis=0)
     else:
-        # How often each run is drawn, [B, R]: a resample's mean is a weighted one.
+        # How often each run is drawn, [B, R]: the mean of a resample is a weighted mean.
         draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
         low, high = np.quantile(draws @ values / count, (0.025, 0.975), axis=0)
     return Curve(grid, values.mean(axis=0), low, high, num_runs=count)
 
 
 def interquartile_mean_curve(runs: Sequence[tuple[FloatArray, FloatArray]]) -> Curve | None:
-    """Interquartile mean over the scores of all tasks of all runs (Agarwal et al. 2021, arXiv:2108.13264), with its band.
+    """Return the interquartile mean over the scores of all tasks of all runs (Agarwal et al. 2021, arXiv:2108.13264), with its band.
 
     Args:
-        runs: of each (x [P], scores [P, K]), NaN while a task has none; all with the same K tasks. A point counts once all its tasks do.
+        runs: (x [P], scores [P, K]) of each run, NaN while a task has no score; all runs have the same K tasks. Only points at which all
+            tasks have scores count.
 
     Returns:
-        The curve, or None where no run has such a point, or they share no range. Its band is the 95 % percentile bootstrap that draws
-        runs anew within each task; of fewer than `FEWEST_RUNS_TO_RESAMPLE` runs it lies between the lowest and the highest run.
+        The curve, or None if no run has such a point or the runs share no range. Its band is the 95 % percentile bootstrap interval that
+        resamples runs within each task; with fewer than `FEWEST_RUNS_TO_RESAMPLE` runs it is the range of the runs.
 
     """
     known = []
@@ -138,7 +139,7 @@ def _common_grid(axes: Sequence[FloatArray], num_points: int) -> FloatArray | No
 
 
 def _interquartile_mean(values: FloatArray) -> FloatArray:
-    """Mean over the last axis without its lowest and its highest quarter, rounded down: [..., N] -> [...]."""
+    """Return the mean over the last axis without its lowest and its highest quarter, rounded down: [..., N] -> [...]."""
     ordered = np.sort(values, axis=-1)
     cut = ordered.shape[-1] // 4
     return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))

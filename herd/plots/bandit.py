@@ -1,4 +1,4 @@
-"""One task's bandits over time: what each tile of 1/tau is worth, and which temperatures were handed out."""
+"""Draws the bandits of a task over time: the value of each tile of 1/tau, and the temperatures that were chosen."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ class Heat:
     x_edges: FloatArray
     """[C + 1]; column c lies between edges c and c + 1."""
     values: FloatArray
-    """[C, K] at the column's end; NaN for tiles not tried by then."""
+    """Values at the end of the column, [C, K]; NaN for tiles that have not been tried yet."""
     shares: FloatArray
-    """[C, K], of the temperatures handed out within the column; zero where there were none."""
+    """Shares of the temperatures chosen in the column, [C, K]; zero if there were none."""
     best: FloatArray
-    """[C], 1/tau in the middle of the best-valued tile tried."""
+    """1/tau in the middle of the best tile among those tried, [C]."""
 
 
 def plot_bandit(
     run_dir: Path, output: Path, *, task: str | None = None, agent: int = 0, x: BanditAxis = "env_frames", data: Path | None = None
 ) -> None:
-    """Draw one task's tile values and handed-out temperatures over time into ``output`` (.png, .pdf or .svg).
+    """Draw tile values and chosen temperatures of a task over time to ``output`` (.png, .pdf or .svg).
 
     Args:
-        run_dir: of a run with a bandit; live runs too.
-        output: the picture; its folder is made.
-        task: which one; None where the run has one only.
-        agent: of a population.
-        x: ``env_frames`` or ``episodes``, of this task's finished games.
-        data: the numbers drawn as .csv, one row per column and tile.
+        run_dir: directory of a run with a bandit; the run may be running.
+        output: the picture; its folder is created.
+        task: name of the task; None if the run has only one.
+        agent: number of the agent.
+        x: horizontal axis: ``env_frames`` or ``episodes`` of this task's finished games.
+        data: .csv file for the numbers that are drawn, one row per column and tile.
 
     Raises:
-        PlotError: one line: nothing to plot, an unknown kind of file, an unreadable history.
+        PlotError: there is nothing to plot, the kind of file is unknown, or the history cannot be read; one line.
 
     """
     if output.suffix.lower() not in _SUFFIXES:
-        raise PlotError(f"{output}: a plot's name ends in {', '.join(_SUFFIXES)}")
+        raise PlotError(f"{output}: the name of a plot must end in {', '.join(_SUFFIXES)}")
     history = read_bandit_history(run_dir, task=task, agent=agent)
     heat = heat_of(history, x)
     try:
@@ -71,7 +71,7 @@ def plot_bandit(
 
 
 def heat_of(history: BanditHistory, x: BanditAxis, most_columns: int = _MOST_COLUMNS) -> Heat:
-    """Turn records into at most ``most_columns`` columns: each ends at the last record that falls in it."""
+    """Group records into at most ``most_columns`` columns. Each column ends at its last record."""
     xs = history.x(x)
     column = np.minimum((xs / max(float(xs[-1]), 1.0) * most_columns).astype(np.int64), most_columns - 1)
     ends = np.flatnonzero(np.append(np.diff(column) > 0, True))  # the last record ends the last column
@@ -99,7 +99,7 @@ def _draw(history: BanditHistory, heat: Heat, output: Path, x: BanditAxis) -> No
         games = f"{int(history.episodes[-1]):,} games"
         upper.set_title(f"{history.task.replace('_', ' ')}: values of the tiles after {games}", loc="left", fontweight="bold")
         _draw_heat(figure, lower, x_edges, y_edges, heat.shares * 100, colours="Blues", label="share of the temperatures (%)", low=0.0)
-        lower.set_title("temperatures handed out", loc="left", fontweight="bold")
+        lower.set_title("chosen temperatures", loc="left", fontweight="bold")
         lower.set_xlabel(unit_name)
         for axes in (upper, lower):
             _set_y_ticks(axes, history.edges)
@@ -121,7 +121,7 @@ def _draw_best(axes: Axes, x: FloatArray, best: FloatArray) -> None:
 
     ys = np.append(best[:1], best)
     axes.step(x, ys, where="pre", color="white", linewidth=2.2)  # seen on every colour of the map
-    [line] = axes.step(x, ys, where="pre", color="#D55E00", linewidth=1.1, label="best-valued tile")
+    [line] = axes.step(x, ys, where="pre", color="#D55E00", linewidth=1.1, label="best tile")
     axes.legend(handles=[line, Patch(color=_UNTRIED, label="not tried yet")], loc="upper left", framealpha=0.8, fontsize=8)
 
 

@@ -1,7 +1,7 @@
-"""RUN/bandit/history.jsonl as arrays: what the bandits of one task thought of their tiles, and which temperatures they handed out.
+"""Reads RUN/bandit/history.jsonl as arrays: the tile values of a task's bandits, and the temperatures that they chose.
 
-Reading is tolerant where a live or killed run leaves traces: a torn last line is skipped, and records that a restored service went
-back on are dropped.
+An incomplete last line of a running or killed service is skipped. Records that were superseded after a restart from an older state are
+dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BanditAxis = Literal["env_frames", "episodes"]
 HISTORY = "bandit/history.jsonl"
 _PER_TILE = ("values", "reports", "handed_out")
 _LONGEST_LIST = 8
-"""Task names in a message."""
+"""Largest number of task names in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,42 +32,42 @@ class BanditHistory:
 
     task: str
     edges: FloatArray
-    """[K + 1], in 1/tau."""
+    """Edges of the tiles in 1/tau, [K + 1]."""
     env_frames: FloatArray
-    """[P], of this task's games counted so far."""
+    """Env frames of this task's games counted so far, [P]."""
     episodes: FloatArray
-    """[P], games counted so far."""
+    """Number of games counted so far, [P]."""
     values: FloatArray
-    """[P, K], mean over the bandits."""
+    """Mean values over the bandits, [P, K]."""
     reports: FloatArray
-    """[P, K], games counted so far."""
+    """Number of games counted so far by tile, [P, K]."""
     handed_out: FloatArray
-    """[P, K], temperatures handed out so far."""
+    """Number of temperatures chosen so far by tile, [P, K]."""
 
     def x(self, axis: BanditAxis) -> FloatArray:
-        """[P], never decreasing."""
+        """Return the values of an axis, [P], never decreasing."""
         return self.env_frames if axis == "env_frames" else self.episodes
 
 
 def read_bandit_history(run_dir: Path, *, task: str | None = None, agent: int = 0) -> BanditHistory:
-    """Read the records of one task; ``task`` may be left out where there is one.
+    """Read the records of one task; ``task`` may be omitted if there is only one.
 
     Raises:
-        PlotError: one line: no history, no such task or agent, several to choose from, an unreadable file.
+        PlotError: there is no history, task or agent, there are several tasks, or the file cannot be read; one line.
 
     """
     path = run_dir / HISTORY
     records = [record for record in _read_records(path) if record["agent"] == agent]
     tasks = list(dict.fromkeys(str(record["task"]) for record in records))
     if not records:
-        raise PlotError(f"{path} holds no records of agent {agent} yet")
+        raise PlotError(f"{path} contains no records of agent {agent} yet")
     if task is None and len(tasks) > 1:
-        raise PlotError(f"{path} tells of {len(tasks)} tasks; choose one with --task: {_listed(tasks)}")
+        raise PlotError(f"{path} has records of {len(tasks)} tasks; choose one with --task: {_listed(tasks)}")
     task = task or tasks[0]
     if task not in tasks:
-        raise PlotError(f"{path} holds no records of {task}; it tells of {_listed(tasks)}")
+        raise PlotError(f"{path} contains no records of {task}; it has records of {_listed(tasks)}")
     kept = _without_abandoned_branches([record for record in records if record["task"] == task])
-    # A run resumed with other tiles has begun anew: what came before cannot stand in the same picture.
+    # Records from before a resumption with other tiles cannot be drawn in the same picture.
     kept = [record for record in kept if record["edges"] == kept[-1]["edges"]]
     return BanditHistory(
         task,
@@ -81,7 +81,7 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         raise PlotError(
-            f"no such file: {path} (a run with loss.kind dice writes it once games have ended, but for the ablation baseline)"
+            f"no such file: {path} (runs with loss.kind dice write it when games have ended, except with the ablation baseline)"
         ) from None
     except OSError as error:
         raise PlotError(f"cannot read {path}: {error.strerror}") from error
@@ -92,7 +92,7 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
             _check(record)
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):
-                break  # the service is writing it, or was killed while it did
+                break  # the service is writing it, or was killed meanwhile
             raise PlotError(f"{path}, line {number}, is not a record of a bandit: {error}") from error
         records.append(record)
     return records

@@ -1,4 +1,4 @@
-"""Learning curves of runs: which of them are repeats, and the lines of each panel. Repeats become a mean with its band."""
+"""Learning curves of runs: finds repeats, and computes the lines of each panel. Repeats are averaged and get a band."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from herd.plots.panels import Panel, PanelSet, learning_panels, return_panels, t
 Grouping = Literal["experiment", "none"]
 ReferenceScores = Callable[[str, str], tuple[float, float] | None]
 
-# Okabe and Ito's colours, told apart with every common colour blindness; black and yellow left out.
+# Okabe and Ito's colours, which are distinguishable with all common kinds of colour blindness, without black and yellow.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F5539", "#5E548E")
 _STYLES: tuple[Style, ...] = ("-", "--", ":", "-.")
-"""When the colours are used up, they begin again in the next."""
+"""Line styles: when all colours are used, they are repeated in the next style."""
 _SUFFIXES = (".png", ".pdf", ".svg")
 _PARTS_OF_A_CURVE = 40
-"""Numbers of single updates are noisy: they are drawn behind a trailing mean over one part in so many of their points."""
+"""Numbers of single updates are noisy. They are drawn behind a trailing mean over this fraction (one part in N) of their points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What a picture of runs shows."""
+    """The contents of a picture of runs."""
 
     panels: tuple[Panel, ...]
     lines: tuple[Line, ...]
@@ -55,28 +55,28 @@ def plot_runs(
     data: Path | None = None,
     panels: PanelSet = "returns",
 ) -> None:
-    """Draw the runs' learning curves into ``output`` (.png, .pdf or .svg) and their numbers into ``data`` (.csv).
+    """Draw the runs' learning curves to ``output`` (.png, .pdf or .svg) and write their numbers to ``data`` (.csv).
 
-    Runs with one name (up to a ``-seed3`` or ``-s3`` ending) and equal env, network, algorithm, optimizer and replay settings are repeats:
-    ``group="experiment"`` draws their mean over the range that all have covered, with its band (`mean_curve`), and each thinly behind.
-    ``group="none"`` draws every run by itself.
+    Runs with the same name (except for an ending such as ``-seed3`` or ``-s3``) and equal env, network, algorithm, optimizer and replay
+    settings are repeats. ``group="experiment"`` draws the mean of repeats over the range that all have covered, with its band
+    (`mean_curve`), and each repeat as a thin line. ``group="none"`` draws every run separately.
 
     Args:
-        run_dirs: directories with ``metrics.jsonl`` and, for name, seed and tasks, ``config.yaml``; live runs too.
-        output: the picture; its folder is made.
-        x: ``env_frames`` (over all tasks) or ``wall_seconds`` (running time, restarts included).
-        smooth: trailing mean over this many points of the log (1: none).
+        run_dirs: directories with ``metrics.jsonl`` and, for name, seed and tasks, ``config.yaml``; the runs may be running.
+        output: the picture; its folder is created.
+        x: ``env_frames`` (over all tasks) or ``wall_seconds`` (running time, including restarts).
+        smooth: number of points of the trailing mean (1: none).
         group: see above.
-        reference_scores: suite and task name -> (random, human) score or None. Drawn where all runs are of one suite.
-        data: one row a point of every line drawn.
-        panels: ``returns``: each task, all tasks together, throughput; ``learning``: losses, entropy, values, KL and what the loss names.
+        reference_scores: suite and task name -> (random, human) score or None. Drawn if all runs play one suite.
+        data: one row for each point of every line that is drawn.
+        panels: ``returns``: each task, all tasks together, throughput. ``learning``: losses, entropy, values, KL and the loss's metrics.
 
     Raises:
-        PlotError: one line: nothing to plot, an unknown kind of file, an unreadable run.
+        PlotError: there is nothing to plot, the kind of file is unknown, or a run cannot be read; one line.
 
     """
     if output.suffix.lower() not in _SUFFIXES:
-        raise PlotError(f"{output}: a plot's name ends in {', '.join(_SUFFIXES)}")
+        raise PlotError(f"{output}: the name of a plot must end in {', '.join(_SUFFIXES)}")
     curves = collect_curves(run_dirs, panels, x=x, smooth=smooth, group=group, reference_scores=reference_scores)
     import matplotlib as mpl  # noqa: PLC0415 (half a second; only drawing pays for it)
 
@@ -100,15 +100,15 @@ def collect_curves(
     group: Grouping = "experiment",
     reference_scores: ReferenceScores | None = None,
 ) -> Curves:
-    """Read runs and work out the lines of each panel; arguments and errors are those of `plot_runs`."""
+    """Read runs and compute the lines of each panel. Arguments and errors are those of `plot_runs`."""
     if smooth < 1:
-        raise PlotError(f"smooth counts points and is at least 1, not {smooth}")
+        raise PlotError(f"smooth is a number of points and must be at least 1, not {smooth}")
     histories = [read_run(directory) for directory in dict.fromkeys(run_dirs)]
     if not histories:
         raise PlotError("no run directories to plot")
     chosen = return_panels(histories) if panels == "returns" else learning_panels(histories)
     if not chosen:
-        raise PlotError(f"{run_dirs[0]}: no update has been made yet")
+        raise PlotError(f"{run_dirs[0]}: the learner has made no update yet")
     tasks = [panel.key for panel in chosen if panel.kind == "task"]
     references = {}
     suites = {history.suite for history in histories}
@@ -135,7 +135,7 @@ def _groups(histories: Sequence[RunHistory], grouping: Grouping) -> list[_Group]
         elif len(indices) == 1:
             label = first
         elif same_name[experiment] > 1:
-            label = f"{experiment} ({first}, ...)"  # one name, other settings: tell them apart by a directory
+            label = f"{experiment} ({first}, ...)"  # same name, different settings: add a directory
         else:
             label = experiment
         groups.append(_Group(label, tuple(histories[index] for index in indices)))
@@ -143,7 +143,7 @@ def _groups(histories: Sequence[RunHistory], grouping: Grouping) -> list[_Group]
 
 
 def _short_names(directories: Sequence[Path]) -> list[str]:
-    """As many trailing parts of each path as tell all of them apart."""
+    """Return the shortest trailing parts of each path that are all different."""
     resolved = [directory.resolve() for directory in directories]
     shortest = 2 if any(path.parent.name == AGENTS for path in resolved) else 1  # "agents/0" says more than "0"
     for depth in range(shortest, max(len(path.parts) for path in resolved) + 1):
@@ -182,7 +182,7 @@ def _lines(groups: Sequence[_Group], panels: Sequence[Panel], x: XAxis, smooth: 
 
 
 def _curves(panel: Panel, group: _Group, x: XAxis, smooth: int) -> tuple[Curve | None, list[Curve]]:
-    """Of a group's runs together, and of each by itself."""
+    """Return the mean curve of a group and the curve of each run."""
     if panel.kind == "interquartile":
         scored = [run for run in group.runs if run.task_scores.keys() == group.runs[0].task_scores.keys() and run.task_scores]
         return interquartile_mean_curve([(run.x(x), task_scores(run)) for run in scored]), []

@@ -1,4 +1,4 @@
-"""Panels drawn by matplotlib: one figure of all of them."""
+"""Draws panels with matplotlib, all in one figure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Style = Literal["-", "--", ":", "-."]
 References = Mapping[str, tuple[float, float]]
 """(random, human) score by task."""
 _LONGEST_TRANSIENT = 3.0
-"""A panel that would be more than so many times higher for 4 % of its points leaves these out."""
-# A reference score that would squeeze the curves into less than a third of the panel is named at its edge instead.
+"""If 4 % of the points of a panel would make it higher by more than this factor, they are cut off."""
+# A reference score that would compress the curves into less than a third of the panel is written at its edge instead.
 _LONGEST_STRETCH = 3.0
 
 
@@ -37,13 +37,13 @@ class Line:
     style: Style
     curve: Curve
     thin: bool
-    """A single run behind its experiment's mean, or single updates behind their trailing mean."""
+    """Whether it is a single run behind the mean of its experiment, or single updates behind their trailing mean."""
     is_evaluation: bool = False
-    """Of frozen versions, beside the returns of training."""
+    """Whether it shows evaluations of frozen weights, next to the returns of training."""
 
 
 def new_figure() -> Figure:
-    """Make an empty figure that needs no screen."""
+    """Make an empty figure that needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 (half a second; only drawing pays for it)
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ def draw_panels(lines: Sequence[Line], panels: Sequence[Panel], *, x: XAxis, ref
 
 
 def x_scale(lines: Sequence[Line], x: XAxis) -> tuple[float, str]:
-    """Return what the horizontal axis counts in, and its label."""
+    """Return the unit of the horizontal axis and its label."""
     return _x_unit(max((float(line.curve.x[-1]) for line in lines if len(line.curve.x)), default=0.0), x)
 
 
@@ -79,7 +79,7 @@ def _num_columns(panels: int) -> int:
 
 def _axes(figure: Figure, panels: Sequence[Panel], columns: int) -> list[Axes]:
     count = len(panels)
-    if count == 2 and panels[0].kind == "task":  # one task: its curve is what the picture is for
+    if count == 2 and panels[0].kind == "task":  # with one task, its curve is the important one
         figure.set_size_inches(10.0, 4.2)
         return list(figure.subplots(1, 2, width_ratios=(1.7, 1.0)))
     rows = math.ceil(count / columns)
@@ -106,10 +106,10 @@ def draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], *, scale: tuple[
         if line.thin:
             axes.plot(xs, curve.mean, color=line.colour, linewidth=0.7, alpha=0.35, zorder=2)
             continue
-        # A lone point has no line to show it.
+        # A single point needs a marker, because it has no line.
         marker = "o" if len(xs) == 1 else None
         axes.plot(xs, curve.mean, color=line.colour, linestyle=line.style, linewidth=1.6, zorder=3, marker=marker, markersize=4)
-        if curve.has_band and panel.kind != "speed":  # of speed the runs behind the mean say as much
+        if curve.has_band and panel.kind != "speed":  # for speed, the runs behind the mean are enough
             axes.fill_between(xs, curve.low, curve.high, color=line.colour, alpha=0.18, linewidth=0, zorder=1)
     if any(len(line.curve.mean) for line in lines):
         if not panel.is_log:
@@ -136,7 +136,7 @@ def draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], *, scale: tuple[
 
 
 def _limits(panel: Panel, lines: Sequence[Line]) -> tuple[float, float]:
-    """Everything drawn, bands included. Of losses and the like a few points at the start may be cut off: the rest must be readable."""
+    """Return limits that include everything that is drawn. For losses, a few points at the start may be cut off for readability."""
     curves = [line.curve for line in lines]
     values = np.concatenate([part[np.isfinite(part)] for curve in curves for part in (curve.mean, curve.low, curve.high)])
     low, high = float(values.min()), float(values.max())
@@ -154,21 +154,21 @@ def _limits(panel: Panel, lines: Sequence[Line]) -> tuple[float, float]:
 
 
 def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
-    """Random and human score as dashed lines; one far outside the curves is only named, at the edge it lies beyond."""
+    """Draw the random and human scores as dashed lines. A score far outside the curves is only written at the edge."""
     from matplotlib.patheffects import withStroke  # noqa: PLC0415
 
     low, high = axes.get_ylim()
-    # Named where a curve that rises is not: the human score at its beginning, the random one at its end.
+    # Labels are placed away from a rising curve: the human score at its beginning, the random score at its end.
     for name, score, at, side in zip(("random", "human"), references, (0.99, 0.01), ("right", "left"), strict=True):
         new_low, new_high = min(low, score), max(high, score)
         text = f"{name} {tick_text(score)}"
         if new_high - new_low > _LONGEST_STRETCH * (high - low):
             above = score > high
             axes.text(
-                *(0.99, 0.98 if above else 0.02),
+                *(at, 0.98 if above else 0.02),
                 f"{text} {'↑' if above else '↓'}",
                 transform=axes.transAxes,
-                ha="right",
+                ha=side,
                 va="top" if above else "bottom",
                 color="0.35",
                 fontsize=8,
@@ -192,7 +192,7 @@ def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
 
 
 def _draw_legend(figure: Figure, lines: Sequence[Line]) -> None:
-    """Name what must be told apart. One run alone needs no name: the picture is of it."""
+    """Draw a legend of the lines. A single run needs none."""
     from matplotlib.lines import Line2D  # noqa: PLC0415
 
     named: dict[str, Line] = {}
@@ -214,7 +214,7 @@ def _draw_legend(figure: Figure, lines: Sequence[Line]) -> None:
 
 
 def band_text(num_runs: int) -> str:
-    """``: mean of 3 runs, band from lowest to highest``; empty for one run."""
+    """Return ``: mean of 3 runs, band from lowest to highest``; empty for one run."""
     if num_runs < 2:
         return ""
     band = "band from lowest to highest" if num_runs < FEWEST_RUNS_TO_RESAMPLE else "95 % bootstrap interval"
@@ -232,7 +232,7 @@ def _x_unit(largest: float, x: XAxis) -> tuple[float, str]:
 
 
 def tick_text(value: float, _position: int | None = None) -> str:
-    """Thousands with separators, small numbers as they are, minus as a minus sign."""
+    """Format a number with thousands separators and a typographic minus sign; small numbers keep their digits."""
     small = f"{value:.10f}".rstrip("0") if 1e-7 < abs(value) < 1e-4 else f"{value:,.4g}"
     text = f"{value:,.0f}" if abs(value) >= 1000 else small
     return text.replace("-", "\N{MINUS SIGN}")

@@ -1,4 +1,4 @@
-"""What an evaluator leaves of a run: evaluation.jsonl, one frozen version a line, for the learning curve."""
+"""Reads an evaluator's evaluation.jsonl, with one frozen version per line, for the learning curve."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ EVALUATIONS = "evaluation.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPoint:
-    """One version, played."""
+    """The evaluation of one version."""
 
     lineage: int
     learner_updates: int
     means: Mapping[str, float]
-    """By task: the mean return over whole games."""
+    """Mean return over whole games, by task."""
     standard_errors: Mapping[str, float]
-    """By task, of the mean; without tasks of which one game was played."""
+    """Standard error of the mean, by task; without tasks of which only one game was played."""
 
 
 def read_evaluations(directory: Path) -> list[EvaluationPoint]:
-    """Read a run's, or an agent's, in order; empty where there is no file, and without those that a restored run went back on.
+    """Read the evaluations of a run or an agent in order; empty if there is no file. Superseded evaluations are left out.
 
     Raises:
-        PlotError: the file cannot be read, or a line other than the last one is no point.
+        PlotError: the file cannot be read, or a line other than the last one is invalid.
 
     """
     path = directory / EVALUATIONS
@@ -52,16 +52,16 @@ def read_evaluations(directory: Path) -> list[EvaluationPoint]:
             point = _point(parse_json(line))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             if number == len(lines):
-                break  # it is being written, or its writer was killed
-            raise PlotError(f"{path}, line {number}, is no evaluation") from None
+                break  # it is being written, or its writer was killed meanwhile
+            raise PlotError(f"{path}, line {number}, is not an evaluation") from None
         while kept and kept[-1].learner_updates >= point.learner_updates:
-            kept.pop()  # the run was restored from an older checkpoint, or this version was played again
+            kept.pop()  # superseded: the run was restored from an older checkpoint, or this version was evaluated again
         kept.append(point)
     return kept
 
 
 def frames_at(directory: Path, learner_updates: int) -> int | None:
-    """Env frames of a run, or an agent, at ``learner_updates``; None where its learning curve is not here, or has not come so far."""
+    """Return the env frames of a run or an agent at ``learner_updates``; None if its learning curve is missing or too short."""
     try:
         points = [point for point in read_points(directory) if isinstance(point.get("learner_updates"), int)]
     except PlotError:
@@ -73,9 +73,9 @@ def frames_at(directory: Path, learner_updates: int) -> int | None:
 
 
 def evaluation_curves(run: RunHistory, axis: XAxis) -> dict[str, Curve]:
-    """Return a run's evaluations by task; ``low`` and ``high`` are 1.96 standard errors of the mean away, NaN where that is not known.
+    """Return a run's evaluations by task. ``low`` and ``high`` are 1.96 standard errors from the mean, or NaN if it is unknown.
 
-    A version is known by its learner updates: where it lies on the axis follows from the points of the run's learning curve.
+    Versions are identified by learner updates. Their place on the axis is interpolated from the run's learning curve.
 
     Raises:
         PlotError: see `read_evaluations`.

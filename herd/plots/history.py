@@ -1,7 +1,7 @@
-"""What a run directory tells about its learning: ``metrics.jsonl`` as arrays, and who the run is.
+"""Reads the learning curve of a run: ``metrics.jsonl`` as arrays, and the identity of the run.
 
-Reading is tolerant where a live or killed run leaves traces: a torn last line is skipped, and points that a resumed run went back
-on are dropped.
+An incomplete last line of a running or killed learner is skipped. Points that were superseded after a restart from an older checkpoint
+are dropped.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 XAxis = Literal["env_frames", "wall_seconds"]
 
-# What makes two runs repeats of one experiment, apart from the seed. Where actors and learners run does not.
+# Two runs are repeats of one experiment if these sections are equal, except for the seed. Machines and processes do not matter.
 _EXPERIMENT_SECTIONS = ("env", "network", "algorithm", "loss", "optimizer", "replay")
 # "pong-seed3", "pong_s3": one experiment named by seed, because a run's name is also its directory.
 _SEED_SUFFIX = re.compile(r"[-_.](?:s|seed)[-_]?\d+$")
 
 
 class PlotError(Exception):
-    """One line that says which run or file cannot be plotted, and why."""
+    """A run or file cannot be plotted; one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +47,28 @@ class RunHistory:
     seed: int | None
     suite: str
     sweep: str
-    """The values that tell it from the other agents of its run: ``learning_rate 0.0003, entropy_cost 0.01``; empty without a sweep."""
+    """The swept values of this agent: ``learning_rate 0.0003, entropy_cost 0.01``; empty without a sweep."""
     fingerprint: str
-    """Equal for two runs whose settings differ only in seed, name and machinery."""
+    """Equal for two runs that are repeats of one experiment."""
     env_frames: FloatArray
-    """[P], over all tasks."""
+    """Env frames over all tasks, [P]."""
     wall_seconds: FloatArray
-    """[P], running time, restarts included."""
+    """Running time in seconds, including restarts, [P]."""
     learner_updates: FloatArray
     """[P], NaN where a point has none."""
     frames_per_second: FloatArray
     """[P], NaN where a point has none."""
     human_normalised: FloatArray
-    """[P] mean over tasks, each at most 1; NaN before each task with a human score has finished a game, or where there are none."""
+    """Mean over tasks, each at most 1, [P]; NaN until each task with a human score has finished a game, or if there is no such task."""
     episode_returns: dict[str, FloatArray]
-    """Per task name: [P] mean raw return of its last 100 games, NaN before the first game ended."""
+    """Mean raw return of the last 100 games, [P] by task name; NaN before the first game ended."""
     task_scores: dict[str, FloatArray]
-    """Per task with a human score: [P] human-normalised, NaN before the first game ended."""
+    """Human-normalised return, [P] by name of each task with a human score; NaN before the first game ended."""
     numbers: dict[str, FloatArray]
-    """[P] of every number at the top of a point, and of ``health`` as ``health.update_kl``; NaN where a point has none."""
+    """All numbers at the top level of points, and those of ``health`` as ``health.update_kl``, [P] each; NaN where a point has none."""
 
     def x(self, axis: XAxis) -> FloatArray:
-        """[P], never decreasing."""
+        """Return the values of an axis, [P], never decreasing."""
         return self.env_frames if axis == "env_frames" else self.wall_seconds
 
 
@@ -102,14 +102,15 @@ def read_run(directory: Path) -> RunHistory:
 
 
 def read_points(directory: Path) -> list[dict[str, Any]]:
-    """Read the points of a run's learning curve, in order and without those that it went back on; raises ``PlotError``."""
+    """Read the points of a run's learning curve in order, without superseded ones; raises ``PlotError``."""
     return _without_abandoned_branches(_read_points(directory / "metrics.jsonl"))
 
 
 def _experiment(name: str, directory: Path, config: Mapping[str, Any]) -> str:
-    """The agents of one run share its settings, and are no repeats of each other; of a sweep they are told apart by its values.
+    """Return the name of the experiment.
 
-    Those of a population change their values: they go by their numbers.
+    The agents of one run are not repeats of each other. In a sweep their values distinguish them; in a population, where values change,
+    their numbers do.
     """
     path = directory.resolve()
     keeps_values = bool(config.get("sweep")) and not _is_population(config)
@@ -118,7 +119,7 @@ def _experiment(name: str, directory: Path, config: Mapping[str, Any]) -> str:
 
 
 def _swept(config: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """What this agent has of its run's sweep, by dotted key; nothing where values change, or there is no sweep that can be read."""
+    """Return this agent's values of the sweep, by dotted key; empty if values change or no sweep can be read."""
     sweep, seed = parse_sweep(config.get("sweep")), config.get("seed")
     if sweep is None or not isinstance(seed, int) or _is_population(config):
         return {}
@@ -138,7 +139,7 @@ def _sweep_label(swept: Mapping[str, Any]) -> str:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """Load the raw mapping, so that a run recorded under other settings can still be drawn; empty where there is no file."""
+    """Load the raw mapping, so that runs with older settings can still be drawn; empty if there is no file."""
     try:
         config = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -150,7 +151,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def _read_points(path: Path) -> list[dict[str, Any]]:
     try:
-        # A torn write may end inside a character.
+        # An incomplete line may end within a character.
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise PlotError(f"cannot read {path}: {error.strerror}") from error
@@ -162,7 +163,7 @@ def _read_points(path: Path) -> list[dict[str, Any]]:
             point = parse_json(line)
         except ValueError as error:
             if number == len(lines):
-                break  # the run is writing it, or was killed while it did
+                break  # the learner is writing it, or was killed meanwhile
             raise PlotError(f"{path}, line {number}, is not JSON: {error}") from error
         if not isinstance(point, dict) or not np.isfinite(_number(point, "env_frames")) or not np.isfinite(_number(point, "wall_seconds")):
             if number == len(lines):
@@ -170,14 +171,14 @@ def _read_points(path: Path) -> list[dict[str, Any]]:
             raise PlotError(f"{path}, line {number}, has no env_frames and wall_seconds")
         points.append(point)
     if not points:
-        raise PlotError(f"{path} holds no points yet")
+        raise PlotError(f"{path} contains no points yet")
     return points
 
 
 def _without_abandoned_branches(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop points that a run resumed from an older checkpoint went back on: their updates are in no later policy.
+    """Drop points that were superseded when the run resumed from an older checkpoint: no later policy contains their updates.
 
-    Both counters go on from the checkpoint, so either one running backwards shows it.
+    Both counters continue from the checkpoint, so a decrease of either one shows a resumption.
     """
     kept: list[dict[str, Any]] = []
     for point in points:
@@ -209,7 +210,7 @@ def _task_scores(points: list[dict[str, Any]], tasks: list[str]) -> dict[str, Fl
 
 
 def _numbers(points: list[dict[str, Any]]) -> dict[str, FloatArray]:
-    """Learners of other versions, and losses of others, name what they like: whatever is a number is kept under its name."""
+    """Return every number of a point under its name, including those of unknown losses and other versions."""
     rows = [point | {f"health.{key}": value for key, value in (point.get("health") or {}).items()} for point in points]
     names = dict.fromkeys(name for row in rows for name in row if np.isfinite(_number(row, name)))
     return {name: np.array([_number(row, name) for row in rows]) for name in names}

@@ -1,4 +1,4 @@
-"""Which panels a picture of runs has, and what is drawn in each: returns and speed, or how the learning goes."""
+"""The panels of a picture of runs and their contents: returns and speed, or measures of learning."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
 
 PanelSet = Literal["returns", "learning"]
 FEWEST_TASKS_TOGETHER = 4
-"""Of fewer the interquartile mean leaves nothing out."""
+"""With fewer tasks, the interquartile mean excludes none."""
 _NOT_OF_LEARNING = frozenset(
     {
         *("wall_seconds", "env_frames", "agent_steps", "learner_updates", "episodes", "frames_per_second", "episode_return_mean_100"),
         *("human_normalised_mean_capped", "task_frames_spread", "policy_lag_max"),
     }
 )
-"""Numbers of a point that are counts, or have a panel among the returns."""
+"""Numbers of a point that have no panel of their own: counts, and numbers that the panels of returns show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel: what it shows of a run."""
+    """One panel of a picture."""
 
     key: str
-    """In the file of numbers."""
+    """Name in the file of numbers."""
     title: str
     unit: str
-    """Of the vertical axis."""
+    """Label of the vertical axis."""
     kind: Literal["task", "tasks", "interquartile", "speed", "learning"]
     lowest: float | None = None
-    """No less is shown: what is below says nothing more."""
+    """Lower limit of the vertical axis; lower values are cut off."""
     highest: float | None = None
     is_log: bool = False
 
     def values(self, run: RunHistory) -> FloatArray:
-        """Of a run, [P]; NaN where there is nothing to show. Of ``interquartile`` see `task_scores`."""
+        """Return the values of a run, [P]; NaN where there is none. For ``interquartile`` see `task_scores`."""
         if self.kind == "task":
             return run.episode_returns.get(self.key, _nothing(run))
         if self.kind == "tasks":
@@ -73,7 +73,7 @@ _LEARNING = (
 
 
 def return_panels(runs: Sequence[RunHistory]) -> list[Panel]:
-    """One for each task, those of all tasks together, and throughput."""
+    """Return a panel for each task, the panels of all tasks together, and throughput."""
     tasks = list(dict.fromkeys(task for run in runs for task in run.episode_returns))
     panels = [Panel(task, task.replace("_", " "), RETURN_UNIT, "task") for task in tasks]
     if len(tasks) > 1 and any(np.isfinite(run.human_normalised).any() for run in runs):
@@ -84,7 +84,7 @@ def return_panels(runs: Sequence[RunHistory]) -> list[Panel]:
 
 
 def learning_panels(runs: Sequence[RunHistory]) -> list[Panel]:
-    """What every loss has first, then what these losses name besides; only what some run has a number of."""
+    """Return the panels that all losses share, then those of the losses' own metrics. Panels without numbers are left out."""
     named = [name for run in runs for name in run.numbers if name not in _NOT_OF_LEARNING]
     known = {panel.key for panel in _LEARNING}
     others = [Panel(name, name.replace("_", " ").replace("health.", ""), "", "learning") for name in dict.fromkeys(named)]
@@ -92,7 +92,7 @@ def learning_panels(runs: Sequence[RunHistory]) -> list[Panel]:
 
 
 def task_scores(run: RunHistory) -> FloatArray:
-    """Human-normalised, [P, K], by the tasks' names in order."""
+    """Return human-normalised scores, [P, K], ordered by task name."""
     return np.stack([run.task_scores[task] for task in sorted(run.task_scores)], axis=-1)
 
 

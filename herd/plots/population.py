@@ -1,4 +1,4 @@
-"""A population over time: how members score, how each setting moves, and who descends from whom (IMPALA, Figures 5 and F.1)."""
+"""Draws a population over time: the members' scores, their settings and the family tree (IMPALA, Figures 5 and F.1)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _OTHERS = "0.65"
 
 
 def plot_population(run_dir: Path, output: Path, *, data: Path | None = None) -> None:
-    """Draw scores, settings and the family tree of one run into ``output`` (.png, .pdf or .svg).
+    """Draw scores, settings and the family tree of a run to ``output`` (.png, .pdf or .svg).
 
     Args:
-        run_dir: of a run with a population; live runs too.
-        output: the picture; its folder is made.
-        data: the numbers drawn as .csv: a row for each point of each member, and of the line of the best.
+        run_dir: directory of a run with a population; the run may be running.
+        output: the picture; its folder is created.
+        data: .csv file for the numbers that are drawn: a row for each point of each member, and of the best member's line.
 
     Raises:
-        PlotError: one line: no population, an unknown kind of file, files that cannot be read or written.
+        PlotError: there is no population, the kind of file is unknown, or files cannot be read or written; one line.
 
     """
     if output.suffix.lower() not in _SUFFIXES:
-        raise PlotError(f"{output}: a plot's name ends in {', '.join(_SUFFIXES)}")
+        raise PlotError(f"{output}: the name of a plot must end in {', '.join(_SUFFIXES)}")
     history = read_population(run_dir)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def _draw(history: PopulationHistory, output: Path) -> None:
         FigureCanvasAgg(figure)
         rows = figure.subplots(2 + len(keys), 1, sharex=True, squeeze=False)[:, 0]
         _draw_lines(rows[0], history, segments, [member.score for member in history.members], unit)
-        rows[0].set_title(f"{history.score_name}: member {best.number}, the best in the end, through its ancestors", loc="left")
+        rows[0].set_title(f"{history.score_name}: member {best.number}, the best at the end, and its ancestors", loc="left")
         rows[0].legend(loc="lower right", framealpha=0.8, fontsize=8)
         for axes, key in zip(rows[1:-1], keys, strict=True):
             values = _setting(history, key)
@@ -81,13 +81,13 @@ def _draw_lines(
         label = "members, over their own frames" if not number else None
         axes.plot(member.env_frames / unit, own, color=_OTHERS, linewidth=0.9, label=label, drawstyle=style)
     ages, found = along(history.members, segments, values)
-    line = "the best one's line, over the frames behind its weights"
+    line = "best member and ancestors, over the frames behind its weights"
     axes.plot(ages / unit, found, color=_BEST, linewidth=1.8, label=line, drawstyle=style)
     axes.grid(alpha=0.25)
 
 
 def _draw_tree(axes: Axes, history: PopulationHistory, segments: list[Segment], unit: float) -> None:
-    """A line for each member over its own frames, an arrow for each copy; the ancestors of the best in colour."""
+    """Draw a line for each member over its own frames and an arrow for each copy, with the ancestors of the best member in colour."""
     for member in history.members:
         axes.plot([0.0, member.env_frames[-1] / unit], [member.number] * 2, color=_OTHERS, linewidth=0.9)
     for segment in segments:
@@ -104,7 +104,7 @@ def _draw_tree(axes: Axes, history: PopulationHistory, segments: list[Segment], 
         )
     axes.set_yticks([member.number for member in history.members])
     axes.set_ylabel("member")
-    axes.set_title("family tree: who copied whom", loc="left")
+    axes.set_title("family tree: copies between members", loc="left")
 
 
 def _keys(history: PopulationHistory) -> list[str]:
@@ -112,7 +112,7 @@ def _keys(history: PopulationHistory) -> list[str]:
 
 
 def _setting(history: PopulationHistory, key: str) -> list[FloatArray]:
-    """Of every member; NaN where it has no such number."""
+    """Return the values of a setting for every member; NaN where it has no number."""
     return [member.settings.get(key, np.full(len(member.env_frames), np.nan)) for member in history.members]
 
 

@@ -1,4 +1,4 @@
-"""What a population leaves on disk, as arrays: each member's points, the copies between members, and lines of descent."""
+"""Reads a population's files as arrays: each member's points, the copies between members, and lines of descent."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class MemberHistory:
 
     number: int
     env_frames: FloatArray
-    """[P], its own."""
+    """The member's own env frames, [P]."""
     score: FloatArray
-    """[P] mean capped human-normalised score where the run has human scores, else the mean raw return; both over the newest games."""
+    """Mean capped human-normalised score if the run has human scores, otherwise the mean raw return; over the newest games, [P]."""
     fitness: FloatArray
-    """[P] as the population sees it; NaN while too few games were played under its weights."""
+    """Fitness in the population, [P]; NaN while too few games have been played with its weights."""
     settings: dict[str, FloatArray]
-    """[P] by dotted key: its numbers."""
+    """Numeric settings, [P] by dotted key."""
 
 
 class Segment(NamedTuple):
@@ -40,12 +40,12 @@ class Segment(NamedTuple):
     start: float
     end: float
     age: float
-    """Env frames behind the weights at ``start``: those of all ancestors."""
+    """Env frames behind the weights at ``start``, which are those of all ancestors."""
 
 
 @dataclass(frozen=True, slots=True)
 class PopulationHistory:
-    """All members, in order, and the copies that happened, in order."""
+    """All members and all copies, each in order."""
 
     members: list[MemberHistory]
     copies: list[Copy]
@@ -53,7 +53,7 @@ class PopulationHistory:
 
     @property
     def best(self) -> MemberHistory:
-        """Of the greatest newest fitness; where none is known, of the greatest newest score."""
+        """The member with the greatest newest fitness or, if none is known, with the greatest newest score."""
 
         def newest(values: FloatArray) -> float:
             known = values[np.isfinite(values)]
@@ -62,7 +62,7 @@ class PopulationHistory:
         return max(self.members, key=lambda member: (newest(member.fitness), newest(member.score)))
 
     def descent(self, member: int) -> list[Segment]:
-        """The stretches of training behind the weights that a member has in the end, oldest first."""
+        """Return the segments of training behind a member's final weights, oldest first."""
         line = ancestry(self.copies, member)
         segments: list[Segment] = []
         start, age, holder = 0.0, 0.0, line[0].donor if line else member
@@ -74,17 +74,19 @@ class PopulationHistory:
 
 
 def read_population(run_dir: Path) -> PopulationHistory:
-    """Read a run, a live one too.
+    """Read a run, which may be running.
 
     Raises:
-        PlotError: it was no population, or its files cannot be read; one line.
+        PlotError: the run is not a population, or its files cannot be read; one line.
     """
     try:
         events = read_journal(journal_file(run_dir))
     except JournalError as error:
         raise PlotError(str(error)) from error
     if not events:
-        raise PlotError(f"{run_dir}: was no population (population.strategy pbt): there is no {journal_file(run_dir).relative_to(run_dir)}")
+        raise PlotError(
+            f"{run_dir}: not a population (population.strategy pbt): it contains no {journal_file(run_dir).relative_to(run_dir)}"
+        )
     members = [_member(directory) for directory in agent_directories(run_dir)]
     normalised = any(np.isfinite(member.score).any() for member, _ in members)
     chosen = [
@@ -96,7 +98,7 @@ def read_population(run_dir: Path) -> PopulationHistory:
 
 
 def along(members: Sequence[MemberHistory], segments: Sequence[Segment], values: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """A line of descent through ``values`` [P], one array for each member: [Q] env frames behind the weights, and [Q] values."""
+    """Follow a line of descent through ``values``, [P] for each member. Returns env frames behind the weights, [Q], and values, [Q]."""
     ages, found = [], []
     for segment in segments:
         frames = members[segment.member].env_frames
@@ -107,7 +109,7 @@ def along(members: Sequence[MemberHistory], segments: Sequence[Segment], values:
 
 
 def _member(directory: Path) -> tuple[MemberHistory, FloatArray]:
-    """A member with its human-normalised score, and its mean returns."""
+    """Return a member with its human-normalised score, and its mean returns."""
     points = read_points(directory)
     own = [point.get("population") or {} for point in points]
     keys = dict.fromkeys(key for each in own for key, value in each.get("settings", {}).items() if _is_number(value))

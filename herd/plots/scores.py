@@ -1,4 +1,4 @@
-"""Human-normalised scores as horizontal bars, one a task, the best at the top."""
+"""Draws human-normalised scores as horizontal bars, one per task, the best at the top."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 _BETTER, _WORSE, _HUMAN = "#0072B2", "#D55E00", "0.35"
 _LINEAR_TO = 0.1
-"""Of human: from here on the axis is logarithmic, on both sides of zero. Games differ by five orders of magnitude."""
+"""Beyond this score, in units of human, the axis is logarithmic on both sides of zero. Games differ by five orders of magnitude."""
 _LARGEST_SPAN = 20.0
-"""A picture whose scores stay below this many humans needs no logarithm."""
+"""If all scores, in units of human, stay below this, the axis is linear."""
 
 
 class Bar(NamedTuple):
-    """One task."""
+    """The bar of one task."""
 
     task: str
     score: float
@@ -30,7 +30,7 @@ class Bar(NamedTuple):
 
 
 def draw_scores(bars: Sequence[Bar], output: Path, *, title: str, lines: Mapping[str, float]) -> None:
-    """Draw ``bars`` sorted, and vertical ``lines`` by name (such as the median), into ``output``.
+    """Draw sorted ``bars`` and named vertical ``lines`` (such as the median) to ``output``.
 
     Raises:
         PlotError: the picture cannot be written.
@@ -71,7 +71,7 @@ def _draw_bars(axes: Axes, bars: Sequence[Bar]) -> None:
         axes.set_xscale("symlog", linthresh=_LINEAR_TO, linscale=0.5)
         axes.xaxis.set_major_locator(FixedLocator(_decades(low, high)))
         axes.xaxis.set_minor_locator(NullLocator())
-        # Room for the numbers beside the bars: a decade.
+        # One decade of space for the numbers next to the bars.
         axes.set_xlim(low * 6 if low < -_LINEAR_TO else -_LINEAR_TO * (1.0 if low < 0 else 0.0), high * 6)
     else:
         span = high - low
@@ -111,7 +111,7 @@ def _draw_lines(axes: Axes, lines: Mapping[str, float]) -> None:
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """Powers of ten on both sides of zero, which far from zero are all that fits."""
+    """Return ticks at powers of ten on both sides of zero."""
     upward = [10.0**power for power in range(round(math.log10(_LINEAR_TO)), math.ceil(math.log10(high)) + 1)]
     downward = [-value for value in upward if value <= -low] if low < -_LINEAR_TO else []
     return [*sorted(downward), 0.0, *upward]

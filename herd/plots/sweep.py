@@ -1,4 +1,4 @@
-"""A sweep as a picture: for each task the interquartile mean of every combination, its interval, and a dot for each run."""
+"""Draws a sweep: for each task the interquartile mean of every combination, its interval, and a dot for each run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-# Okabe and Ito's colours, told apart with every common colour blindness.
+# Okabe and Ito's colours, which are distinguishable with all common kinds of colour blindness.
 _MEAN, _RUN = "#0072B2", "#E69F00"
 _MOST_PANELS = 8
 
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 def draw_sweep(panels: Mapping[str, Sequence[Row]], output: Path, *, title: str) -> None:
-    """Draw one panel for each of ``panels`` by its name, of the last ones where there are too many, into ``output``.
+    """Draw a panel for each of ``panels`` to ``output``; if there are too many, only the last ones.
 
     Raises:
         PlotError: the picture cannot be written.
@@ -43,7 +43,7 @@ def draw_sweep(panels: Mapping[str, Sequence[Row]], output: Path, *, title: str)
         figure.suptitle(title, fontweight="bold")
         panel_axes = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
         for axes, (name, rows) in zip(panel_axes, shown.items(), strict=True):
-            places = range(len(rows))[::-1]  # the first at the top
+            places = range(len(rows))[::-1]  # the first row is at the top
             for place, row in zip(places, rows, strict=True):
                 axes.scatter(row.runs, [place] * len(row.runs), s=14, color=_RUN, alpha=0.8, linewidths=0, zorder=2)
                 if row.interval is not None:

@@ -29,7 +29,7 @@ def play_game(agent: Path, *, max_seconds: float = LONGEST_SECONDS) -> Game:
         ImportError: a package that playing needs is not installed.
 
     """
-    from herd.evaluation.watch import record_episode  # noqa: PLC0415  torch loads
+    from herd.evaluation.watch import record_episode  # noqa: PLC0415  loads torch
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "game.gif"

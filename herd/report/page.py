@@ -77,7 +77,7 @@ def write_page(
 
 
 def _learning(agents: list[Path]) -> list[Chart]:
-    from herd.plots.history import PlotError  # noqa: PLC0415  numpy loads
+    from herd.plots.history import PlotError  # noqa: PLC0415  loads numpy
 
     try:
         charts, _ = charts_of(agents, "learning")

@@ -69,7 +69,7 @@ class ServiceProcess:
             return
         warning = f"{service.section}.host {own.host} is open to the network, and connections are without keys (security.curve_keys)"
         self.telemetry.set_warning(warning)
-        self.log.warning("open to the network without keys: anyone who reaches the port can act as a process of the run", host=own.host)
+        self.log.warning("open to the network without keys: anyone who can reach the port can act as a process of the run", host=own.host)
 
     def serve_metrics(self) -> None:
         """Answer /metrics and probes from now on.

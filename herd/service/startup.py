@@ -89,7 +89,7 @@ def ensure_descriptors() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
     if soft != resource.RLIM_INFINITY and soft < LEAST_DESCRIPTORS:
-        raise BadInputError(f"a process may open {soft} files here, and needs {LEAST_DESCRIPTORS}: raise the limit (ulimit -n)")
+        raise BadInputError(f"the limit of open files is {soft}, but a process needs {LEAST_DESCRIPTORS}: increase it (ulimit -n)")
 
 
 def fail(service: str, message: str, exit_code: int = EXIT_BAD_INPUT) -> NoReturn:

@@ -1,1 +1,1 @@
-"""Runs all processes of a run on one machine: starts them, restarts what dies, shows what happens, stops them in order."""
+"""Runs all processes of a run on one machine: starts them, restarts those that fail, shows their state, and stops them in order."""

@@ -1,4 +1,4 @@
-"""One child process: started in its own group, bound to this process's life, its output in a log file."""
+"""A child process: started in its own group, bound to the life of this process, with its output in a log file."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _TAIL_BYTES = 16_384
 
 
 class Child:
-    """A running child. Its group receives the signals, so that nothing it started stays behind."""
+    """A running child. Signals go to its process group, so that the processes that it started end too."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, *, niceness: int = 0) -> None:
-        """Start it; ``niceness`` above 0 lets others go first where CPUs are short. Where its log cannot be opened it runs without.
+        """Start the child. ``niceness`` above 0 lowers its priority. If its log cannot be opened, it runs without a log.
 
         Raises:
-            OSError: the process cannot be made.
+            OSError: the process cannot be created.
 
         """
         self.log = log
         self.started = time.monotonic()
         self.log_problem: str | None = None
-        """Why its output is lost; None where it goes to the log."""
+        """Why its output is lost; None if it goes to the log."""
         with self._open_log() as output:
             self._log_start = output.tell()
             self._process = subprocess.Popen(
@@ -41,28 +41,28 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
-                process_group=0,  # a Ctrl-C at the terminal reaches the supervisor alone, which stops them in order
+                process_group=0,  # Ctrl-C at the terminal reaches only the supervisor, which stops all children in order
                 preexec_fn=before_exec(os.getpid(), niceness),  # noqa: PLW1509  system calls only, which take no lock
             )
 
     def _open_log(self) -> BinaryIO:
         try:
             return self.log.open("ab")
-        except OSError as error:  # a disk that fails must not keep the run from going on
+        except OSError as error:  # a failing disk must not stop the run
             self.log_problem = error.strerror or str(error)
             return Path(os.devnull).open("ab")
 
     @property
     def pid(self) -> int:
-        """Of the process and of its group."""
+        """Id of the process and of its group."""
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """None while it runs; negative for a signal."""
+        """Return the exit code, negative for a signal; None while the process runs."""
         return self._process.poll()
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the child: SIGTERM to itself, which drains what it started; SIGKILL to its whole group."""
+        """Signal the child: SIGTERM goes to the child, which stops its own processes; SIGKILL goes to the whole group."""
         with contextlib.suppress(ProcessLookupError):
             if number == signal.SIGKILL:
                 os.killpg(self.pid, number)
@@ -70,7 +70,7 @@ class Child:
                 self._process.send_signal(number)
 
     def end(self, patience_seconds: float) -> None:
-        """Ask it to stop, and kill it where it does not; returns when it has ended."""
+        """Ask the child to stop, and kill it if it does not; returns when it has ended."""
         self.send(signal.SIGTERM)
         try:
             self._process.wait(patience_seconds)
@@ -79,12 +79,12 @@ class Child:
             self._process.wait()
 
     def last_lines(self, count: int) -> list[str]:
-        """Return the end of what it wrote to its log."""
+        """Return the last lines of its log."""
         return last_lines(self.log, count, start=self._log_start)
 
 
 def last_lines(log: Path, count: int, *, start: int = 0) -> list[str]:
-    """Return the last ``count`` lines of a log, none from before byte ``start``; nothing where there is none."""
+    """Return the last ``count`` lines of a log after byte ``start``; nothing if there is no log."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -95,7 +95,7 @@ def last_lines(log: Path, count: int, *, start: int = 0) -> list[str]:
 
 
 def describe_exit(code: int) -> str:
-    """``exit code 1``, or the name of the signal."""
+    """Return ``exit code 1``, or the name of the signal."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -105,18 +105,18 @@ def describe_exit(code: int) -> str:
 
 
 def before_exec(parent: int, niceness: int = 0, number: signal.Signals = signal.SIGKILL) -> Callable[[], None]:
-    """Linux: the kernel sends the child ``number`` when the thread that started it (of a supervisor: its main thread) ends, however."""
+    """On Linux, make the kernel send ``number`` to the child when the thread that started it ends, for any reason."""
     prctl = _PRCTL
 
     def prepare() -> None:
         os.nice(niceness)
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-            if os.getppid() != parent:  # it died between fork and prctl
+            if os.getppid() != parent:  # the parent died between fork and prctl
                 os._exit(1)
 
     return prepare
 
 
-# Looked up once, here: between fork and exec nothing may be loaded.
+# Looked up here, because nothing may be loaded between fork and exec.
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None

@@ -1,4 +1,4 @@
-"""The last checkpoint of a run that ended by itself is evaluated before the command ends."""
+"""Evaluates the last checkpoint before ``herd train`` exits, if the run reached its stop condition."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from herd.supervisor.signals import SignalInbox
 
 GRACE_SECONDS = 10.0
-"""Between a request to stop and the end of an evaluator that does not hear it."""
+"""Longest wait for the evaluator after a request to stop."""
 _TICK_SECONDS = 0.5
 
 
 def evaluate_at_the_end(run_dir: Path, inbox: SignalInbox, note: Callable[[str], None]) -> None:
-    """Play the newest checkpoint of each agent, in a process of its own; returns when it has ended, soon after a request to stop.
+    """Play the newest checkpoint of each agent in a separate process; returns when it has ended, or soon after a request to stop.
 
-    What goes wrong is said by ``note``: the run itself is over, and well.
+    Errors go to ``note``, because the run itself was successful.
     """
     log = run_dir / LOGS / f"{EVALUATOR.name}-final.log"
     words = [sys.executable, "-m", EVALUATOR.module, "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
-    # Without an interval it plays what lies on the disk, once.
+    # Without an interval, the evaluator plays the checkpoints on disk once.
     words += [f"--{EVALUATOR.section}.interval_seconds", "null", f"--{EVALUATOR.section}.metrics_port", "0"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
-    # It asks nobody, so it needs no keys either.
+    # It connects to no other process, so it needs no keys.
     words += ["--security.curve_keys", "null", "--security.curve_keys_from_environment", "false"]
-    note("evaluating the last checkpoint (Ctrl-C leaves it out)")
+    note("evaluating the last checkpoint (Ctrl-C skips this)")
     try:
         child = Child(words, variables | {**ALLOCATOR_ENVIRONMENT, "OMP_NUM_THREADS": "1"}, log)
     except OSError as error:
-        note(f"the last checkpoint is not evaluated: {error.strerror or error}")
+        note(f"the last checkpoint was not evaluated: {error.strerror or error}")
         return
     deadline: float | None = None
     while (code := child.exit_code()) is None:

@@ -1,4 +1,4 @@
-"""What is wrong with a run's learning, in words, from the newest point of its curve; docs/runbook.md says for each what to do."""
+"""Warnings about a run's learning, from the newest point of its curve. docs/runbook.md explains each of them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MOST_DEAD_SHARE = 0.25
-"""Of a first layer's filters. Networks start with none to a quarter of them dead, by the game's background; more is lost capacity."""
+"""Share of dead filters in the first layer. Networks start with up to a quarter of them dead, depending on the game's background."""
 MOST_DEAD_SHARE_LATER = 0.75
-"""Of any later layer: ReLU units of these are often selective, and on a few hundred rows many look dead that are not."""
+"""Share of dead units in a later layer. ReLU units there are often selective, so many seem dead on a few hundred rows."""
 MOST_ALWAYS_ON_SHARE = 0.75
-"""Of a first layer's filters: what is always on is linear."""
+"""Share of always-on filters in the first layer, which are linear."""
 MOST_CLIPPED_SHARE = 0.9
-"""Beyond it the gradients' lengths are lost, and the learning rate alone decides how far an update goes."""
+"""Share of clipped updates. Above it, only the learning rate determines the size of an update, and the gradient's norm has no effect."""
 LEAST_EFFECTIVE_SAMPLE_SIZE = 0.3
-"""Of the rows: below, most of a batch hardly counts."""
+"""Effective sample size as a share of the rows. Below it, most of a batch has almost no weight."""
 LEAST_EXPLAINED_VARIANCE = 0.0
-"""Below, a constant would be the better value function."""
+"""Explained variance. Below it, a constant would be a better value function."""
 FIRST_VALUES_UPDATES = 2000
-"""Until then values may be worse than a constant: they have hardly been trained."""
+"""Number of updates before which values may be worse than a constant, because they are hardly trained."""
 MOST_UPDATE_KL = 0.1
-"""Nats. PPO's targets are 0.003 to 0.03 for a whole round of updates (arXiv:1707.06347)."""
+"""KL divergence of an update in nats. PPO's targets are 0.003 to 0.03 for a whole round of updates (arXiv:1707.06347)."""
 
 
 def health_warnings(point: Mapping[str, Any]) -> tuple[str, ...]:
-    """Of a point of metrics.jsonl; empty where nothing is wrong, or nothing is known."""
+    """Return the warnings for a point of metrics.jsonl; empty if nothing is wrong or known."""
     found = []
     clipped = _number(point.get("clipped_share"))
     if clipped is not None and clipped > MOST_CLIPPED_SHARE:
@@ -36,7 +36,7 @@ def health_warnings(point: Mapping[str, Any]) -> tuple[str, ...]:
     found += _of_layers(layers if isinstance(layers, Sequence) else ())
     effective = _number(health.get("effective_sample_size"))
     if effective is not None and effective < LEAST_EFFECTIVE_SAMPLE_SIZE:
-        found.append(f"importance ratios leave {effective:.0%} of the samples")
+        found.append(f"importance ratios reduce the effective samples to {effective:.0%}")
     explained = _number(health.get("explained_variance"))
     if explained is not None and explained < LEAST_EXPLAINED_VARIANCE and (point.get("learner_updates") or 0) >= FIRST_VALUES_UPDATES:
         found.append(f"values are worse than a constant (explained variance {explained:.2f})")
@@ -52,9 +52,9 @@ def _of_layers(layers: Sequence[Any]) -> list[str]:
         total, dead, always_on, kind = layer["total"], layer["dead"], layer["always_on"], layer["kind"]
         where = "the first layer" if number == 1 else f"layer {number}"
         if dead > (MOST_DEAD_SHARE if number == 1 else MOST_DEAD_SHARE_LATER) * total:
-            found.append(f"{dead} of {total} {kind} of {where} never fire")
+            found.append(f"{dead} of {total} {kind} of {where} are never active")
         if number == 1 and always_on > MOST_ALWAYS_ON_SHARE * total:
-            found.append(f"{always_on} of {total} {kind} of {where} always fire")
+            found.append(f"{always_on} of {total} {kind} of {where} are always active")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Which processes a run has on this machine, with which command line and environment: `herd.topology`, with addresses and numbers."""
+"""The processes of a run on this machine with their command lines and environments: `herd.topology` with addresses and numbers."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
 _RENDEZVOUS = "the rendezvous of learner.shards"
 _RENDEZVOUS_HOST = "127.0.0.1"
 _SHORTEST_WALL_SECONDS = 0.001
-"""A learner started after the deadline still gets a valid setting, and ends at once."""
+"""A learner that is started after the deadline still gets a valid setting, and ends at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Circumstances of one start of a child."""
+    """The circumstances of a start of a child."""
 
     restarts: int
     """0 for the first start."""
     trained_seconds: float
-    """Since the run's first update in this session; 0 before it."""
+    """Seconds since the run's first update in this session; 0 before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildPlan:
-    """How to start one child, now and again."""
+    """How to start and restart a child."""
 
     service: str
     number: int
     command: Callable[[Start], list[str]]
     environment: Mapping[str, str]
     niceness: int = 0
-    """Above 0: other processes of this machine go first."""
+    """Above 0: lower priority than other processes of this machine."""
     agent: int | None = None
-    """Of a learner's shard: the agent that it trains."""
+    """For a learner shard: the agent that it trains."""
 
     @property
     def name(self) -> str:
-        """``actor-3``; names its log and its announcement too."""
+        """Name such as ``actor-3``, also of its log and its announcement."""
         return f"{self.service}-{self.number}"
 
 
@@ -65,33 +65,33 @@ class Place:
 
     component: Component
     index: int
-    """Within its component."""
+    """Number within its component."""
     number: int
-    """Within its service: a parameter server's replicas count on after the root."""
+    """Number within its service: the parameter server's replicas are numbered after the root."""
 
     @property
     def service(self) -> str:
-        """Whose program it runs."""
+        """The service whose program it runs."""
         return self.component.service.name
 
     @property
     def name(self) -> str:
-        """As `ChildPlan` has it."""
+        """As in `ChildPlan`."""
         return f"{self.service}-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class RunPorts:
-    """Where the run's servers listen."""
+    """The ports of the run's servers."""
 
     serving: Mapping[str, int]
-    """By child's name."""
+    """Ports by name of the child."""
     rendezvous: tuple[int, ...]
-    """Where the learner's shards meet, where there are several; of each agent."""
+    """Port of the rendezvous of each agent's learner shards, if there are several."""
 
 
 def places_of(settings: RunSettings) -> list[Place]:
-    """Every process of the run, in the order to start them."""
+    """Return every process of the run, in starting order."""
     numbers: Counter[str] = Counter()
     places = []
     for component in COMPONENTS:
@@ -102,10 +102,10 @@ def places_of(settings: RunSettings) -> list[Place]:
 
 
 def choose_run_ports(settings: RunSettings) -> RunPorts:
-    """Take the ports that the settings fix, for the first process of each service, and free ones for 0 and for the others.
+    """Choose the ports: those in the settings for the first process of each service, and free ones for 0 and for other processes.
 
     Raises:
-        PortError: a fixed port is in use, or an interface is not this machine's.
+        PortError: a fixed port is in use, or an interface does not belong to this machine.
 
     """
     rendezvous = [f"{_RENDEZVOUS} of agent {agent}" for agent in range(settings.agents)]
@@ -124,7 +124,7 @@ def choose_run_ports(settings: RunSettings) -> RunPorts:
 
 
 def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ: Mapping[str, str]) -> tuple[ChildPlan, ...]:
-    """Every process, in the order to start them; each reads ``run_dir``/config.yaml and is told the ports."""
+    """Plan every process, in starting order. Each reads ``run_dir``/config.yaml and gets the ports on its command line."""
     planner = _Planner(settings, run_dir, ports, environ)
     return tuple(
         ChildPlan(
@@ -140,7 +140,7 @@ def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ
 
 
 class _Planner:
-    """Command lines and environments of one run."""
+    """Makes the command lines and environments of a run."""
 
     def __init__(self, settings: RunSettings, run_dir: Path, ports: RunPorts, environ: Mapping[str, str]) -> None:
         self._settings = settings
@@ -154,12 +154,12 @@ class _Planner:
                 self._addresses.setdefault(place.component.name, []).append(address)
 
     def command(self, place: Place, start: Start) -> list[str]:
-        """Words to start a process with."""
+        """Return the command line of a process."""
         options: dict[str, object] = {}
         if place.name in self._ports.serving:
             options["port"] = self._ports.serving[place.name]
         if place.number > 0:
-            options["metrics_port"] = 0  # the first has the fixed one, where there is one
+            options["metrics_port"] = 0  # only the first process has the fixed port
         for asks in place.component.asks:
             if (address := self._address(asks, place.index)) is not None:
                 options[asks.setting] = address
@@ -171,7 +171,7 @@ class _Planner:
         return [*words, *(self._of_this_start(start) if place.service == "learner" else ())]
 
     def _key_of(self, place: Place) -> list[str]:
-        """Its service's own key, where the folder has one (``herd keys DIR --client actor``): it may say what that service says."""
+        """Return the option for the key of its service, if the folder has one (``herd keys DIR --client actor``)."""
         security = self._settings.security
         if security.curve_keys is None or security.curve_client != DEFAULT_CLIENT or not place.component.asks:
             return []
@@ -179,23 +179,23 @@ class _Planner:
         return ["--security.curve_client", place.service] if own.exists() else []
 
     def environment(self, place: Place) -> dict[str, str]:
-        """Of a process: the command's without settings, the keys of its roles, the tuned allocator, torchrun's variables."""
-        # config.yaml holds settings resolved, and a command line that beat the environment must still do so.
+        """Return the environment of a process: this one without settings, plus keys, allocator variables and torchrun's variables."""
+        # config.yaml has the resolved settings; the environment must not override them again.
         variables = {name: value for name, value in self._environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
         if self._settings.security.curve_keys_from_environment:
-            # Keys are no settings, so config.yaml cannot hand them on; each process gets those of its roles and no other.
+            # Keys are not settings, so config.yaml does not contain them. Each process gets only the keys of its roles.
             variables |= curve_environment(self._environ, place.component.roles)
         elif RUN_TOKEN_VARIABLE in self._environ:
             variables[RUN_TOKEN_VARIABLE] = self._environ[RUN_TOKEN_VARIABLE]
         if place.component.service.has_torch:
-            # Read by glibc and OpenMP before ``main``: too late to set from inside the process.
+            # glibc and OpenMP read these before ``main``, so they cannot be set inside the process.
             variables |= {**ALLOCATOR_ENVIRONMENT, "OMP_NUM_THREADS": str(self._threads(place))}
         if place.service == "learner" and place.component.count(self._settings) > 1:
             variables |= self._of_shard(place)
         return variables
 
     def _address(self, asks: Asks, index: int) -> str | None:
-        """What a component is told of those it asks; None where the run has none of them."""
+        """Return the address of a component's server; None if the run has no such server."""
         found = next((self._addresses[name] for name in asks.components if name in self._addresses), None)
         if found is None:
             return None
@@ -204,10 +204,10 @@ class _Planner:
         return found[index % len(found)]
 
     def _identity(self, place: Place) -> dict[str, object]:
-        """Which of its kind a process is."""
+        """Return the settings that identify a process among those of its service."""
         settings = self._settings
         if place.service == "actor":
-            # Actors begin at neighbouring shards of their agent: few of them need more links, or some shard would have none.
+            # Actors start at consecutive shards of their agent. A few actors need more links, or some shards would have no actor.
             num_actors = settings.actors_per_agent
             return {"index": place.number, "links": max(settings.actor.links, settings.learner.shards - num_actors + 1)}
         if place.service == "learner" and settings.agents > 1:
@@ -215,7 +215,7 @@ class _Planner:
         return {"index": place.number} if place.service in {"paramserver", "replay", "inference"} else {}
 
     def _of_this_start(self, start: Start) -> list[str]:
-        """Of a learner: it goes on where it was, for the time that is left."""
+        """Return options of a restarted learner: it resumes, for the remaining time."""
         words = ["--resume", str(self._settings.resume or start.restarts > 0).lower()]
         limit = self._settings.stop.wall_seconds
         if limit is None:
@@ -231,7 +231,7 @@ class _Planner:
         return self._settings.actor.inference_threads if place.service == "actor" else 1
 
     def _of_shard(self, place: Place) -> dict[str, str]:
-        """What torchrun would set: the learners of all agents share the machine, and each agent's shards make a group."""
+        """Return torchrun's variables: all learners share the machine, and the shards of each agent form a group."""
         size = self._settings.learner.shards
         agent, rank = divmod(place.index, size)
         local = {"LOCAL_RANK": str(place.index), "LOCAL_WORLD_SIZE": str(place.component.count(self._settings))}

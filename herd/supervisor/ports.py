@@ -1,4 +1,4 @@
-"""TCP ports of the run's own processes: free ones where 0 is asked for, a clear refusal where a fixed one is taken."""
+"""Chooses TCP ports for the processes of a run: free ports for 0, and a clear error if a fixed port is in use."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ ANY_INTERFACE = frozenset({"*", "0.0.0.0", ""})  # noqa: S104  names that mean e
 
 
 class PortError(ValueError):
-    """A port or interface that cannot be bound; one line that names the setting."""
+    """A port or interface cannot be bound; one line that names the setting."""
 
 
 def choose_ports(wanted: Mapping[str, tuple[str, int]]) -> dict[str, int]:
-    """Ports to use, by setting.
+    """Return the ports to use, by setting.
 
-    All are bound here at the same time and let go at the end, so they differ from each other; another program could take one
-    before the child binds it, and the child then says so with exit code 2.
+    All ports are bound here at the same time and then released, so they are different. If another program takes one before the child
+    binds it, the child reports this with exit code 2.
 
     Args:
         wanted: setting's dotted key -> (interface, port or 0).
 
     Raises:
-        PortError: a fixed port is in use, or an interface is not this machine's.
+        PortError: a fixed port is in use, or an interface does not belong to this machine.
 
     """
     with ExitStack() as held:
@@ -35,13 +35,13 @@ def choose_ports(wanted: Mapping[str, tuple[str, int]]) -> dict[str, int]:
 
 
 def local_address(host: str, port: int) -> str:
-    """Where a process of this machine reaches a socket bound to ``host``."""
+    """Return the address at which processes of this machine reach a socket that is bound to ``host``."""
     return f"tcp://{'127.0.0.1' if host in ANY_INTERFACE else host}:{port}"
 
 
 def _bind(held: ExitStack, key: str, host: str, port: int) -> int:
     probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    # As ZeroMQ does: a port whose last connections linger in TIME_WAIT is free, one that somebody listens on is not.
+    # As in ZeroMQ: a port with connections in TIME_WAIT is free, a port with a listener is not.
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         probe.bind(("" if host in ANY_INTERFACE else host, port))

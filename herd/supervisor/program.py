@@ -1,6 +1,6 @@
-"""``herd train`` as a program of its own, for those who start runs: scripts, notebooks, sweeps.
+"""Starts ``herd train`` as a separate program from scripts, notebooks and sweeps.
 
-It is started anew and not forked, so it needs nothing of the process that starts it: no guard in a script, no main thread.
+The caller is not forked, so a script needs no ``__main__`` guard, and the call may come from any thread.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 STOP_SECONDS = 90.0
-"""For a run that is told to stop: its checkpoint, its report and its picture, on a machine that is busy."""
+"""Longest wait for a run that was told to stop: it writes checkpoint, report and picture, possibly on a busy machine."""
 
 
 def start_training(settings: RunSettings, *, output: int | IO[str] | None, errors: int | IO[str] | None) -> subprocess.Popen[str]:
-    """Start ``herd train`` under ``settings``, whose ``run_dir`` says where.
+    """Start ``herd train`` with ``settings``, which include ``run_dir``.
 
-    It ends, with a checkpoint, when the thread that started it does. Signals of the terminal do not reach it. ``output``, ``errors``: as
+    It stops with a checkpoint when the thread that started it ends. Signals of the terminal do not reach it. ``output`` and ``errors`` are
     ``stdout`` and ``stderr`` of `subprocess.Popen`.
 
     Raises:
-        OSError: no process can be made.
+        OSError: the process cannot be created.
 
     """
     keys = CURVE_VARIABLES | {RUN_TOKEN_VARIABLE}
-    # What is handed over is resolved: a variable of the environment must not change it again.
+    # The settings are resolved, so the environment must not change them again.
     environ = {name: value for name, value in os.environ.items() if name in keys or not name.startswith(ENVIRONMENT_PREFIX)}
     process = subprocess.Popen(
         [sys.executable, "-m", "herd.cli.main", "train", "/dev/stdin", *(["--resume"] if settings.resume else [])],
@@ -48,13 +48,13 @@ def start_training(settings: RunSettings, *, output: int | IO[str] | None, error
         preexec_fn=before_exec(os.getpid(), number=signal.SIGTERM),  # noqa: PLW1509  system calls only, which take no lock
     )
     assert process.stdin is not None
-    with suppress(BrokenPipeError), process.stdin as settings_file:  # one that ended at once says why by itself
+    with suppress(BrokenPipeError), process.stdin as settings_file:  # a process that ended at once reports the reason itself
         settings_file.write(dump_settings(settings))
     return process
 
 
 def stop_training(process: subprocess.Popen[str]) -> None:
-    """Take a run down in order, and at last by force; nothing to do where it has ended."""
+    """Stop a run in order, and kill it if necessary. Does nothing if it has ended."""
     if process.poll() is not None:
         return
     process.terminate()

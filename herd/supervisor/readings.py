@@ -1,4 +1,4 @@
-"""What the children say about themselves: their metrics endpoints and the learning curve's newest point."""
+"""Reads the state of the children: their metrics and the newest point of the learning curve."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 _INTERVAL_SECONDS = 1.0
-"""A scrape costs a child about a millisecond: a thousandth of one core."""
+"""Seconds between scrapes. A scrape costs a child about a millisecond, a thousandth of one core."""
 _TIMEOUT_SECONDS = 0.5
-"""Localhost answers in milliseconds; a learner inside a long operation may hold the interpreter for tenths of a second."""
+"""Timeout. Localhost answers in milliseconds, but a learner in a long operation may hold the interpreter for tenths of a second."""
 _TAIL_BYTES = 65_536
 """A point with 57 tasks takes 6 kB."""
 
@@ -34,25 +34,25 @@ class Readings:
     at: float = 0.0
     """time.monotonic() in seconds."""
     samples: Mapping[str, Samples] = field(default_factory=dict)
-    """By child's name; only children that answered."""
+    """Samples by name of the child, only of children that answered."""
     point: Mapping[str, Any] = field(default_factory=dict)
-    """Newest line of metrics.jsonl, of the first agent; empty before the first."""
+    """Newest line of the first agent's metrics.jsonl; empty before the first line."""
     other_points: tuple[Mapping[str, Any], ...] = ()
-    """Of the agents after the first; none before anything was read."""
+    """Newest lines of the other agents; empty before anything was read."""
 
     def of_agent(self, agent: int) -> Readings:
-        """Return these readings with the point of another agent."""
+        """Return the readings with the point of another agent."""
         points = (self.point, *self.other_points)
         return replace(self, point=points[agent] if agent < len(points) else {})
 
 
 def work_done(child: str, samples: Samples) -> float:
-    """How much the child has worked, in units of its own; used only to see whether it grows."""
+    """Return how much work the child has done, in its own unit. Only used to see whether it grows."""
     return total(samples, _WORK.get(child.rpartition("-")[0], ""))
 
 
 def trains(readings: Readings, child: str) -> bool:
-    """Whether a learner has trained on anything since its process started."""
+    """Return whether a learner has trained since its process started."""
     return total(readings.samples.get(child, {}), metric_names.LEARNER_ENV_FRAMES.name) > 0
 
 
@@ -62,9 +62,9 @@ def read(
     scrape_endpoint: Callable[[str, float], Samples] = scrape,
     agent_directories: Sequence[Path] | None = None,
 ) -> Readings:
-    """Scrape every child in ``pids`` that announced itself with that process id, and read the newest point of each agent.
+    """Scrape every child in ``pids`` that announced itself with this process id, and read the newest point of each agent.
 
-    ``agent_directories``: where the agents' learners write theirs; None: ``run_dir``, of the only agent.
+    ``agent_directories``: directories of the agents; None: only ``run_dir``, for a single agent.
     """
     samples = {}
     for name, pid in pids.items():
@@ -74,13 +74,13 @@ def read(
         try:
             samples[name] = scrape_endpoint(url, _TIMEOUT_SECONDS)
         except ScrapeError:
-            continue  # it is starting, busy or gone: the view shows what there is
+            continue  # it is starting, busy or gone: the view shows the other children
     point, *others = (newest_point(directory / METRICS) for directory in agent_directories or [run_dir])
     return Readings(time.monotonic(), samples, point, tuple(others))
 
 
 def metrics_url(run_dir: Path, name: str, pid: int | None = None) -> str | None:
-    """Where a child serves its metrics; None before it says so, or where another process (not ``pid``) said it."""
+    """Return the address of a child's metrics; None before its announcement, or if another process than ``pid`` made it."""
     try:
         announced = read_json(run_dir / PROCESSES / f"{name}.json")
         if pid is not None and announced["pid"] != pid:
@@ -91,7 +91,7 @@ def metrics_url(run_dir: Path, name: str, pid: int | None = None) -> str | None:
 
 
 def newest_point(file: Path) -> dict[str, Any]:
-    """Return the last whole line of metrics.jsonl, or nothing."""
+    """Return the last complete line of metrics.jsonl, or an empty point."""
     try:
         with file.open("rb") as stream:
             size = stream.seek(0, 2)
@@ -110,10 +110,10 @@ def newest_point(file: Path) -> dict[str, Any]:
 
 
 def earlier_points(directory: Path) -> list[dict[str, Any]]:
-    """Points that an agent's earlier sessions left in ``directory``; none where there are none that can be read."""
+    """Return the points of an agent's earlier sessions in ``directory``; empty if none can be read."""
     if not (directory / METRICS).is_file():
         return []
-    from herd.plots.history import PlotError, read_points  # noqa: PLC0415  numpy loads; a fresh run does without
+    from herd.plots.history import PlotError, read_points  # noqa: PLC0415  loads numpy; a fresh run does without
 
     try:
         return read_points(directory)
@@ -122,7 +122,7 @@ def earlier_points(directory: Path) -> list[dict[str, Any]]:
 
 
 class Watcher:
-    """Reads in a thread of its own, so that a child that hangs never delays the supervisor's decisions."""
+    """Reads in a separate thread, so that a hanging child never delays the supervisor's decisions."""
 
     def __init__(self, run_dir: Path, agent_directories: Sequence[Path] | None = None, interval_seconds: float = _INTERVAL_SECONDS) -> None:
         self._run_dir = run_dir
@@ -145,11 +145,11 @@ class Watcher:
         return self._latest
 
     def most_work(self, name: str) -> float:
-        """Most work ever seen of this process since ``forget_work``, 0 before any."""
+        """Return the most work seen of this process since ``forget_work``; 0 if none."""
         return self._work.get(name, 0.0)
 
     def forget_work(self, name: str) -> None:
-        """A new process starts to count at 0."""
+        """Reset the work of a child, because a new process counts from 0."""
         self._work.pop(name, None)
 
     def close(self) -> None:

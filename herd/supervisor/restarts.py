@@ -1,4 +1,4 @@
-"""What follows when a child ends without having been asked to. No processes, no clock."""
+"""Decides what happens when a child ends unexpectedly. No processes, no clock."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import signal
 from dataclasses import dataclass
 
 EXIT_BAD_INPUT = 2
-"""What a service says when no restart can help: its settings, files or addresses cannot work."""
+"""Exit code of a service whose settings, files or addresses cannot work, so that a restart does not help."""
 
 
 EXIT_SHARD_LOST = 75
-"""What a learner's shard says when another is gone: no failure of its own."""
+"""Exit code of a learner shard that lost another shard, which is not its own failure."""
 
 
 EXIT_LOST = 74
-"""What a service says that ended in order, and could not write what it should have left."""
+"""Exit code of a service that ended in order but could not write its last files."""
 
 
 _NO_FAILURES = frozenset({0, EXIT_SHARD_LOST, *(-number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))})
@@ -24,31 +24,31 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How patient the supervisor is."""
+    """Limits of restarts."""
 
     first_delay_seconds: float = 0.5
-    """A killed actor should be replaced at once, a crash loop should not burn the machine."""
+    """First delay: a killed actor is replaced at once, but a crash loop must not overload the machine."""
     max_delay_seconds: float = 15.0
-    """Doubled per failure up to here: 0.5 + 1 + 2 + 4 s and four starts of about 5 s make the fifth failure fall within a minute."""
+    """The delay doubles with each failure up to this. With 0.5 + 1 + 2 + 4 s and four starts of 5 s, five failures take under a minute."""
     max_failures: int = 5
-    """In a row, without progress in between."""
+    """Number of consecutive failures without progress in between."""
     early_seconds: float = 30.0
-    """A failure this soon after the start, twice in the same way, will be the same again: torch loads in 2 s, on a busy machine in 20."""
+    """Two failures of the same kind, each this soon after a start, will repeat. Loading torch takes 2 s, on a busy machine 20 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """A child's record."""
+    """The record of a child's failures."""
 
     in_a_row: int = 0
-    """Since it last made progress. Of learner shards, one counts for all of them: whoever ended with a reason of its own."""
+    """Failures since it last made progress. Of a group of learner shards only the one that failed first counts."""
     restarts: int = 0
-    """Over the whole run."""
+    """Failures over the whole run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Start the child again after a pause."""
+    """Restart the child after a pause."""
 
     delay_seconds: float
 
@@ -63,21 +63,21 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """How a child failed: two failures with equal ``way`` have one cause, as far as can be told."""
+    """How a child failed. Two failures with an equal ``way`` probably have the same cause."""
 
     exit_code: int
     line: str
-    """The last that it wrote; empty where it wrote nothing."""
+    """The last line that it wrote; empty if it wrote nothing."""
     lived_seconds: float
 
     @property
     def way(self) -> tuple[int, str]:
-        """Numbers in the line (times, addresses, process ids) aside."""
+        """Exit code and last line, without numbers in the line (times, addresses, process ids)."""
         return self.exit_code, _NUMBERS.sub("#", self.line)
 
 
 def fails_for_good(before: LastWords | None, now: LastWords, *, progressed: bool, policy: RestartPolicy) -> bool:
-    """Whether a child failed twice in the same way, each time right after its start. Who was killed from outside did not fail."""
+    """Return whether a child failed twice in the same way, each time right after its start. Being killed from outside does not count."""
     if before is None or progressed or now.exit_code in _NO_FAILURES:
         return False
     return before.way == now.way and max(before.lived_seconds, now.lived_seconds) <= policy.early_seconds
@@ -86,24 +86,24 @@ def fails_for_good(before: LastWords | None, now: LastWords, *, progressed: bool
 def after_exit(
     failures: Failures, *, exit_code: int, progressed: bool, policy: RestartPolicy, is_explained: bool = True
 ) -> tuple[Failures, Restart | GiveUp]:
-    """Decide what follows an unasked exit.
+    """Decide what happens after an unexpected exit.
 
     Args:
         failures: the child's record before this exit.
-        exit_code: as ``subprocess`` gives it: negative for a signal.
-        progressed: whether the child did new work (see ``progress.py``) since its last failure.
-        policy: limits.
-        is_explained: for `EXIT_SHARD_LOST`: another shard was counted for the end of the group, or is yet to be looked at.
+        exit_code: as in ``subprocess``, negative for a signal.
+        progressed: whether the child has done new work since its last failure.
+        policy: limits of restarts.
+        is_explained: for `EXIT_SHARD_LOST`: whether another shard was counted for the end of the group, or still has to be examined.
 
     """
     if exit_code == EXIT_BAD_INPUT:
         return failures, GiveUp("its input cannot work (exit code 2)", EXIT_BAD_INPUT)
     if exit_code == EXIT_SHARD_LOST and (progressed or is_explained):
-        # Whoever broke the group is counted; this one only follows.
+        # The shard that failed first is counted, not those that lost it.
         in_a_row = 0 if progressed else failures.in_a_row
         return Failures(in_a_row=in_a_row, restarts=failures.restarts + 1), Restart(policy.first_delay_seconds)
     in_a_row = 1 if progressed else failures.in_a_row + 1
     if in_a_row >= policy.max_failures:
-        return failures, GiveUp(f"it ended {in_a_row} times in a row without making progress", 1)
+        return failures, GiveUp(f"it ended {in_a_row} times in a row without progress", 1)
     delay = min(policy.max_delay_seconds, policy.first_delay_seconds * 2 ** (in_a_row - 1))
     return Failures(in_a_row=in_a_row, restarts=failures.restarts + 1), Restart(delay)

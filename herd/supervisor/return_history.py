@@ -1,4 +1,4 @@
-"""How the return of a task moved over a run: a bounded record, its best value, and a line of blocks for the terminal. No I/O."""
+"""The return of a task over a run: a bounded record, its best value, and a sparkline for the terminal. No I/O."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 16
-"""Characters; a row of the task table still fits 80 columns."""
+"""Width in characters, so that a row of the task table fits into 80 columns."""
 _MOST_VALUES = 8 * SPARKLINE_WIDTH
 _FULL_WINDOW = 100
-"""Games behind a mean return. The mean of fewer may be high by luck alone, and is never the best."""
+"""Number of games in a mean return. A mean of fewer games may be high by chance, so it is never the best value."""
 
 
 @dataclass(slots=True)
 class ReturnHistory:
-    """Mean returns in order of time. When there are too many, neighbours are averaged, so that the whole run stays in view."""
+    """Mean returns in order of time. When there are too many, neighbours are averaged, so that the record covers the whole run."""
 
     best: float | None = None
-    """Of the means over 100 games; None before there is one."""
+    """Best of the means over 100 games; None before the first."""
     _values: list[float] = field(default_factory=list)
     _per_value: int = 1
-    """Points behind each value but the last."""
+    """Number of points in each value except the last."""
     _newest: list[float] = field(default_factory=list)
-    """Points of the value that is not complete yet."""
+    """Number of points in the incomplete value."""
 
     def add(self, task: Mapping[str, Any]) -> None:
-        """Take a task of a point of metrics.jsonl; one without a finished game adds nothing."""
+        """Add the task of a point of metrics.jsonl; it is ignored if no game has finished."""
         value, episodes = task.get("episode_return_mean_100"), task.get("episodes")
         if not isinstance(value, int | float) or not isinstance(episodes, int):
             return
@@ -46,12 +46,12 @@ class ReturnHistory:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """At most 128, from the beginning of the run to now."""
+        """At most 128 values, from the beginning of the run to now."""
         return (*self._values, _mean(self._newest)) if self._newest else tuple(self._values)
 
 
 def sparkline(values: Sequence[float], width: int = SPARKLINE_WIDTH) -> str:
-    """``▁▁▂▄▇█``: means of ``width`` equal parts of ``values``, lowest to highest; empty where there are fewer than two values."""
+    """Return a sparkline such as ``▁▁▂▄▇█`` of the means of ``width`` equal parts of ``values``; empty for fewer than two values."""
     if len(values) < 2:
         return ""
     width = min(width, len(values))

@@ -1,4 +1,4 @@
-"""The directory of a run: chosen fresh or taken up again, held by one supervisor at a time."""
+"""The directory of a run: created or resumed, and locked by one supervisor at a time."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
 LOGS = "logs"
 TOKEN = "token"  # noqa: S105  a file's name
 _MOST_NAMES = 10_000
-"""A directory with more runs of one name is somebody's loop."""
+"""Largest number of runs with one name; more are probably a mistake in a script."""
 
 
 class RunDirectoryError(ValueError):
-    """A run directory that cannot be used; one line."""
+    """The run directory cannot be used; one line."""
 
 
 def claim_run_directory(settings: RunSettings) -> RunSettings:
     """Choose and create the directory; returns the settings with ``run_dir`` filled in.
 
-    A given ``run_dir`` must be new or empty, unless the run is resumed. Without one, runs/<name>, runs/<name>-2, ... is taken: the
-    first that does not exist.
+    A given ``run_dir`` must be new or empty, unless the run is resumed. Without one, the first of runs/<name>, runs/<name>-2, ... that does
+    not exist is used.
 
     Raises:
-        RunDirectoryError: not empty, nothing to resume, or not writable.
+        RunDirectoryError: the directory is not empty, there is nothing to resume, or it is not writable.
 
     """
     try:
         directory = _resumed(settings) if settings.resume else _fresh(settings)
     except OSError as error:
-        raise RunDirectoryError(f"{settings.directory}: cannot be made: {error.strerror or error}") from None
+        raise RunDirectoryError(f"{settings.directory}: cannot be created: {error.strerror or error}") from None
     return settings.model_copy(update={"run_dir": directory})
 
 
 @contextmanager
 def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
-    """Hold ``settings.run_dir`` for this process; yields its path.
+    """Lock ``settings.run_dir`` for this process; yields its path.
 
-    Writes config.yaml, adds a line to starts.jsonl, and forgets the processes of an earlier session.
+    Writes config.yaml, adds a line to starts.jsonl, and removes announcements of an earlier session.
 
     Raises:
-        RunDirectoryError: another ``herd train`` holds it, or it is not writable.
+        RunDirectoryError: another ``herd train`` uses it, or it is not writable.
 
     """
     directory = settings.directory
     try:
-        # Closed at exec: children do not inherit the lock, so it ends with this process however that ends.
+        # Closed at exec: children do not inherit the lock, so it always ends with this process.
         lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise RunDirectoryError(f"{directory}: cannot be written: {error.strerror or error}") from None
@@ -66,7 +66,7 @@ def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RunDirectoryError(f"{directory}: another herd train is running here") from None
+            raise RunDirectoryError(f"{directory}: in use by another herd train") from None
         try:
             _prepare(directory, settings)
         except OSError as error:
@@ -77,14 +77,14 @@ def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
 
 
 def leave_token(directory: Path, environ: Mapping[str, str]) -> str:
-    """Return the token of this session: that of ``environ``, or a new one; RUN/token holds it for this user alone.
+    """Return the token of this session, from ``environ`` or a new one. RUN/token contains it, readable only by this user.
 
-    Whoever starts another process of the run by hand gives it ``HERD_RUN_TOKEN``. A disk that fails costs the file, not the run.
+    Processes of the run that are started by hand need it in ``HERD_RUN_TOKEN``. If the file cannot be written, the run continues.
     """
     token = environ.get(RUN_TOKEN_VARIABLE) or secrets.token_hex(32)
     with suppress(OSError):
         (directory / TOKEN).unlink(missing_ok=True)
-        # O_EXCL: never through somebody's link; 0600 from the first byte on.
+        # O_EXCL: follows no symbolic link; mode 0600 from the first byte on.
         descriptor = os.open(directory / TOKEN, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(f"{token}\n")
@@ -110,7 +110,7 @@ def _fresh(settings: RunSettings) -> Path:
     if settings.run_dir is not None:
         settings.run_dir.mkdir(parents=True, exist_ok=True)
         if any(settings.run_dir.iterdir()):
-            raise RunDirectoryError(f"{settings.run_dir}: not empty; add --resume to go on with it, or choose another --run_dir")
+            raise RunDirectoryError(f"{settings.run_dir}: not empty; add --resume to continue this run, or choose another --run_dir")
         return settings.run_dir
     first = settings.directory
     first.parent.mkdir(parents=True, exist_ok=True)
@@ -121,4 +121,4 @@ def _fresh(settings: RunSettings) -> Path:
         except FileExistsError:
             continue
         return directory
-    raise RunDirectoryError(f"{first}: {_MOST_NAMES} runs of this name exist; give --name or --run_dir")
+    raise RunDirectoryError(f"{first}: {_MOST_NAMES} runs with this name exist; choose another --name or --run_dir")

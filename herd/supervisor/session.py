@@ -1,4 +1,4 @@
-"""How the newest session of a run stands or ended: RUN/session.json, which ``herd train`` writes at its start and at its end."""
+"""The state of the newest session of a run: RUN/session.json, which ``herd train`` writes at its start and at its end."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 SESSION = "session.json"
 State = Literal["running", "finished", "stopped", "crashed", "killed", "ended"]
-"""finished: it met a stop condition; stopped: it was asked to, and left a checkpoint; crashed: it could not go on; killed: it left nothing
-in order. ended: processes started by hand left their report."""
+"""finished: it met a stop condition. stopped: it was asked to stop and wrote a checkpoint. crashed: it failed. killed: it ended without
+stopping in order. ended: processes started by hand wrote their report."""
 _ENDS: frozenset[str] = frozenset({"finished", "stopped", "crashed", "killed"})
-_VANISHED = "its herd train is gone and said nothing: killed, or the machine went down"
+_VANISHED = "its herd train ended without a message: it was killed, or the machine went down"
 
 
 class Standing(NamedTuple):
-    """Of a run."""
+    """The state of a run."""
 
     state: State
     message: str = ""
-    """Why it crashed or was killed; one line."""
+    """Why the run crashed or was killed; one line."""
 
 
 def begin_session(run_dir: Path) -> None:
-    """Say that this process runs the run. A disk that fails costs the file, not the run."""
+    """Record that this process supervises the run. If the file cannot be written, the run continues."""
     _write(run_dir, "running", "")
 
 
 def end_session(run_dir: Path, *, exit_code: int, was_asked: bool, message: str) -> None:
-    """Say how it ended, with what ``herd train`` says and answers."""
+    """Record how the run ended, with the message and exit code of ``herd train``."""
     if exit_code == 0:
         _write(run_dir, "stopped" if was_asked else "finished", "")
     else:
@@ -49,7 +49,7 @@ def end_session(run_dir: Path, *, exit_code: int, was_asked: bool, message: str)
 
 
 def standing(run_dir: Path, *, has_processes: bool) -> Standing:
-    """How a run stands; ``has_processes``: some of those that announced themselves live."""
+    """Return the state of a run. ``has_processes``: whether any announced process is alive."""
     try:
         written = (run_dir / SESSION).stat().st_mtime
         said = read_json(run_dir / SESSION)
@@ -62,16 +62,16 @@ def standing(run_dir: Path, *, has_processes: bool) -> Standing:
 
 
 def _left_by_hand(run_dir: Path) -> Standing:
-    """The learner's last deed is its report, after the last point."""
+    """Return the state of a run without ``herd train``: the learner's last action is to write its report, after the last point."""
     try:
         in_order = all((agent / REPORT).stat().st_mtime >= (agent / METRICS).stat().st_mtime for agent in agent_directories(run_dir))
     except OSError:
         in_order = False
-    return Standing("ended") if in_order else Standing("killed", "no process lives, and the learner left no report")
+    return Standing("ended") if in_order else Standing("killed", "no process is alive, and the learner left no report")
 
 
 def _lives(pid: int, written: float) -> bool:
-    """Process ids are used again: the one that wrote the file was alive when it did."""
+    """Return whether the process that wrote the file is alive. Process ids are reused, so its start must be older than the file."""
     try:
         process = psutil.Process(pid)
         return process.create_time() <= written + 1 and process.status() != psutil.STATUS_ZOMBIE

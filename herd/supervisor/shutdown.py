@@ -1,7 +1,7 @@
-"""In which order a run's processes are stopped. No processes, no clock.
+"""The order in which the processes of a run are stopped. No processes, no clock.
 
-The learner goes first and gets time for its checkpoint while actors still feed it; then everything else drains. What does not
-end within its grace is killed.
+The learner is stopped first, with time for its checkpoint while actors still send unrolls. Then all other processes are stopped. A process
+that does not end within its grace period is killed.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 Signals = tuple[tuple[str, signal.Signals], ...]
-"""(child's name, signal) to send now."""
+"""Signals to send now, as (name of the child, signal)."""
 
 
 class Phase(Enum):
-    """Where the shutdown stands."""
+    """The phase of the shutdown."""
 
     RUNNING = auto()
     LEARNER = auto()
     """The learner was asked to stop and is writing its checkpoint."""
     OTHERS = auto()
-    """The learner is gone; the rest was asked to stop."""
+    """The learner has ended; the other processes were asked to stop."""
     KILLING = auto()
-    """Everything that lives was killed."""
+    """All remaining processes were killed."""
     DONE = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """How long children may take, in seconds."""
+    """Grace periods in seconds."""
 
     learner_seconds: float = 60.0
-    """The update under way (seconds with a deep network on one core) and a checkpoint on a slow disk."""
+    """For the learner: the update under way (seconds with a deep network on one core) and a checkpoint on a slow disk."""
     others_seconds: float = 10.0
-    """An actor finishes an environment step; its unsent unrolls are worth nothing once the learner is gone."""
+    """For other processes: an actor finishes an environment step. Its unsent unrolls are useless after the learner has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """State of the shutdown; every method returns the next state and the signals to send."""
+    """The state of the shutdown. Every method returns the next state and the signals to send."""
 
     grace: Grace
     learners: tuple[str, ...]
-    """Names of the learner's children: its shards, which stop together."""
+    """Names of the learner's shards, which stop together."""
     phase: Phase = Phase.RUNNING
     deadline: float = float("inf")
-    """When patience with the present phase ends, on the caller's clock."""
+    """Deadline of the present phase, on the caller's clock."""
     killed: bool = False
-    """The present phase's laggards were killed already."""
+    """Whether the processes that exceeded the present phase were already killed."""
 
     def request(self, now: float, alive: Collection[str]) -> tuple[Shutdown, Signals]:
-        """Start: a stop condition was reached, the user or the platform asked, or the run cannot go on. Later calls change nothing."""
+        """Start the shutdown: a stop condition was met, a stop was requested, or the run failed. Later calls have no effect."""
         if self.phase is not Phase.RUNNING:
             return self, ()
         if learners := self._learners(alive):
@@ -64,11 +64,11 @@ class Shutdown:
         return self._others(now, alive)
 
     def hurry(self, alive: Collection[str]) -> tuple[Shutdown, Signals]:
-        """Kill everything: the user asked a second time."""
+        """Kill all processes, because the user asked a second time."""
         return replace(self, phase=Phase.KILLING if alive else Phase.DONE), _all(alive, signal.SIGKILL)
 
     def advance(self, now: float, alive: Collection[str]) -> tuple[Shutdown, Signals]:
-        """Look at the clock and at who still lives."""
+        """Advance the shutdown, given the time and the living processes."""
         if self.phase in {Phase.RUNNING, Phase.DONE}:
             return self, ()
         if not alive:

@@ -1,4 +1,4 @@
-"""Signals as something the main loop can wait for."""
+"""Signals for which the main loop can wait."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class SignalInbox:
-    """While entered: remembers requests to stop, and wakes ``wait`` at once on them and when a child ends. Main thread only.
+    """While entered, records requests to stop, and wakes ``wait`` on them and when a child ends. For the main thread only.
 
-    SIGHUP stays ignored where the command was started so (nohup).
+    SIGHUP stays ignored if the command was started so (nohup).
     """
 
     def __init__(self) -> None:
         self.asked = False
-        """To stop: by Ctrl-C, by the platform, or because the terminal was closed."""
+        """A stop was requested: by Ctrl-C, by the platform, or because the terminal was closed."""
         self.insisted = False
-        """By Ctrl-C after that. Only a person insists: a closing terminal alone sends SIGHUP twice, from the shell and from the kernel."""
+        """Ctrl-C was pressed again. Only Ctrl-C counts, because a closing terminal sends SIGHUP twice, from shell and kernel."""
 
     def __enter__(self) -> SignalInbox:
         self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         numbers = [number for number in STOPPING if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
         self._previous = {number: signal.signal(number, self._on_signal) for number in (*numbers, signal.SIGCHLD)}
-        # A full pipe means a wake-up is already waiting.
+        # If the pipe is full, a wake-up is already waiting.
         self._previous_wakeup = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
         return self
 

@@ -1,4 +1,4 @@
-"""What the live view shows, computed from readings. No input or output."""
+"""Computes the contents of the live view from readings. No input or output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from herd.supervisor.readings import Readings
 
 _LEARNER = "learner"
-"""All shards together; no child has this name."""
+"""Name for all learner shards together; no child has this name."""
 _KEPT_TO_THE_END = (
     "frames_per_second",
     "policy_lag",
@@ -32,16 +32,16 @@ _KEPT_TO_THE_END = (
 )
 _FAILED_WRITES = (names.CHECKPOINT_FAILURES, names.WRITE_FAILURES)
 RATE_WINDOW_SECONDS = 10.0
-"""Long enough to smooth over single updates of the deep network (about one a second on two cores)."""
+"""Window in seconds, long enough to smooth over single updates of the deep network (about one per second on two cores)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildState:
-    """What the supervisor itself knows about a child."""
+    """What the supervisor knows about a child."""
 
     name: str
     state: str
-    """running, restarting, stopping, stopped; ended, of a shard whose agent's run is over."""
+    """running, restarting, stopping, stopped; or ended, for a shard whose agent's run is over."""
     pid: int | None
     restarts: int
 
@@ -57,7 +57,7 @@ class ChildRow:
     cpu_cores: float | None
     """Cores kept busy."""
     weights_updates: float | None = None
-    """Learner updates behind the weights held (learner: last published)."""
+    """Learner updates of the current weights (for a learner: of those last published)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class TaskRow:
     name: str
     episodes: int
     episode_return: float | None
-    """Mean of the last 100 games; None before the first ended."""
+    """Mean return of the last 100 games; None before the first game ended."""
     env_frames: float | None = None
-    """Trained on for the first time, as of the newest point; where there is none, since the learner started."""
+    """Env frames trained on for the first time, at the newest point; if there is no point, since the learner started."""
     human_normalised: float | None = None
-    """Of the mean return, as of the newest point; None where there is no human score."""
+    """Human-normalised mean return at the newest point; None without a human score."""
     best_return: float | None = None
     """Highest mean over 100 games of this run; None before there is one."""
     returns: tuple[float, ...] = ()
@@ -80,7 +80,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """One picture of the run. None: not known (yet)."""
+    """The state of the run at one moment. None: not known (yet)."""
 
     elapsed_seconds: float
     env_frames: float
@@ -97,58 +97,58 @@ class RunSnapshot:
     weights_wait_share: float | None
     """Share of their time that actors waited for weights."""
     progress: float | None
-    """0..1 to the nearest stop condition; None where there is none."""
+    """Progress to the nearest stop condition, 0..1; None if there is none."""
     eta_seconds: float | None
     tasks: tuple[TaskRow, ...]
     children: tuple[ChildRow, ...]
     failed_writes: float = 0.0
-    """Checkpoints and other files that the learner, since it started, could not write."""
+    """Number of failed writes of checkpoints and other files since the learner started."""
     warnings: tuple[str, ...] = ()
-    """What is wrong with its learning, in words."""
+    """Warnings about its learning."""
     human_normalised: float | None = None
-    """Mean over the tasks with human scores, each at most 1; None before each has finished a game."""
+    """Mean human-normalised score over the tasks with human scores, each at most 1; None until each has finished a game."""
     entropy: float | None = None
-    """Of the policy in the last update, nats."""
+    """Entropy of the policy in the last update, in nats."""
     phase: str = ""
-    """What it does while it does not train, in words: what the start or the end waits for. Empty while it trains."""
+    """What the start or the end of the run waits for; empty while it trains."""
     agents: tuple[RunSnapshot, ...] = ()
-    """Of a run with several agents: each by itself, without the processes that they share."""
+    """For a run with several agents: the state of each agent, without the processes that they share."""
 
     @property
     def bottleneck(self) -> str:
-        """Who waits for whom, in words; the phase where there is one."""
+        """A description of the bottleneck; the phase if there is one."""
         if self.phase:
             return self.phase
         if self.starved_share is None or self.blocked_share is None:
             return "starting"
         if max(self.starved_share, self.blocked_share) < 0.05:
-            return "nobody waits"
+            return "learner and actors are balanced"
         if self.starved_share >= self.blocked_share:
             return "the learner waits for actors"
         return "actors wait for the learner"
 
 
 class Rate:
-    """Growth per second of a counter over the last ``window`` seconds; a restarted process's counter begins anew."""
+    """Growth per second of a counter over the last ``window`` seconds. A restarted process's counter starts at 0 again."""
 
     def __init__(self, window_seconds: float = RATE_WINDOW_SECONDS) -> None:
         self._window_seconds = window_seconds
         self._points: deque[tuple[float, float]] = deque()
 
     def add(self, at: float, value: float) -> None:
-        """Take the counter's value at a time in seconds."""
+        """Add the counter's value at a time in seconds."""
         if self._points and value < self._points[-1][1]:
             self._points.clear()
         if self._points and at <= self._points[-1][0]:
             return
         self._points.append((at, value))
-        # The oldest point kept is the newest that is at least a window old.
+        # The oldest stored point is the newest one that is at least a window old.
         while len(self._points) > 2 and at - self._points[1][0] >= self._window_seconds:
             self._points.popleft()
 
     @property
     def per_second(self) -> float | None:
-        """None before two points."""
+        """Return the rate; None before two points."""
         if len(self._points) < 2:
             return None
         (first_at, first), (last_at, last) = self._points[0], self._points[-1]
@@ -157,23 +157,23 @@ class Rate:
 
 @dataclass(slots=True)
 class SnapshotMaker:
-    """Turns a series of readings into pictures; remembers counters to make rates of them."""
+    """Turns a series of readings into pictures, and remembers counters to compute rates."""
 
     stop: StopSettings
     earlier: InitVar[Sequence[Mapping[str, Any]]] = ()
-    """Points of the run from before this session."""
+    """Points of the run before this session."""
     _rates: dict[tuple[str, str], Rate] = field(default_factory=dict)
     _frames_counter: float = 0.0
-    """The learner's, as last read."""
+    """The learner's samples, as last read."""
     _point_frames: float = 0.0
     _counter_at_point: float = 0.0
     _returns: dict[str, ReturnHistory] = field(default_factory=dict)
     """By task."""
     _newest: Mapping[str, Any] = field(default_factory=dict)
-    """The point that ``_returns`` ends with."""
+    """The last point in ``_returns``."""
     _has_trained: bool = False
     _known: dict[str, Any] = field(default_factory=dict)
-    """Of the pictures from before the run was asked to stop, the newest value of each field that is shown to the end."""
+    """The newest value of each field that is shown until the end, from before the run was asked to stop."""
 
     def __post_init__(self, earlier: Sequence[Mapping[str, Any]]) -> None:
         for point in earlier:
@@ -182,12 +182,12 @@ class SnapshotMaker:
     def make(
         self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float, trained_seconds: float | None = None
     ) -> RunSnapshot:
-        """Make the picture of this moment; ``trained_seconds``: what ``stop.wall_seconds`` counts, if not all of ``elapsed_seconds``."""
+        """Make the picture of this moment. ``trained_seconds``: the time for ``stop.wall_seconds``; None: ``elapsed_seconds``."""
         picture = self._of_this_moment(readings, children, elapsed_seconds, trained_seconds)
         if (stopping := stop_phase(children)) is None:
             self._known |= {name: value for name in _KEPT_TO_THE_END if (value := getattr(picture, name)) is not None}
             return picture
-        # Processes that end say no more: the last picture of the run shows how fast it was.
+        # Processes that end are not read any more: the last picture shows how fast the run was.
         return replace(picture, phase=stopping, **self._known)
 
     def _phase(self, readings: Readings, children: Sequence[ChildState], learner: str) -> str:
@@ -217,7 +217,7 @@ class SnapshotMaker:
             policy_lag=self._policy_lag(readings, learner),
             queue_unrolls=_gauge(readings, learner, names.QUEUE_DEPTH.name),
             queue_capacity=_gauge(readings, learner, names.QUEUE_CAPACITY.name),
-            # All shards wait for the one that starves most.
+            # All shards wait for the shard that starves most.
             starved_share=max(map(_share, self._rates_of(readings, shards, names.LEARNER_STARVED.name)), default=None),
             blocked_share=self._mean_share(readings, actors, names.ACTOR_BLOCKED.name),
             weights_wait_share=self._mean_share(readings, actors, names.ACTOR_WEIGHTS_WAIT.name),
@@ -249,9 +249,9 @@ class SnapshotMaker:
         return replace(row, best_return=best, returns=history.values)
 
     def _env_frames(self, readings: Readings, learner: str) -> float:
-        """Of the whole run: the newest point's, plus what the learner's own counter (of this process) has grown since."""
+        """Return the frames of the whole run: those of the newest point, plus the growth of the learner's counter since."""
         if learner in readings.samples:
-            # Not read (a shard missed its scrape) is not zero: the counter would seem to begin anew, and then to jump by the whole session.
+            # A missing value (a failed scrape) is not 0: the counter would seem to restart, and then jump by the whole session.
             self._frames_counter = total(readings.samples[learner], names.LEARNER_ENV_FRAMES.name)
         counter = self._frames_counter
         frames = float(readings.point.get("env_frames") or 0)
@@ -275,7 +275,7 @@ class SnapshotMaker:
         )
 
     def _rates_of(self, readings: Readings, children: Sequence[str], metric: str) -> list[float]:
-        """Of those that answer."""
+        """Return the rates of the children that answer."""
         return [rate for child in children if (rate := self._rate(readings, child, metric)) is not None]
 
     def _mean_share(self, readings: Readings, children: Sequence[str], metric: str) -> float | None:
@@ -292,10 +292,10 @@ class SnapshotMaker:
 
 
 class AgentsSnapshotMaker:
-    """As `SnapshotMaker`, of a run with one agent or several: their pictures, and one of all of them."""
+    """As `SnapshotMaker`, for a run with one or several agents: makes their pictures and one of all of them."""
 
     def __init__(self, stop: StopSettings, agents: Mapping[str, int], earlier: Sequence[Sequence[Mapping[str, Any]]] = ()) -> None:
-        """``agents``: agent by learner's child. ``earlier``: of each agent, the points from before this session."""
+        """``agents``: agents by name of the learner's child. ``earlier``: points of each agent before this session."""
         self._agents = agents
         number = max(agents.values(), default=0) + 1
         self._makers = [SnapshotMaker(stop, earlier[agent] if agent < len(earlier) else ()) for agent in range(number)]
@@ -308,14 +308,14 @@ class AgentsSnapshotMaker:
             return self._makers[0].make(readings, children, elapsed_seconds, trained_seconds)
         pictures = []
         for agent, maker in enumerate(self._makers):
-            # What the agents share is looked at once, with the first.
+            # The shared processes are shown once, with the first agent.
             own = [child for child in children if self._agents.get(child.name, 0) == agent]
             pictures.append(maker.make(readings.of_agent(agent), own, elapsed_seconds, trained_seconds))
         return _together(pictures, children)
 
 
 def _together(agents: Sequence[RunSnapshot], children: Sequence[ChildState]) -> RunSnapshot:
-    """One picture of all agents, with the processes in the order of ``children``. The run ends with its last agent."""
+    """Return one picture of all agents, with the processes in the order of ``children``. The run ends with its last agent."""
     first = agents[0]
 
     def known(values: Iterable[float | None]) -> list[float]:
@@ -349,20 +349,20 @@ def _together(agents: Sequence[RunSnapshot], children: Sequence[ChildState]) -> 
 
 
 def _with_all_shards(readings: Readings, shards: Sequence[str]) -> Readings:
-    """The readings, and under `_LEARNER` the sums over the learner's shards; nothing there while one of them does not answer."""
+    """Return the readings with the sums over the learner's shards as `_LEARNER`, which is missing while a shard does not answer."""
     samples = [readings.samples[shard] for shard in shards if shard in readings.samples]
     if not samples or len(samples) < len(shards):
         return readings
     sums: Samples = {}
     for each in samples:
         for key, value in each.items():
-            # Means of returns are not to be added: those of one shard stand for all.
+            # Mean returns cannot be added: those of one shard are used for all.
             sums[key] = value if key[0] == names.EPISODE_RETURN.name else sums.get(key, 0.0) + value
     return replace(readings, samples={**readings.samples, _LEARNER: sums})
 
 
 def _share(rate: float) -> float:
-    """Of time: what was waited is counted when the wait is over, and may be of more than the last second."""
+    """Limit a share of time to 1: a wait is counted when it is over, so it may be longer than the interval."""
     return min(1.0, max(0.0, rate))
 
 
@@ -372,7 +372,7 @@ def _gauge(readings: Readings, child: str, metric: str) -> float | None:
 
 
 def _tasks(readings: Readings, learner: str) -> tuple[TaskRow, ...]:
-    """From the learner's metrics, or from the newest point while it does not answer."""
+    """Return the tasks from the learner's metrics, or from the newest point while it does not answer."""
     samples = readings.samples.get(learner, {})
     live = {dict(labels)["task"]: value for (name, labels), value in samples.items() if name == names.EPISODE_RETURN.name}
     logged: Mapping[str, Mapping[str, float | None]] = readings.point.get("tasks") or {}
@@ -392,7 +392,7 @@ def _tasks(readings: Readings, learner: str) -> tuple[TaskRow, ...]:
 def _progress(
     stop: StopSettings, env_frames: float, frames_per_second: float | None, elapsed_seconds: float
 ) -> tuple[float | None, float | None]:
-    """Fraction done and seconds left until the stop condition that comes first."""
+    """Return the completed fraction and the seconds left until the first stop condition."""
     conditions: list[tuple[float, float]] = []  # (seconds left, fraction done)
     if stop.wall_seconds is not None:
         conditions.append((max(0.0, stop.wall_seconds - elapsed_seconds), min(1.0, elapsed_seconds / stop.wall_seconds)))

@@ -1,4 +1,4 @@
-"""What a run left behind: its figures, its curve, and where they are."""
+"""Prints the results of a run and where they are, and draws its curve."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ CURVE = "curve.png"
 LEARNING = "learning.png"
 CHECKPOINTS = "checkpoints"
 _MOST_TASKS = 8
-"""Whose progress is told: of more, the scores over all tasks say more."""
+"""Largest number of tasks whose progress is printed one by one; for more, only the scores over all tasks are."""
 _NAME_WIDTH = 16
 """Fits the longest names of games."""
 
 
 def draw_curve(run_dir: Path) -> str | None:
-    """Draw RUN/curve.png, and RUN/learning.png where an update was made; returns why there is no curve, or None."""
+    """Draw RUN/curve.png and, if there was an update, RUN/learning.png; returns why there is no curve, or None."""
     try:
-        from herd.config.suites import reference_scores  # noqa: PLC0415  numpy loads
+        from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy
         from herd.plots.curves import plot_runs  # noqa: PLC0415  matplotlib is optional and takes a second to load
         from herd.plots.history import PlotError  # noqa: PLC0415
     except ImportError as error:
@@ -60,7 +60,7 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None) ->
     if (run_dir / LEARNING).is_file():
         rows.append(("losses", str(run_dir / LEARNING)))
     for name, value in rows:
-        # Lines, not a table: a path broken at the terminal's edge could not be copied.
+        # Lines instead of a table, because a wrapped path could not be copied.
         console.print(f"{name:<{_NAME_WIDTH}}  {value}".rstrip(), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -89,7 +89,7 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def learned(progress: Mapping[str, float], name: str | None = None) -> str:
-    """How a task's return moved, and how far it is from random play where that is known: one line of a report's ``progress``."""
+    """Describe the change of a task's return from a report's ``progress`` in one line, relative to random play if that is known."""
     first, last = progress["mean_first"], progress["mean_last"]
     games = int(progress["games"])
     line = f"return {first:,.2f} -> {last:,.2f} (first and last {games:,} games)" if games > 1 else f"return {first:,.2f} -> {last:,.2f}"

@@ -1,4 +1,4 @@
-"""The loop that keeps a run's processes alive until it is over. Decisions are taken in restarts.py and shutdown.py."""
+"""The main loop that keeps the processes of a run alive until it is over. restarts.py and shutdown.py make the decisions."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from herd.supervisor.view import View
 
 _TICK_SECONDS = 0.5
-"""Redraws, restarts that are due and deadlines; signals and dead children wake the loop at once."""
+"""Interval of the loop, for redraws, restarts and deadlines; signals and ended children wake it at once."""
 _SHOWN_LOG_LINES = 20
 MOST_START_SECONDS = 600.0
-"""Of a start that ``stop.wall_seconds`` does not count: a first update with a cold compiler takes minutes. A run that never trains ends
-then, too."""
+"""Longest start that ``stop.wall_seconds`` does not count, because a first update with a cold compiler takes minutes. A run that never
+trains ends after this time plus ``stop.wall_seconds``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,16 @@ class Outcome:
     """How a run ended."""
 
     exit_code: int
-    """0: a stop condition or a request to stop; 2: a child's input cannot work; 1: anything else."""
+    """0: a stop condition or a request to stop; 2: invalid input of a child; 1: anything else."""
     message: str
-    """One line; empty where all went well."""
+    """One line; empty after success."""
     log_lines: tuple[str, ...] = ()
     """End of the log of the child that ended the run."""
     log: Path | None = None
 
 
 def _identity(file: Path | None) -> tuple[int, int] | None:
-    """Which file is there: one that is written anew is another."""
+    """Return the identity of a file, which changes when the file is replaced."""
     try:
         found = file.stat() if file is not None else None
     except OSError:
@@ -68,38 +68,38 @@ def _identity(file: Path | None) -> tuple[int, int] | None:
 
 @dataclass(slots=True)
 class _Slot:
-    """A child's place: the process that fills it now, or when the next one will."""
+    """The slot of a child: its present process, or the time of its next start."""
 
     plan: ChildPlan
     log: Path
     child: Child | None = None
     start_at: float | None = 0.0
-    """When to start it; None while it runs or when it is not wanted any more."""
+    """When to start it; None while it runs or if it is no longer needed."""
     failures: Failures = field(default_factory=Failures)
     most_work: float = 0.0
     """Before the present process."""
     last_words: LastWords | None = None
-    """Of the process before the present one, where it ended by itself."""
+    """How the previous process failed, if it ended by itself."""
     follows: bool = False
-    """Killed here because another shard of its agent ended: no failure of its own."""
+    """Whether it was killed here because another shard of its agent ended, which is not its own failure."""
 
 
 @dataclass(slots=True)
 class _Agent:
-    """The learner of one agent: its shards live, fail and end together."""
+    """The learner of an agent. Its shards run, fail and end together."""
 
     shards: tuple[str, ...]
     end_explained: bool = False
-    """Since shards were last started, one was counted for the end of their group, or the group had made progress."""
+    """Whether, since the last start of the shards, one was counted for the end of their group, or the group had made progress."""
     kill_at: float | None = None
-    """Its run is over, as a shard said by ending in order: when to kill those that have not ended. None before."""
+    """When to kill the remaining shards, after a shard has ended in order and the agent's run is over; None before."""
     report: Path | None = None
     report_before: object = None
-    """Which report there was when shards were last started."""
+    """Identity of the report at the last start of the shards."""
 
 
 class Supervisor:
-    """Runs the children of one run; ``run`` returns when all have ended."""
+    """Runs the children of a run; ``run`` returns when all have ended."""
 
     def __init__(
         self,
@@ -117,16 +117,16 @@ class Supervisor:
         """Prepare; nothing is started.
 
         Args:
-            plans: children in the order to start them; among them the learners' shards. The end of one with code 0 ends its agent, and
-                the last agent's end ends the run.
-            run_dir: where logs go and announcements are found.
-            stop: the run's stop conditions: the learner obeys them, the view shows the way to them.
-            view: what the user sees.
-            agent_directories: where each agent's learner writes; None: ``run_dir``, of the only agent.
-            started: time.monotonic() when the command began, in seconds; None: now.
-            policy: of restarts.
-            grace: of shutdown.
-            most_start_seconds: until the first update, beyond which ``stop.wall_seconds`` counts all the same.
+            plans: children in starting order, including the learners' shards. If a shard exits with code 0, its agent's run is over; the
+                run ends with its last agent.
+            run_dir: directory of logs and announcements.
+            stop: stop conditions of the run. The learner applies them, and the view shows the progress.
+            view: the output for the user.
+            agent_directories: directory of each agent's learner; None: only ``run_dir``, for a single agent.
+            started: time.monotonic() at the start of the command, in seconds; None: now.
+            policy: limits of restarts.
+            grace: grace periods of the shutdown.
+            most_start_seconds: time until the first update after which ``stop.wall_seconds`` counts in any case.
 
         """
         self._run_dir = run_dir
@@ -149,10 +149,10 @@ class Supervisor:
         self._snapshots = AgentsSnapshotMaker(stop, agent_of, [earlier_points(directory) for directory in agent_directories or [run_dir]])
 
     def run(self, inbox: SignalInbox | None = None) -> Outcome:
-        """Start everything and stay until nothing is left. Call from the main thread, which owns the signals.
+        """Start all children and return when all have ended. Must be called from the main thread, which receives signals.
 
         Args:
-            inbox: entered already, where requests from before this call count too; None: one of its own.
+            inbox: an entered inbox, whose earlier requests also count; None: a new one.
 
         """
         if inbox is None:
@@ -168,24 +168,24 @@ class Supervisor:
                 self._start_due(watcher, inbox)
                 self._notice_training(watcher)
                 if self._stop.wall_seconds is not None and self._trained() >= self._stop.wall_seconds:
-                    self._request_stop()  # on time also where a learner takes its time
+                    self._request_stop()  # in time, even if a learner is slow to notice
                 self._send(*self._shutdown.advance(time.monotonic(), self._alive()))
                 self._look(watcher)
                 if not self._is_over():
                     inbox.wait(_TICK_SECONDS)
         finally:
-            # Also when the loop itself failed: nothing stays behind.
+            # Even if the loop itself failed, no child is left behind.
             self._send(*self._shutdown.hurry(self._alive()))
             watcher.close()
         self._look_for_reports()
         return self._outcome
 
     def _look_for_reports(self) -> None:
-        """A learner that was starting again when the run was stopped has left no report, and what it had learned since is lost."""
+        """Fail the run if a learner was restarting when the run was stopped: it left no report, and its newest progress is lost."""
         for name, agent in self._agents.items():
             restarts = max(self._slots[shard].failures.restarts for shard in agent.shards)
             if self._outcome.exit_code == 0 and restarts and _identity(agent.report) == agent.report_before:
-                self._fail(name, 1, f"{name} was starting again when it was stopped: no report, and its newest checkpoint is an older one")
+                self._fail(name, 1, f"{name} was stopped while it was restarting: it left no report, and its newest checkpoint is older")
 
     def _collect_exits(self, watcher: Watcher) -> None:
         ended = []
@@ -194,7 +194,7 @@ class Supervisor:
                 words = LastWords(code, "".join(slot.child.last_lines(1)).strip(), time.monotonic() - slot.child.started)
                 slot.child = None
                 ended.append((name, slot, code, words))
-        # Whoever broke the group of shards comes before those that only lost it.
+        # The shard that broke the group comes before the shards that lost it.
         ended.sort(key=lambda each: each[2] == EXIT_SHARD_LOST)
         for name, slot, code, words in ended:
             if self._shutdown.phase is not Phase.RUNNING:
@@ -205,7 +205,7 @@ class Supervisor:
                 self._ended_unasked(slot, code, watcher, words)
 
     def _agent_ended(self, name: str, code: int) -> None:
-        """A shard ended in order, or after one that did: its agent's run is over. The last agent's end is the run's."""
+        """Record that a shard has ended in order, so its agent's run is over. The run ends with its last agent."""
         agent = self._agents[name]
         self._ended_while_stopping(name, code)
         if agent.kill_at is None:
@@ -213,7 +213,7 @@ class Supervisor:
             if all(other.kill_at is not None for other in self._agents.values()):
                 self._request_stop()
                 return
-            self._view.note(f"{name} has ended; its actors act for the other agents")
+            self._view.note(f"{name} has ended; its actors now play for the other agents")
             for other in agent.shards:
                 slot = self._slots[other]
                 slot.start_at = None
@@ -231,11 +231,11 @@ class Supervisor:
     def _ended_unasked(self, slot: _Slot, code: int, watcher: Watcher, words: LastWords | None = None) -> None:
         name = slot.plan.name
         work = watcher.most_work(name)
-        # The learner's work counts over the whole run: doing lost updates again is no progress. The others count from their start.
+        # The learner's work counts over the whole run: repeating lost updates is not progress. Others count from their start.
         progressed = work > (slot.most_work if name in self._agents else 0.0)
         slot.most_work = max(slot.most_work, work)
         watcher.forget_work(name)
-        # Between the decision to kill it and the signal it may have ended by itself.
+        # It may have ended by itself between the decision to kill it and the signal.
         code_or_lost = EXIT_SHARD_LOST if slot.follows and code == -signal.SIGKILL else code
         slot.follows = False
         is_final = words is not None and fails_for_good(slot.last_words, words, progressed=progressed, policy=self._policy)
@@ -249,19 +249,19 @@ class Supervisor:
         )
         if isinstance(decision, Restart) and words is not None and is_final:
             said = words.line or describe_exit(code)
-            self._fail(name, 1, f"{name} failed twice in the same way right after its start: {said}")
+            self._fail(name, 1, f"{name} failed twice in the same way shortly after its start: {said}")
             self._request_stop()
         elif isinstance(decision, GiveUp):
             self._fail(name, decision.exit_code, f"{name} ended ({describe_exit(code)}): {decision.reason}")
             self._request_stop()
         else:
             slot.start_at = time.monotonic() + decision.delay_seconds
-            self._view.note(f"{name} ended ({describe_exit(code)}); it starts again in {decision.delay_seconds:g} s (log: {slot.log})")
+            self._view.note(f"{name} ended ({describe_exit(code)}); it will be restarted in {decision.delay_seconds:g} s (log: {slot.log})")
             if name in self._agents:
                 self._end_other_shards(name)
 
     def _is_group_end_explained(self, name: str, code: int, *, progressed: bool) -> bool:
-        """Whether losing another shard needs no counting: another end was counted, or will be. The last one to end answers for all."""
+        """Return whether the loss of another shard need not be counted, because another end was or will be counted."""
         agent = self._agents.get(name)
         if agent is None:
             return True
@@ -272,7 +272,7 @@ class Supervisor:
         return False
 
     def _end_other_shards(self, name: str) -> None:
-        """Shards go on together or not at all. By SIGKILL, because the one that the others missed may be a stopped process."""
+        """Kill the other shards of a learner, by SIGKILL, because the missing shard may be a stopped process."""
         for other in self._agents[name].shards:
             slot = self._slots[other]
             if other != name and slot.child is not None and slot.child.exit_code() is None and not slot.follows:
@@ -280,20 +280,20 @@ class Supervisor:
                 slot.child.send(signal.SIGKILL)
 
     def _ended_while_stopping(self, name: str, code: int) -> None:
-        """A learner that could not finish in order may have lost its last checkpoint: that is worth a word and an exit code.
+        """Report a process that did not stop properly, because a learner may have lost its last checkpoint.
 
-        SIGTERM itself ends only one that had not yet begun: the first thing that a service does is to listen for it.
+        SIGTERM itself can end only a process that has just started, because a service handles SIGTERM first of all.
         """
         if code == EXIT_LOST and self._outcome.exit_code == 0:
-            self._fail(name, 1, f"{name} could not write what it should have left: is the disk full?")
+            self._fail(name, 1, f"{name} could not write its last files: is the disk full?")
         elif name in self._agents and code not in {0, -signal.SIGTERM} and self._outcome.exit_code == 0:
-            self._fail(name, EXIT_BAD_INPUT if code == EXIT_BAD_INPUT else 1, f"{name} did not stop in order ({describe_exit(code)})")
+            self._fail(name, EXIT_BAD_INPUT if code == EXIT_BAD_INPUT else 1, f"{name} did not stop properly ({describe_exit(code)})")
 
     def _fail(self, name: str, exit_code: int, message: str) -> None:
         slot = self._slots[name]
         lines = tuple(last_lines(slot.log, _SHOWN_LOG_LINES))
         if exit_code == EXIT_BAD_INPUT and lines and lines[-1].startswith(f"{slot.plan.service}: "):
-            # The child's own one line says what is wrong; nothing around it would help.
+            # The child's own line already says what is wrong.
             self._outcome = Outcome(exit_code, lines[-1], (), slot.log)
         else:
             self._outcome = Outcome(exit_code, message, lines, slot.log)
@@ -304,13 +304,13 @@ class Supervisor:
         now = time.monotonic()
         for slot in self._slots.values():
             if inbox.asked:
-                return  # to stop: the rest is not started
+                return  # a stop was requested: do not start the rest
             if slot.child is None and slot.start_at is not None and now >= slot.start_at and not self._waits_for_shards(slot):
                 slot.start_at = None
                 self._start(slot, watcher)
 
     def _waits_for_shards(self, slot: _Slot) -> bool:
-        """A new group begins once the old one has ended, all of it."""
+        """Return whether shards of the old group are still running; a new group starts after all have ended."""
         agent = self._agents.get(slot.plan.name)
         return agent is not None and any(self._slots[name].follows for name in agent.shards)
 
@@ -322,7 +322,7 @@ class Supervisor:
         command = slot.plan.command(Start(slot.failures.restarts, self._trained()))
         try:
             slot.child = Child(command, slot.plan.environment, slot.log, niceness=slot.plan.niceness)
-        except OSError as error:  # the machine is out of processes or memory: it may have some again
+        except OSError as error:  # the machine is out of processes or memory, perhaps temporarily
             self._view.note(f"{slot.plan.name} cannot be started: {error.strerror or error}")
             self._ended_unasked(slot, 1, watcher)
             return
@@ -331,7 +331,7 @@ class Supervisor:
 
     def _asked_to_stop(self, *, insisted: bool) -> None:
         if self._shutdown.phase is Phase.RUNNING:
-            self._view.note("stopping: the learner writes a checkpoint (Ctrl-C once more to kill everything at once)")
+            self._view.note("stopping: the learner is writing a checkpoint (press Ctrl-C again to kill all processes at once)")
             self._request_stop()
         elif insisted and self._shutdown.phase not in {Phase.KILLING, Phase.DONE}:
             if self._outcome.exit_code == 0:
@@ -374,7 +374,7 @@ class Supervisor:
         return time.monotonic() - self._started
 
     def _notice_training(self, watcher: Watcher) -> None:
-        """``stop.wall_seconds`` counts from the first update of any learner on."""
+        """Notice the first update of any learner, from which ``stop.wall_seconds`` counts."""
         if self._trains_since is None and any(trains(watcher.latest, name) for name in self._agents):
             self._trains_since = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""The run on the terminal: a live panel where there is one, a line every few seconds where output goes to a file."""
+"""Shows the run: a live panel on a terminal, or a line at intervals if output goes to a file."""
 
 from __future__ import annotations
 
@@ -25,62 +25,62 @@ if TYPE_CHECKING:
     from herd.supervisor.snapshot import ChildRow, RunSnapshot, TaskRow
 
 PLAIN_INTERVAL_SECONDS = 10.0
-"""Readable in a log of hours: 360 lines an hour."""
+"""Seconds between lines: 360 lines per hour."""
 _MOST_ROWS = 12
-"""Tasks and processes shown one by one; a terminal has 24 lines or more."""
+"""Largest number of tasks and processes that are listed one by one; a terminal has at least 24 lines."""
 
 _MOST_WARNINGS = 4
 _STATE_STYLES = {"running": "green", "restarting": "bold red"}
-"""Of a process; any other state is yellow. rich leaves colours out where NO_COLOR is set or nothing is a terminal."""
+"""Colours of process states; other states are yellow. rich uses no colours if NO_COLOR is set or the output is not a terminal."""
 
 
 class View(Protocol):
-    """What the supervisor tells the user."""
+    """Output of the supervisor for the user."""
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Show the present picture."""
 
     def note(self, message: str) -> None:
-        """Say something once."""
+        """Print a message once."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 def make_view(console: Console, title: str) -> View:
-    """Return the live view on a terminal, plain lines elsewhere."""
+    """Return a live view on a terminal, otherwise a plain view."""
     return LiveView(console, title) if console.is_terminal else PlainView(console)
 
 
 class RunConsole(Console):
-    """Raises what happened when its reader went away, where rich would end the program: the run is worth more than its output."""
+    """Raises an exception when its reader has gone away, where rich would end the program."""
 
     def on_broken_pipe(self) -> None:
-        """Called by rich; nobody reads any more."""
+        """Called by rich when the output is closed."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 class SteadyView:
-    """Another view for as long as it can be seen: the run goes on when its terminal is closed, its reader gone or its disk full."""
+    """Wraps a view, and ignores it after its output has failed: the run continues if its terminal is closed or its disk is full."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._gone = False
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Show it, if somebody looks."""
+        """Show the picture, unless the output has failed."""
         self._try(lambda: self._view.show(snapshot))
 
     def note(self, message: str) -> None:
-        """Say it, if somebody looks."""
+        """Print the message, unless the output has failed."""
         self._try(lambda: self._view.note(message))
 
     def close(self) -> None:
-        """Leave the terminal as it was, if there is one."""
+        """Restore the terminal, unless the output has failed."""
         self._try(self._view.close)
 
     def _try(self, look: Callable[[], None]) -> None:
-        # Tried once only: rich keeps what it could not write, and would keep ever more.
+        # Not tried again, because rich buffers everything that it could not write.
         if self._gone:
             return
         try:
@@ -90,7 +90,7 @@ class SteadyView:
 
 
 class PlainView:
-    """One line now and then."""
+    """Prints a line at intervals."""
 
     def __init__(self, console: Console, interval_seconds: float = PLAIN_INTERVAL_SECONDS) -> None:
         self._console = console
@@ -98,22 +98,22 @@ class PlainView:
         self._shown_at = -math.inf
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Print a line if the last one is old enough."""
+        """Print a line if one is due."""
         now = time.monotonic()
         if now - self._shown_at >= self._interval_seconds:
             self._shown_at = now
             self.note(one_line(snapshot))
 
     def note(self, message: str) -> None:
-        """Print a line of its own, never wrapped."""
+        """Print a separate line that is never wrapped."""
         self._console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Nothing to put back."""
+        """Do nothing."""
 
 
 class LiveView:
-    """A panel that redraws itself twice a second at most."""
+    """A panel that is redrawn at most twice a second."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._title = title
@@ -129,7 +129,7 @@ class LiveView:
         self._live.console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Stop redrawing; the last picture stays."""
+        """Stop redrawing; the last picture stays on the terminal."""
         self._live.stop()
 
 
@@ -137,7 +137,7 @@ def one_line(snapshot: RunSnapshot) -> str:
     """``00:30  461 k frames (24 %, 01:35 left)  15,432 frames/s  breakout 3.2  ...``."""
     parts = [clock(snapshot.elapsed_seconds), *([snapshot.phase] if snapshot.phase else [])]
     if snapshot.phase.startswith("starting") and not snapshot.env_frames:
-        return "  ".join(parts)  # all else is zero or unknown
+        return "  ".join(parts)  # everything else is zero or unknown
     parts.append(f"{count(snapshot.env_frames)} frames{_progress_text(snapshot)}")
     parts.append(f"{number(snapshot.frames_per_second)} frames/s")
     if len(snapshot.tasks) > _MOST_ROWS:
@@ -175,7 +175,7 @@ def panel(snapshot: RunSnapshot, title: str) -> RenderableType:
 
 
 def facts(snapshot: RunSnapshot) -> list[RenderableType]:
-    """Draw what every picture of a run shows: speed, who waits for whom, returns by task."""
+    """Draw the facts that every view shows: speed, bottleneck, returns by task."""
     numbers = Table.grid(padding=(0, 3))
     numbers.add_row("frames", "frames/s", "updates", "policy lag", "entropy", "queue", style="dim")
     numbers.add_row(
@@ -236,7 +236,7 @@ def _task_table(tasks: Sequence[TaskRow]) -> Table:
 
 
 def worst_to_best(tasks: Sequence[TaskRow]) -> list[TaskRow]:
-    """Of many tasks the three worst, the median and the three best, by human-normalised score; the first ones where few are known."""
+    """Return the three worst, the median and the three best tasks by human-normalised score; the first tasks if few scores are known."""
     ranked = _ranked(tasks)
     if len(ranked) < _MOST_ROWS:
         return list(tasks[:_MOST_ROWS])
@@ -244,7 +244,7 @@ def worst_to_best(tasks: Sequence[TaskRow]) -> list[TaskRow]:
 
 
 def _ranked(tasks: Sequence[TaskRow]) -> list[TaskRow]:
-    """Those with a human-normalised score, lowest first."""
+    """Return the tasks with a human-normalised score, lowest first."""
     return sorted((task for task in tasks if task.human_normalised is not None), key=lambda task: task.human_normalised or 0.0)
 
 

@@ -33,7 +33,7 @@ def parse_values(text: str) -> tuple[str, list[str]]:
     """
     key, equals, values = text.partition("=")
     if not equals:
-        raise SettingsError(f"--set {text}: give section.key=value,value")
+        raise SettingsError(f"--set {text}: should be section.key=value,value")
     if find_key(tuple(key.split("."))) is None:
         hint = renamed(key)
         known = [setting.dotted for setting in setting_keys()]
@@ -42,7 +42,7 @@ def parse_values(text: str) -> tuple[str, list[str]]:
         raise SettingsError(f"--set {key}: cannot be swept; seeds are --seeds and --first_seed")
     found = _split(values)
     if not all(found):
-        raise SettingsError(f"--set {text}: a value is empty; give section.key=value,value")
+        raise SettingsError(f"--set {text}: a value is empty; should be section.key=value,value")
     if repeated := [value for value, count in Counter(found).items() if count > 1]:
         raise SettingsError(f"--set {key}: {repeated[0]} is given twice")
     return key, found

@@ -64,7 +64,7 @@ def judge(before: Look, now: Look, seconds: float) -> Verdict:
         return Verdict(works=True, line=f"every service is ready, and {RUN_IS_OVER}")
     rate = (now.env_frames - before.env_frames) / seconds
     line = f"every service is ready; {now.actors:.0f} connections of actors, {rate:,.0f} frames per second"
-    return Verdict(works=rate > 0, line=line if rate > 0 else f"{line}: the learner trains on nothing")
+    return Verdict(works=rate > 0, line=line if rate > 0 else f"{line}: the learner trains on no frames")
 
 
 def watch(
@@ -91,10 +91,10 @@ def watch(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse and watch; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m herd.telemetry.self_test", description="Whether a run works, asked from outside.")
+    parser = argparse.ArgumentParser(prog="python -m herd.telemetry.self_test", description="Checks from outside whether a run works.")
     parser.add_argument("--learner", action="append", required=True, metavar="URL", help="metrics address of a learner's shard; repeat")
     parser.add_argument("--ready", action="append", default=[], metavar="URL", help="metrics address of any other service; repeat")
-    parser.add_argument("--timeout-seconds", type=float, default=300.0, help="when to give up")
+    parser.add_argument("--timeout-seconds", type=float, default=300.0, help="seconds after which the test fails")
     options = parser.parse_args(argv)
     return 0 if watch(options.learner, options.ready, options.timeout_seconds) else 1
 

@@ -87,7 +87,7 @@ class Telemetry:
         values = self._label_values(metric, labels)
         with self._lock:
             if metric.name in self._instruments:
-                raise ValueError(f"{metric.name} is already set by hand: it cannot be read from a function too")
+                raise ValueError(f"{metric.name} is already set directly: it cannot also be read from a function")
             self._readings.add(metric, values, function)
 
     def set_weights_version(self, lineage: int, updates: int) -> None:
@@ -180,7 +180,7 @@ class Telemetry:
 
     def _make(self, metric: names.Metric) -> Counter | Gauge | Histogram:
         if self._readings.has(metric):
-            raise ValueError(f"{metric.name} is already read from a function: it cannot be set by hand too")
+            raise ValueError(f"{metric.name} is already read from a function: it cannot also be set directly")
         instrument: Counter | Gauge | Histogram
         if isinstance(metric, names.HistogramMetric):
             instrument = Histogram(metric.name, metric.help, metric.labels, registry=self._registry, buckets=metric.buckets)
@@ -195,7 +195,7 @@ class Telemetry:
 
     def _label_values(self, metric: names.Metric, labels: Mapping[str, str]) -> Labels:
         if self.service not in metric.services:
-            raise ValueError(f"{metric.name} is not a metric of the {self.service}: the catalogue gives it to {', '.join(metric.services)}")
+            raise ValueError(f"{metric.name} is not a metric of the {self.service}, but of {', '.join(metric.services)}")
         if set(labels) != set(metric.labels):
             raise ValueError(f"{metric.name} takes the labels {list(metric.labels)}, not {sorted(labels)}")
         values = tuple(labels[label] for label in metric.labels)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from herd.config.contract import NO_ACTION
-from herd.wire.codec import MalformedMessage, values_fit
+from herd.wire.codec import MalformedMessage
 from herd.wire.layout import DTYPES, FieldSpec
+from herd.wire.unroll_arrays import values_fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,14 +128,14 @@ def unpack_fields(fields: Sequence[FieldSpec], num_environments: int, frame: Fra
         MalformedMessage: its length, or a value, is not of these fields.
     """
     if len(frame) != num_environments * sum(field.bytes_per_unroll for field in fields):
-        raise MalformedMessage(f"{len(frame)} bytes of fields are not those of {num_environments} environments", "size")
+        raise MalformedMessage(f"{len(frame)} bytes of fields do not fit {num_environments} environments", "size")
     arrays: dict[str, Array] = {}
     offset = 0
     for field in fields:
         count = num_environments * math.prod(field.shape)
         array = np.frombuffer(frame, field.dtype, count, offset).reshape(num_environments, *field.shape)
         if not values_fit(field, array):
-            raise MalformedMessage(f"field {field.name} holds a value out of range", "array")
+            raise MalformedMessage(f"field {field.name} contains a value out of range", "array")
         arrays[field.name] = array
         offset += array.nbytes
     return arrays
@@ -154,7 +155,7 @@ def read_request(message: Act, payloads: Sequence[Frame], layout: ActingLayout) 
     if shape is None:
         return ActingRows(fields, None)
     if len(payloads[1]) != count * math.prod(shape):
-        raise MalformedMessage(f"{len(payloads[1])} bytes of planes are not those of {count} environments", "size")
+        raise MalformedMessage(f"{len(payloads[1])} bytes of planes do not fit {count} environments", "size")
     return ActingRows(fields, np.frombuffer(payloads[1], np.uint8).reshape(count, *shape))
 
 

@@ -6,17 +6,17 @@ Reading raises nothing but ``MalformedMessage`` and writes nothing before every 
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 import numpy as np
 from pydantic import ValidationError
 
-from herd.wire.layout import DTYPES, Array, Arrays, FieldSpec, UnrollLayout
+from herd.wire.layout import DTYPES, Array, Arrays, UnrollLayout
 from herd.wire.messages import (
+    ARRAY_HEADERS,
     MAX_EPISODES,
     MAX_HEADER_BYTES,
     MESSAGE,
@@ -27,9 +27,12 @@ from herd.wire.messages import (
     Message,
     Unrolls,
 )
+from herd.wire.unroll_arrays import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from herd.wire.unroll_arrays import UnrollArrays
 
 Frame = bytes | memoryview
 """One ZeroMQ frame: bytes, or a view of one contiguous buffer that must not change until the message is acknowledged."""
@@ -42,6 +45,14 @@ FEW_ELEMENTS = 16
 LEAST_ELEMENT_BYTES = 32
 """Of what stands in longer lists: a game that starts takes 40, an array 25 in a list of 32 at most. Room is made for what a list
 announces, so that lists in lists of three bytes each would cost 10,000 times their size, and the time for it."""
+
+MAX_KEYS = 32
+"""Of one map: the headers have fewer."""
+ARRAYS_KEY = msgpack.packb("arrays")
+ARRAYS_KEPT = 64
+"""Descriptions of a message's arrays that are recognised by their bytes, 6 kB each at most: one for each size of message, and for each way
+in which its arrays were compressed. A run has few."""
+NOT_MESSAGEPACK = (ValueError, TypeError, OverflowError, msgpack.UnpackException)
 
 MAX_REASON_CHARACTERS = 200
 """Of what is said about a malformed message: a reason may quote it."""
@@ -102,7 +113,7 @@ def encode(message: Message, arrays: Arrays | None = None, compression: Compress
         described = []
         for name, array in arrays.items():
             if array.dtype.str not in DTYPES:
-                raise TypeError(f"array {name} has dtype {array.dtype}, which may not travel")
+                raise TypeError(f"array {name} has dtype {array.dtype}, which is not allowed")
             used, frame = _pack(array, compression)
             described.append({"name": name, "dtype": array.dtype.str, "shape": array.shape, "compression": used})
             frames.append(frame)
@@ -123,13 +134,12 @@ def decode_header(frame: Frame) -> Message:
     """
     if len(frame) > MAX_HEADER_BYTES:
         raise MalformedMessage(f"header of {len(frame)} bytes exceeds {MAX_HEADER_BYTES}", "size")
-    most_elements = min(MAX_EPISODES, FEW_ELEMENTS + len(frame) // LEAST_ELEMENT_BYTES)
+    packed = bytes(frame)
+    if ARRAYS_KEY in packed and (message := _with_known_arrays(packed)) is not None:
+        return message
     try:
-        # Tuples, because strict validation takes no list for a tuple. Header limits bound memory before validation.
-        header = msgpack.unpackb(
-            frame, use_list=False, max_str_len=1024, max_bin_len=0, max_array_len=most_elements, max_map_len=32, max_ext_len=0
-        )
-    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        header = msgpack.unpackb(packed, **_limits(packed))
+    except NOT_MESSAGEPACK as error:
         raise MalformedMessage(f"header is not MessagePack within limits: {type(error).__name__}") from error
     try:
         return MESSAGE.validate_python(header)
@@ -138,6 +148,51 @@ def decode_header(frame: Frame) -> Message:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part)[:64] for part in first["loc"][:4])
         raise MalformedMessage(f"header {where or 'map'}: {first['msg']}") from error
+
+
+def _limits(packed: bytes) -> dict[str, Any]:
+    """How a header is unpacked: memory is bounded before validation. Tuples, because strict validation takes no list for one."""
+    most_elements = min(MAX_EPISODES, FEW_ELEMENTS + len(packed) // LEAST_ELEMENT_BYTES)
+    return {
+        "use_list": False,
+        "max_str_len": 1024,
+        "max_bin_len": 0,
+        "max_array_len": most_elements,
+        "max_map_len": MAX_KEYS,
+        "max_ext_len": 0,
+    }
+
+
+def _with_known_arrays(packed: bytes) -> Message | None:
+    """Return what this header says, of whose arrays only the bytes are compared with those seen before; None where anything is unusual.
+
+    The arrays are most of a header, and alike in all messages of an actor. Whatever passes here passes without this, and is the same.
+    """
+    unpacker = msgpack.Unpacker(max_buffer_size=len(packed), **_limits(packed))
+    header: dict[str, Any] = {}
+    try:
+        unpacker.feed(packed)
+        num_keys = unpacker.read_map_header()
+        if num_keys > MAX_KEYS:
+            return None
+        for _ in range(num_keys):
+            key = unpacker.unpack()
+            start = unpacker.tell()
+            if key == "arrays":
+                unpacker.skip()
+                header[key] = _array_headers(packed[start : unpacker.tell()])
+            elif isinstance(key, str):
+                header[key] = unpacker.unpack()
+            else:
+                return None
+        return MESSAGE.validate_python(header) if unpacker.tell() == len(packed) else None
+    except (*NOT_MESSAGEPACK, RecursionError):  # a ValidationError is a ValueError
+        return None
+
+
+@lru_cache(maxsize=ARRAYS_KEPT)
+def _array_headers(packed: bytes) -> tuple[ArrayHeader, ...]:
+    return ARRAY_HEADERS.validate_python(msgpack.unpackb(packed, **_limits(packed)))
 
 
 def _recognise_other_protocol(header: Any) -> None:
@@ -160,8 +215,38 @@ def _recognise_other_protocol(header: Any) -> None:
     raise OtherProtocol(1, answered)
 
 
+def receive_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layout: UnrollLayout) -> UnrollArrays:
+    """Return the arrays in the payload ``frames`` (without the header) of ``message``, which keep large frames of pixels in memory.
+
+    Raises:
+        MalformedMessage: names, order, dtype, shape, length, compression or values do not fit ``layout``.
+
+    """
+    plan = plan_of(layout, message.num_unrolls)
+    try:
+        is_compressed = plan.is_compressed(message.arrays)
+    except ValueError as error:
+        raise MalformedMessage(str(error), "array") from error
+    if len(frames) != len(plan.sizes):
+        raise MalformedMessage(f"{len(frames)} payload frames, expected {len(plan.sizes)}", "array")
+    raw = frames
+    if is_compressed:
+        raw = [
+            frame if header.compression == "none" else decompress(header.name, header.compression, frame, num_bytes)
+            for header, frame, num_bytes in zip(message.arrays, frames, plan.sizes, strict=True)
+        ]
+    if (sizes := list(map(len, raw))) != plan.sizes:
+        position = next(position for position, size in enumerate(sizes) if size != plan.sizes[position])
+        name = plan.fields[position].name
+        raise MalformedMessage(f"array {name} has {sizes[position]} bytes, expected {plan.sizes[position]}", "size")
+    arrays = plan.arrays(raw)
+    if (name_of_misfit := plan.first_misfit(arrays)) is not None:
+        raise MalformedMessage(f"array {name_of_misfit} contains a value out of range", "array")
+    return arrays
+
+
 def read_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layout: UnrollLayout, out: Mapping[str, Array]) -> None:
-    """Copy the payload ``frames`` (without the header) of ``message`` into ``out``, one memcpy per field.
+    """Copy what `receive_arrays` returns into ``out``, one memcpy per field.
 
     Args:
         message: its header.
@@ -170,53 +255,17 @@ def read_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layou
         out: by field name, writable views [U, *shape] with U = ``message.num_unrolls``; strided views are fine.
 
     Raises:
-        MalformedMessage: names, order, dtype, shape, length, compression or values do not fit; ``out`` is untouched.
+        MalformedMessage: as `receive_arrays`; ``out`` is untouched.
         ValueError: ``out`` itself does not fit (a mistake of the caller).
 
     """
-    fields = layout.fields
-    if len(message.arrays) != len(fields) or len(frames) != len(fields):
-        raise MalformedMessage(f"{len(message.arrays)} arrays and {len(frames)} payload frames, expected {len(fields)}", "array")
-    checked = []
-    for field, header, frame in zip(fields, message.arrays, frames, strict=True):
-        shape = (message.num_unrolls, *field.shape)
-        target = out[field.name]
-        if target.shape != shape or target.dtype != field.dtype:
-            raise ValueError(f"out[{field.name!r}] is {target.dtype} {target.shape}, expected {field.dtype} {shape}")
-        checked.append((target, _read_field(field, header, shape, frame)))
-    for target, array in checked:
-        target[...] = array
-
-
-def _read_field(field: FieldSpec, header: ArrayHeader, shape: tuple[int, ...], frame: Frame) -> Array:
-    if header.name != field.name:
-        raise MalformedMessage(f"array {header.name[:64]} where {field.name} was expected", "array")
-    if header.dtype != field.dtype.str or header.shape != shape:
-        raise MalformedMessage(f"array {field.name} is {header.dtype} {header.shape}, expected {field.dtype.str} {shape}", "array")
-    num_bytes = math.prod(shape) * field.dtype.itemsize
-    raw = frame if header.compression == "none" else decompress(field.name, header.compression, frame, num_bytes)
-    if len(raw) != num_bytes:
-        raise MalformedMessage(f"array {field.name} has {len(raw)} bytes, expected {num_bytes}", "size")
-    array = np.frombuffer(raw, field.dtype).reshape(shape)
-    if not values_fit(field, array):
-        raise MalformedMessage(f"array {field.name} holds a value out of range", "array")
-    return array
-
-
-def values_fit(field: FieldSpec, array: Array) -> bool:
-    """Tell whether every value can be used as it is.
-
-    An action out of range would abort a CUDA process, a NaN would poison the parameters.
-    """
-    if array.size == 0:
-        return True
-    if field.dtype.kind == "f":
-        return bool(np.isfinite(array).all())
-    if field.dtype.kind == "b":  # numpy leaves other bytes than 0 and 1 undefined
-        return bool(array.view(np.uint8).max() <= 1)
-    if field.minimum is not None and array.min() < field.minimum:
-        return False
-    return field.maximum is None or bool(array.max() <= field.maximum)
+    arrays = dict(receive_arrays(message, frames, layout))
+    for name, array in arrays.items():
+        target = out[name]
+        if target.shape != array.shape or target.dtype != array.dtype:
+            raise ValueError(f"out[{name!r}] is {target.dtype} {target.shape}, expected {array.dtype} {array.shape}")
+    for name, array in arrays.items():
+        out[name][...] = array
 
 
 def _pack(array: Array, compression: Compression) -> tuple[Compression, Frame]:
@@ -275,7 +324,7 @@ def decompress(name: str, compression: Compression, frame: Frame, num_bytes: int
     try:
         # The library trusts the frame's own content size over max_output_size, so it is compared first.
         if zstandard.frame_content_size(frame) != num_bytes:
-            raise MalformedMessage(f"array {name} does not announce {num_bytes} bytes", "compression")
+            raise MalformedMessage(f"array {name} does not declare {num_bytes} bytes", "compression")
         return bytes(zstd.decompressor.decompress(frame, max_output_size=num_bytes, allow_extra_data=False))
     except (zstandard.ZstdError, ValueError) as error:
         raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}", "compression") from error

@@ -121,7 +121,7 @@ class CreditPool:
 
         """
         if max_unrolls > self._capacity:
-            raise ValueError(f"messages of {max_unrolls} unrolls never fit the learner's queue of {self._capacity}")
+            raise ValueError(f"messages of {max_unrolls} unrolls do not fit into the learner's queue of {self._capacity}")
         self._forget(peer)
         self._peers[peer] = _Peer(max_unrolls, now)
         self._newcomers[peer] = None

@@ -145,7 +145,7 @@ class AuthorisedClients:
                 self._refresh(self._folder)
         except OSError as error:
             self._log.warn(
-                "folder of keys", f"{self._folder}: cannot be read: {error.strerror or error}; clients that were accepted keep their access"
+                "folder of keys", f"{self._folder}: cannot be read: {error.strerror or error}; accepted clients keep their access"
             )
 
     def _refresh(self, folder: Path) -> None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from herd.wire.codec import MalformedMessage, compress, decompress, values_fit
+from herd.wire.codec import MalformedMessage, compress, decompress
+from herd.wire.unroll_arrays import values_fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +137,7 @@ class PieceLayout:
                 size = count * self._entry_bytes[field.name]
                 array = np.frombuffer(raw, field.dtype, size // field.dtype.itemsize, offset).reshape(count, *field.shape[1:])
                 if not values_fit(field, array):
-                    raise MalformedMessage(f"a piece whose {field.name} holds a value out of range", "array")
+                    raise MalformedMessage(f"a piece whose {field.name} contains a value out of range", "array")
                 arrays[field.name] = array
                 offset += size
         return arrays

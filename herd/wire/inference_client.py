@@ -128,7 +128,7 @@ class InferenceClient:
             RuntimeError: a request is under way.
         """
         if self._request.is_pending:
-            raise RuntimeError("a row is asked about while another one is under way")
+            raise RuntimeError("a request was sent while another one is under way")
         self._fields, self._stacks = fields, stacks
         self._is_abandoned = False
         self._frames = []

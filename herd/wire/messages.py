@@ -69,6 +69,10 @@ class ArrayHeader(_Header):
     compression: Compression = "none"
 
 
+ArrayHeaders = Annotated[tuple[ArrayHeader, ...], Field(max_length=MAX_ARRAYS), FailFast()]
+ARRAY_HEADERS: TypeAdapter[tuple[ArrayHeader, ...]] = TypeAdapter(ArrayHeaders)
+
+
 class EpisodeReport(_Header):
     """One finished game."""
 
@@ -106,7 +110,7 @@ class Unrolls(_Header):
     num_frames: Count
     """Env frames of this message."""
     num_unrolls: NumUnrolls
-    arrays: Annotated[tuple[ArrayHeader, ...], Field(max_length=MAX_ARRAYS), FailFast()] = ()
+    arrays: ArrayHeaders = ()
     episodes: Annotated[tuple[EpisodeReport, ...], Field(max_length=MAX_EPISODES), FailFast()] = ()
 
 
@@ -377,7 +381,7 @@ class InsertUnrolls(_Header):
     oldest_sequence: Number
     """Of the oldest message that this writer can still send."""
     num_unrolls: Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_INSERT)]
-    arrays: Annotated[tuple[ArrayHeader, ...], Field(max_length=MAX_ARRAYS), FailFast()] = ()
+    arrays: ArrayHeaders = ()
 
 
 class Inserted(_Header):

@@ -388,7 +388,7 @@ class _Replica:
         """
         wanted = self.parts[0]
         if len(parts) > wanted.count or any((part.num_steps == part.episode_steps) < wanted.request.whole_episode for part in parts):
-            raise MalformedMessage("a sample of something else", "array")
+            raise MalformedMessage("an unexpected sample", "array")
         self.stored = stored
         self.requests.answered()
         if not parts:

@@ -191,22 +191,22 @@ class EpisodePart:
         length = self.layout.new_steps
         most_tasks = MAX_INDEX if self.layout.num_tasks is None else self.layout.num_tasks - 1
         if self.task_id > most_tasks or self.key.environment_slot > MAX_INDEX:
-            raise MalformedMessage("a sampled part of an environment or task that cannot be", "array")
+            raise MalformedMessage("a sampled part with an impossible environment or task", "array")
         if not len(self._pieces) or min(first.min(), steps.min() - 1, self.first_step, self.task_id, *self.key) < 0:
             raise MalformedMessage("a sampled part without pieces, or with a negative number", "array")
         if not 1 <= self.episode_steps <= MAX_EPISODE_STEPS or not 1 <= self.num_steps <= self.episode_steps - self.first_step:
-            raise MalformedMessage("a sampled part outside of its episode", "array")
+            raise MalformedMessage("a sampled part outside its episode", "array")
         if self.episode_rows - self.episode_steps not in {0, 1} or (steps > length).any() or (first > MAX_EPISODE_STEPS).any():
-            raise MalformedMessage("a sampled part of impossible size", "array")
+            raise MalformedMessage("a sampled part with an impossible size", "array")
         lacking = self.episode_rows - (first + steps + 1)
         expected = steps + (first == 0) + np.minimum(lacking, 0)  # the last row may not exist
         if (first[1:] != first[:-1] + steps[:-1]).any() or (rows != expected).any():
-            raise MalformedMessage("a sampled part whose pieces do not follow each other", "array")
+            raise MalformedMessage("a sampled part whose pieces are not consecutive", "array")
         first_row, last_row = rows_of_unroll(self.layout, self.first_step)
         last_row = min(self.stop_step, self.episode_rows - 1) if self.num_steps > length else min(last_row, self.episode_rows - 1)
         begin, stop = int(first[0]), int(first[-1] + steps[-1])
         if (begin and begin + 1 > max(first_row, 0)) or stop < max(self.stop_step, last_row):
-            raise MalformedMessage("a sampled part that lacks pieces", "array")
+            raise MalformedMessage("a sampled part with missing pieces", "array")
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ def read_parts(message: Sampled, frames: Sequence[Frame], layout: UnrollLayout) 
     packed = list(_split(memoryview(frames[2]), pieces["num_bytes"]))
     counts = parts["num_pieces"]
     if (len(parts) and (counts.min() < 1 or counts.max() > len(pieces))) or int(counts.sum()) != len(pieces):
-        raise MalformedMessage("a sample whose parts do not have its pieces", "array")
+        raise MalformedMessage("a sample whose parts do not match its pieces", "array")
     ends = np.cumsum(counts).tolist()
     return [
         EpisodePart(layout, part, pieces[end - count : end], packed[end - count : end])
@@ -293,7 +293,7 @@ def _table(frame: Frame, dtype: np.dtype[Any], length: int) -> Table:
 
 def _split(packed: memoryview, sizes: NDArray[np.int64]) -> Iterator[memoryview]:
     if (len(sizes) and (sizes.min() < 1 or sizes.max() > len(packed))) or int(sizes.sum()) != len(packed):
-        raise MalformedMessage("packed pieces of other sizes than the table says", "size")
+        raise MalformedMessage("packed pieces whose sizes differ from the table", "size")
     begin = 0
     for size in sizes.tolist():
         yield packed[begin : begin + size]

@@ -60,4 +60,4 @@ def check_role(role: KeyRole | None, message: Message) -> None:
     # A viewer asks for the temperatures of an evaluation, which are not counted.
     is_counted = role == "viewer" and getattr(message, "purpose", "evaluation") != "evaluation"
     if message.type not in MAY_SAY[role] or is_counted:
-        raise MalformedMessage(f"the key of a {role} may not say {message.type}", "unexpected")
+        raise MalformedMessage(f"the key of a {role} may not send {message.type}", "unexpected")

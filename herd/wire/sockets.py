@@ -49,6 +49,9 @@ MOST_DROPPED = 256
 """Messages passed over at one ``receive``: whoever may not be heard must not keep the owner of the socket from everything else."""
 WELCOME_BYTES = 240
 """What a server with CURVE sends before a client has shown its key: a greeting of 64 and a WELCOME of 170. READY is beyond."""
+UNCOPIED_BYTES = 1 << 16
+"""Of a frame to send, from where on the caller's memory is read later, which costs less than copying it; the caller keeps it unchanged."""
+NOT_THE_LAST = zmq.DONTWAIT | zmq.SNDMORE
 MAX_FRAMES = MAX_SLICES + 4
 """Kept of one message, identity and header among them: more than any message has, so that one of more is refused for their number."""
 
@@ -197,9 +200,11 @@ class _Socket:
         self.close()
 
     def _send(self, parts: Sequence[Frame]) -> bool:
+        send = self._socket.send
         try:
-            # Frames of 64 KiB and more are not copied (pyzmq's copy_threshold); the caller keeps them unchanged.
-            self._socket.send_multipart(parts, zmq.DONTWAIT, copy=False)
+            for part in parts[:-1]:
+                send(part, NOT_THE_LAST, copy=len(part) < UNCOPIED_BYTES)
+            send(parts[-1], zmq.DONTWAIT, copy=len(parts[-1]) < UNCOPIED_BYTES)
         except zmq.ZMQError as error:
             if error.errno in {zmq.EAGAIN, zmq.EHOSTUNREACH, zmq.ETERM, zmq.ENOTSOCK, errno.EPIPE}:
                 return False

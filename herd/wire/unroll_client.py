@@ -215,7 +215,7 @@ class UnrollClient:
         ordered = self._checked(arrays)
         num_unrolls = len(next(iter(ordered.values())))
         if not self.has_credit(num_unrolls):
-            raise RuntimeError(f"no credit for {num_unrolls} unrolls; wait_for_credit first")
+            raise RuntimeError(f"no credit for {num_unrolls} unrolls; call wait_for_credit first")
         header = Unrolls(
             sequence=self._outbox.last_sequence + 1,
             generated_frames=self._generated_frames + num_frames,

@@ -40,7 +40,7 @@ def shards_of_agent(endpoints: Sequence[str], num_agents: int, agent: int) -> Se
     """
     count, rest = divmod(len(endpoints), num_agents)
     if rest or not count:
-        raise ValueError(f"actor.learner has {len(endpoints)} addresses, which are not as many shards for each of {num_agents} agents")
+        raise ValueError(f"actor.learner has {len(endpoints)} addresses, which is not a multiple of agents, {num_agents}")
     return endpoints[agent * count : (agent + 1) * count]
 
 
@@ -151,7 +151,7 @@ class UnrollLinks:
         """
         link = self._ready(len(next(iter(arrays.values()))))
         if link is None:
-            raise RuntimeError("no credit; wait_for_credit first")
+            raise RuntimeError("no credit; call wait_for_credit first")
         sequence = self._clients[link].send_unrolls(arrays, num_frames=num_frames, episodes=episodes)
         self._turn = (link + 1) % len(self._clients)
         return Sent(link, sequence)

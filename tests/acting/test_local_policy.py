@@ -35,6 +35,7 @@ RECURRENT = catch_settings(core="lstm", core_size=16, last_action_and_reward=Tru
 def make_agent(settings: RunSettings) -> Agent:
     torch.manual_seed(3)
     agent = agent_of(settings, environment_spec(settings.env))
+    assert agent.policy_head is not None
     with torch.no_grad():  # a fresh policy head is nearly uniform and would hide differences
         agent.policy_head.weight.mul_(200.0)
     return agent
@@ -89,6 +90,7 @@ def ask(agent: Agent, rows: Rows, *, seed: int = 1, precision: torch.dtype = tor
 def test_actions_are_sampled_in_proportion_to_the_policy() -> None:
     settings = catch_settings()
     agent = make_agent(settings)
+    assert agent.policy_head is not None
     with torch.no_grad():
         agent.policy_head.weight.zero_()
         agent.policy_head.bias.copy_(torch.tensor([0.7, 0.2, 0.1]).log())

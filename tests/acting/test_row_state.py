@@ -77,7 +77,11 @@ def test_only_a_game_gets_a_new_number() -> None:
 
 def test_the_stack_holds_the_planes_of_one_game() -> None:
     state = state_of()
-    stacks = [state.rows(seen(plane, reset)).frames[:, :, 0, 0].tolist() for plane, reset in ((5, (True, True)), (6, (False, True)))]
+    stacks = []
+    for plane, reset in ((5, (True, True)), (6, (False, True))):
+        frames = state.rows(seen(plane, reset)).frames
+        assert frames is not None
+        stacks.append(frames[:, :, 0, 0].tolist())
     assert stacks == [[[0, 0, 0, 5], [0, 0, 0, 5]], [[0, 0, 5, 6], [0, 0, 0, 6]]]
 
 
@@ -98,7 +102,7 @@ class Recorded(Temperatures):
 def test_temperatures_are_asked_for_each_row_and_told_of_each_game() -> None:
     temperatures = Recorded()
     state = state_of(temperatures)
-    assert np.array_equal(state.rows(seen(1, (True, True))).inverse_temperatures, [0.5, 2.0])
+    np.testing.assert_array_equal(state.rows(seen(1, (True, True))).inverse_temperatures, [0.5, 2.0])
     state.advance(chosen(), after(game_reset=(True, False)))
     state.advance(chosen(), after(terminated=[True, False], finished=(FinishedGame(0, 0, 17.0, 4),)))
     assert temperatures.told == [[True, True], ([17.0], [1, 0])]

@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from herd_actor.loop import Group
 from numpy.typing import NDArray
 
 from herd.acting.policy import LocalPolicy
@@ -28,12 +29,12 @@ from herd.wire.run_layout import run_layout
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 RECURRENT = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
-CATCH = {"suite": "catch", "frame_stack": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
+CATCH: dict[str, Any] = {"suite": "catch", "frame_stack": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
 # Time limits of a few steps: every kind of end occurs within some dozens of steps.
 BREAKOUT = {"suite": "atari", "tasks": ("breakout",), "fire_on_reset": True, "noop_max": 4, "max_episode_frames": 200}
 MINIGRID = {"suite": "gymnasium", "tasks": ("minigrid:MiniGrid-Empty-5x5-v0",), "max_episode_steps": 10}
 BABYAI = {"suite": "gymnasium", "tasks": ("minigrid:BabyAI-GoToLocalS5N2-v0",), "max_episode_steps": 10, "instruction_key": "mission"}
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "catch": {"env": CATCH, "network": {"torso": "mlp"}},
     "catch one frame": {"env": {**CATCH, "frame_stack": 1}, "network": {"torso": "mlp"}},
     "catch truncated, recurrent": {"env": {**CATCH, "max_episode_frames": 4}, "network": {"torso": "mlp", **RECURRENT}},
@@ -110,6 +111,7 @@ def _play(case: str, num_unrolls: int) -> Played:
     settings = _settings(case)
     spec = environment_spec(settings.env)
     trainer = Trainer(settings, spec, torch.device("cpu"), torch.float32)
+    assert trainer.agent.policy_head is not None
     with torch.no_grad():
         # A policy far from uniform, or a wrong input would hardly show in the ratios.
         trainer.agent.policy_head.weight.mul_(300.0)
@@ -118,9 +120,11 @@ def _play(case: str, num_unrolls: int) -> Played:
     played = Played(settings, trainer, [], [])
     for _ in range(num_unrolls):
         stacks = [group.observation.stack.copy()]
-        played.unrolls.append(
-            play_unroll(settings, [group], policy, on_step=lambda _, done, to=stacks: to.append(done.observation.stack.copy()))
-        )
+
+        def note(_: Group, step: Transition, stacks: list[NDArray[np.uint8]] = stacks) -> None:
+            stacks.append(step.observation.stack.copy())
+
+        played.unrolls.append(play_unroll(settings, [group], policy, on_step=note))
         played.stacks.append(np.stack(stacks))
     group.environments.close()
     return played
@@ -160,6 +164,8 @@ def test_importance_ratios_are_one(played: dict[str, Played], case: str) -> None
 def test_restacked_frames_are_the_actors_bit_for_bit(played: dict[str, Played], case: str) -> None:
     for unroll, stacks in zip(played[case].unrolls, played[case].stacks, strict=True):
         batch = _slab(played[case].settings, unroll).batch
+        assert batch.history_frames is not None
+        assert batch.frames is not None
         assert torch.equal(restack(batch.history_frames, batch.frames, batch.game_reset), torch.from_numpy(stacks))
 
 

@@ -26,6 +26,7 @@ class SlowPolicy:
     events: list[str] = field(default_factory=list)
 
     def submit(self, rows: Rows) -> tuple[str, Rows]:
+        assert rows.frames is not None
         name = f"{len(rows.frames)} at {int(rows.core_state[0, 0, 0])}"
         self.events.append(f"ask {name}")
         return name, rows
@@ -33,6 +34,7 @@ class SlowPolicy:
     def collect(self, ticket: tuple[str, Rows]) -> PolicyStep:
         name, rows = ticket
         self.events.append(f"step {name}")
+        assert rows.frames is not None
         seen = (rows.frames.reshape(len(rows.frames), -1) @ np.arange(1, 61)).astype(np.int64)
         actions = ((seen + rows.last_actions + rows.core_state[:, 1, 0].astype(np.int64)) % 3).astype(np.int32)
         core = rows.core_state + np.array([[1.0], [0.0]], np.float32)

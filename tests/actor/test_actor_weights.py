@@ -67,7 +67,7 @@ def test_an_actor_goes_on_with_the_weights_it_has(payload: bytes) -> None:
         ActorSettings(),
         telemetry=telemetry,
         meters=Meters(telemetry),
-        stop=False,  # type: ignore[arg-type]
+        stop=False,
         while_waiting=lambda: None,
     )
     fresh.wait_for_others(None)
@@ -94,7 +94,7 @@ def test_an_actor_waits_for_its_first_weights_past_those_that_cannot_be_used() -
         ActorSettings(),
         telemetry=telemetry,
         meters=Meters(telemetry),
-        stop=False,  # type: ignore[arg-type]
+        stop=False,
         while_waiting=lambda: None,
     )
     fresh.wait_for_others(None)

@@ -88,7 +88,7 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
     for episode in episodes:
         stock.add(SampledEpisode(part_of(layout, episode)))
     slab = Slab(layout, 1 + NUM_SLOTS)
-    ratios = []
+    ratios: list[torch.Tensor] = []
     while True:
         for place in range(NUM_SLOTS):
             unroll = stock.next(place)

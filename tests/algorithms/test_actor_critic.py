@@ -73,7 +73,7 @@ def loss_by_herd(
         is_replayed=is_replayed,
         value_scale=value_scale,
     )
-    terms.total.backward()  # type: ignore[no-untyped-call]
+    terms.total.backward()
     assert logits.grad is not None
     assert values.grad is not None
     return terms, logits.grad, values.grad

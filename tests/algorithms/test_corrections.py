@@ -57,7 +57,7 @@ def test_one_step_multiplies_each_advantage_by_its_own_clipped_weight() -> None:
 def test_epsilon_bounds_the_logarithm_and_its_gradient() -> None:
     log_probs = torch.tensor([[-0.1, -5.0, -13.8, -400.0]] * 6, dtype=torch.float64, requires_grad=True)
     policy_log_probs = targets_of("epsilon", target=log_probs).policy_log_probs
-    policy_log_probs.sum().backward()  # type: ignore[no-untyped-call]
+    policy_log_probs.sum().backward()
     probabilities = np.exp(log_probs.detach().numpy())
     np.testing.assert_allclose(policy_log_probs.detach().numpy(), np.log(probabilities + 1e-6), rtol=1e-12)
     assert log_probs.grad is not None

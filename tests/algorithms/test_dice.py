@@ -88,7 +88,7 @@ def loss_by_herd(
         discount=DISCOUNT,
         algorithm=costs,
     )
-    terms.total.backward()  # type: ignore[no-untyped-call]
+    terms.total.backward()
     assert advantages.grad is not None
     assert values.grad is not None
     return Found(terms, advantages.grad, values.grad)
@@ -159,7 +159,7 @@ def test_at_tau_1_without_q_it_learns_what_the_actor_critic_learns() -> None:
         discount=DISCOUNT,
         algorithm=costs,
     )
-    terms.total.backward()  # type: ignore[no-untyped-call]
+    terms.total.backward()
     torch.testing.assert_close(found.by_advantages, logits.grad, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(found.by_values, values.grad, rtol=1e-10, atol=1e-12)
 

@@ -210,7 +210,9 @@ def test_a_mask_of_ones_is_no_mask_and_nothing_carries_a_gradient() -> None:
     }
     for bootstrap in BOOTSTRAPS:
         targets = retrace(
-            **leaves,
+            log_rhos=leaves["log_rhos"],
+            q_values=leaves["q_values"],
+            next_values=leaves["next_values"],
             discounts=torch.tensor(unrolls.discounts),
             rewards=torch.tensor(unrolls.rewards),
             trace_mask=torch.ones(4, 3, dtype=torch.bool),

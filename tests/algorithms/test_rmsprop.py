@@ -121,7 +121,7 @@ def test_channels_last_state_and_closure() -> None:
     def closure() -> float:
         optimizer.zero_grad()
         loss = weight.square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss.item()
 
     assert optimizer.step(closure) == pytest.approx(float(start.square().sum()))

@@ -37,11 +37,11 @@ def test_a_run_tells_its_curve_settings_report_and_checkpoints(tmp_path: Path) -
     np.testing.assert_array_equal(run.array("tasks.ale.v5.episode_return_mean_100"), [np.nan, 4.5])
     np.testing.assert_array_equal(run.array("policy_entropy"), [0.5, 0.25])
     with pytest.raises(
-        herd.RunError, match=r"no point has policy_entrop; the last has env_frames, .*tasks\.ale\.v5\.episode_return_mean_100"
+        herd.RunError, match=r"no point has policy_entrop; the last point has env_frames, .*tasks\.ale\.v5\.episode_return_mean_100"
     ):
         run.array("policy_entrop")
     assert [path.name for path in run.checkpoints] == ["000000000007", "000000000042"]
-    with pytest.raises(herd.RunError, match=r"holds no report\.json yet"):
+    with pytest.raises(herd.RunError, match=r"contains no report\.json"):
         _ = run.report
     (run.directory / "report.json").write_text('{"env_frames": 180}')
     assert run.report == {"env_frames": 180}
@@ -91,7 +91,7 @@ def test_settings_come_from_files_the_environment_and_at_last_the_call(tmp_path:
         ("catch", {"learner": {"batch_sise": 3}}, r"learner\.batch_sise: no such setting \(arguments\); did you mean learner\.batch_size"),
         ("catch", {"learner.batch_size": "many"}, r"learner\.batch_size: should be integer > 0, not 'many' \(arguments\)"),
         ("catch", {"seed": True}, r"seed: should be integer"),
-        ({"learner": 3}, {}, r"learner: a section of settings, not a value \(settings\)"),
+        ({"learner": 3}, {}, r"learner: is a section of settings and takes no value \(settings\)"),
         (None, {}, "needs a run file"),
         (None, {"resume": True, "run_dir": "nowhere"}, "nowhere: no such run to resume"),
         ("cacth", {}, "did you mean catch"),

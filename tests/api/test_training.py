@@ -39,7 +39,7 @@ def test_import_loads_nothing_until_it_is_needed(tmp_path: Path) -> None:
     assert errors == ""
     assert output.splitlines() == [f"[] {herd.__version__}", "[]", "False", "True"]
     with pytest.raises(AttributeError, match="no attribute 'tarin'"):
-        _ = herd.tarin  # type: ignore[attr-defined]
+        _ = herd.tarin
     assert (Path(herd.__file__).parent / "py.typed").is_file()
 
 

@@ -165,7 +165,7 @@ def test_an_exchange_goes_to_the_ensemble_of_its_environment() -> None:
             "agent": 0,
             "incarnation": 7,
             "purpose": "training",
-            "finished": tuple(FinishedEpisode(**report) for report in reports),
+            "finished": tuple(FinishedEpisode.model_validate(report) for report in reports),
             "starting": tuple(StartingEpisode(**start) for start in asked),
         }
     )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def play(bandits: TaskBandits, task_id: int = 0, *, inverse: float = 5.0) -> Non
     bandits[0, task_id].count(inverse, 3.0, 400, learn=True)
 
 
-def records(directory: Path) -> list[dict]:
+def records(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "history.jsonl").read_text().splitlines()]
 
 

@@ -195,14 +195,19 @@ def test_an_actor_plays_on_while_the_bandit_is_away(tmp_path: Path, context: Con
         assert actor.inverse_temperatures[0] == last
         assert actor.num_reused >= 39  # an answer to the first may still have come
         assert 0.2 <= actor.waited_seconds - waited < ANSWER_SECONDS
+
+    def is_idle() -> bool:
+        actor.poll()
+        return actor.is_idle
+
     with running(tmp_path / "run", port=first.port) as second:
-        until(lambda: actor.poll() or actor.is_idle)
+        until(is_idle)
         assert second.total("herd_bandit_reports_total", outcome="accepted") >= 40
         assert second.total("herd_bandit_reused_temperatures_total") >= 39
         # Heard again: the next game waits for a temperature of its own.
         reused = actor.num_reused
         actor.finish(0, episode_id=game + 1, episode_return=1.0, agent_steps=10)
-        until(lambda: actor.poll() or actor.is_idle)
+        until(is_idle)
         actor.begin([0])
         assert actor.num_reused == reused
     actor.close()
@@ -285,7 +290,7 @@ def test_another_run_is_refused(server: Server, connect: Connect) -> None:
     [
         (["--bandit.prt", "1"], "did you mean --bandit.port?"),
         (["--env.tasks", "pongg"], "'pongg'"),
-        (["--bandit.candidates", "40"], "candidates 40 must not exceed the 39 tiles"),
+        (["--bandit.candidates", "40"], "candidates 40 must not exceed the number of tiles, 39"),
         (["--bandit.port", "PORT"], "cannot bind"),
         (["--bandit.metrics_port", "PORT", "--bandit.port", "0"], "PORT"),
         (["--run_dir", "RUN", "--bandit.port", "0", "--bandit.tile_accuracy", "0.2"], "made with other bandit.bandits"),

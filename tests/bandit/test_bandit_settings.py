@@ -23,10 +23,10 @@ def test_the_defaults_are_those_of_table_5() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"candidates": 40}, "candidates 40 must not exceed the 39 tiles"),
-        ({"tile_accuracy": 1.0}, "candidates 7 must not exceed the 3 tiles"),
-        ({"min_inverse_temperature": 60.0}, "must not exceed the 0 tiles"),
-        ({"tile_accuracy": 0.001}, "makes 3931 tiles; at most 400"),
+        ({"candidates": 40}, "candidates 40 must not exceed the number of tiles, 39"),
+        ({"tile_accuracy": 1.0}, "candidates 7 must not exceed the number of tiles, 3"),
+        ({"min_inverse_temperature": 60.0}, "must not exceed the number of tiles, 0"),
+        ({"tile_accuracy": 0.001}, "gives 3931 tiles; at most 400"),
         ({"learning_rates": ()}, "at least 1"),
         ({"learning_rates": (1.5,)}, "less than or equal to 1"),
         ({"tile_widths": (-1,)}, "greater than or equal to 0"),

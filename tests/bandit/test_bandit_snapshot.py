@@ -131,7 +131,7 @@ def test_a_crash_between_the_two_renames_costs_one_interval(tmp_path: Path) -> N
 
 def test_a_full_disk_leaves_the_last_state(tmp_path: Path) -> None:
     save(tmp_path, played(3))
-    with no_space_beyond(4096), pytest.raises(SnapshotError, match="the last one stays"):
+    with no_space_beyond(4096), pytest.raises(SnapshotError, match="the previous state is kept"):
         save(tmp_path, played(5))
     restored, damaged = load(tmp_path)
     assert (episodes(restored), damaged) == (6, [])

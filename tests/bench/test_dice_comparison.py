@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import whole_runs
 from benchmarks.dice_comparison import differences_of, print_tables
 from benchmarks.dice_picture import draw
 from benchmarks.dice_runs import train, train_all
@@ -101,7 +100,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         after = {"3": "sys.exit(7)", "4": "time.sleep(600)"}.get(seed, "")
         return real([sys.executable, "-c", f"import pathlib, sys, time; pathlib.Path({directory!r}).mkdir()\n{after}"], **options)
 
-    monkeypatch.setattr(whole_runs.subprocess, "Popen", popen)
+    monkeypatch.setattr(subprocess, "Popen", popen)
     return seen
 
 

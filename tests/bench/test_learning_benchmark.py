@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import whole_runs
 from benchmarks.learning import __main__ as command
 from benchmarks.learning.picture import draw
 from benchmarks.learning.results import RunResult, as_json, markdown, median_reached, normalised, others_normalised, run_result, tried
@@ -128,7 +127,7 @@ def test_a_finished_seed_is_not_trained_again_and_a_label_means_one_thing(
         shutil.copy(example.with_suffix(".config.yaml"), directory / "config.yaml")
         return real([sys.executable, "-c", ""], **options)
 
-    monkeypatch.setattr(whole_runs.subprocess, "Popen", popen)
+    monkeypatch.setattr(subprocess, "Popen", popen)
 
     def run(*words: str) -> None:
         where = ["--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out"), "--games", "0"]

@@ -299,7 +299,7 @@ def test_a_network_that_nobody_measured_is_not_guessed() -> None:
 
 @pytest.mark.parametrize("torso", ["shallow", "deep"])
 def test_the_package_counts_parameters_as_the_networks_have_them(torso: str) -> None:
-    settings = RunSettings(network=NetworkSettings(torso=torso))  # type: ignore[arg-type]
+    settings = RunSettings(network=NetworkSettings(torso=torso))
     assert package_figures().stage_for(settings).parameters == num_parameters(settings)
 
 

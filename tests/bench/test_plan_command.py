@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,50 +29,50 @@ def own_bench(path: Path, *, torso: str, system: float = 900.0) -> str:
     return str(path)
 
 
-def plan_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+def plan_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert main(["plan", *words, "--json"]) == 0
-    report: dict[str, object] = json.loads(capsys.readouterr().out)
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
     return report
 
 
 def test_json_has_the_arithmetic_the_pods_and_the_notes(capsys: pytest.CaptureFixture[str]) -> None:
     report = plan_json(["--frames_per_second", "250000"], capsys)
-    lines = {(line["section"], line["quantity"]): line for line in report["arithmetic"]}  # type: ignore[attr-defined]
+    lines = {(line["section"], line["quantity"]): line for line in report["arithmetic"]}
     assert lines["frames", "unrolls/s"]["value"] == 3125
     assert "62,500 / 20" in lines["frames", "unrolls/s"]["formula"]
-    assert [pod["role"] for pod in report["pods"]] == ["actor", "learner", "paramserver"]  # type: ignore[attr-defined]
-    assert any("No GPU learner was measured" in note for note in report["notes"])  # type: ignore[attr-defined]
+    assert [pod["role"] for pod in report["pods"]] == ["actor", "learner", "paramserver"]
+    assert any("No GPU learner was measured" in note for note in report["notes"])
 
 
 def test_a_preset_is_a_name_or_a_path_and_settings_go_on_top(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     deep = plan_json(["--frames_per_second", "250000", "--preset", "atari-deep"], capsys)
     shallow = plan_json(["--frames_per_second", "250000"], capsys)
-    assert deep["actors"]["processes"] > 2 * shallow["actors"]["processes"]  # type: ignore[index]
+    assert deep["actors"]["processes"] > 2 * shallow["actors"]["processes"]
     mine = tmp_path / "mine.yaml"
     mine.write_text("actor: {environments: 16}\n")
     report = plan_json(["--frames_per_second", "250000", "--preset", str(mine), "--learner.queue_batches", "4"], capsys)
-    assert report["actors"]["messages"] == pytest.approx(3125 / 16)  # type: ignore[index]
+    assert report["actors"]["messages"] == pytest.approx(3125 / 16)
 
 
 def test_a_given_rate_of_a_gpu_needs_no_excuse(capsys: pytest.CaptureFixture[str]) -> None:
     report = plan_json(["--frames_per_second", "250000", "--learner_frames_per_second", "125000"], capsys)
-    assert report["learners"]["shards"] == 3  # type: ignore[index]  250,000 / (125,000 x 0.875)
-    assert not any("No GPU learner was measured" in note for note in report["notes"])  # type: ignore[attr-defined]
+    assert report["learners"]["shards"] == 3  # 250,000 / (125,000 x 0.875)
+    assert not any("No GPU learner was measured" in note for note in report["notes"])
 
 
 def test_own_figures_take_the_place_of_the_packages(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figures = own_bench(tmp_path / "own.json", torso="shallow")
     report = plan_json(["--frames_per_second", "40000", "--headroom", "0", "--figures", figures], capsys)
     # 10,000 steps x (900 - 94.086) us.
-    assert report["actors"]["cores"] == pytest.approx(8.05914, rel=1e-4)  # type: ignore[index]
-    assert any(figures in note for note in report["notes"])  # type: ignore[attr-defined]
+    assert report["actors"]["cores"] == pytest.approx(8.05914, rel=1e-4)
+    assert any(figures in note for note in report["notes"])
 
 
 def test_own_figures_make_a_network_known(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figures = own_bench(tmp_path / "own.json", torso="nature")
     words = ["--frames_per_second", "40000", "--preset", "atari-shallow", "--learner", "cpu", "--figures", figures]
     report = plan_json(words, capsys)
-    assert report["paramservers"]["bytes_out"] > 0  # type: ignore[index]
+    assert report["paramservers"]["bytes_out"] > 0
 
 
 def test_fan_in_and_fan_out_are_figures_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -102,9 +103,9 @@ def test_fan_in_and_fan_out_are_figures_too(capsys: pytest.CaptureFixture[str], 
     words = ["--frames_per_second", "250000", "--figures", str(fan_in), "--figures", str(fan_out)]
     report = plan_json(words, capsys)
     # 3,125 x 448 us = 1.4 cores, at 0.7 each.
-    assert report["learners"]["bounds"]["I/O thread"] == 2  # type: ignore[index]
+    assert report["learners"]["bounds"]["I/O thread"] == 2
     # 97.7 answers x 3,000 us x 2.71 MB.
-    assert report["paramservers"]["cores"] == pytest.approx(97.656 * 3000e-6 * 2.709716, rel=1e-3)  # type: ignore[index]
+    assert report["paramservers"]["cores"] == pytest.approx(97.656 * 3000e-6 * 2.709716, rel=1e-3)
 
 
 def values_text(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -135,7 +136,7 @@ def test_values_fit_the_schema_of_the_chart(words: list[str], capsys: pytest.Cap
 
 def test_an_actor_with_threads_gets_as_many_cores(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--frames_per_second", "40000", "--actor.environment_threads", "3"]
-    processes = plan_json(words, capsys)["actors"]["processes"]  # type: ignore[index]
+    processes = plan_json(words, capsys)["actors"]["processes"]
     actor = yaml.safe_load(values_text(words, capsys))["actor"]
     assert actor["replicas"] == processes
     assert actor["resources"]["requests"]["cpu"] == "3"
@@ -176,11 +177,11 @@ def test_values_are_keys_of_the_chart(capsys: pytest.CaptureFixture[str]) -> Non
         (["--frames_per_second", "1e5", "--headroom", "1"], "--headroom"),
         (["--frames_per_second", "1e5", "--learner_cores", "0"], "--learner_cores"),
         (["--frames_per_second", "1e5", "--preset", "atari-depe"], "did you mean atari-deep?"),
-        (["--frames_per_second", "1e5", "--preset", "atari-shallow"], "there is no published rate of a GPU for network.torso nature"),
+        (["--frames_per_second", "1e5", "--preset", "atari-shallow"], "no published GPU rate for network.torso nature"),
         (["--frames_per_second", "1e5", "--preset", "atari-deep-lstm"], "no figures for atari with network.torso deep"),
         (["--frames_per_second", "1e5", "--figures", "missing.json"], "missing.json: cannot be read"),
         (["--frames_per_second", "1e5", "--figures", "BROKEN"], "no JSON"),
-        (["--frames_per_second", "1e5", "--figures", "FOREIGN"], "not what herd bench"),
+        (["--frames_per_second", "1e5", "--figures", "FOREIGN"], "not the output of herd bench"),
         (["--frames_per_second", "1e5", "--figures", "PARTIAL"], "incomplete: KeyError 'settings'"),
         (["--frames_per_second", "1e5", "--actor.enviroments", "3"], "--actor.environments"),
         (["--frames_per_second", "1e5", "atari.yaml"], "--preset atari.yaml"),

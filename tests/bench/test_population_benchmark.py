@@ -25,7 +25,7 @@ def _run(directory: Path, returns: dict[int, list[float]]) -> Path:
 
 
 def test_the_best_is_chosen_anew_in_each_window_and_differences_are_within_pairs(tmp_path: Path) -> None:
-    measured = {"pbt": [], "none": []}
+    measured: dict[str, list[dict[str, float]]] = {"pbt": [], "none": []}
     for seed, gain in enumerate((0.25, 0.5, 0.75)):
         for strategy, more in (("pbt", gain), ("none", 0.0)):
             # Member 0 is better in the first half of thirty windows, member 1 in the second.

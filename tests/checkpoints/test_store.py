@@ -42,6 +42,12 @@ def save(directory, updates, keep=2, **state):
     return save_checkpoint(directory, updates, tensors_of(updates), {"learner_updates": updates, **state}, keep)
 
 
+def newest_in(directory: Path) -> Path:
+    newest = newest_checkpoint(directory)
+    assert newest is not None
+    return newest
+
+
 def names_in(directory):
     return sorted(entry.name for entry in directory.iterdir())
 
@@ -84,7 +90,7 @@ def test_the_newest_is_by_number_and_older_ones_beyond_keep_go(tmp_path):
     for updates in (2, 10, 100, 101):
         save(tmp_path, updates, keep=2)
     assert names_in(tmp_path) == ["000000000100", "000000000101"]
-    assert newest_checkpoint(tmp_path).name == "000000000101"
+    assert newest_in(tmp_path).name == "000000000101"
     save(tmp_path, 102, keep=1)
     assert names_in(tmp_path) == ["000000000102"]
 
@@ -107,7 +113,7 @@ def test_a_missing_file_makes_it_torn_and_the_one_before_is_taken(tmp_path, name
     with caplog.at_level(logging.WARNING):
         assert newest_checkpoint(tmp_path) == first
     (record,) = caplog.records
-    assert record.getMessage() == f"checkpoint skipped: {second}: {name} is missing; going on from {first}"
+    assert record.getMessage() == f"checkpoint skipped: {second}: {name} is missing; continuing from {first}"
 
 
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
@@ -248,7 +254,7 @@ def test_a_crash_while_replacing_leaves_the_replaced_one_readable(tmp_path, monk
         patch.setattr(Path, "rename", killed_at_second_rename)
         with pytest.raises(KilledError):
             save(tmp_path, 2, note="new")
-    newest = newest_checkpoint(tmp_path)
+    newest = newest_in(tmp_path)
     assert newest.name == "000000000002.replaced"
     assert load_checkpoint(newest).state["note"] == "old"
     save(tmp_path, 3, keep=1)
@@ -274,7 +280,7 @@ def test_a_full_disk_is_one_clear_line_and_the_previous_checkpoint_stays(tmp_pat
     assert one_line(refused)
     assert names_in(tmp_path) == ["000000000001"]
     assert snapshot(first) == before
-    assert newest_checkpoint(save(tmp_path, 2).parent).name == "000000000002"
+    assert newest_in(save(tmp_path, 2).parent).name == "000000000002"
 
 
 def test_a_full_disk_while_replacing_leaves_the_replaced_one_in_place(tmp_path, monkeypatch):
@@ -351,7 +357,7 @@ def test_a_bad_block_is_like_a_torn_file(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(os, "open", fail)
     assert newest_checkpoint(tmp_path) == first
-    assert f"{unreadable}: cannot be read: Input/output error; going on from {first}" in caplog.text
+    assert f"{unreadable}: cannot be read: Input/output error; continuing from {first}" in caplog.text
 
 
 def refuse_number(*numbers):
@@ -365,14 +371,17 @@ def refuse_number(*numbers):
 def test_the_newest_that_is_accepted_is_loaded(tmp_path, caplog):
     assert load_newest(tmp_path, refuse_number()) is None
     paths = [save(tmp_path, updates, keep=9) for updates in (1, 2, 3, 4)]
-    assert load_newest(tmp_path, refuse_number()).path == paths[3]
+    loaded = load_newest(tmp_path, refuse_number())
+    assert loaded is not None
+    assert loaded.path == paths[3]
     assert caplog.records == []
     (paths[2] / "state.json").unlink()
     loaded = load_newest(tmp_path, refuse_number(4))
+    assert loaded is not None
     assert (loaded.path, loaded.learner_updates) == (paths[1], 2)
     (record,) = caplog.records
     assert record.getMessage() == (
-        f"checkpoint skipped: {paths[3]}: made by another run; {paths[2]}: state.json is missing; going on from {paths[1]}"
+        f"checkpoint skipped: {paths[3]}: made by another run; {paths[2]}: state.json is missing; continuing from {paths[1]}"
     )
 
 
@@ -387,8 +396,8 @@ def test_when_none_is_accepted_the_line_says_what_is_wrong_with_each(tmp_path):
 
 
 def test_a_state_that_is_no_mapping_is_foreign(tmp_path):
-    path = save_checkpoint(tmp_path, 1, tensors_of(1), ["no", "mapping"], 1)
-    with pytest.raises(ForeignCheckpointError, match="holds no mapping"):
+    path = save_checkpoint(tmp_path, 1, tensors_of(1), ["no", "mapping"], 1)  # type: ignore[arg-type]
+    with pytest.raises(ForeignCheckpointError, match="is not a mapping"):
         load_checkpoint(path)
 
 

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+import tomllib
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -73,7 +76,7 @@ def test_train_help_lists_every_setting_with_its_default() -> None:
     [
         (["trian"], ["trian", "did you mean train?"]),
         (["train", BREAKOUT, "--env.tasks", "brakout"], ["brakout", "did you mean breakout?"]),
-        (["evaluate", "run"], ["run: holds no checkpoint"]),
+        (["evaluate", "run"], ["run: contains no checkpoint"]),
         (["watch", "nowhere"], ["nowhere: no such run"]),
         (["plot", "run", "empty"], ["empty: not a run"]),
         (["status", "nowhere"], ["nowhere: no such run"]),
@@ -97,7 +100,7 @@ def test_bad_input_is_answered_before_anything_heavy_is_imported(tmp_path: Path,
 def test_a_recording_needs_a_known_ending(tmp_path: Path) -> None:
     make_run(tmp_path, checkpoint=True)
     code, _, errors, _ = herd("watch", "run", "--output", "game.avi", folder=tmp_path)
-    assert (code, errors) == (2, "herd: game.avi: a recording's name ends in .gif or .mp4")
+    assert (code, errors) == (2, "herd: game.avi: the name of a recording must end in .gif or .mp4")
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 def test_a_used_run_directory_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path)
     code, _, errors, _ = herd("train", BREAKOUT, "--run_dir", "run", folder=tmp_path)
-    assert (code, errors) == (2, "herd: run: not empty; add --resume to go on with it, or choose another --run_dir")
+    assert (code, errors) == (2, "herd: run: not empty; add --resume to continue this run, or choose another --run_dir")
 
 
 def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +148,7 @@ def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert status == {
         "run_dir": str(run_dir),
         "state": "killed",
-        "message": "no process lives, and the learner left no report",
+        "message": "no process is alive, and the learner left no report",
         "processes": {"learner-0": "gone"},
         "pids": {},
         "env_frames": 61_440,
@@ -163,7 +166,7 @@ def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     table = capsys.readouterr().out
     assert "killed" in table
     assert "000000000042 damaged" in table
-    assert f"{run_dir}: no process lives, and the learner left no report" in table
+    assert f"{run_dir}: no process is alive, and the learner left no report" in table
     assert "61 k" in table
     point = {"env_frames": 80_000, "tasks": {"pong": {}, "boxing": {}}, "human_normalised_mean_capped": 0.234}
     with (run_dir / "metrics.jsonl").open("a") as points:
@@ -191,7 +194,7 @@ def test_status_of_a_run_of_several_agents(tmp_path: Path, capsys: pytest.Captur
     assert main(["status", str(run_dir)]) == 0
     assert capsys.readouterr().out.count("  killed  ") == 3
     assert main(["evaluate", str(run_dir)]) == 2
-    assert f"name one: {run_dir / 'agents' / '0'}" in capsys.readouterr().err
+    assert f"name one of them: {run_dir / 'agents' / '0'}" in capsys.readouterr().err
 
 
 def test_status_tells_a_living_process_from_an_old_one_of_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +235,7 @@ def test_doctor_finds_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
 def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def version(package: str) -> str:
         if package == "torch":
-            raise checks.PackageNotFoundError(package)
+            raise PackageNotFoundError(package)
         return "1.0"
 
     monkeypatch.setattr(checks, "version", version)
@@ -240,6 +243,15 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch: pytest.Monke
     output = " ".join(capsys.readouterr().out.split())
     assert "MISSING torch not installed" in output
     assert "missing: torch" in output
+
+
+def test_doctor_asks_for_packages_of_the_install_command_that_it_names() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    sources = {"herd-rl": project["dependencies"], **{f"herd-rl[{name}]": of for name, of in project["optional-dependencies"].items()}}
+    names = {source: {re.split(r"[^\w.-]", each)[0] for each in requirements} for source, requirements in sources.items()}
+    for package, (_, advice) in checks._PACKAGES.items():
+        source = advice.rpartition("pip install ")[2].strip("'")
+        assert package in names[source], f"{package} is not part of {source}"
 
 
 def test_a_taken_default_port_is_only_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from herd.cli.main import main
 from herd.config.loading import SettingsError, load_settings
+from herd.envs.suites.atari.settings import AtariSettings
 
 SHIPPED = Path(__file__).parents[2] / "herd" / "experiments"
 
@@ -33,6 +34,7 @@ def test_one_is_printed_to_be_edited_and_trained(
 
 def test_a_preset_replaces_what_an_experiment_says_of_its_suite() -> None:
     plain, sticky = load_settings([Path("breakout")], [], {}), load_settings([Path("breakout"), Path("atari-machado")], [], {})
+    assert isinstance(sticky.env, AtariSettings)
     assert (sticky.env.sticky_action_probability, sticky.env.action_set, sticky.env.life_loss_ends_episode) == (0.25, "full", False)
     assert sticky.model_copy(update={"env": plain.env}) == plain
     assert load_settings([Path("breakout"), Path("atari-machado"), Path("atari-impala")], ["--env.action_set", "minimal"], {}) == plain

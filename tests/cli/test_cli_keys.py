@@ -60,7 +60,7 @@ def test_nothing_is_replaced_unless_forced(tmp_path: Path, capsys: pytest.Captur
     before = contents(tmp_path)
     capsys.readouterr()
     assert herd("keys", tmp_path) == 2
-    assert "server.secret, server.public, client-default.secret, client-default.public exist already; --force" in capsys.readouterr().err
+    assert "server.secret, server.public, client-default.secret, client-default.public already exist; --force" in capsys.readouterr().err
     (tmp_path / "server.secret").unlink()
     assert herd("keys", tmp_path) == 2  # a public key alone is kept too
     assert contents(tmp_path) == {name: text for name, text in before.items() if name != "server.secret"}
@@ -85,7 +85,7 @@ def test_another_client_joins_without_touching_the_others(tmp_path: Path, capsys
 
 def test_a_client_alone_is_told_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert herd("keys", tmp_path, "--client", "a") == 0
-    assert "server.public of the servers, copied here" in capsys.readouterr().out
+    assert "server.public of the servers to this folder" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["", "../a", "a b", ".a", "x" * 65])

@@ -28,8 +28,8 @@ def test_an_even_run_is_not_talked_about(num_tasks: int, actors: int, environmen
 
 def test_an_uneven_run_is_told_what_would_make_it_even() -> None:
     assert check_dealing(settings_of(3, actors=2, environments=4)) == (
-        "3 tasks are dealt to 8 environments (actor.count 2 x actor.environments 4): 2 of them are played 3 times, the others 2; "
-        "a multiple of 3 in each actor makes them even"
+        "there are 3 tasks for 8 environments (actor.count 2 x actor.environments 4): 2 tasks have 3 environments, the others 2; "
+        "with actor.environments a multiple of 3 all tasks have equally many"
     )
 
 
@@ -38,8 +38,8 @@ def test_a_task_that_nobody_would_play_ends_the_command(actors: int, agents: int
     with pytest.raises(CommandError) as raised:
         check_dealing(settings_of(7, actors=actors, environments=3, agents=agents))
     line = str(raised.value)
-    assert line.startswith("env.tasks: 7 tasks are dealt to 6 environments")
-    assert line.endswith("1 would never be played; raise actor.environments to 7")
+    assert line.startswith("env.tasks: there are 7 tasks for 6 environments")
+    assert line.endswith("1 of the tasks would never be played; set actor.environments to 7 or more")
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_a_task_that_nobody_would_play_ends_the_command(actors: int, agents: int
     [
         (["--env.tasks", "boxing,brekout"], "env.tasks: unknown Atari game 'brekout'; did you mean breakout?"),
         (["--env.tasks", "atari58"], "env.tasks: unknown Atari game 'atari58'"),
-        (["--env.tasks", "boxing", "--env.tasks", "boxing"], "env.tasks: names boxing more than once"),
-        (["--env.action_set", "minimal"], "action_set must be full when tasks names several games"),
+        (["--env.tasks", "boxing", "--env.tasks", "boxing"], "env.tasks: should name each task once (boxing is repeated)"),
+        (["--env.action_set", "minimal"], "action_set must be full if tasks has several games"),
     ],
 )
 def test_games_that_cannot_be_played_together_are_named_in_one_line(words: list[str], line: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import shutil
 from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -85,7 +88,7 @@ def test_a_disk_without_room_for_two_checkpoints(monkeypatch: pytest.MonkeyPatch
         asked.append(folder)
         return free
 
-    monkeypatch.setattr(preflight.shutil, "disk_usage", usage)
+    monkeypatch.setattr(shutil, "disk_usage", usage)
     preflight.check_disk(settings)
     free.free -= 1
     with pytest.raises(CommandError, match=rf"of disk for .*; the run needs .* are free in {tmp_path}$"):
@@ -114,7 +117,9 @@ def test_the_limit_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "available_tasks", lambda: needed)
     preflight.check_processes(settings)
     monkeypatch.setattr(limits, "available_tasks", lambda: needed - 1)
-    with pytest.raises(CommandError, match=f"^actor.count 6: 8 processes need about {needed} tasks, and {needed - 1} more"):
+    with pytest.raises(
+        CommandError, match=f"^actor.count 6: 8 processes need about {needed} threads, but the limit allows only {needed - 1} more"
+    ):
         preflight.check_processes(settings)
 
 
@@ -123,7 +128,7 @@ def test_a_word_about_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert preflight.crowded(settings_of("--actor.count", "8")) is None
     assert "actor.count 9: these actors share 2 CPUs" in str(preflight.crowded(settings_of("--actor.count", "9")))
     assert preflight.lonely(settings_of("--agents", "2")) is None
-    assert "actor.count 2 for 3 agents" in str(preflight.lonely(settings_of("--agents", "3")))
+    assert "actor.count 2 is below agents 3" in str(preflight.lonely(settings_of("--agents", "3")))
 
 
 def test_a_gpu_for_each_shard(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +137,7 @@ def test_a_gpu_for_each_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     preflight.check_device(settings)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(CommandError, match=r"^learner.shards 2: each shard needs a GPU of its own, and there are 1 here"):
+    with pytest.raises(CommandError, match=r"^learner.shards 2: each shard needs its own GPU, and this machine has 1"):
         preflight.check_device(settings)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(CommandError, match=r"^learner.device cuda: .*set learner.device auto or cpu$"):
@@ -163,8 +168,8 @@ def test_memory_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(limits, "CGROUP", tmp_path)
-    monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: Memory(available=900))
-    monkeypatch.setattr(limits.psutil, "swap_memory", lambda: Swap(free=100))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(available=900))
+    monkeypatch.setattr(psutil, "swap_memory", lambda: Swap(free=100))
     assert limits.available_memory() == left
 
 
@@ -172,14 +177,14 @@ def test_tasks_of_user_container_and_kernel(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(limits, "CGROUP", tmp_path)
     monkeypatch.setattr(limits, "PID_MAX", tmp_path / "pid_max")
     limit = [resource.RLIM_INFINITY, resource.RLIM_INFINITY]
-    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: tuple(limit))
-    monkeypatch.setattr(limits.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limit))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert limits.available_tasks() is None
     (tmp_path / "pid_max").write_text("4000")
     assert limits.available_tasks() == 4000
     limit[0] = 3000
     assert limits.available_tasks() == 3000
-    monkeypatch.setattr(limits.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert limits.available_tasks() == 4000
     (tmp_path / "pids.max").write_text("100")
     (tmp_path / "pids.current").write_text("30")

@@ -28,7 +28,7 @@ def leave_checkpoint(settings: RunSettings, updates: int) -> Path:
 
 def test_a_run_without_checkpoints_and_one_of_its_own_may_go_on(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
-    assert check_resumable(settings) == f"{tmp_path} holds no checkpoint: training begins at 0 updates"
+    assert check_resumable(settings) == f"{tmp_path} contains no checkpoint: training starts at 0 updates"
     leave_checkpoint(settings, 7)
     newest = leave_checkpoint(settings, 1234)
     assert check_resumable(settings) == f"resumes from {newest} (1,234 updates)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
@@ -26,6 +27,10 @@ def of_agents(installed: Installed, metric: str) -> list[float]:
     return sums
 
 
+def all_grew(before: list[float], now: list[float]) -> bool:
+    return all(new > old for new, old in zip(now, before, strict=True))
+
+
 def kept_episodes(installed: Installed) -> float:
     return sum(total(each, names.REPLAY_INSERTED_EPISODES.name) for each in installed.live.component_samples("replay"))
 
@@ -33,11 +38,11 @@ def kept_episodes(installed: Installed) -> float:
 def until_all_learn(installed: Installed) -> None:
     """Wait until every agent trains on more frames than now, replayed ones among them."""
     for metric in (names.LEARNER_ENV_FRAMES.name, names.UNROLLS_REPLAYED.name):
-        before = installed.live.until(f"{metric} of all shards", lambda m=metric: of_agents(installed, m), lambda found: min(found) >= 0)
+        before = installed.live.until(f"{metric} of all shards", partial(of_agents, installed, metric), lambda found: min(found) >= 0)
         installed.live.until(
             f"more {metric} than {before}",
-            lambda m=metric: of_agents(installed, m),
-            lambda now, b=before: all(new > old for new, old in zip(now, b, strict=True)),
+            partial(of_agents, installed, metric),
+            partial(all_grew, before),
         )
 
 
@@ -91,7 +96,7 @@ def test_a_self_test_that_fails_says_why(installed: Installed) -> None:
     installed.live.until("no actor", lambda: installed.live.pods("actor"), lambda pods: not pods)
     with pytest.raises(HelmError):
         installed.helm.test()
-    assert "the learner trains on nothing" in "\n".join(last_lines(installed.live.cluster, f"{installed.helm.name}-test"))
+    assert "the learner trains on no frames" in "\n".join(last_lines(installed.live.cluster, f"{installed.helm.name}-test"))
     installed.live.delete(f"{installed.helm.name}-test", 0)  # a failed one stays for its log, also after an uninstall
     installed.live.scale("actor", ACTORS)
     installed.live.until_settled()

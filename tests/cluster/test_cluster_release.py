@@ -63,11 +63,14 @@ def test_status_shows_it(installed: Installed) -> None:
 
 
 def test_actors_are_scaled(installed: Installed) -> None:
-    for number in (ACTORS + 2, ACTORS):
+    def scale(number: int) -> None:
         installed.live.scale("actor", number)
-        installed.live.until(f"{number} actors", lambda: installed.live.lasting("actor"), lambda pods, n=number: len(pods) == n)
+        installed.live.until(f"{number} actors", lambda: installed.live.lasting("actor"), lambda pods: len(pods) == number)
         installed.live.until_settled()
-        installed.live.until(f"{number} actors with the learner", installed.live.observe, lambda seen, n=number: seen.connected_actors == n)
+        installed.live.until(f"{number} actors with the learner", installed.live.observe, lambda seen: seen.connected_actors == number)
+
+    scale(ACTORS + 2)
+    scale(ACTORS)
     installed.live.until_frames_flow()
 
 

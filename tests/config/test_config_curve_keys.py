@@ -142,9 +142,9 @@ def test_a_damaged_key_is_named_and_not_shown(folder: Path, name: str, role: Rol
 @pytest.mark.parametrize(
     ("missing", "role", "words"),
     [
-        ("server.secret", "server", ["server.secret: no such key", "herd keys"]),
-        ("server.public", "client", ["server.public: no such key", "copy it from the servers' folder"]),
-        ("client-a.secret", "client", ["client-a.secret: no such key", "--client NAME"]),
+        ("server.secret", "server", ["server.secret: no such file", "herd keys"]),
+        ("server.public", "client", ["server.public: no such file", "copy it from the servers' folder"]),
+        ("client-a.secret", "client", ["client-a.secret: no such file", "--client NAME"]),
     ],
 )
 def test_a_missing_key_is_named_with_what_to_do(folder: Path, missing: str, role: Role, words: list[str]) -> None:
@@ -167,11 +167,11 @@ def test_a_server_that_would_let_nobody_in(folder: Path) -> None:
 
 
 def test_the_folder_itself(folder: Path, tmp_path: Path) -> None:
-    assert "no such folder; make it: herd keys" in problem(security(tmp_path / "nowhere"), {}, "client")
+    assert "no such folder; create it: herd keys" in problem(security(tmp_path / "nowhere"), {}, "client")
     assert "not a folder" in problem(security(folder / "server.public"), {}, "client")
     mistaken = key()
     line = problem(SecuritySettings(curve_keys=Path(mistaken)), {}, "client")
-    assert "takes a folder of keys, not a key" in line
+    assert "must be a folder of keys, not a key" in line
     assert mistaken not in line
 
 
@@ -218,5 +218,5 @@ def test_a_secret_that_everybody_can_read_is_refused(folder: Path, name: str) ->
     (folder / name).chmod(0o640)
     check_curve_keys(security, {}, EVERY_ROLE)
     (folder / name).chmod(0o644)
-    with pytest.raises(SettingsError, match=rf"{name}: every user of this machine can read it: .* mode 600"):
+    with pytest.raises(SettingsError, match=rf"{name}: readable by every user of this machine; .* mode 600"):
         check_curve_keys(security, {}, EVERY_ROLE)

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from herd.config.loading import SettingsError, dump_settings, load_settings
+from herd.config.losses import DiceSettings, ImpalaSettings
+from herd.config.optimizers import AdamWSettings, RMSPropSettings
+from herd.config.value_scaling import PopArtSettings
 from herd.envs.make import environment_spec
+from herd.envs.suites.atari.settings import AtariSettings
 
 SUITES = Path(__file__).parents[2] / "herd" / "envs" / "suites"
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
@@ -57,6 +61,9 @@ def test_it_loads(file: Path, tmp_path: Path) -> None:
 def test_the_papers_experts_have_table_g1(name: str) -> None:
     settings = load_settings([next(file for file in EXPERIMENTS if file.stem == name)], [], {})
     algorithm, loss, optimizer, env = settings.algorithm, settings.loss, settings.optimizer, settings.env
+    assert isinstance(loss, ImpalaSettings)
+    assert isinstance(optimizer, RMSPropSettings)
+    assert isinstance(env, AtariSettings)
     assert (algorithm.unroll_length, settings.learner.batch_size, algorithm.discount) == (20, 32, 0.99)
     assert (loss.baseline_cost, loss.entropy_cost, algorithm.reward_shaping, loss.reduction) == (
         0.5,
@@ -88,6 +95,7 @@ def test_the_agents_of_57_games_have_their_papers_tables(name: str, scaling: str
     assert (settings.value_scaling.kind, settings.algorithm.reward_shaping) == (scaling, shaping)
     # PopArt's Tables 5 to 7 and IMPALA's appendix G are Table G.1 but for the actions, and for 200 M frames of each game.
     assert settings.env.model_copy(update={"tasks": expert.env.tasks, "action_set": "minimal"}) == expert.env
+    assert isinstance(settings.env, AtariSettings)
     assert settings.env.action_set == "full"
     frames = 57 * 200_000_000
     assert settings.optimizer == expert.optimizer.model_copy(update={"schedule_env_frames": frames})
@@ -96,6 +104,7 @@ def test_the_agents_of_57_games_have_their_papers_tables(name: str, scaling: str
     assert settings.algorithm == expert.algorithm.model_copy(update={"reward_shaping": shaping})
     assert settings.actor.environments % 57 == 0
     if scaling == "popart":
+        assert isinstance(settings.value_scaling, PopArtSettings)
         assert (settings.value_scaling.rate, settings.value_scaling.min_scale, settings.value_scaling.max_scale) == (3e-4, 1e-4, 1e6)
 
 
@@ -103,6 +112,9 @@ def test_dice_atari_has_table_5() -> None:
     settings = load_settings([next(file for file in EXPERIMENTS if file.stem == "dice-atari")], [], {})
     env, algorithm, loss = settings.env, settings.algorithm, settings.loss
     optimizer, bandit = settings.optimizer, settings.bandit
+    assert isinstance(env, AtariSettings)
+    assert isinstance(loss, DiceSettings)
+    assert isinstance(optimizer, AdamWSettings)
     assert (env.frame_height, env.frame_width, env.grayscale, env.action_repeat, env.frame_stack) == (84, 84, True, 4, 4)
     assert (env.action_set, env.life_loss_ends_episode, env.noop_max, settings.stop.env_frames) == ("full", False, 30, 200_000_000)
     assert (settings.learner.sample_reuse, settings.actor.count * settings.actor.environments) == (2, 160)
@@ -114,6 +126,7 @@ def test_dice_atari_has_table_5() -> None:
     assert (optimizer.kind, optimizer.weight_decay, optimizer.learning_rate, optimizer.warmup_updates) == ("adamw", 0.01, 5e-4, 4000)
     assert (optimizer.schedule, optimizer.beta1, optimizer.beta2, optimizer.epsilon) == ("linear", 0.9, 0.98, 1e-6)
     # The schedules end with the run.
+    assert settings.stop.env_frames is not None
     assert optimizer.schedule_updates == settings.stop.env_frames * 2 // (4 * 64 * 80)
     assert (optimizer.max_gradient_norm, settings.learner.publish_interval_updates, settings.actor.pull_interval_steps) == (50.0, 25, 64)
     assert (bandit.bandits, bandit.learning_rates, bandit.tile_widths, bandit.candidates) == (7, (0.05, 0.1, 0.2), (1, 2, 3), 7)
@@ -143,21 +156,24 @@ def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--network.head", "dueling"], "network.head: is gone: it follows from loss.kind"),
-        (["--actor.agent", "0"], "leased together with actor.index"),
+        (["--network.head", "dueling"], "network.head: was removed: loss.kind determines the head"),
+        (["--actor.agent", "0"], "actor.agent and actor.index are leased together"),
         (["--learner.agent", "2", "--agents", "2"], "learner.agent 2 must be below agents, which is 2"),
         (["--env.suite", "catch"], "network.torso must be mlp for the catch suite, not shallow"),
         (["--network.language", "true"], "needs a suite with instructions; atari has none"),
-        (["--env.tasks", "pong,breakout"], "action_set must be full when tasks names several games"),
-        (["--env.tasks", "atari57", "--env.action_set", "minimal"], "action_set must be full when tasks names several games"),
-        (["--env.tasks", "pong,qbert,pong", "--env.action_set", "full"], "env.tasks: names pong more than once"),
-        (["--env.tasks", "atari57,pong", "--env.action_set", "full"], "env.tasks: names pong more than once"),
-        (["--env.suite", "catch", "--network.torso", "mlp", "--env.reward_scales", "1,1"], "env.reward_scales: must differ"),
+        (["--env.tasks", "pong,breakout"], "action_set must be full if tasks has several games"),
+        (["--env.tasks", "atari57", "--env.action_set", "minimal"], "action_set must be full if tasks has several games"),
+        (["--env.tasks", "pong,qbert,pong", "--env.action_set", "full"], "env.tasks: should name each task once"),
+        (["--env.tasks", "atari57,pong", "--env.action_set", "full"], "env.tasks: should name each task once"),
+        (
+            ["--env.suite", "catch", "--network.torso", "mlp", "--env.reward_scales", "1,1"],
+            "env.reward_scales: should be different factors",
+        ),
         (["--algorithm.burn_in", "5"], "needs network.core lstm"),
         (["--algorithm.burn_in", "21", "--network.core", "lstm"], "must not exceed unroll_length 20"),
         (["--optimizer.kind", "adamw", "--optimizer.schedule_updates", "4000"], "must be below schedule_updates 4000"),
-        (["--learner.work_ahead", "on", "--learner.max_policy_lag", "3"], "waits for one update more"),
-        (["--learner.work_ahead", "on", "--actor.lockstep", "true"], "waits for one update more"),
+        (["--learner.work_ahead", "on", "--learner.max_policy_lag", "3"], "would be one update older"),
+        (["--learner.work_ahead", "on", "--actor.lockstep", "true"], "would be one update older"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(words: list[str], reason: str) -> None:

@@ -12,6 +12,7 @@ from herd.config.losses import DiceSettings, ImpalaSettings
 from herd.config.optimizers import AdamWSettings
 from herd.config.replay import UniformReplay
 from herd.config.settings import RunSettings
+from herd.envs.suites.atari.settings import AtariSettings
 
 
 def write(folder: Path, text: str, name: str = "run.yaml") -> Path:
@@ -78,6 +79,7 @@ def test_scalars_on_the_command_line(tmp_path: Path) -> None:
     file = write(tmp_path, "stop: {env_frames: 2e6, wall_seconds: 5}\noptimizer: {learning_rate: 6e-4}\nname: null-ish")
     settings = load_settings([file], ["--resume", "--stop.wall_seconds", "null", "--env.max_pool", "false", "--seed=1", "--seed=3"], {})
     assert settings.resume is True
+    assert isinstance(settings.env, AtariSettings)
     assert settings.env.max_pool is False
     assert settings.stop.env_frames == 2_000_000
     assert settings.stop.wall_seconds is None
@@ -107,7 +109,7 @@ def test_scalars_on_the_command_line(tmp_path: Path) -> None:
         ("loss: {kind: dice, q_cost: many}", ["loss.q_cost: should be number >= 0, not 'many'", "run.yaml"]),
         ("env: {suite: catch, noop_max: 3}", ["env.noop_max: does not apply to env.suite catch", "env.suite: ", "run.yaml"]),
         ("algorithm: {entropy_cost: 0.1}", ["algorithm.entropy_cost: is now loss.entropy_cost", "run.yaml"]),
-        ("algorithm: {loss: dice}", ["algorithm.loss: is now loss.kind, and actor_critic is impala", "run.yaml"]),
+        ("algorithm: {loss: dice}", ["algorithm.loss: is now loss.kind, and actor_critic is now impala", "run.yaml"]),
         ("actor: {environments: 999}", ["actor.environments: ", "run.yaml", "learner.queue_batches: default"]),
     ],
 )
@@ -182,7 +184,7 @@ def test_sections_are_still_validated_together() -> None:
     settings = load_settings([], ["--replay.kind", "uniform", "--replay.fraction", "0.5", "--learner.queue_batches", "9"], {})
     assert isinstance(settings.replay, UniformReplay)
     assert settings.num_replayed_unrolls == 16
-    for fraction, complaint in (("0.99", "leaves no online unroll"), ("0.01", "not a whole number of unrolls")):
+    for fraction, complaint in (("0.99", "needs at least one online unroll"), ("0.01", "not a whole number of unrolls")):
         message = refusal([], ["--replay.kind", "uniform", "--replay.fraction", fraction])
         assert "replay.fraction" in message
         assert complaint in message
@@ -191,7 +193,7 @@ def test_sections_are_still_validated_together() -> None:
 
 def test_statistics_of_replayed_unrolls_need_some() -> None:
     words = ["--value_scaling.kind", "popart", "--value_scaling.replayed", "true"]
-    assert "value_scaling.replayed needs another replay.kind than none" in refusal([], words)
+    assert "value_scaling.replayed needs a replay.kind other than none" in refusal([], words)
     load_settings([], [*words, "--replay.kind", "uniform", "--learner.queue_batches", "9"], {})
 
 

@@ -12,6 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,16 @@ import yaml
 
 from helm.tools.fetch_tools import helm_program
 from herd.telemetry.scrape import ScrapeError, probe, scrape, total
+from herd.topology import SERVICE_NAMES
 from tests.containers.podman import CommandError, Podman, missing_programs
 from tests.containers.pods import PodPlan, plan_pods, with_hosts
-from tests.images.dockerfiles import ROOT, SERVICES, WITH_TORCH, path_of
+from tests.images.dockerfiles import ROOT, WITH_TORCH, path_of
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(5400)]
 
 EXPERIMENT = ROOT / "experiments" / "dice-catch.yaml"
-"""Needs every service."""
+RUNNING = ("paramserver", "bandit", "replay", "learner", "actor")
+"""The services that it needs, in the order of their start."""
 TAG = "under-test"
 SUBNET = "10.89.77"
 GRACE_SECONDS = {"actor": 10, "bandit": 10, "learner": 60, "paramserver": 10, "paramserver-replica": 10, "replay": 60}
@@ -105,10 +108,10 @@ def base(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def images(podman: Podman, base: str, measured: dict[str, Any]) -> dict[str, str]:
-    """All four, built from this tree."""
-    for service in SERVICES:
+    """All of them, built from this tree."""
+    for service in SERVICE_NAMES:
         podman.build(path_of(service), ROOT, image(service), "--layers", "--build-arg", f"BASE={base}")
-    names = {service: image(service) for service in SERVICES}
+    names: dict[str, str] = {service: image(service) for service in SERVICE_NAMES}
     sizes = {service: podman.inspect("image", name, ".Size") for service, name in names.items()}
     measured["image_megabytes"] = {service: round(size / 1e6) for service, size in sizes.items()}
     measured["base_megabytes"] = round(podman.inspect("image", base, ".Size") / 1e6)
@@ -117,8 +120,8 @@ def images(podman: Podman, base: str, measured: dict[str, Any]) -> dict[str, str
 
 @pytest.fixture(scope="module")
 def containers(podman: Podman, images: dict[str, str], measured: dict[str, Any]) -> Iterator[dict[str, str]]:
-    """One container of each, hardened as the chart's pods are; each one's address by service."""
-    addresses = {service: f"{SUBNET}.{10 + number}" for number, service in enumerate(SERVICES)}
+    """One container of each of RUNNING, hardened as the chart's pods are; each one's address by service."""
+    addresses = {service: f"{SUBNET}.{10 + number}" for number, service in enumerate(RUNNING)}
     hosts = [f"--add-host=the-{service}:{address}" for service, address in addresses.items()]
     settings = [
         "--config=/etc/herd/experiment.yaml",
@@ -134,7 +137,7 @@ def containers(podman: Podman, images: dict[str, str], measured: dict[str, Any])
         "--replay.minimum_fill_agent_steps=1000",
     ]
     started = {}
-    for service in ("paramserver", "bandit", "replay", "learner", "actor"):
+    for service in RUNNING:
         started[service] = time.monotonic()
         podman(
             *("run", "--detach", "--name", service, *HARDENED, "--network", "herd-test", "--ip", addresses[service], *hosts),
@@ -142,10 +145,10 @@ def containers(podman: Podman, images: dict[str, str], measured: dict[str, Any])
             *("--volume", f"{EXPERIMENT}:/etc/herd/experiment.yaml:ro", images[service], *settings),
         )
     seconds: dict[str, float] = {}
-    for service in ("paramserver", "bandit", "replay", "learner", "actor"):
+    for service in RUNNING:
         url = f"http://{addresses[service]}:9400/readyz"
         try:
-            until(lambda url=url: probe(url), f"{service} to be ready", READY_SECONDS)
+            until(partial(probe, url), f"{service} to be ready", READY_SECONDS)
         except BaseException:
             print(podman.logs_of(service))
             raise
@@ -155,7 +158,7 @@ def containers(podman: Podman, images: dict[str, str], measured: dict[str, Any])
     podman("rm", "--all", "--force", "--time", "5")
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", RUNNING)
 def test_a_container_is_confined(podman: Podman, containers: dict[str, str], service: str) -> None:
     assert probe(f"http://{containers[service]}:9400/healthz")
     facts = json.loads(podman("exec", service, "python", "-c", FACTS))
@@ -165,7 +168,7 @@ def test_a_container_is_confined(podman: Podman, containers: dict[str, str], ser
     assert not {"", "/var/lib/herd"} & set(facts["path"]), "nothing is imported from the writable folder"
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", RUNNING)
 def test_torch_is_where_it_is_needed_and_nowhere_else(podman: Podman, containers: dict[str, str], service: str) -> None:
     expected = {"actor": ["torch", "safetensors", "ale_py"], "learner": ["torch", "safetensors"]}
     assert json.loads(podman("exec", service, "python", "-c", FACTS))["found"] == expected.get(service, [])
@@ -175,7 +178,7 @@ def test_torch_is_where_it_is_needed_and_nowhere_else(podman: Podman, containers
 
 
 def test_a_container_sees_its_quota_and_not_the_machines_cpus(podman: Podman, containers: dict[str, str]) -> None:
-    seen = {service: json.loads(podman("exec", service, "python", "-c", FACTS))["cpus"] for service in SERVICES}
+    seen = {service: json.loads(podman("exec", service, "python", "-c", FACTS))["cpus"] for service in RUNNING}
     available = len(os.sched_getaffinity(0))
     assert seen == {"actor": 1, "bandit": 1, "learner": min(2, available), "paramserver": 1, "replay": 1}
 
@@ -235,7 +238,7 @@ def test_the_charts_pods_train_together(
             file.write_text(yaml.safe_dump_all(with_hosts(plan, names)))
             podman("play", "kube", "--network", "herd-test", "--ip", by_pod[plan.name], str(file))
         for plan in plans:
-            until(lambda pod=plan.name: probe(f"http://{by_pod[pod]}:9400/readyz"), f"{plan.name} to be ready", READY_SECONDS)
+            until(partial(probe, f"http://{by_pod[plan.name]}:9400/readyz"), f"{plan.name} to be ready", READY_SECONDS)
         learners = [f"http://{by_pod[plan.name]}:9400/metrics" for plan in plans if plan.component == "learner"]
         until(lambda: sum(map(frames, learners)) > 20_000, "20,000 frames to be trained on", TRAIN_SECONDS)
         before, started = sum(map(frames, learners)), time.monotonic()

@@ -34,6 +34,21 @@ def test_workflows_are_valid(path: Path) -> None:
     assert problems("vendor.github-workflows", path) == ""
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_run_pinned_actions_and_hold_no_rights_beyond_reading(path: Path) -> None:
+    uses = re.findall(r"uses: (.+)", path.read_text(encoding="utf-8"))
+    assert [use for use in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", use)] == []
+    content = workflow(path.name)
+    assert content["permissions"] == {"contents": "read"}
+    steps = [step for job in content["jobs"].values() for step in job["steps"]]
+    checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_newer_actions_are_asked_for() -> None:
+    assert problems("vendor.dependabot", ROOT / ".github" / "dependabot.yml") == ""
+
+
 def test_a_workflow_with_a_mistake_is_not(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yml"
     path.write_text(WORKFLOWS[0].read_text(encoding="utf-8").replace("runs-on:", "run-on:"), encoding="utf-8")

@@ -26,7 +26,7 @@ def test_everything_on_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
         if program == "herd":
             done = herd(*words, folder=tmp_path)
             assert done.returncode == 0, done.stderr
-            assert "another greedy action in 0" in done.stdout
+            assert "different greedy actions: 0" in done.stdout
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "page.py").write_text("import sys\n" + "\n".join(blocks) + "\nassert 'herd' not in sys.modules\n")
     # torch says that torch.export will replace what the page uses.

@@ -160,6 +160,7 @@ def test_a_slot_plays_the_same_wherever_it_is_and_no_two_play_alike() -> None:
     np.testing.assert_array_equal(first[2:], second)
     assert len(np.unique(first[:, 0])) == 4
     other = make(settings, num_environments=4, seed=4).reset().vector
+    assert other is not None
     assert not np.isin(other, first).any()
 
 
@@ -288,20 +289,20 @@ def test_tasks_are_dealt_round_robin(folder: str) -> None:
     [
         ({"tasks": ("CartPol-v1",)}, "Did you mean: `CartPole`?"),
         ({"tasks": ("MiniGrid-Empty-9x9-v0",)}, "an id that another package registers is module:id"),
-        ({"tasks": ("no_such_module:make",)}, "env.tasks no_such_module:make: there is no module no_such_module in"),
+        ({"tasks": ("no_such_module:make",)}, "env.tasks no_such_module:make: module no_such_module is neither in"),
         ({"tasks": ("MINE:mistyped",)}, "MINE has no mistyped"),
-        ({"tasks": ("MINE:broken",)}, "cannot be made: RuntimeError: no maze (MINE.py, line"),
+        ({"tasks": ("MINE:broken",)}, "cannot be created: RuntimeError: no maze (MINE.py, line"),
         ({"tasks": ("MINE:nothing",)}, "must return a gymnasium.Env, not int"),
-        ({"tasks": ("MINE:continuous",)}, "only discrete ones (Discrete) can be learned here"),
+        ({"tasks": ("MINE:continuous",)}, "only discrete actions (Discrete) are supported"),
         ({"tasks": ("MINE:Counting",), "kwargs": {"size": 3}}, "got an unexpected keyword argument 'size'"),
         ({"tasks": ("MINE:Counting",), "kwargs": {"space": "tuple"}}, "its observations are a Tuple: set env.flatten to make them one"),
-        ({"tasks": ("MINE:Counting",), "kwargs": {"space": "sequence"}}, "cannot be made a vector"),
+        ({"tasks": ("MINE:Counting",), "kwargs": {"space": "sequence"}}, "cannot be converted to a vector"),
         ({"tasks": (MINIGRID,)}, "its observations are a Dict with the entries direction, image, mission: choose some with env.image_key"),
-        ({"tasks": (MINIGRID,), "vector_keys": ("mission",)}, "cannot be made a vector"),
+        ({"tasks": (MINIGRID,), "vector_keys": ("mission",)}, "cannot be converted to a vector"),
         ({"tasks": (MINIGRID,), "image_key": "picture"}, "have no entry picture, but direction, image, mission"),
         ({"tasks": (MINIGRID,), "image_key": "direction"}, "direction of minigrid:MiniGrid-Empty-5x5-v0 is Discrete(4), not a picture"),
-        ({"tasks": (MINIGRID,), "instruction_key": "mission"}, "says nothing of the game"),
-        ({"tasks": ("CartPole-v1",), "image_key": "image"}, "its observations are a Box, without entries"),
+        ({"tasks": (MINIGRID,), "instruction_key": "mission"}, "is not an observation of the game"),
+        ({"tasks": ("CartPole-v1",), "image_key": "image"}, "its observations are a Box, which has no entries"),
         ({"tasks": ("CartPole-v1",), "frame_stack": 4}, "env.frame_stack is for pictures"),
         ({"tasks": ("CartPole-v1", "Acrobot-v1")}, "differ in their spaces: vector 4 and 2 actions; vector 6 and 3 actions"),
     ],
@@ -329,8 +330,14 @@ def test_numbers_that_are_not_finite_end_the_actor_with_the_tasks_name(
 def test_a_mapping_of_arguments_comes_from_every_source(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("env:\n  suite: gymnasium\n  tasks: ['mine:make']\n  kwargs: {length: 3, space: plane}\n")
-    assert load_settings([file], [], {}).env.kwargs == {"length": 3, "space": "plane"}
-    assert load_settings([file], ["--env.kwargs", '{"length": 5}'], {}).env.kwargs == {"length": 5, "space": "plane"}
-    assert load_settings([file], [], {"HERD_ENV__KWARGS": '{"space": "number"}'}).env.kwargs == {"length": 3, "space": "number"}
+
+    def kwargs(words: list[str], variables: dict[str, str]) -> object:
+        env = load_settings([file], words, variables).env
+        assert isinstance(env, GymnasiumSettings)
+        return env.kwargs
+
+    assert kwargs([], {}) == {"length": 3, "space": "plane"}
+    assert kwargs(["--env.kwargs", '{"length": 5}'], {}) == {"length": 5, "space": "plane"}
+    assert kwargs([], {"HERD_ENV__KWARGS": '{"space": "number"}'}) == {"length": 3, "space": "number"}
     with pytest.raises(SettingsError, match=r"env\.kwargs: should be .*mapping, not 'length=3' \(command line\)"):
         load_settings([], ["--env.suite", "gymnasium", "--env.kwargs", "length=3"], {})

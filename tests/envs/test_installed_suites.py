@@ -13,6 +13,7 @@ import pytest
 
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import make_environments, missing_packages, suite_named
+from herd.envs.suites.atari.settings import AtariSettings
 from tests.patience import patient
 
 EXTENSION = Path(__file__).parents[1] / "extension_package"
@@ -104,7 +105,7 @@ print(json.dumps([load([]), chosen, load([Path({str(file)!r})]), checks]))
     assert from_file == chosen["failing"].replace("command line", str(file))
     assert checks["suite atari"][3] is True
     assert "108 games" in checks["suite atari"][1]
-    assert checks["suite catch of thief:SUITE"][2] == "suite catch of thief:SUITE is left out: another suite has this name"
+    assert checks["suite catch of thief:SUITE"][2] == "suite catch of thief:SUITE is ignored: another suite has this name"
 
 
 def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,4 +118,4 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch:
     )
     monkeypatch.setattr("herd.envs.make.suite_named", lambda _: lacking)
     with pytest.raises(UnknownTaskError, match="needs no_such_package"):
-        make_environments(lacking.settings(), num_environments=1, first_slot=0, seed=1, num_threads=1)
+        make_environments(AtariSettings(), num_environments=1, first_slot=0, seed=1, num_threads=1)

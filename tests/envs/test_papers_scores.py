@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,11 @@ from herd.envs.scores import ReferenceScores, aggregates, dmlab_scores
 from herd.envs.suites.atari import atari_scores
 
 PAPERS = Path(__file__).parent / "papers"
-DICE_REFERENCES = {"battle_zone": {"random": 236.0}, "video_pinball": {"random": 0.0}, "double_dunk": {"world_record": 21.0}}
+DICE_REFERENCES: dict[str, dict[str, Any]] = {
+    "battle_zone": {"random": 236.0},
+    "video_pinball": {"random": 0.0},
+    "double_dunk": {"world_record": 21.0},
+}
 """Where DiCE's tables are far from ours: a digit is missing in Battle Zone's 2,360; no other source has 0 for Video Pinball's 16,256.9."""
 
 

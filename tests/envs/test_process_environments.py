@@ -10,6 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -229,7 +230,7 @@ def test_a_process_that_fails_in_a_game_goes_on_with_another(
         assert [game.environment for game in failed.finished] == [2]  # a broken game has no score
         assert failed.observation.stack[:, 1, 1, 1].tolist() == [2, 0, 1]
         assert failed.observation.stack[1, 0, 1, 1] == seed_of(3, 2, 0) % 251
-        assert f"{task}, environment 3: its process failed: {reason}; started again with a new game" in caplog.text
+        assert f"{task}, environment 3: its process failed: {reason}; restarted with a new game" in caplog.text
         made.step(act(0, 0, 0))
         [over] = made.step(act(0, WIN, 0)).finished
         assert (over.episode_return, over.agent_steps) == (3.0, 2)
@@ -283,6 +284,10 @@ def test_few_busy_at_a_time_play_the_same_games(tmp_path: Path) -> None:
     assert_array_equal(seen[0], seen[2])
 
 
+def all_exist(files: list[Path]) -> bool:
+    return all(file.exists() for file in files)
+
+
 def test_two_processes_play_in_turn_and_start_games_ahead(tmp_path: Path) -> None:
     """The second process that was started plays first; each has a stream of seeds of its own."""
     [task] = folders(tmp_path, "a")
@@ -292,7 +297,7 @@ def test_two_processes_play_in_turn_and_start_games_ahead(tmp_path: Path) -> Non
             seeds = [seed_of(2 + e, 2 - game % 2, game // 2) for e in range(2)]
             assert row[:, 0, 1, 1].tolist() == [seed % 251 for seed in seeds]
             ahead = [tmp_path / "a" / f"seed-{seed_of(2 + e, 1 + game % 2, (game + 1) // 2)}" for e in range(2)]
-            wait_until(lambda ahead=ahead: all(note.exists() for note in ahead))  # while nobody takes a step
+            wait_until(partial(all_exist, ahead))  # while nobody takes a step
             assert made.step(act(0, 0)).observation.stack[:, 1, 1, 1].tolist() == [1, 1]
             assert made.step(act(WIN, TIME_OUT)).valid.all()
             started = made.step(act(0, 0))

@@ -108,8 +108,8 @@ def test_rows_are_those_of_games_played_by_hand(
             game.new_episode()
 
         def screen() -> NDArray[np.uint8]:
-            buffer = game.get_state().screen_buffer
-            return buffer if size == (160, 120) else cv2.resize(buffer, size, interpolation=cv2.INTER_AREA)
+            buffer: NDArray[np.uint8] = game.get_state().screen_buffer
+            return buffer if size == (160, 120) else cv2.resize(buffer, size, interpolation=cv2.INTER_AREA).astype(np.uint8)
 
         begin()
         over, last, games = False, screen(), 0
@@ -198,6 +198,7 @@ def test_the_screen_shows_the_game_that_is_played() -> None:
     assert suite.on_screen is not None
     settings = ViZDoomSettings(tasks=("deadly_corridor",), frame_stack=2)
     shown = suite.on_screen(settings)
+    assert isinstance(shown, ViZDoomSettings)
     with environments(settings, 1) as played, environments(shown, 1) as screen:
         assert screen.spec.frame_shape == (240, 320, 3)
         played.reset()

@@ -31,7 +31,9 @@ def make_run(tmp_path: Path) -> RunMaker:
         settings = RunSettings.model_validate({"name": name, "actor": {"environments": 4, "inference_precision": "float32"}, **sections})
         agent = agent_of(settings, environment_spec(settings.env))
         with torch.no_grad():  # a fresh policy head is nearly uniform
-            (agent.advantage_head if agent.policy_head is None else agent.policy_head).weight.mul_(300.0)
+            head = agent.policy_head or agent.advantage_head
+            assert head is not None
+            head.weight.mul_(300.0)
         directory = tmp_path / name
         directory.mkdir(exist_ok=True)
         (directory / "config.yaml").write_text(dump_settings(settings))

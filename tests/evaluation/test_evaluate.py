@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from herd.evaluation.table import print_report
 from herd.evaluation.trained_run import load_trained_run
 from tests.acting.playing import make_group, play_unroll
 
-CATCH = {
+CATCH: dict[str, Any] = {
     "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
     "network": {"torso": "mlp"},
 }
@@ -116,11 +117,11 @@ def test_the_seed_decides_everything(make_run: Callable[..., Path]) -> None:
 
 
 def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    played = []
+    played: list[Any] = []
 
-    def spy(env: object, **arguments: object) -> object:
+    def spy(env: Any, **arguments: Any) -> object:
         played.append(env)
-        return make_environments(env, **arguments)  # type: ignore[arg-type]
+        return make_environments(env, **arguments)
 
     monkeypatch.setattr(play, "make_environments", spy)
     run_dir = make_run(BREAKOUT)
@@ -132,6 +133,7 @@ def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path],
     assert (report.protocol.policy, report.protocol.environments) == ("greedy", 1)
     (task,) = report.tasks
     assert task.truncated_episodes == 2
+    assert task.mean_env_frames is not None
     assert task.mean_env_frames <= 204
     reference = atari_scores()["breakout"]
     assert task.human_normalised == pytest.approx((task.mean - reference.random) / (reference.human - reference.random))
@@ -170,23 +172,27 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Pa
     config.write_text(config.read_text().replace("frame_height: 6", "frame_height: 7"))
     broken = make_run(CATCH, name="broken")
     (broken / "config.yaml").write_text("env:\n  suit: catch\n")
-    for arguments, message in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"run_dir": tmp_path / "absent"}, "no such run directory"),
-        ({"run_dir": bare}, "holds no config.yaml"),
-        ({"run_dir": young}, "holds no checkpoint"),
+        ({"run_dir": bare}, "contains no config.yaml"),
+        ({"run_dir": young}, "contains no checkpoint"),
         ({"run_dir": foreign}, "another network"),
         ({"run_dir": broken}, "env.suit: no such setting"),
         ({"run_dir": good, "checkpoint": tmp_path / "nothing"}, "missing"),
         ({"run_dir": good, "overrides": ["--env.max_episode_frames", "0"]}, "env.max_episode_frames: .* not '0'"),
         ({"run_dir": good, "overrides": ["--env.noop_max", "5"]}, "env.noop_max: does not apply to env.suite catch; env.suite atari has"),
-        ({"run_dir": good, "overrides": ["--env.frame_height", "7"]}, "--env.frame_height 7: the policy was trained on other observations"),
+        (
+            {"run_dir": good, "overrides": ["--env.frame_height", "7"]},
+            "--env.frame_height 7: the policy was trained with other observations",
+        ),
         ({"run_dir": good, "overrides": ["--seed", "7"]}, "--seed: only settings of env"),
         ({"run_dir": good, "episodes": 0}, "episodes must be at least 1"),
         ({"run_dir": good, "seed": -1}, "seed must be at least 0"),
         ({"run_dir": good, "environments": 0}, "positive multiple"),
-    ):
+    )
+    for arguments, message in cases:
         with pytest.raises(EvaluationError, match=message) as caught:
-            evaluate_runs([arguments.pop("run_dir")], **arguments)  # type: ignore[arg-type,list-item]
+            evaluate_runs([arguments.pop("run_dir")], **arguments)
         assert "\n" not in str(caught.value)
 
 
@@ -207,11 +213,11 @@ STRIDES = b'{"w":{"dtype":"F32","shape":[2147483647,2147483647,2147483647,0],"da
 @pytest.mark.parametrize(
     ("contents", "says"),
     [
-        ({"model": len(STRIDES).to_bytes(8, "little") + STRIDES}, "more elements than a tensor can"),
-        ({"model": b""}, "no header fits"),
+        ({"model": len(STRIDES).to_bytes(8, "little") + STRIDES}, "too many elements for a tensor"),
+        ({"model": b""}, "too short for the header"),
         ({"state": b"[" * 100_000}, "nested too deeply"),
         ({"state": b"9" * 5000}, "digits"),
-        ({"state": b"[]"}, "holds no mapping"),
+        ({"state": b"[]"}, "is not a mapping"),
         ({"value_statistics": encode_weights({"shift": torch.zeros(7)})}, "does not fit"),
     ],
 )
@@ -298,7 +304,7 @@ def test_the_table_shows_score_and_protocol(make_run: Callable[..., Path]) -> No
     assert "run after 250 updates, 160,000 env frames" in text
     assert "catch" in text
     assert f"{report.tasks[0].mean:.2f}" in text
-    assert "10 games ran into a limit" in text
+    assert "10 games reached a limit" in text
     assert "differs from training in max_episode_frames" in text
 
 
@@ -363,7 +369,7 @@ def test_what_no_protocol_can_score_is_said_in_one_line(make_run: Callable[..., 
         ([one, "--protocol", "impala-atar"], "impala-atar: no such protocol; did you mean impala-atari"),
         (
             [other, "--protocol", "machado"],
-            "minimal: machado needs env.action_set full, which cannot be changed after training: it is minimal",
+            "minimal: machado needs env.action_set full, but the run has minimal, which cannot be changed after training",
         ),
         ([other, "--protocol", "dopamine"], "dopamine needs env.sticky_action_probability 0.25, .* it is 0.0"),
         ([str(catch), "--protocol", "saber"], "saber is a protocol of suite atari, not of catch"),
@@ -373,8 +379,8 @@ def test_what_no_protocol_can_score_is_said_in_one_line(make_run: Callable[..., 
         ([one, "--protocol", "laser-atari"], "cannot read .*metrics.jsonl"),
         ([one, "--frames", "100"], "--frames needs --protocol"),
         ([one, str(catch)], "play the same suite: .*full plays atari, .*catch plays catch"),
-        ([one, other, one], "every task needs as many runs as the others: pong has 2, breakout has 1"),
-        ([one, other, "--checkpoint", one], "a checkpoint is of one run"),
+        ([one, other, one], "all tasks need equally many runs: pong has 2, breakout has 1"),
+        ([one, other, "--checkpoint", one], "a checkpoint belongs to one run"),
         ([str(torn)], "torn.*model.safetensors"),
         ([one, str(full.parent / "absent")], "absent: no such run"),
     ):

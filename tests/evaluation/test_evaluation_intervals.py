@@ -77,7 +77,7 @@ def test_intervals_of_many_runs_are_those_of_a_slow_bootstrap() -> None:
         by_hand = [slow_statistic(name, scores, references) for scores in slow]
         low, high = percentiles(np.array(by_hand))
         assert percentiles(fast[name]) == pytest.approx((low, high), abs=0.05 * (high - low)), name
-        assert fast[name].mean() == pytest.approx(np.mean(by_hand), abs=0.08 * np.std(by_hand)), name
+        assert fast[name].mean() == pytest.approx(np.mean(by_hand), abs=float(0.08 * np.std(by_hand))), name
 
 
 def test_runs_stay_within_their_task_and_games_within_their_run() -> None:

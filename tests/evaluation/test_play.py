@@ -50,6 +50,7 @@ def played(
 
 def to_the_ball(rows: Rows) -> NDArray[np.int32]:
     """See ball and paddle on the newest plane and move the paddle towards the ball."""
+    assert rows.frames is not None
     board = rows.frames[:, -1]
     actions = np.ones(len(board), np.int32)
     for index, plane in enumerate(board):
@@ -61,6 +62,7 @@ def to_the_ball(rows: Rows) -> NDArray[np.int32]:
 
 def from_the_ball(rows: Rows) -> NDArray[np.int32]:
     """Move to the side where the ball will not fall."""
+    assert rows.frames is not None
     ball = rows.frames[:, -1, :-1].any(axis=1).argmax(axis=1)
     return np.where(ball >= 3, 0, 2).astype(np.int32)
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import gymnasium
@@ -12,6 +13,7 @@ import torch
 from gymnasium import spaces
 
 import herd
+from herd.envs.api import Observation, Transition
 from herd.envs.instructions import hash_instruction
 from herd.envs.make import make_environments
 from herd.evaluation.play import start_play
@@ -84,7 +86,8 @@ def played(run: Path, environment: gymnasium.Env, policy: herd.TrainedPolicy, *,
             action = policy.act(observation, reward=reward, reset=starts)
             assert policy.last_step is not None
             rows.append((observation, starts, reward, action, policy.last_step.behaviour_logits[0]))
-            observation, reward, terminated, truncated, _ = environment.step(action)
+            observation, earned, terminated, truncated, _ = environment.step(action)
+            reward = float(earned)
             starts, over = False, terminated or truncated
     return rows
 
@@ -114,7 +117,8 @@ def expected_logits(run: Path, rows) -> np.ndarray:
             torch.tensor(words).unsqueeze(1),
             torch.tensor(np.array(vectors), dtype=torch.float32).unsqueeze(1),
         )
-    return output.policy_logits[:, 0].numpy()
+    logits: np.ndarray = output.policy_logits[:, 0].numpy()
+    return logits
 
 
 def test_one_environment_of_gymnasium_is_acted_in_as_the_network_says(scene_run: Path) -> None:
@@ -133,7 +137,7 @@ def test_one_environment_of_gymnasium_is_acted_in_as_the_network_says(scene_run:
 def test_a_batch_is_acted_in_as_its_environments_one_by_one(scene_run: Path) -> None:
     lengths = (2, 3, 7)
     batch = gymnasium.vector.SyncVectorEnv(
-        [lambda length=length: Scene(length) for length in lengths], autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP
+        [partial(Scene, length) for length in lengths], autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP
     )
     policy = herd.load_policy(scene_run, num_environments=3, greedy=True)
     observations, _ = batch.reset(seed=4)
@@ -164,7 +168,7 @@ def test_herds_own_environments_are_acted_in_as_evaluation_does(make_run: RunMak
     play = start_play(trained, environments, seed=5, greedy=False)
     policy = herd.load_policy(run / "checkpoints" / "000000000250", seed=5)
     mirrored = policy.make_environments(2, seed=9)
-    row = mirrored.reset()
+    row: Observation | Transition = mirrored.reset()
     lost_lives = 0
     for _ in range(60):
         step = play.step()
@@ -172,8 +176,8 @@ def test_herds_own_environments_are_acted_in_as_evaluation_does(make_run: RunMak
         assert policy.last_step is not None
         np.testing.assert_array_equal(policy.last_step.behaviour_logits, step.choice.behaviour_logits)
         np.testing.assert_array_equal(actions, step.choice.actions)
-        row = mirrored.step(actions)
-        lost_lives += int(row.terminated.sum())
+        row = transition = mirrored.step(actions)
+        lost_lives += int(transition.terminated.sum())
     assert lost_lives > 0
     environments.close()
     mirrored.close()
@@ -190,18 +194,20 @@ def test_frames_are_taken_alone_or_as_the_newest_of_a_stack(make_run: RunMaker) 
         "stack": lambda row: np.stack([frames[max(0, row - back)] for back in (3, 2, 1, 0)]),
         "mapping": lambda row: {"frame": frames[row]},
     }
-    logits = {}
+    logits: dict[str, list[np.ndarray]] = {}
     for form, of_row in forms.items():
         policy = herd.load_policy(run, seed=1)
         logits[form] = []
         for row in range(6):
             policy.act(of_row(row), reset=row == 4)
+            assert policy.last_step is not None
             logits[form].append(policy.last_step.behaviour_logits)
     for other in ("channel", "stack", "mapping"):
         np.testing.assert_array_equal(logits["plane"], logits[other])
     # A stack begins with its game: row 4 is seen as a first row.
     fresh = herd.load_policy(run)
     fresh.act(frames[4])
+    assert fresh.last_step is not None
     np.testing.assert_array_equal(fresh.last_step.behaviour_logits, logits["plane"][4])
     assert not np.array_equal(logits["plane"][4], logits["plane"][5])
 
@@ -225,7 +231,7 @@ def test_a_missing_reward_and_wrong_numbers_are_refused(scene_run: Path, make_ru
     observation, _ = Scene().reset(seed=1)
     policy = herd.load_policy(scene_run)
     policy.act(observation)
-    with pytest.raises(ValueError, match="fed with the last reward"):
+    with pytest.raises(ValueError, match="needs the last reward"):
         policy.act(observation)
     policy.act(observation, reset=True)
     with pytest.raises(ValueError, match="expected an observation of Dict"):
@@ -236,7 +242,7 @@ def test_a_missing_reward_and_wrong_numbers_are_refused(scene_run: Path, make_ru
         herd.load_policy(make_run(CATCH, name="catch"), num_environments=2).act(np.zeros((3, 6, 5), np.uint8))
     environments = herd.load_policy(scene_run).make_environments(2)
     row = environments.reset()
-    with pytest.raises(ValueError, match="leave reward and reset out"):
+    with pytest.raises(ValueError, match="reward and reset must be omitted"):
         policy.act(row, reward=1.0)
     environments.close()
 

@@ -75,7 +75,7 @@ def test_what_a_curve_cannot_tell_is_said_in_one_line(tmp_path: Path) -> None:
         (run, LAST_MILLION, 400_000, "fewer than the window of 1,000,000"),
         (silent, LAST_100, None, "no game of pong had ended by 4,000,000 frames"),
         (silent, LAST_MILLION, None, "no game of pong ended between 2,000,000 and 4,000,000 frames"),
-        (old, LAST_MILLION, None, "does not hold sums of returns"),
+        (old, LAST_MILLION, None, "has no sums of returns"),
         (tmp_path / "absent", LAST_100, None, "cannot read .*metrics.jsonl"),
     ):
         with pytest.raises(EvaluationError, match=message) as caught:

@@ -6,10 +6,11 @@ from pathlib import Path
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from PIL import Image, ImageSequence
+from PIL import Image, ImageDraw, ImageFont, ImageSequence
 
 from herd.evaluation import watch
 from herd.evaluation.errors import EvaluationError
+from herd.evaluation.trained_run import load_trained_run
 from herd.evaluation.watch import record_episode
 
 CATCH = {
@@ -47,6 +48,16 @@ def test_a_game_of_catch_as_gif(make_run: Callable[..., Path], tmp_path: Path) -
     assert recording.episode_returns == ((1.0,) if caught else (-1.0,))
 
 
+def test_the_captions_font_has_every_character_of_the_caption(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[str, ImageFont.FreeTypeFont]] = []
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", lambda _self, _place, text, *, font, **_: drawn.append((text, font)))
+    watch._drawn(watch._Moment(np.zeros((84, 84, 1), np.uint8), -21.0, -0.5, None), seconds=65.0)
+    assert [text for text, _ in drawn] == ["return -21", "value -0.50", "1:05"]
+    for text, font in drawn:
+        box = bytes(font.getmask("\uffff"))  # what stands for a character that a font lacks
+        assert box not in {bytes(font.getmask(character)) for character in text}
+
+
 def test_short_games_follow_each_other_until_there_is_something_to_see(make_run: Callable[..., Path], tmp_path: Path) -> None:
     # Games of 6 pictures at 5 a second: the ninth ends after 10 s.
     recording = record_episode(make_run(CATCH), tmp_path / "catch.gif", min_seconds=10.0)
@@ -56,7 +67,7 @@ def test_short_games_follow_each_other_until_there_is_something_to_see(make_run:
 
 
 def test_the_colour_screen_shows_the_game_that_the_policy_plays(make_run: Callable[..., Path]) -> None:
-    run = watch.load_trained_run(make_run(GAMES))
+    run = load_trained_run(make_run(GAMES))
     seen = {}
     for view in ("screen", "network"):
         pictures = watch._played(run, 1, seed=3, view=view, greedy=False)
@@ -73,7 +84,8 @@ def test_the_colour_screen_shows_the_game_that_the_policy_plays(make_run: Callab
 
     def shrunk(moment: watch._Moment) -> np.ndarray:
         luminance = moment.picture @ np.array([0.299, 0.587, 0.114])
-        return luminance.reshape(42, 5, 160).mean(axis=1) @ columns
+        cells: np.ndarray = luminance.reshape(42, 5, 160).mean(axis=1) @ columns
+        return cells
 
     def cells_apart(colour: watch._Moment, grey: watch._Moment) -> int:
         return int((np.abs(shrunk(colour) - grey.picture[..., 0]) > 15).sum())
@@ -107,7 +119,7 @@ CART_POLE = {"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network":
 
 
 def test_a_game_whose_network_sees_numbers_is_shown_as_people_see_it(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    run = watch.load_trained_run(make_run(CART_POLE))
+    run = load_trained_run(make_run(CART_POLE))
     first, *_, last = itertools.islice(watch._played(run, 0, seed=3, view="screen", greedy=False), 8)
     assert first.picture.shape == (400, 600, 3)
     assert (first.return_so_far, last.return_so_far) == (0.0, 7.0)
@@ -133,13 +145,13 @@ def test_a_recording_that_fails_leaves_the_old_file(make_run: Callable[..., Path
 def test_what_cannot_be_recorded_is_said_in_one_line(make_run: Callable[..., Path], tmp_path: Path) -> None:
     run_dir = make_run(CATCH)
     for arguments, message in (
-        ({"output": tmp_path / "a.avi"}, "ends in .gif or .mp4"),
+        ({"output": tmp_path / "a.avi"}, "must end in .gif or .mp4"),
         ({"output": tmp_path / "a.gif", "task": "pong"}, "plays catch, not pong"),
         ({"output": tmp_path / "a.gif", "games": 0}, "at least 1"),
         ({"output": run_dir / "config.yaml" / "a.gif"}, "cannot write"),
     ):
         with pytest.raises(EvaluationError, match=message) as caught:
-            record_episode(run_dir, **arguments)  # type: ignore[arg-type]
+            record_episode(run_dir, **arguments)
         assert "\n" not in str(caught.value)
     with pytest.raises(EvaluationError, match="no such run"):
         record_episode(tmp_path / "absent", tmp_path / "a.gif")

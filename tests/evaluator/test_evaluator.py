@@ -265,7 +265,7 @@ def test_dices_games_get_their_temperatures_from_the_service_and_tell_it_nothing
     ("words", "line"),
     [
         (["--evaluation.protocol", "saber"], "evaluator: evaluation.protocol: saber is a protocol of suite atari, not of catch"),
-        (["--evaluation.interval_seconds", "null"], "holds no checkpoint yet"),
+        (["--evaluation.interval_seconds", "null"], "contains no checkpoint yet"),
         (["--evaluation.episodes", "0"], "evaluation.episodes"),
     ],
 )

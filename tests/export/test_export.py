@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
 def compute(path: Path, kind: str, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """As docs/export.md does it."""
     if kind == "onnx":
-        return onnxruntime.InferenceSession(path).run(None, inputs)
+        outputs: list[np.ndarray] = onnxruntime.InferenceSession(path).run(None, inputs)
+        return outputs
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch would like torch.export to be used
         module = torch.jit.load(path)
@@ -55,7 +57,7 @@ def test_an_exported_policy_says_what_the_policy_says(
     run = make_run(NETWORKS[name])
     assert main(["export", str(run), "--format", kind, "--steps", "30", "--environments", "2", "--seed", "4"]) == 0
     said, path, described = capsys.readouterr().out.splitlines()
-    assert said.startswith("largest difference to the network: logits ")
+    assert said.startswith("largest difference from the network: logits ")
     assert "(60 observations, " in said
     description = json.loads(Path(described).read_text())
     assert description["parity"]["rows"] == 60
@@ -149,7 +151,7 @@ def test_a_missing_extra_and_a_file_that_cannot_be_written_are_named(
     run = make_run(NETWORKS["vector"])
     assert main(["export", str(run), "--steps", "2", "--output", "/proc/here/policy.pt"]) == 2
     assert capsys.readouterr().err.splitlines()[0].startswith("herd: cannot write /proc/here")
-    real = requirements.find_spec
+    real = find_spec
     monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "onnxscript" else real(name))
     assert main(["export", str(run), "--format", "onnx"]) == 2
     assert capsys.readouterr().err == "herd: needs onnxscript: pip install 'herd-rl[export]'\n"

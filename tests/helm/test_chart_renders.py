@@ -346,7 +346,8 @@ def test_who_may_talk_to_whom() -> None:
     policies = [each for each in render_all() if each["kind"] == "NetworkPolicy"]
     policies.append(find(render_ci("population-values.yaml"), "NetworkPolicy", "herd-learner"))
     component = "app.kubernetes.io/component"
-    outgoing, incoming = set(), set()
+    outgoing: set[tuple[str, str, int]] = set()
+    incoming: set[tuple[str, str, int]] = set()
     for policy in policies:
         own = policy["spec"]["podSelector"]["matchLabels"].get(component)
         if own is None:
@@ -441,11 +442,11 @@ def test_the_notes_say_what_to_do_next() -> None:
         return helm(NEWEST, "install", "herd", str(CHART), "--namespace", "rl", "--dry-run=client", "--values", str(CHART / "ci" / name))
 
     default, gpu = notes("default-values.yaml"), notes("gpu-values.yaml")
-    for words in ("helm test herd --namespace rl", "port-forward", "WARNING: checkpoints live in the pod", "herd keys keys"):
+    for words in ("helm test herd --namespace rl", "port-forward", "WARNING: checkpoints are stored in the pod", "herd keys keys"):
         assert words in default
     assert "kubectl --namespace rl scale deployment herd-actor --replicas=100" in default
     assert "WARNING" not in gpu
-    assert ("herd status`\nshows pods and no numbers" in gpu, "shows pods and no numbers" in default) == (True, False)
+    assert ("`herd status` shows pods but no numbers" in gpu, "shows pods but no numbers" in default) == (True, False)
     assert "herd keys" not in gpu
 
 

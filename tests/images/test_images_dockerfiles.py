@@ -12,7 +12,7 @@ import pytest
 
 from herd.config.loading import load_settings
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
-from herd.topology import METRICS_PORT, SERVICE_NAMES, SERVICES, Service
+from herd.topology import METRICS_PORT, SERVICE_NAMES, SERVICES, Service, ServiceName
 from tests.images.dockerfiles import ROOT, WITH_TORCH, entrypoint, environment, path_of, shipped, stages
 from tests.patience import patient
 
@@ -58,7 +58,7 @@ def test_only_pinned_things_get_in(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICE_NAMES)
-def test_a_container_is_the_service_as_a_user_of_its_own(service: str) -> None:
+def test_a_container_is_the_service_as_a_user_of_its_own(service: ServiceName) -> None:
     stage = shipped(service)
     assert entrypoint(service) == ["python", "-m", f"herd_{service}"]
     assert stage.last("USER") == "10001:10001"
@@ -70,7 +70,7 @@ def test_a_container_is_the_service_as_a_user_of_its_own(service: str) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_container_listens_on_the_ports_of_the_table(service: Service) -> None:
-    section = getattr(load_settings([ROOT / "experiments" / "catch.yaml"], {}, environment(service.name)), service.section)
+    section = getattr(load_settings([ROOT / "experiments" / "catch.yaml"], [], environment(service.name)), service.section)
     assert (section.metrics_host, section.metrics_port) == ("0.0.0.0", METRICS_PORT)
     if service.port is not None:
         assert (section.host, section.port) == ("0.0.0.0", service.port)

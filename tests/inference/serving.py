@@ -171,7 +171,7 @@ def remote_policy(client: InferenceClient, answers: list[Answer] | None = None, 
 
     return RemotePolicy(
         client,
-        stop=False,  # type: ignore[arg-type]
+        stop=False,
         while_waiting=waiting,
         on_answer=(answers if answers is not None else []).append,
         substitute=silent,

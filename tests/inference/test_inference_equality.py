@@ -107,7 +107,7 @@ class Both:
         assert self._asked is not None
         ticket, rows = self._asked
         expected = self.local.submit(rows)
-        said = self.remote.collect(ticket)
+        said: PolicyStep = self.remote.collect(ticket)
         np.testing.assert_allclose(
             said.behaviour_logits, expected.behaviour_logits, rtol=0, atol=1e-6 * max(1.0, np.abs(expected.behaviour_logits).max())
         )

@@ -74,7 +74,7 @@ def fields_of(count: int, **changes: Any) -> dict[str, Any]:
 def request(
     request_id: int, *, count: int = 2, has_state: bool = False, fields: dict[str, Any] | None = None, **changes: Any
 ) -> list[bytes]:
-    values = {"run_id": "run", "contract": "contract", "agent": 0, "num_environments": count} | changes
+    values: dict[str, Any] = {"run_id": "run", "contract": "contract", "agent": 0, "num_environments": count} | changes
     message = Act(request_id=request_id, has_state=has_state, **values)
     shape = LAYOUT.planes_shape(has_state=has_state)
     assert shape is not None
@@ -129,7 +129,7 @@ def test_clients_that_do_not_belong_here_are_told_why() -> None:
         ({"run_id": "another"}, "belongs to run run, not another"),
         ({"contract": "other"}, "contract other does not match"),
         ({"agent": 2}, "serves agents 0 to 1"),
-        ({"count": 5}, "a request of 5 environments, and 4 are the most here"),
+        ({"count": 5}, "a request of 5 environments exceeds the limit of 4"),
     ):
         decision = service.take(request(1, has_state=True, **changes))
         assert decision.outcome == "refused"

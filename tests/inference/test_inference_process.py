@@ -177,8 +177,8 @@ def test_keys_and_who_may_ask(tmp_path: Path) -> None:
     """An actor's key may ask for actions, a viewer's may not; the service's own may ask for weights and publish none."""
     keys = tmp_path / "keys"
     make_keys(keys)
-    for client in ("actor", "viewer", "inference"):
-        make_keys(keys, client=client)
+    for name in ("actor", "viewer", "inference"):
+        make_keys(keys, client=name)
     security = {"curve_keys": keys}
     with ExitStack() as contexts:
         publishing = contexts.enter_context(new_context(SecuritySettings(curve_keys=keys)))
@@ -224,8 +224,8 @@ def test_an_actor_that_waits_for_it_hears_a_request_to_stop(tmp_path: Path, fall
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as actor:
             assert actor.stderr is not None
             try:
-                said = next(line for line in actor.stderr if "the inference service is silent" in line)
-                assert ("this actor itself" if fallback == "local" else "nobody") in said
+                said = next(line for line in actor.stderr if "the inference service does not answer" in line)
+                assert ("this actor chooses actions itself" if fallback == "local" else "this actor waits") in said
             finally:
                 actor.send_signal(signal.SIGTERM)
             assert actor.wait(ANSWER_SECONDS) == 0

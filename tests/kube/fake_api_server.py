@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
@@ -132,7 +133,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif match := _EVERYWHERE.match(path):
             self._collection(match[1], None, query)
         elif match := _NAMESPACED.match(path):
-            self._namespaced(method, *match.groups(), query, body)
+            namespace, resource, name, below = match.groups()
+            self._namespaced(method, namespace, resource, name, below, query, body)
         else:
             self._not_found_page()
 
@@ -263,7 +265,9 @@ class _Handler(BaseHTTPRequestHandler):
         first = True
         while time.monotonic() < deadline:
             there = {item["metadata"]["name"]: item for item in self._selected(resource, namespace, query)}
-            events = [("DELETED", {"metadata": {"name": name, "namespace": namespace}}) for name in told.keys() - there.keys()]
+            events: list[tuple[str, dict[str, Any]]] = [
+                ("DELETED", {"metadata": {"name": name, "namespace": namespace}}) for name in told.keys() - there.keys()
+            ]
             for name, item in there.items():
                 version = item["metadata"].get("resourceVersion", "0")
                 is_news = not first or start in {"", "0"} or int(version) > int(start)

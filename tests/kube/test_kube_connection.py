@@ -65,7 +65,7 @@ def test_inside_a_pod_its_service_account_is_used(tmp_path: Path) -> None:
     account = tmp_path / "account"
     account.mkdir()
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    assert "this pod has no service account" in refusal(Access(), environ, service_account=account)
+    assert "this pod has no usable service account" in refusal(Access(), environ, service_account=account)
     (account / "token").write_text("secret")
     (account / "ca.crt").write_text("certificate")
     (account / "namespace").write_text("rl\n")
@@ -75,7 +75,7 @@ def test_inside_a_pod_its_service_account_is_used(tmp_path: Path) -> None:
 
 
 def test_no_cluster_at_all() -> None:
-    assert refusal(Access(), {}).startswith("no cluster: no ~/.kube/config, KUBECONFIG is not set")
+    assert refusal(Access(), {}).startswith("no cluster: ~/.kube/config does not exist, KUBECONFIG is not set")
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def changed(file: Path, change: Callable[[dict[str, list[dict[str, dict[str, obj
 
 def test_contexts_that_cannot_be_used(tmp_path: Path) -> None:
     file = write_kubeconfig(tmp_path / "config", "http://x:1")
-    assert refusal(Access(file, "fak"), {}) == f"{file}: no context fak; there are: fake"
+    assert refusal(Access(file, "fak"), {}) == f"{file}: no context fak; available are: fake"
     changed(file, lambda content: content.pop("current-context"))
-    assert refusal(Access(file), {}) == f"{file}: names no current context; choose one with --context: fake"
+    assert refusal(Access(file), {}) == f"{file}: has no current context; choose one with --context: fake"
     assert find_connection(Access(file, "fake"), {}).configuration.host == "http://x:1"
     changed(file, lambda content: content["clusters"][0]["cluster"].pop("server"))
-    assert "names no server" in refusal(Access(file, "fake"), {})
+    assert "has no server" in refusal(Access(file, "fake"), {})
     changed(file, lambda content: content["contexts"][0]["context"].update(cluster="gone"))
     assert "context fake" in refusal(Access(file, "fake"), {})
 
@@ -122,7 +122,7 @@ def test_a_login_command_that_fails_is_said_once(tmp_path: Path, capfd: pytest.C
         user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": args, "interactiveMode": "Never"}}
         file = write_kubeconfig(tmp_path / "config", "http://x:1", user=user)
         line = refusal(Access(file), {})
-        assert "the credentials of context fake cannot be had" in line
+        assert "the credentials of context fake are not available" in line
         assert ("please log in" if args else "/no/such/program") in line
     assert capfd.readouterr().err == ""
 
@@ -180,7 +180,7 @@ def test_not_a_kubernetes_server(tmp_path: Path, fake: FakeCluster) -> None:
     with serving(fake) as address:
         cluster = open_cluster(Access(write_kubeconfig(tmp_path / "config", address)), {})
         fake.pages["herd-learner-0"] = "hello"
-        with pytest.raises(KubeError, match="does not answer like a Kubernetes API server"):
+        with pytest.raises(KubeError, match="like a Kubernetes API server"):
             cluster.get(PODS, CoreV1Api(cluster.client).connect_get_namespaced_pod_proxy_with_path, "herd-learner-0:9400", "rl", "metrics")
         with pytest.raises(KubeError, match="more than 3 bytes"):
             cluster.read(PODS, CoreV1Api(cluster.client).list_namespaced_pod, "rl", most_bytes=3)
@@ -209,11 +209,11 @@ def test_what_the_server_refuses(served: Served) -> None:
 def test_trouble_is_answered_with_one_line_and_exit_code_2(served: Served, herd: Herd, herd_process: Herd) -> None:
     words = ["status", "--release", "herd"]
     for environment, options, part in (
-        ({"KUBECONFIG": ""}, [], "no cluster: no ~/.kube/config"),
+        ({"KUBECONFIG": ""}, [], "no cluster: ~/.kube/config does not exist"),
         ({"KUBECONFIG": "/nowhere"}, [], "KUBECONFIG=/nowhere: no such file"),
         ({}, ["--kubeconfig", "/nowhere"], "/nowhere: no such file"),
-        ({}, ["--context", "prod"], "no context prod; there are: fake"),
-        ({}, ["--namespace", "empty", "--release", "x"], "no release x in namespace empty; elsewhere there are: herd (--namespace rl)"),
+        ({}, ["--context", "prod"], "no context prod; available are: fake"),
+        ({}, ["--namespace", "empty", "--release", "x"], "no release x in namespace empty; other namespaces have: herd (--namespace rl)"),
     ):
         answer = herd_process(*words, *options, **environment)
         assert (answer.code, answer.output) == (2, ""), answer

@@ -228,7 +228,7 @@ def test_pods_without_metrics_are_one_note_a_cause(served: Served, herd: Herd) -
 def test_no_pod_within_reach_names_the_policy_that_may_be_why(served: Served, herd: Herd) -> None:
     served.fake.pages.clear()
     said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
-    assert "does networkPolicy.metricsFrom leave it out?" in said["notes"][-1]
+    assert "check that networkPolicy.metricsFrom allows it" in said["notes"][-1]
     served.fake.pages["herd-paramserver-0"] = holder_page(updates=3)
     said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
     assert not any("metricsFrom" in note for note in said["notes"])
@@ -258,14 +258,14 @@ def test_who_holds_no_weights_yet_has_no_version(served: Served) -> None:
 def test_an_unknown_release_is_answered_with_those_there_are(served: Served, herd_process: Herd) -> None:
     answer = herd_process("status", "--release", "hrd")
     assert (answer.code, answer.output) == (2, "")
-    assert answer.errors == "herd: no release hrd in namespace rl; there are: herd\n"
+    assert answer.errors == "herd: no release hrd in namespace rl; its releases are: herd\n"
     answer = herd_process("status", "--release", "herd", "-n", "empty")
     assert (
-        answer.errors == "herd: no release herd in namespace empty; elsewhere there are: herd (--namespace rl), other (--namespace lab)\n"
+        answer.errors == "herd: no release herd in namespace empty; other namespaces have: herd (--namespace rl), other (--namespace lab)\n"
     )
     served.fake.forbidden.add(("list everywhere", "deployments"))
     answer = herd_process("status", "--release", "herd", "--namespace", "empty")
-    assert answer.errors == "herd: no release herd in namespace empty; there is none in this namespace\n"
+    assert answer.errors == "herd: no release herd in namespace empty; this namespace has no releases\n"
 
 
 def test_local_and_cluster_do_not_mix(herd: Herd) -> None:
@@ -273,7 +273,7 @@ def test_local_and_cluster_do_not_mix(herd: Herd) -> None:
         (["--namespace", "rl"], "--namespace needs --release"),
         (["-n", "rl"], "--namespace needs --release"),
         (["--seconds", "0"], "--seconds needs --release"),
-        (["--release", "herd", "runs/pong"], "ask for one of them"),
+        (["--release", "herd", "runs/pong"], "cannot be combined"),
         (["--release", "herd", "--seconds", "-1"], "--seconds: should be a number from 0 to 600"),
         (["--release", "herd", "--seconds", "nan"], "--seconds: should be a number from 0 to 600"),
         (["--release", "herd", "--actors", "-1"], "--actors: should be"),

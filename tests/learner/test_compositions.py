@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from herd_learner.batching import BatchAssembler
-from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.queue import QueuedUnroll
 
 from herd.acting.policy import LocalPolicy
 from herd.config.settings import RunSettings
@@ -43,18 +43,14 @@ class _Batches:
         self._settings = settings
         self._layout = run_layout(settings, environment_spec(settings.env))
         self._num_online = settings.num_online_unrolls
-        self._queue = UnrollQueue(self._layout)
         self._ring = BatchAssembler(self._layout, settings, torch.device("cpu")) if settings.replay.kind != "shared" else None
         self._played: list[Unroll] = []
 
     def of(self, unroll: Unroll) -> Slab:
         self._played.append(unroll)
         if self._ring is not None:
-            block = self._queue.new_block(self._num_online)
-            for name, array in block.arrays.items():
-                array[...] = unroll[name][: self._num_online]
             tasks = unroll["task_id"]
-            return self._ring.assemble([QueuedUnroll(block, row, (0, 1), (1, 0), int(tasks[row]), 5) for row in range(self._num_online)])
+            return self._ring.assemble([QueuedUnroll(unroll, row, (0, 1), (1, 0), int(tasks[row]), 5) for row in range(self._num_online)])
         # As a replay service gives them: whole games from the beginning, without the states of those who played.
         slab = Slab.of(self._layout, unroll)
         num_replayed = NUM_REPLAYED if len(self._played) > 4 else 0

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ledger import LedgerSnapshot
-from herd_learner.queue import Block
 from herd_learner.statistics import RunStatistics
 
 from herd.config.contract import EnvSpec
@@ -26,8 +25,7 @@ def test_a_finished_games_temperature_is_that_of_its_rows(burn_in: int) -> None:
     arrays["inverse_temperature"][0, burn_in:] = [0.5, 0.5, 20.0, 20.0, 20.0, 0.0]
     arrays["inverse_temperature"][1, burn_in:] = 3.0
     arrays["inverse_temperature"][:, :burn_in] = 9.0
-    block = Block(arrays, 2)
-    assert inverse_temperatures_of(block, burn_in) == {(40, 7): 0.5, (40, 8): 20.0, (40, 9): 0.0, (41, 3): 3.0}
+    assert inverse_temperatures_of(arrays, burn_in) == {(40, 7): 0.5, (40, 8): 20.0, (40, 9): 0.0, (41, 3): 3.0}
 
 
 def test_the_report_holds_returns_by_temperature_and_a_restart_keeps_them() -> None:

@@ -39,7 +39,7 @@ class Learner:
 
     def __init__(self, *, capacity: int = CAPACITY, ledger: Ledger | None = None, layout: UnrollLayout = LAYOUT, agent: int = 0) -> None:
         self.ledger = ledger or Ledger()
-        self.queue = UnrollQueue(layout)
+        self.queue = UnrollQueue()
         self.credit = CreditPool(capacity, expires_seconds=60.0)
         self.episodes: list[EpisodeReport] = []
         self.reported: list[tuple[int, str | None]] = []
@@ -94,7 +94,7 @@ def learner() -> Learner:
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"agent": 1}, "an actor of agent 1, this learner trains agent 0: check the order of actor.learner"),
+        ({"agent": 1}, "the actor plays for agent 1, but this learner trains agent 0: check the order of actor.learner"),
         ({"run_id": "another"}, "'another'"),
         ({"contract": "d" * 64}, "dddddddddddd"),
         ({"max_unrolls": CAPACITY + 1}, "learner.queue_batches"),
@@ -128,7 +128,7 @@ def test_a_learner_of_another_agent_takes_its_own_actors_only() -> None:
     learner = Learner(agent=1)
     (refused,) = learner.hello()
     assert isinstance(refused.message, Refused)
-    assert "an actor of agent 0, this learner trains agent 1" in refused.message.reason
+    assert "the actor plays for agent 0, but this learner trains agent 1" in refused.message.reason
     (welcomed,) = learner.hello(agent=1)
     assert isinstance(welcomed.message, Welcome)
 
@@ -150,7 +150,7 @@ def test_a_message_is_taken_acknowledged_and_booked(learner: Learner) -> None:
         ((0, 7), (3, 14), 1, 4, 1),
     ]
     for name, array in arrays.items():
-        np.testing.assert_array_equal(unrolls[0].block.arrays[name], array)
+        np.testing.assert_array_equal(unrolls[0].arrays[name], array)
 
 
 def test_a_duplicate_is_acknowledged_and_not_counted(learner: Learner) -> None:
@@ -346,7 +346,7 @@ def test_nobody_books_more_frames_than_can_have_been_skipped() -> None:
     for oldest in (2**63 - 1, MAX_SKIPPED + 2):
         (reply,) = learner.hello(oldest_sequence=oldest)
         assert isinstance(reply.message, Refused)
-        assert "start this actor again" in reply.message.reason
+        assert "restart this actor" in reply.message.reason
         assert not learner.ingest.has_session(PEER)
     (reply,) = learner.hello(oldest_sequence=MAX_SKIPPED + 1)
     assert isinstance(reply.message, Welcome)

@@ -72,7 +72,7 @@ class Actor:
     def __init__(self, index: int, incarnation: int, wires: dict[bytes, Wire], clock: Any) -> None:
         self.key = (index, incarnation)
         self.client = UnrollClient(
-            wires,  # type: ignore[arg-type]  the patched Dealer takes it
+            wires,  # type: ignore[arg-type]  # the patched Dealer takes it
             "tcp://learner",
             layout=LAYOUT,
             run_id="run",
@@ -120,7 +120,7 @@ class Simulation(RuleBasedStateMachine):
 
     def _start_learner(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.queue = UnrollQueue(LAYOUT)
+        self.queue = UnrollQueue()
         self.credit = CreditPool(CAPACITY, expires_seconds=60.0)
         self.ingest = Ingest(
             run_id="run",
@@ -172,8 +172,7 @@ class Simulation(RuleBasedStateMachine):
 
     def _train(self, num_unrolls: int) -> None:
         unrolls, _ = self.queue.take(num_unrolls, lambda _: False, 0)
-        self.consumed += [int(unroll.block.arrays["episode_id"][unroll.row]) for unroll in unrolls]
-        self.queue.release(unrolls)
+        self.consumed += [int(unroll.arrays["episode_id"][unroll.row]) for unroll in unrolls]
         self.ledger.consume(frames_by_task(unrolls))
         self._reply(self.ingest.on_consumed(len(unrolls)))
 

@@ -142,8 +142,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert snapshot.total.consumed == sum(self.consumed.values())
         in_flight = self._in_flight()
         assert snapshot.total.in_flight == sum(in_flight.values())
-        booked = {None: snapshot.unattributed, **{task: snapshot.task(task) for task in range(3)}}
-        for task, frames in booked.items():
+        booked = [(None, snapshot.unattributed), *((task, snapshot.task(task)) for task in range(3))]
+        for task, frames in booked:
             dropped = Counter({reason: count for (reason, of), count in self.dropped.items() if of == task})
             consumed, waiting = (0, 0) if task is None else (self.consumed[task], in_flight[task])
             assert (frames.consumed, frames.in_flight, frames.dropped) == (consumed, waiting, dropped)

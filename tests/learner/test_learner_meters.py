@@ -19,7 +19,6 @@ from herd.learning.metrics import Measured
 from herd.learning.trainer import UpdateStatistics
 from herd.telemetry import metric_names as names
 from herd.telemetry.telemetry import Telemetry
-from tests.learner.small_unrolls import LAYOUT
 
 SPEC = EnvSpec(task_names=("catch",), frame_shape=(6, 5, 1), frame_stack=1, num_actions=3, action_repeat=1, instruction_length=0)
 
@@ -35,7 +34,7 @@ def meters(telemetry: Telemetry) -> Meters:
 
 
 def meters_of(telemetry: Telemetry, ledger: Ledger) -> Meters:
-    return Meters(telemetry, spec=SPEC, ledger=ledger, queue=UnrollQueue(LAYOUT), statistics=RunStatistics(SPEC))
+    return Meters(telemetry, spec=SPEC, ledger=ledger, queue=UnrollQueue(), statistics=RunStatistics(SPEC))
 
 
 def exported(telemetry: Telemetry, name: str) -> dict[str, float]:

@@ -20,7 +20,7 @@ def _insert(replay: UnrollReplay, marks: list[int]) -> None:
 def _draw(replay: UnrollReplay, num_unrolls: int) -> list[int]:
     batch = small_arrays(num_unrolls + 1)
     versions = replay.sample_into(batch, 1, num_unrolls)
-    marks = batch["episode_id"][1:].tolist()
+    marks: list[int] = batch["episode_id"][1:].tolist()
     assert versions == [(1, mark) for mark in marks]
     # An unroll stays whole: all its fields come from one row.
     assert (batch["frames"][1:, 0, 0, 0, 0] == np.array(marks) % 256).all()

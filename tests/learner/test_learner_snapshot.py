@@ -33,11 +33,11 @@ SHALLOW = {
     "env": {"suite": "atari", "tasks": ("breakout",), "frame_height": 44, "frame_width": 44},
     "network": {"torso": "shallow", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
 }
-MLP = {
+MLP: dict[str, Any] = {
     "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5},
     "network": {"torso": "mlp"},
 }
-POPART = {
+POPART: dict[str, Any] = {
     **MLP,
     "env": {**MLP["env"], "tasks": ("catch", "catch_instructed")},
     "value_scaling": {"kind": "popart", "rate": 0.1},
@@ -211,7 +211,7 @@ def test_another_auxiliary_loss_is_refused(tmp_path: Path, made_with: dict[str, 
     assert checkpoint is not None
     with pytest.raises(CheckpointError) as refused:
         snapshot.restore(checkpoint, _trainer(now), replay=None)
-    assert str(refused.value) == f"{path}: the auxiliary head does not fit: auxiliary.kind was another one"
+    assert str(refused.value) == f"{path}: the auxiliary head does not fit: auxiliary.kind has changed"
 
 
 def test_a_checkpoint_of_another_run_is_refused_with_both_names(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_foreign_checkpoint_among_its_own_is_passed_over_and_left_alone(tmp_pa
     assert checkpoint.path == own
     (record,) = caplog.records
     assert f"{foreign}: made by another network" in record.getMessage()
-    assert record.getMessage().endswith(f"going on from {own}")
+    assert record.getMessage().endswith(f"continuing from {own}")
     for updates in (4, 5):
         _save(tmp_path, _trainer(settings), settings, learner_updates=updates, keep=1)
     assert sorted(path.name for path in own.parent.iterdir()) == [f"{5:012d}", f"{9:012d}"]
@@ -256,7 +256,7 @@ def test_a_state_that_is_not_a_learners_is_one_line(tmp_path: Path, damage: dict
     path = _save(tmp_path, _trainer(settings), settings)
     checkpoint = load_checkpoint(path)
     checkpoint.state.update(damage)
-    with pytest.raises(CheckpointError, match="does not hold what a learner's checkpoint holds") as refused:
+    with pytest.raises(CheckpointError, match="does not have the contents of a learner's checkpoint") as refused:
         snapshot.restore_counters(checkpoint, environment_spec(settings.env))
     assert str(refused.value).startswith(f"{path}: ")
     assert "\n" not in str(refused.value)
@@ -282,7 +282,7 @@ def test_weights_of_another_network_under_the_right_contract_name_the_checkpoint
 
 @pytest.mark.parametrize("tensors", [{"foreign.weight/second_moment": torch.ones(3)}, {"value_head.weight/second_moment": torch.ones(3)}])
 def test_optimizer_state_of_another_network_is_refused(tensors: dict[str, torch.Tensor]) -> None:
-    with pytest.raises(CheckpointError, match="fits no parameter"):
+    with pytest.raises(CheckpointError, match="does not fit any parameter"):
         _trainer(_settings(MLP)).load_optimizer_tensors(tensors)
 
 

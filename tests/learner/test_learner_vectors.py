@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from herd_actor.loop import Group
 
 from herd.acting.policy import LocalPolicy
 from herd.config.loading import load_settings
+from herd.envs.api import Transition
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
 from herd.learning.optimizers import rates_at
@@ -34,9 +36,11 @@ def test_cartpoles_return_triples_within_a_bounded_number_of_frames() -> None:
     frames = 0
     while frames < MOST_FRAMES:
         returns: list[float] = []
-        unroll = play_unroll(
-            settings, [group], policy, on_step=lambda _, done, to=returns: to.extend(game.episode_return for game in done.finished)
-        )
+
+        def note(_: Group, step: Transition, returns: list[float] = returns) -> None:
+            returns.extend(game.episode_return for game in step.finished)
+
+        unroll = play_unroll(settings, [group], policy, on_step=note)
         (before if len(before) < 50 else latest).extend(returns)
         if len(latest) == latest.maxlen and np.mean(latest) >= 3 * np.mean(before):
             break

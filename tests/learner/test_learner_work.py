@@ -9,7 +9,7 @@ import pytest
 from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ingest import Ingest
 from herd_learner.ledger import Ledger
-from herd_learner.queue import Block, UnrollQueue
+from herd_learner.queue import UnrollQueue
 
 from herd.wire.codec import encode
 from herd.wire.credit import CreditPool
@@ -18,15 +18,6 @@ from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT
 from tests.operations import assert_linear, counted
 
 PEER = actor_identity(0, 1).encode()
-
-
-class CountedQueue(UnrollQueue):
-    """Its blocks count what is read of them."""
-
-    def new_block(self, num_unrolls: int) -> Block:
-        block = super().new_block(num_unrolls)
-        block.arrays = {name: counted(array) for name, array in block.arrays.items()}
-        return block
 
 
 @pytest.mark.parametrize("same_slot", [False, True])
@@ -40,7 +31,7 @@ def test_unrolls_and_their_episodes(same_slot: bool) -> None:
             layout=LAYOUT,
             action_repeat=ACTION_REPEAT,
             ledger=Ledger(),
-            queue=CountedQueue(LAYOUT),
+            queue=UnrollQueue(),
             credit=CreditPool(size, expires_seconds=60.0),
             on_episode=lambda *_: None,
             on_unrolls=lambda *_: None,
@@ -69,8 +60,8 @@ def test_temperatures_of_games() -> None:
         arrays = small_arrays(size)
         arrays["game_reset"][...] = True
         arrays["environment_slot"][...] = np.arange(size)
-        block = Block({name: counted(array) for name, array in arrays.items()}, size)
-        return lambda: inverse_temperatures_of(block, 0)
+        watched = {name: counted(array) for name, array in arrays.items()}
+        return lambda: inverse_temperatures_of(watched, 0)
 
     assert_linear(prepare, 256, 512, 1024)
 

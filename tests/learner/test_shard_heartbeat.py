@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from herd_learner.shards.heartbeat import Heartbeat, Silence
-from torch.distributed import HashStore
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 SECONDS = 30.0
 
@@ -65,7 +65,8 @@ class StoppedStore(HashStore):
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
         assert self.resumed.wait(SECONDS)
-        return super().multi_get(keys)
+        values: list[bytes] = super().multi_get(keys)
+        return values
 
 
 def test_a_question_that_never_returns_is_a_lost_first_shard() -> None:

@@ -11,7 +11,7 @@ from herd_learner import learner
 from herd_learner.shards import group, rendezvous
 from herd_learner.shards.rendezvous import Membership, Place, join, place_of
 from pydantic import ValidationError
-from torch.distributed import HashStore, Store
+from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
 from herd.config.settings import RunSettings
 from herd.service.startup import BadInputError
@@ -28,7 +28,7 @@ class Attempts:
         self.num_failures = num_failures
         self.count = 0
 
-    def __call__(self, _place: Place, **_: bool) -> Store:
+    def __call__(self, _place: Place, **_: bool) -> object:
         self.count += 1
         if self.count <= self.num_failures:
             raise RuntimeError("The server socket has failed to bind: Address already in use")

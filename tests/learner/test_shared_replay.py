@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from herd_learner.batching import BatchAssembler
-from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.queue import QueuedUnroll
 from herd_learner.shared_replay import BACKLOG_BATCHES, SharedReplay
 from numpy.typing import NDArray
 
@@ -114,7 +114,6 @@ class Rig:
             {"replay": replay, "learner": {"batch_size": NUM_ONLINE + NUM_REPLAYED}, "actor": {"environments": 1}}
         )
         self.client = FakeClient()
-        self.queue = UnrollQueue(LAYOUT)
         self._whole_episodes = whole_episodes
         self._settings = settings.replay
         self.batches = BatchAssembler(LAYOUT, settings, torch.device("cpu"), num_slots=num_slots, join_shared=self._join)
@@ -128,7 +127,6 @@ class Rig:
             self.client,
             self._settings,
             slabs,
-            self.queue,
             num_online=NUM_ONLINE,
             num_replayed=NUM_REPLAYED,
             whole_episodes=self._whole_episodes,
@@ -136,13 +134,12 @@ class Rig:
 
     def online(self) -> list[QueuedUnroll]:
         """The next unrolls from actors, numbered from 1000."""
-        block = self.queue.new_block(NUM_ONLINE)
-        block.num_pending = NUM_ONLINE
+        arrays = LAYOUT.allocate(NUM_ONLINE)
         numbers = 1000 + self._num_online + np.arange(NUM_ONLINE)
         self._num_online += NUM_ONLINE
-        block.arrays["episode_id"][...] = numbers
-        block.arrays["actions"][...] = 1000 + numbers[:, None]
-        return [QueuedUnroll(block, row, (row, 7), (1, 0), 0, 8) for row in range(NUM_ONLINE)]
+        arrays["episode_id"][...] = numbers
+        arrays["actions"][...] = 1000 + numbers[:, None]
+        return [QueuedUnroll(arrays, row, (row, 7), (1, 0), 0, 8) for row in range(NUM_ONLINE)]
 
     def give(self, *numbers: int, agent: int = 0) -> None:
         self.client.answers.append(SampledUnrolls([FakeUnroll(number, agent) for number in numbers]))  # type: ignore[misc]
@@ -200,20 +197,14 @@ def test_from_then_on_every_batch_has_exactly_its_share() -> None:
     assert not any(whole for _, whole in rig.client.requests)
 
 
-def test_what_was_consumed_is_inserted_once_in_order_and_its_memory_comes_back() -> None:
+def test_what_was_consumed_is_inserted_once_and_in_order() -> None:
     rig = Rig()
     for _ in range(3):
         rig.step()
-        assert rig.queue.num_allocated >= NUM_ONLINE
     rig.shared.turn(0.0)
     assert [number for numbers, _ in rig.client.inserted for number in numbers] == list(range(1000, 1000 + 3 * NUM_ONLINE))
     assert all(actors == [[0, 7], [1, 7]] for _, actors in rig.client.inserted)
-    before = rig.queue.num_allocated
-    for _ in range(5):
-        rig.step()
-        rig.shared.turn(0.0)
-    assert rig.queue.num_allocated == before
-    assert len(rig.client.inserted) == 8
+    assert len(rig.client.inserted) == 3
 
 
 def test_a_thread_that_is_behind_loses_unrolls_rather_than_memory() -> None:

@@ -47,8 +47,8 @@ def test_the_loss_of_the_page_trains_and_is_measured_by_its_own_names(folder: Pa
     ("loss", "message"),
     [
         ({"function": "page_loss:none"}, "loss.function page_loss:none: page_loss has no none"),
-        ({"function": "no_such_module:loss"}, "loss.function no_such_module:loss: there is no module"),
-        ({"function": "page_loss:clipped", "options": {"clap": 1}}, "does not take a Forward and loss.options: .*clap"),
+        ({"function": "no_such_module:loss"}, "loss.function no_such_module:loss: module no_such_module is neither in"),
+        ({"function": "page_loss:clipped", "options": {"clap": 1}}, "does not accept a Forward and loss.options: .*clap"),
     ],
 )
 def test_a_loss_that_cannot_be_used_is_one_line(folder: Path, loss: dict[str, object], message: str) -> None:

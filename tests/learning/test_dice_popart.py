@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from herd.config.losses import DiceSettings
 from herd.learning.forward import run_forward
 from herd.learning.losses.dice import dice
 from herd.learning.value_scaling import make_value_scaling
@@ -76,6 +77,7 @@ def test_the_loss_is_that_of_q_values_in_units_of_the_tasks_scale() -> None:
         value += 0.5 * ((of_values.v_targets[t, b] - values[t, b]) / scale[b]) ** 2
         q += 0.5 * ((q_targets[t, b] - q_values[t, b]) / scale[b]) ** 2
 
+    assert isinstance(SETTINGS.loss, DiceSettings)
     found = dice(forward, SETTINGS.loss)
     told = {name: float(metric.numerator) for name, metric in found.metrics.items()}
     assert (told["loss_policy"], told["loss_value"], told["loss_q"]) == pytest.approx((policy, value, q), rel=1e-4)

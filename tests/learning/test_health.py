@@ -46,6 +46,7 @@ def test_kl_effective_sample_size_and_explained_variance_are_their_definitions()
         action, logits = int(arrays["actions"][b, t]), arrays["behaviour_logits"][b, t].astype(np.float64)
         ratios.append(math.exp(before[t, b, action] - logits[action] + math.log(sum(math.exp(logit) for logit in logits))))
     assert health.effective_sample_size == pytest.approx(sum(ratios) ** 2 / (len(rows) * sum(ratio**2 for ratio in ratios)), rel=1e-4)
+    assert health.effective_sample_size is not None
     assert 0.1 < health.effective_sample_size < 0.9
     targeted = np.array([targets[row] for row in rows])
     errors = np.array([targets[row] - values[row] for row in rows])
@@ -92,12 +93,12 @@ def test_a_unit_that_fires_once_in_the_batch_is_neither_dead_nor_always_on() -> 
     arrays["frames"][...] = 0
     arrays["frames"][3, 1] = 255  # one plane of one unroll; it stays in the stack for some rows
     arrays["history_frames"][...] = 0
-    torso = trainer.agent.torso
+    first: Any = trainer.agent.torso.first
     with torch.no_grad():
-        torso.first.weight.fill_(1.0)  # type: ignore[union-attr]
-        torso.first.weight[128:] = -1.0  # type: ignore[union-attr]
-        torso.first.bias[:128] = -1.0  # type: ignore[union-attr]
-        torso.first.bias[128:] = 1.0  # type: ignore[union-attr]
+        first.weight.fill_(1.0)
+        first.weight[128:] = -1.0
+        first.bias[:128] = -1.0
+        first.bias[128:] = 1.0
     health = trainer(slab_of(settings, arrays), STEP._replace(learning_rate=0.0)).health
     assert health is not None
     assert health.layers[0] == LayerUnits("units", 256, dead=0, always_on=0)

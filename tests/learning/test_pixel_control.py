@@ -78,6 +78,7 @@ def test_loss_and_reward_are_those_of_the_definition_on_the_accepted_rows(burn_i
     assert accepted is not None
     assert torch.equal(accepted, batch.trained) == (not loss)
     counts, terminated = accepted.numpy(), batch.terminated[burn_in:].numpy()
+    assert batch.frames is not None
     reward = oracle.rewards(batch.frames[burn_in:].numpy(), batch.game_reset[burn_in:].numpy(), grid=(8, 8), cell=1)
     target = oracle.returns(reward, values, terminated, counts, discount=0.9)
     expected, _ = oracle.loss_and_gradient(target, values, batch.actions[burn_in:].long().numpy(), counts)

@@ -200,7 +200,7 @@ def test_the_values_of_no_task_change_with_the_statistics() -> None:
         alone.load_optimizer_tensors(trainer.optimizer_tensors())
         alone.load_value_statistics(trainer.value_statistics())
         before = alone.value_statistics()
-        alone._follow = lambda _: None  # type: ignore[method-assign]
+        alone._follow = lambda parts: None  # type: ignore[method-assign]  # noqa: ARG005
         for each in (trainer, alone):
             each(slab_of(SETTINGS, arrays), Rates(LEARNING_RATE))
         after = trainer.value_statistics()

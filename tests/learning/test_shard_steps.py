@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,6 @@ def test_one_two_and_three_shards_take_the_same_step(folders: dict[str, Path], r
             for name, tensor in expected.items():
                 # Statistics are float64 and gathered: only the targets' own rounding is left.
                 tolerance = 1e-6 if name.startswith("value_statistics/") else 1e-4
-                torch.testing.assert_close(after[name], tensor, rtol=tolerance, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+                torch.testing.assert_close(after[name], tensor, rtol=tolerance, atol=1e-6, msg=partial("{}: {}".format, name))
             for mine, theirs in zip(told, told_by_shards, strict=True):
                 assert theirs == pytest.approx(mine, rel=1e-4, abs=1e-6)

@@ -111,7 +111,7 @@ def test_heads_core_and_side_inputs_match_the_definition(network: dict[str, Any]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_acting_row_by_row_equals_the_whole_unroll(network: dict[str, object]) -> None:
+def test_acting_row_by_row_equals_the_whole_unroll(network: dict[str, Any]) -> None:
     agent = _agent(**network)
     inputs = _inputs(agent)
     whole, final = agent(**inputs)

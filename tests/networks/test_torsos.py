@@ -144,8 +144,8 @@ def test_the_papers_initialization_is_sonnets() -> None:
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        ({"torso": "mlp", "input_centering": "filters"}, "with torso mlp choose half"),
-        ({"torso": "mine:Torso", "layer_norm": True}, "mine:Torso does this itself"),
+        ({"torso": "mlp", "input_centering": "filters"}, "with torso mlp use half"),
+        ({"torso": "mine:Torso", "layer_norm": True}, "mine:Torso must do this itself"),
     ],
 )
 def test_settings_that_a_torso_does_not_have_are_refused(network: dict[str, object], message: str) -> None:
@@ -266,7 +266,7 @@ def test_a_vector_beside_a_picture_decides_with_it() -> None:
 
 
 def test_convolutions_without_frames_are_refused() -> None:
-    with pytest.raises(TorsoError, match="shallow needs frames, and these observations have none: take mlp"):
+    with pytest.raises(TorsoError, match="shallow needs frames, but these observations have none: use mlp"):
         build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=5), NetworkSettings())
 
 
@@ -329,7 +329,7 @@ def test_a_users_own_torso_sees_what_there_is(own_file: str, frame_shape: tuple[
         ("Wide", r"must return floats of shape \[N, num_features\] = \(2, 7\), not \(2, 3\)"),
         ("Rounded", r"fails on two rows in torch.bfloat16: RuntimeError: mat1 and mat2 must have the same dtype"),
         ("Silent", r"must be a torch.nn.Module with the attribute num_features"),
-        ("Demanding", r"cannot be made with an EnvSpec: TypeError: .* missing 1 required positional argument: 'size'"),
+        ("Demanding", r"cannot be created from an EnvSpec: TypeError: .* missing 1 required positional argument: 'size'"),
         ("Absent", r"has no Absent"),
     ],
 )

@@ -26,7 +26,7 @@ def selectors(expression: str) -> list[VectorSelector]:
 
 def metric_names(expression: str) -> set[str]:
     """Names of the series it reads."""
-    return {selector.name for selector in selectors(expression)}
+    return {selector.name for selector in selectors(expression) if selector.name is not None}
 
 
 def operands(expression: str) -> list[str]:

@@ -88,7 +88,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         started = {}
         for release, (file, _) in RUNS.items():
             words = ("--learner.threads", "1", "--stop.env_frames", "null", "--actor.environments", "8", "--learner.batch_size", "8")
-            command = ("train", file, "--run_dir", folder / release, *words, *WORDS[release])
+            command: tuple[str | Path, ...] = ("train", file, "--run_dir", folder / release, *words, *WORDS[release])
             started[release] = stack.enter_context(Process(folder / f"{release}.out", "herd.cli.main", *command))
         for release, (_, processes) in RUNS.items():
             until(announced(started[release], folder / release, processes), f"all processes of {release} are there")

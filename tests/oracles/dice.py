@@ -70,7 +70,7 @@ def boltzmann(advantages: Array, inverse_temperature: float) -> Array:
 
 
 def entropy(policy: Array) -> float:
-    return -sum(p * math.log(p) for p in policy if p > 0.0)
+    return -math.fsum(p * math.log(p) for p in policy if p > 0.0)
 
 
 def importance_ratios(batch: Batch) -> Array:

@@ -21,7 +21,7 @@ def implied_policy(target: Array, behaviour: Array, rho_bar: float) -> Array:
 
 def kl(one: Array, other: Array) -> float:
     """KL(one || other) in nats."""
-    return sum(p * math.log(p / q) for p, q in zip(one, other, strict=True) if p > 0.0)
+    return math.fsum(p * math.log(p / q) for p, q in zip(one, other, strict=True) if p > 0.0)
 
 
 def divergences(target: Array, behaviour: Array, rho_bar: float, reference: Literal["implied", "behaviour"]) -> Array:

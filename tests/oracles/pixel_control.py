@@ -47,7 +47,7 @@ def loss_and_gradient(target: Array, values: Array, actions: NDArray[np.int64], 
     loss, gradient = 0.0, np.zeros_like(values)
     for t, b, y, x in np.ndindex(target.shape):
         if counts[t, b]:
-            error = target[t, b, y, x] - values[t, b, actions[t, b], y, x]
+            error = float(target[t, b, y, x] - values[t, b, actions[t, b], y, x])
             loss += 0.5 * error**2
             gradient[t, b, actions[t, b], y, x] = -error
     return loss, gradient

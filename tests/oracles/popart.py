@@ -7,6 +7,7 @@ statistics, then the rewrite of the value layer.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,7 +53,7 @@ class SlowPopArt:
 
     def scale(self, task: int) -> float:
         variance = self.second_moment[task] - self.shift[task] ** 2
-        return min(max(np.sqrt(max(variance, 0.0)), self.min_scale), self.max_scale)
+        return min(max(math.sqrt(max(variance, 0.0)), self.min_scale), self.max_scale)
 
     def layers(self, pixels: Array) -> tuple[Array, Array, Array, Array]:
         """Both hidden layers, logits and normalised values."""
@@ -65,7 +66,7 @@ class SlowPopArt:
         normalised = self.layers(pixels)[3]
         out = np.zeros(normalised.shape[:2])
         for row, unroll in np.ndindex(out.shape):
-            task = task_ids[unroll]
+            task = int(task_ids[unroll])
             out[row, unroll] = self.scale(task) * normalised[row, unroll, task] + self.shift[task]
         return out
 
@@ -92,7 +93,7 @@ class SlowPopArt:
         for t, b in np.ndindex(targets.shape):
             if not unrolls.row_valid[t, b]:
                 continue
-            task = unrolls.task_ids[b]
+            task = int(unrolls.task_ids[b])
             policy = softmax(logits[t, b])
             entropy = -float(np.sum(policy * np.log(policy)))
             taken = np.eye(len(policy))[unrolls.actions[t, b]]

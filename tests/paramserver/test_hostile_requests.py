@@ -82,8 +82,10 @@ class Server:
 
 def publication(lineage: int, updates: int, payload: bytes, *, index: int = 0, count: int = 1) -> list[bytes]:
     digest = hashlib.sha256(payload).hexdigest()
-    where = {"lineage": lineage, "updates": updates, "index": index, "count": count}
-    return framed(PublishSlice(run_id=RUN, agent=0, contract=CONTRACT, digest=digest, **where), payload)
+    message = PublishSlice(
+        run_id=RUN, agent=0, contract=CONTRACT, lineage=lineage, updates=updates, index=index, count=count, digest=digest
+    )
+    return framed(message, payload)
 
 
 def framed(message: Message, *payloads: bytes) -> list[bytes]:
@@ -129,11 +131,11 @@ def test_indices_asked_for_by_number_leave_nothing_behind() -> None:
 
 
 def test_invented_holders_are_bounded_and_told() -> None:
-    server = Server()
+    server, reply = Server(), None
     for number in range(50):
         reply = server.receive(framed(LeaseIndex(request_id=1, run_id=RUN, holder=f"stranger {number}", agent=None, index=None)))
-        assert reply is not None
         assert len(server.leases) <= MAX_LEASES
+    assert reply is not None
     assert isinstance(reply.message, Refused)
     assert reply.refusal == "full"
 

@@ -43,7 +43,7 @@ def test_an_empty_parent_takes_nothing_away(following: Following) -> None:
     assert following.version == Version(1, 5)
     ready, text = following.readiness(105.5)
     assert ready
-    assert text == "serves version (1, 5), which came 4.5 s ago; the parent tcp://root:7200 answered 1.5 s ago and holds none"
+    assert text == "serves version (1, 5), received 4.5 s ago; the parent tcp://root:7200 answered 1.5 s ago and has no weights"
 
 
 def test_an_absurd_size_is_not_taken(following: Following) -> None:
@@ -63,7 +63,7 @@ def test_silence_counts_from_the_last_answer(following: Following) -> None:
 def test_without_weights_it_is_not_ready_and_says_why(following: Following) -> None:
     assert following.readiness(103.0) == (False, "no weights yet; the parent tcp://root:7200 has not answered for 3.0 s")
     following.not_modified(None, now=104.0)
-    assert following.readiness(104.0) == (False, "no weights yet; the parent tcp://root:7200 answered 0.0 s ago and holds none")
+    assert following.readiness(104.0) == (False, "no weights yet; the parent tcp://root:7200 answered 0.0 s ago and has no weights")
     following.refused("another run", now=104.0)
     assert following.readiness(104.0) == (False, "no weights yet; the parent tcp://root:7200 refuses this replica: another run")
 
@@ -72,15 +72,15 @@ def test_with_weights_it_is_ready_whatever_the_parent_does(following: Following)
     following.take(frame(3, 7), now=101.0)
     assert following.readiness(3701.0) == (
         True,
-        "serves version (3, 7), which came 3600.0 s ago; the parent tcp://root:7200 answered 3600.0 s ago",
+        "serves version (3, 7), received 3600.0 s ago; the parent tcp://root:7200 answered 3600.0 s ago",
     )
     following.refused("another contract", now=3702.0)
     assert following.readiness(3702.0)[0]
     assert "refuses this replica: another contract" in following.readiness(3702.0)[1]
     following.not_modified((3, 6), now=3703.0)
-    assert "holds (3, 6), which is older and not followed" in following.readiness(3703.0)[1]
+    assert "with version (3, 6), which is older and is ignored" in following.readiness(3703.0)[1]
     following.take(frame(4, 0), now=3704.0)
     assert following.readiness(3704.0) == (
         True,
-        "serves version (4, 0), which came 0.0 s ago; the parent tcp://root:7200 answered 0.0 s ago",
+        "serves version (4, 0), received 0.0 s ago; the parent tcp://root:7200 answered 0.0 s ago",
     )

@@ -193,7 +193,7 @@ def test_the_process_tells_where_it_is(server: Server) -> None:
         (["--paramserver.port", "PORT"], "cannot bind"),
         (["--paramserver.metrics_port", "PORT", "--paramserver.port", "0"], "PORT"),
         (["--paramserver.port", "0", "--paramserver.upstream", "root:PORT"], "paramserver.upstream"),
-        (["--paramserver.port", "PORT", "--paramserver.upstream", "tcp://127.0.0.1:PORT"], "of this parameter server itself"),
+        (["--paramserver.port", "PORT", "--paramserver.upstream", "tcp://127.0.0.1:PORT"], "this parameter server's own address"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(server: Server, tmp_path: Path, words: list[str], line: str) -> None:

@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,11 @@ def tree() -> Iterator[Tree]:
     yield from made_tree()
 
 
+def have_asked_again(nodes: list[Node], heard: list[float]) -> bool:
+    """Their parent said twice more that there is nothing new."""
+    return all(node.metric(UPSTREAM_ANSWERS % "not_modified") > before + 1 for node, before in zip(nodes, heard, strict=True))
+
+
 def all_serve(nodes: list[Node], version: tuple[int, int]) -> bool:
     return all(node.version == version for node in nodes)
 
@@ -36,7 +42,7 @@ def test_weights_reach_the_bottom_of_a_deep_tree_unchanged(tree: Tree) -> None:
     for updates in (1, 2, 7):
         payload = secrets.token_bytes(200_000)
         tree.publish(publisher, 1, updates, payload)
-        tree.until(lambda updates=updates: all_serve(nodes, (1, updates)), "the version at every node")
+        tree.until(partial(all_serve, nodes, (1, updates)), "the version at every node")
         for node in nodes:
             message, got = tree.asker(node).get((1, updates - 1))
             assert message == Weights(request_id=1, lineage=1, updates=updates, digests=(payload_digest(payload),))
@@ -75,16 +81,14 @@ def test_a_version_is_never_visible_in_part(tree: Tree) -> None:
         tree.publish(first, 1, updates, halves[updates][0], index=0, count=2)
         heard = [node.metric(UPSTREAM_ANSWERS % "not_modified") for node in nodes[1:]]
         tree.until(
-            lambda heard=heard: all(
-                node.metric(UPSTREAM_ANSWERS % "not_modified") > before + 1 for node, before in zip(nodes[1:], heard, strict=True)
-            ),
+            partial(have_asked_again, nodes[1:], heard),
             "questions that came after the slice",
         )
         for node in nodes:
             held = None if updates == 1 else (1, 1)
             assert tree.asker(node).get(held)[0] == NotModified(request_id=1, held=held)
         tree.publish(second, 1, updates, halves[updates][1], index=1, count=2)
-        tree.until(lambda updates=updates: all_serve(nodes, (1, updates)), "the whole version")
+        tree.until(partial(all_serve, nodes, (1, updates)), "the whole version")
         for node in nodes:
             message, got = tree.asker(node).get()
             assert isinstance(message, Weights)
@@ -99,13 +103,13 @@ def test_a_killed_parent_is_waited_for_and_its_empty_successor_takes_nothing_awa
     tree.until(lambda: all_serve([root, middle, leaf], (1, 500)), "the version everywhere")
     tree.kill(root)
     tree.until(lambda: re.search(r"answered [1-9]\d*\.\d s ago", middle.readiness) is not None, "the age of the last answer")
-    assert middle.readiness.startswith("ok: serves version (1, 500), which came ")
+    assert middle.readiness.startswith("ok: serves version (1, 500), received ")
     assert middle.metric("herd_paramserver_upstream_silence_seconds") > 0.9
     assert middle.metric("herd_weights_age_seconds") > 0.9
     assert tree.asker(middle).get()[1] == b"old"
 
     root = tree.node(port=root.port)
-    tree.until(lambda: middle.readiness.endswith("and holds none\n"), "the empty root's answer")
+    tree.until(lambda: middle.readiness.endswith("and has no weights\n"), "the empty root's answer")
     for node in (middle, leaf):
         assert tree.asker(node).get()[1] == b"old"
     # The learner publishes again what it has, and then what is newer.
@@ -121,7 +125,7 @@ def test_a_parent_that_went_back_is_not_followed_and_a_new_lineage_is(tree: Tree
     root = tree.restart(root)
     restored = tree.publisher(root)
     tree.publish(restored, 1, 400, b"older")
-    tree.until(lambda: "holds (1, 400), which is older and not followed" in middle.readiness, "word of the older version")
+    tree.until(lambda: "with version (1, 400), which is older and is ignored" in middle.readiness, "word of the older version")
     assert tree.asker(root).get()[1] == b"older"
     for node in (middle, leaf):
         assert node.version == (1, 500)
@@ -311,7 +315,7 @@ def test_a_replica_of_itself_is_a_clear_error(tree: Tree) -> None:
     probe = tree.node()
     tree.kill(probe)
     replica = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)  # by another name, so that the settings cannot see it
-    with pytest.raises(BadInputError, match=r"paramserver\.upstream: tcp://localhost:\d+ leads back to this parameter server"):
+    with pytest.raises(BadInputError, match=r"paramserver\.upstream: tcp://localhost:\d+ is this parameter server itself"):
         tree.until(lambda: replica.version is not None, "weights that cannot come")
 
 
@@ -321,7 +325,7 @@ def test_a_ring_of_replicas_refuses_leases_and_goes_quiet(tree: Tree, monkeypatc
     tree.kill(probe)
     first = tree.node(f"tcp://127.0.0.1:{probe.port}")
     second = tree.node(first, port=probe.port)
-    tree.until(lambda: all(node.readiness.endswith("and holds none\n") for node in (first, second)), "answers both ways")
+    tree.until(lambda: all(node.readiness.endswith("and has no weights\n") for node in (first, second)), "answers both ways")
     client = tree.asker(first)
     refused, num_asked = client.lease("holder")
     assert isinstance(refused, Refused)

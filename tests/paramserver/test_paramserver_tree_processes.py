@@ -72,4 +72,6 @@ def test_a_replica_of_itself_ends_with_one_clear_last_line(tmp_path: Path) -> No
     command = [sys.executable, "-m", "herd_paramserver", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3 * ANSWER_SECONDS, check=False)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f"paramserver: paramserver.upstream: tcp://localhost:{port} leads back to this")
+    assert done.stderr.splitlines()[-1].startswith(
+        f"paramserver: paramserver.upstream: tcp://localhost:{port} is this parameter server itself"
+    )

@@ -93,11 +93,11 @@ def test_after_a_new_beginning_with_other_tiles_only_these_are_drawn(tmp_path: P
 
 def test_one_task_of_several_is_chosen(tmp_path: Path) -> None:
     run = make_run(tmp_path, record(1), record(2, task="ms_pacman"), record(3, task="ms_pacman", agent=1))
-    with pytest.raises(PlotError, match="tells of 2 tasks; choose one with --task: pong, ms_pacman"):
+    with pytest.raises(PlotError, match="has records of 2 tasks; choose one with --task: pong, ms_pacman"):
         read_bandit_history(run)
     assert read_bandit_history(run, task="ms_pacman").episodes.tolist() == [2]
     assert read_bandit_history(run, agent=1).episodes.tolist() == [3]
-    with pytest.raises(PlotError, match="no records of qbert; it tells of pong, ms_pacman"):
+    with pytest.raises(PlotError, match="no records of qbert; it has records of pong, ms_pacman"):
         read_bandit_history(run, task="qbert")
     with pytest.raises(PlotError, match="no records of agent 7 yet"):
         read_bandit_history(run, agent=7)
@@ -109,7 +109,7 @@ def test_one_task_of_several_is_chosen(tmp_path: Path) -> None:
         (["nonsense", record(1)], "line 1, is not a record of a bandit"),
         ([record(1, (1.0, 2.0)), record(1)], "line 1, is not a record of a bandit: 2 values for 3 tiles"),
         (["[]", record(1)], "line 1"),
-        (["half a reco"], "holds no records"),
+        (["half a reco"], "contains no records"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, lines: list[str], message: str) -> None:
@@ -149,11 +149,11 @@ def test_the_command_draws_a_picture_and_the_numbers_behind_it(tmp_path: Path, c
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--bandit", "RUN", "RUN"], "draws one run"),
+        (["--bandit", "RUN", "RUN"], "takes one run"),
         (["--bandit", "RUN", "--x", "wall_seconds"], "--x env_frames or episodes"),
-        (["RUN", "--x", "episodes"], "go with --bandit"),
-        (["RUN", "--task", "pong"], "go with --bandit"),
-        (["--bandit", "RUN", "--output", "x.bmp"], "ends in .png"),
+        (["RUN", "--x", "episodes"], "need --bandit"),
+        (["RUN", "--task", "pong"], "need --bandit"),
+        (["--bandit", "RUN", "--output", "x.bmp"], "must end in .png"),
     ],
 )
 def test_what_does_not_go_together_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 import matplotlib.image
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
+from herd.plots import drawing
 from herd.plots.curves import plot_runs
 from herd.plots.history import PlotError
 
@@ -83,6 +85,18 @@ def test_every_task_has_its_panel(tmp_path: Path) -> None:
     assert float(final(rows_of(data), "qbert", "multi")["mean"]) == 11.0
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.9), (1.5, 9.0), (25.0, 29.0), (32.0, 900.0)])
+def test_the_names_of_reference_scores_do_not_lie_on_each_other(low: float, high: float) -> None:
+    """Below both, between them and above both: either may be a line, or beyond the edge."""
+    figure = Figure(figsize=(4.0, 3.0))
+    axes = figure.add_subplot()
+    axes.set_ylim(low, high)
+    drawing._draw_references(axes, (1.7, 30.5))
+    figure.draw_without_rendering()
+    one, other = (text.get_window_extent() for text in axes.texts)
+    assert not one.overlaps(other)
+
+
 def test_reference_scores_change_the_picture_of_a_single_game(tmp_path: Path) -> None:
     run = make_run(tmp_path, "pong", name="pong", seed=1, score=2.0)
     asked: list[tuple[str, str]] = []
@@ -111,7 +125,7 @@ def test_a_run_without_a_finished_game_can_be_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("output", "smooth", "message"),
-    [("curve.bmp", 1, "ends in .png"), ("curve.png", 0, "at least 1"), ("file/curve.png", 1, "cannot write")],
+    [("curve.bmp", 1, "must end in .png"), ("curve.png", 0, "at least 1"), ("file/curve.png", 1, "cannot write")],
 )
 def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path: Path, output: str, smooth: int, message: str) -> None:
     (tmp_path / "file").touch()
@@ -244,7 +258,7 @@ def test_a_torn_evaluation_is_left_out_and_a_broken_one_is_named(tmp_path: Path)
     plot_runs([run], tmp_path / "curve.svg", data=data)
     assert len([row for row in rows_of(data) if row["curve"] == "run: evaluation"]) == 1
     file.write_text("{}\n" + whole)
-    with pytest.raises(PlotError, match=r"evaluation\.jsonl, line 1, is no evaluation"):
+    with pytest.raises(PlotError, match=r"evaluation\.jsonl, line 1, is not an evaluation"):
         plot_runs([run], tmp_path / "curve.svg")
 
 
@@ -289,7 +303,7 @@ def test_how_it_learns_has_a_panel_for_each_number_that_there_is(tmp_path: Path)
     plot_runs([run], tmp_path / "curve.png", data=data)
     assert {row["panel"] for row in rows_of(data)} == {"pong", "frames_per_second"}
     young = make_run(tmp_path, "young", name="young", seed=1, score=1.0)
-    with pytest.raises(PlotError, match="no update has been made yet"):
+    with pytest.raises(PlotError, match="the learner has made no update yet"):
         plot_runs([young], picture, panels="learning")
 
 

@@ -77,7 +77,7 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     for directory, message in (
         (tmp_path / "absent", "no such run directory"),
-        (empty, "holds no points yet"),
+        (empty, "contains no points yet"),
         (tmp_path / "bare", "cannot read .*metrics.jsonl"),
     ):
         with pytest.raises(PlotError, match=message) as caught:

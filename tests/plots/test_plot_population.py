@@ -119,7 +119,7 @@ def test_the_command_draws_and_writes_numbers(run_dir: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda path: path.unlink(), "was no population"),
+        (lambda path: path.unlink(), "not a population"),
         (lambda path: path.write_text('{"event": "decided"}\n'), "line 1 is damaged"),
     ],
 )

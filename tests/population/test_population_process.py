@@ -189,7 +189,7 @@ def test_a_message_of_another_service_is_dropped(tmp_path: Path, connect: Connec
                 "env": {"suite": "catch", "tasks": ["catch"]},
                 "network": {"torso": "mlp"},
             },
-            "no human score is known of catch",
+            "there are no human scores for catch",
         ),
         ({"seed": 2}, "of another sweep"),
     ],

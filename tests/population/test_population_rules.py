@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from math import isclose, log
 from random import Random
+from typing import Any
 
 import pytest
 from herd_population.rules import choose_partner, is_better, is_ready, perturbed
@@ -88,17 +90,17 @@ def test_up_and_down_undo_each_other() -> None:
     assert abs(sum(ends) / len(ends)) < 5 * 0.16
 
 
+def is_a_decay(values: Mapping[str, Any]) -> bool:
+    return bool(values["optimizer.decay"] <= 1.0)
+
+
 def test_what_is_no_number_stays_and_what_is_not_allowed_stays() -> None:
-    settings = {"loss.q_estimate": "value", "a": True, "b": None, "optimizer.decay": 0.99, "loss.clip_rho_threshold": 1.0, "c": 0.0}
-    found = perturbed(settings, Random(3), probability=1.0, factor=1.2, is_allowed=lambda values: values["optimizer.decay"] <= 1.0)
+    settings: dict[str, Any] = {"loss.q_estimate": "value", "a": True, "b": None, "c": 0.0}
+    settings |= {"optimizer.decay": 0.99, "loss.clip_rho_threshold": 1.0}
+    found = perturbed(settings, Random(3), probability=1.0, factor=1.2, is_allowed=is_a_decay)
     assert {key: found[key] for key in ("loss.q_estimate", "a", "b", "c")} == {"loss.q_estimate": "value", "a": True, "b": None, "c": 0.0}
     assert found["loss.clip_rho_threshold"] in {1.2, 1 / 1.2}
-    seen = {
-        perturbed(settings, Random(seed), probability=1.0, factor=1.2, is_allowed=lambda values: values["optimizer.decay"] <= 1.0)[
-            "optimizer.decay"
-        ]
-        for seed in range(20)
-    }
+    seen = {perturbed(settings, Random(seed), probability=1.0, factor=1.2, is_allowed=is_a_decay)["optimizer.decay"] for seed in range(20)}
     assert seen == {0.99, 0.99 / 1.2}
 
 

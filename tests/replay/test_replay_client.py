@@ -215,11 +215,11 @@ def test_a_replica_that_went_back_to_its_snapshot_goes_on(tmp_path: Path) -> Non
     insert(client, *UNROLLS[1][:6])
     settle(client)
     assert len(process.held()) > len(before)
-    network.processes[0] = Process(tmp_path, capacity=10_000)
-    assert network.processes[0].held() == before
+    network.processes[0] = restarted = Process(tmp_path, capacity=10_000)
+    assert restarted.held() == before
     insert(client, *UNROLLS[2])  # its message is the third: the second was acknowledged, and is lost
     settle(client)
-    held = network.processes[0].held()
+    held = restarted.held()
     assert held[: len(before)] == before
     assert {key.environment_slot for key in held[len(before) :]} == {2}
 

@@ -246,7 +246,8 @@ def test_agents_and_processes_of_actors_are_told_apart(process: Process) -> None
 @pytest.mark.parametrize("changes", [{"run_id": "other"}, {"agent": 2}, {"contract": "d1" * 32}])
 def test_strangers_are_refused_with_a_reason(process: Process, changes: dict[str, Any]) -> None:
     message, payload = insertion(UNROLLS[:2], 1, **changes)
-    for request in (message, SampleEpisode(**{"request_id": 5, "run_id": "run", "agent": 0, "contract": CONTRACT} | changes)):
+    who: dict[str, Any] = {"request_id": 5, "run_id": "run", "agent": 0, "contract": CONTRACT} | changes
+    for request in (message, SampleEpisode(**who)):
         answer = process.handler.answer(request, payload if request is message else [])
         refused = decode_header(answer.frames[0])
         assert isinstance(refused, Refused)
@@ -296,7 +297,7 @@ def test_actors_are_checked_too(process: Process, actors: bytes) -> None:
 
 def test_what_is_no_request_changes_nothing(process: Process) -> None:
     stored = process.insert(UNROLLS[:2], 1)
-    with pytest.raises(MalformedMessage, match="not for replay"):
+    with pytest.raises(MalformedMessage, match="not a replay request"):
         process.handler.answer(decode_header(stored.frames[0]), [])
     with pytest.raises(MalformedMessage, match="payload"):
         process.handler.answer(SampleEpisode(request_id=1, run_id="run", agent=0, contract=CONTRACT), [b"x"])

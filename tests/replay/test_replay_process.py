@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,7 +203,7 @@ def test_garbage_strangers_and_who_does_not_read_change_nothing_but_counters(tmp
         stranger = connect(server)
         for length in range(100):
             stranger.send(secrets.token_bytes(length))
-        who = {"request_id": 1, "run_id": "replayed", "agent": 0, "contract": server.contract}
+        who: dict[str, Any] = {"request_id": 1, "run_id": "replayed", "agent": 0, "contract": server.contract}
         stranger.send(*encode(SampleEpisode(**who)), b"payload")
         stranger.send(*encode(Ack(sequence=1, granted_unrolls=1)))
         stranger.send(b"\x81" * 20_000_000)
@@ -264,7 +265,7 @@ def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, con
 
 def test_what_it_reports_is_what_it_takes(tmp_path: Path, context: Context) -> None:
     """Noise, so that nothing is packed away: 150 MB of it, in games of 200 steps."""
-    atari = {"env": {"suite": "atari"}, "network": {"torso": "shallow"}, "algorithm": {"unroll_length": 20}}
+    atari: dict[str, Any] = {"env": {"suite": "atari"}, "network": {"torso": "shallow"}, "algorithm": {"unroll_length": 20}}
     with running(tmp_path, **atari) as server:
         learner = Learner(context, server)
         layout = learner.layout
@@ -306,7 +307,7 @@ def test_what_it_reports_is_what_it_takes(tmp_path: Path, context: Context) -> N
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--replay.kind", "none"], "needs no replay service"),
+        (["--replay.kind", "none"], "does not use a replay service"),
         (["--replay_service.index", "1"], "index 1 must be below replicas, which is 1"),
         (["--replay_service.memory_bytes", "1000"], "memory_bytes"),
         (["--env.tasks", "pongg"], "'pongg'"),
@@ -329,7 +330,7 @@ def test_a_snapshot_of_another_contract_is_bad_input(tmp_path: Path, context: Co
         assert server.end(signal.SIGTERM) == 0
     command = [sys.executable, "-m", "herd_replay", "--config", str(tmp_path / "config.yaml"), "--algorithm.unroll_length", "8"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, "is of another run or contract" in done.stderr) == (2, True)
+    assert (done.returncode, "belongs to another run or contract" in done.stderr) == (2, True)
 
 
 def test_it_runs_where_torch_is_not_installed() -> None:

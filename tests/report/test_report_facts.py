@@ -71,7 +71,7 @@ def test_a_run_under_way_has_what_there_is(tmp_path: Path) -> None:
     assert (row.first_return, row.last_return, row.best_return, row.human_normalised) == ("-", "-", "-", "")
     assert (facts.machine, facts.warnings) == ([], [])
     (tmp_path / "metrics.jsonl").write_text("")
-    with pytest.raises(PlotError, match="holds no points yet"):
+    with pytest.raises(PlotError, match="contains no points yet"):
         read_facts(tmp_path)
 
 

@@ -180,4 +180,4 @@ def test_the_command_plays_with_the_newest_checkpoint(
     assert main(["report", str(run_dir)]) == 0
     assert "No game: " in capsys.readouterr().out
     assert main(["report", str(run_dir), "--output", str(tmp_path / "page.pdf")]) == 2
-    assert "a report's name ends in .html" in capsys.readouterr().err
+    assert "the name of a report must end in .html" in capsys.readouterr().err

@@ -156,7 +156,7 @@ def test_a_process_may_open_as_many_files_as_there_may_be(monkeypatch: pytest.Mo
 
 def test_too_few_files_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (20, 20))
-    with pytest.raises(BadInputError, match=r"may open 20 files here, and needs 256: raise the limit \(ulimit -n\)"):
+    with pytest.raises(BadInputError, match=r"the limit of open files is 20, but a process needs 256: increase it \(ulimit -n\)"):
         ensure_descriptors()
 
 

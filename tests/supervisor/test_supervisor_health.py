@@ -22,15 +22,19 @@ def of(updates: int = 5000, clipped: float | None = 0.1, **health: Any) -> tuple
 @pytest.mark.parametrize(
     ("beyond", "within", "line"),
     [
-        ({"layers": [layer(16, dead=7)]}, {"layers": [layer(16, dead=4)]}, "7 of 16 filters of the first layer never fire"),
+        ({"layers": [layer(16, dead=7)]}, {"layers": [layer(16, dead=4)]}, "7 of 16 filters of the first layer are never active"),
         (
             {"layers": [layer(16), layer(256, dead=193, kind="units")]},
             {"layers": [layer(16), layer(256, dead=192, kind="units")]},
-            "193 of 256 units of layer 2 never fire",
+            "193 of 256 units of layer 2 are never active",
         ),
-        ({"layers": [layer(16, always_on=13)]}, {"layers": [layer(16, always_on=12)]}, "13 of 16 filters of the first layer always fire"),
+        (
+            {"layers": [layer(16, always_on=13)]},
+            {"layers": [layer(16, always_on=12)]},
+            "13 of 16 filters of the first layer are always active",
+        ),
         ({"clipped": 0.94}, {"clipped": 0.9}, "94% of updates are clipped"),
-        ({"effective_sample_size": 0.2}, {"effective_sample_size": 0.3}, "importance ratios leave 20% of the samples"),
+        ({"effective_sample_size": 0.2}, {"effective_sample_size": 0.3}, "importance ratios reduce the effective samples to 20%"),
         ({"explained_variance": -0.25}, {"explained_variance": 0.0}, "values are worse than a constant (explained variance -0.25)"),
         ({"update_kl": 0.15}, {"update_kl": 0.1}, "one update moves the policy by 0.15 nats"),
     ],

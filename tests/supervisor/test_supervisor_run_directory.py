@@ -36,7 +36,7 @@ def test_resuming_what_does_not_exist(tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirectoryError, match="cannot be made"):
+    with pytest.raises(RunDirectoryError, match="cannot be created"):
         claim_run_directory(RunSettings(run_dir=tmp_path / "file" / "run"))
 
 
@@ -52,7 +52,7 @@ def test_holding_writes_the_resolved_settings_and_forgets_old_processes(tmp_path
 
 def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
     settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run"))
-    with hold_run_directory(settings), pytest.raises(RunDirectoryError, match="another herd train"), hold_run_directory(settings):
+    with hold_run_directory(settings), pytest.raises(RunDirectoryError, match="in use by another herd train"), hold_run_directory(settings):
         pass
     with hold_run_directory(settings):
         pass

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,8 +89,12 @@ def test_agents_are_shown_one_by_one_and_added_up() -> None:
 def test_the_picture_of_a_run() -> None:
     maker = SnapshotMaker(StopSettings(env_frames=10_000, wall_seconds=100.0))
     maker.make(readings(1.0, 0.0, herd_learner_starved_seconds_total=0.0), CHILDREN, 1.0)
-    later = {"herd_learner_starved_seconds_total": 0.5, "herd_learner_queue_unrolls": 20.0, "herd_learner_queue_capacity_unrolls": 64.0}
-    lag = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
+    later: dict[str, Any] = {
+        "herd_learner_starved_seconds_total": 0.5,
+        "herd_learner_queue_unrolls": 20.0,
+        "herd_learner_queue_capacity_unrolls": 64.0,
+    }
+    lag: dict[str, Any] = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
     first = readings(1.5, 500.0, herd_learner_policy_lag_updates_sum=0.0, herd_learner_policy_lag_updates_count=0.0)
     maker.make(first, CHILDREN, 1.5)
     picture = maker.make(readings(3.0, 2000.0, **later, **lag), CHILDREN, 3.0)
@@ -133,31 +138,32 @@ def test_a_start_says_what_it_waits_for() -> None:
         return picture.phase
 
     names = [child.name for child in CHILDREN]
-    assert phase(1.0) == "starting: learner-0, actor-0, actor-1 load"
-    assert phase(2.0, "learner-0", "actor-1") == "starting: actor-0 loads"
-    assert phase(3.0, *names) == "starting: waits for the actors' first unrolls"
-    assert phase(4.0, *names, queued=3.0) == "starting: the learner waits for a whole batch"
+    assert phase(1.0) == "starting: learner-0, actor-0, actor-1 are loading"
+    assert phase(2.0, "learner-0", "actor-1") == "starting: actor-0 is loading"
+    assert phase(3.0, *names) == "starting: waiting for the actors' first unrolls"
+    assert phase(4.0, *names, queued=3.0) == "starting: waiting for a whole batch"
     again = [CHILDREN[0], ChildState("actor-0", "restarting", None, 1), CHILDREN[2]]
-    assert phase(5.0, "learner-0", "actor-1", states=again) == "starting: actor-0 starts again"
+    assert phase(5.0, "learner-0", "actor-1", states=again) == "starting: actor-0 is restarting"
     many = [ChildState(f"actor-{number}", "running", number, 0) for number in range(9)]
-    assert phase(6.0, states=many) == "starting: actor-0, actor-1, actor-2 and 6 more load"
+    assert phase(6.0, states=many) == "starting: actor-0, actor-1, actor-2 and 6 more are loading"
     assert phase(7.0, *names, frames=640.0) == ""
     assert phase(8.0, "actor-1", states=again) == ""  # later in the run a process that starts again is no start of the run
 
 
 def test_the_last_picture_is_of_the_run_and_not_of_its_end() -> None:
     maker = SnapshotMaker(StopSettings())
-    lag = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
-    maker.make(readings(1.0, 0.0, **dict.fromkeys(lag, 0.0)), CHILDREN, 1.0)
+    lag: dict[str, Any] = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
+    none: dict[str, Any] = dict.fromkeys(lag, 0.0)
+    maker.make(readings(1.0, 0.0, **none), CHILDREN, 1.0)
     running = maker.make(readings(2.0, 500.0, herd_learner_queue_unrolls=7.0, herd_learner_starved_seconds_total=0.1, **lag), CHILDREN, 2.0)
     maker.make(Readings(at=2.5), CHILDREN, 2.5)  # the learner ends by itself, and answers no more
     stopping = [ChildState("learner-0", "stopping", 1, 0), *CHILDREN[1:]]
     picture = maker.make(Readings(at=3.0), stopping, 3.0)
-    assert picture.bottleneck == "stopping: the learner writes its checkpoint"
+    assert picture.bottleneck == "stopping: the learner is writing its checkpoint"
     assert (picture.frames_per_second, picture.policy_lag, picture.queue_unrolls) == (500.0, 1.5, 7.0)
     assert (picture.starved_share, picture.blocked_share) == (running.starved_share, running.blocked_share)
     late = [ChildState("learner-0", "stopped", None, 0), ChildState("actor-0", "stopping", 2, 0), ChildState("actor-1", "stopped", None, 0)]
-    assert maker.make(Readings(at=4.0), late, 4.0).bottleneck == "stopping: waits for actor-0"
+    assert maker.make(Readings(at=4.0), late, 4.0).bottleneck == "stopping: waiting for actor-0"
     over = maker.make(Readings(at=5.0), [ChildState(child.name, "stopped", None, 0) for child in CHILDREN], 5.0)
     assert (over.bottleneck, over.frames_per_second) == ("stopped", 500.0)
 

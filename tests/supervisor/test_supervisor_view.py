@@ -49,22 +49,22 @@ def test_one_line_says_everything_that_matters() -> None:
 
 
 def test_a_start_is_a_short_line_and_an_end_a_full_one() -> None:
-    assert one_line(snapshot(phase="starting: actor-0 loads", env_frames=0.0)) == "00:30  starting: actor-0 loads"
-    assert one_line(snapshot(phase="stopping: waits for actor-0")).startswith("00:30  stopping: waits for actor-0  461 k frames")
+    assert one_line(snapshot(phase="starting: actor-0 is loading", env_frames=0.0)) == "00:30  starting: actor-0 is loading"
+    assert one_line(snapshot(phase="stopping: waiting for actor-0")).startswith("00:30  stopping: waiting for actor-0  461 k frames")
     console = Console(file=StringIO(), width=140)
-    console.print(panel(snapshot(phase="starting: actor-0 loads"), "run"))
+    console.print(panel(snapshot(phase="starting: actor-0 is loading"), "run"))
     assert isinstance(console.file, StringIO)
-    assert "starting: actor-0 loads" in console.file.getvalue()
+    assert "starting: actor-0 is loading" in console.file.getvalue()
 
 
 def test_a_warning_is_shown_on_the_line_and_on_the_panel_with_where_to_read_on() -> None:
-    warned = snapshot(warnings=("7 of 16 filters of the first layer never fire",))
-    assert one_line(warned).endswith("  7 of 16 filters of the first layer never fire")
+    warned = snapshot(warnings=("7 of 16 filters of the first layer are never active",))
+    assert one_line(warned).endswith("  7 of 16 filters of the first layer are never active")
     assert "filters" not in one_line(snapshot())
     console = Console(file=StringIO(), width=140)
     console.print(panel(warned, "run"))
     assert isinstance(console.file, StringIO)
-    assert "7 of 16 filters of the first layer never fire (docs/runbook.md, Is it learning well?)" in console.file.getvalue()
+    assert "7 of 16 filters of the first layer are never active (docs/runbook.md, Is it learning well?)" in console.file.getvalue()
 
 
 def test_several_agents_have_a_row_each() -> None:

@@ -13,7 +13,7 @@ import pytest
 from herd.cli.main import main
 from herd.cli.train import read_settings
 from herd.config.loading import dump_settings
-from herd.sweeps import whole_runs
+from herd.config.losses import ImpalaSettings
 from tests.system.whole_runs import herd, read_report
 
 FRAMES = ["--stop.env_frames", "3200"]
@@ -54,7 +54,9 @@ class Machine:
         (directory / "config.yaml").write_text(dump_settings(settings))
         for agent, folder in enumerate(settings.agent_directories):
             folder.mkdir(parents=True, exist_ok=True)
-            reached = 100 * settings.of_agent(agent).loss.entropy_cost + settings.seed
+            loss = settings.of_agent(agent).loss
+            assert isinstance(loss, ImpalaSettings)
+            reached = 100 * loss.entropy_cost + settings.seed
             points = [
                 {"env_frames": frames, "wall_seconds": frames / 100, "tasks": {"catch": {"episode_return_mean_100": value}}}
                 for frames, value in ((0, None), (1600, -1.0), (3200, reached))
@@ -70,7 +72,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     found = Machine()
-    monkeypatch.setattr(whole_runs.subprocess, "Popen", found)
+    monkeypatch.setattr("herd.sweeps.whole_runs.subprocess.Popen", found)
     monkeypatch.setattr("herd.cli.sweep.signal.signal", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     return found
@@ -85,7 +87,7 @@ def test_a_grid_over_seeds_is_trained_once_and_goes_on(machine: Machine, capsys:
     assert machine.trained == folders
     assert machine.most_at_once == 2
     output = capsys.readouterr().out
-    assert "1 of 4: runs/catch-sweep/entropy_cost=0.01/seed1 trains" in output
+    assert "1 of 4: training runs/catch-sweep/entropy_cost=0.01/seed1" in output
     assert [Path(line).name for line in output.splitlines()[-3:]] == ["sweep.json", "sweep.csv", "sweep.png"]
     written = json.loads(Path("runs/catch-sweep/sweep.json").read_text())
     assert [each["values"] for each in written["combinations"]] == [{"loss.entropy_cost": "0.01"}, {"loss.entropy_cost": "0.03"}]
@@ -100,13 +102,13 @@ def test_a_grid_over_seeds_is_trained_once_and_goes_on(machine: Machine, capsys:
         "runs/catch-sweep/entropy_cost=0.05/seed2",
         *(f"runs/catch-sweep/entropy_cost={cost}/seed3" for cost in ("0.01", "0.03", "0.05")),
     ]
-    assert "4 of 9 runs are there" in capsys.readouterr().out
+    assert "4 of 9 runs are finished" in capsys.readouterr().out
     with Path("runs/catch-sweep/sweep.csv").open() as lines:
         assert len(list(csv.DictReader(lines))) == 9
 
     # Whole runs are not mixed with others.
     assert main([*grid, "--seeds", "2", "--learner.max_policy_lag", "7"]) == 2
-    assert "seed1: was trained under another learner.max_policy_lag: choose another --output" in capsys.readouterr().err
+    assert "seed1: was trained with another learner.max_policy_lag: choose another --output" in capsys.readouterr().err
     assert len(machine.trained) == 9
 
 
@@ -150,4 +152,4 @@ def test_real_runs_side_by_side(tmp_path: Path) -> None:
         assert read_report(tmp_path / f"runs/catch-sweep/entropy_cost={cost}/seed1")["env_frames"] >= 3200
     assert (tmp_path / "runs/catch-sweep/sweep.png").stat().st_size > 0
     again = herd(*words, folder=tmp_path)
-    assert again.stdout.splitlines()[0] == "2 of 2 runs are there"
+    assert again.stdout.splitlines()[0] == "2 of 2 runs are finished"

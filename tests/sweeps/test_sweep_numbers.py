@@ -103,6 +103,7 @@ def test_an_interval_is_the_bootstrap_of_the_interquartile_mean() -> None:
         drawn = sorted(returns[generator.integers(8)] for _ in range(8))
         means.append(sum(drawn[2:6]) / 4)
     assert found.interval_95 == pytest.approx(np.quantile(means, (0.025, 0.975)), abs=0.2)
+    assert found.interval_95 is not None
     low, high = found.interval_95
     assert low < found.interquartile_mean < high
 

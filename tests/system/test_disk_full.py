@@ -150,7 +150,7 @@ def test_a_learner_that_may_write_no_more(tmp_path: Path) -> None:
             run._process.send_signal(signal.SIGTERM)
             assert_nobody_left(children)
         assert run.wait() == 1, run.output
-        assert "learner-0 could not write what it should have left" in run.output
+        assert "learner-0 could not write its last files" in run.output
     assert_whole_and_tidy(run_dir, checkpoint)
     assert not (run_dir / "report.json").exists()
     assert not list((run_dir / "checkpoints").glob("*.writing"))

@@ -63,7 +63,7 @@ def test_the_last_good_one_is_used_and_one_line_names_all(run_dir: Path) -> None
     assert "checkpoint skipped: " in line
     assert f"{torn}: model.safetensors has 1000 bytes, expected" in line
     assert f"{flipped}: optimizer.safetensors is damaged (SHA-256 differs)" in line
-    assert f"going on from {good}" in line
+    assert f"continuing from {good}" in line
     assert read_report(run_dir)["learner_updates"] == updates
 
 

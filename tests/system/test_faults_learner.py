@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 
-from benchmarks.soak.faults import Fault
+from benchmarks.soak.faults import Fault, KindName
 from tests.system.faulty_runs import MEGABYTE, FaultyRun
+
+
+def all_actors_have(faulty: FaultyRun, lineage: int) -> bool:
+    return all(faulty.reading(actor).version[0] == lineage for actor in faulty.actors)
 
 
 def test_the_learner_is_struck_in_every_way(tmp_path: Path) -> None:
     with FaultyRun(tmp_path, "--learner.checkpoint_interval_seconds", "2") as faulty:
         size = max(map(faulty.resident, faulty.actors))
-        for number, kind in enumerate(("kill", "move", "kill"), start=2):
+        kinds: tuple[KindName, ...] = ("kill", "move", "kill")
+        for number, kind in enumerate(kinds, start=2):
             faulty.survive(Fault(kind, "learner-0"))
             assert faulty.lineage() == number
-            faulty.until(lambda newest=number: all(faulty.reading(actor).version[0] == newest for actor in faulty.actors), "new weights")
+            faulty.until(partial(all_actors_have, faulty, number), "new weights")
         faulty.survive(Fault("stop", "learner-0", 3.0))
         faulty.survive(*(Fault("cut", f"{actor}>learner-0", 2.0) for actor in faulty.actors))
         faulty.survive(*(Fault("stall", f"{actor}>learner-0", 2.0) for actor in faulty.actors))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ def newest(directory: Path) -> dict[str, Any]:
     return [{"env_frames": 0, "episode_return_mean_100": None}, *read_points(directory)][-1]
 
 
+def are_past(agents: list[Path], frames: int) -> bool:
+    return all(newest(agent)["env_frames"] > frames for agent in agents)
+
+
 def test_both_agents_learn_and_a_finished_one_leaves_its_actors_to_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     agents = [run_dir / "agents" / str(number) for number in range(2)]
@@ -33,7 +38,7 @@ def test_both_agents_learn_and_a_finished_one_leaves_its_actors_to_the_other(tmp
         root = metrics(run_dir, "paramserver-0")
         assert [total(root, LEASES, agent=number) for number in ("0", "1")] == [1, 1]
         for frames in (STOP, 2 * STOP, 3 * STOP):
-            run.until(lambda frames=frames: all(newest(agent)["env_frames"] > frames for agent in agents), f"{frames} frames of each")
+            run.until(partial(are_past, agents, frames), f"{frames} frames of each")
         run.until(lambda: all(newest(agent)["episode_return_mean_100"] > RANDOM_CATCH for agent in agents), "both agents to be good at it")
         assert run.stop(signal.SIGTERM) == 0, run.output
     reports = [read_report(agent) for agent in agents]

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,10 @@ from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, Process, Run, environment, free_ports, metrics, pid_of, read_report, until
 
 REFUSED = "herd_wire_authentication_failures_total"
+
+
+def has_refused(run_dir: Path, process: str, reason: str, least: int) -> bool:
+    return total(metrics(run_dir, process), REFUSED, reason=reason) >= least
 
 
 def secrets_of(folder: Path) -> dict[str, str]:
@@ -61,12 +66,8 @@ def test_a_run_trains_behind_curve_and_strangers_contribute_nothing(tmp_path: Pa
         ]
         for process in ("learner-0", "paramserver-0"):
             for reason in ("unknown_key", "mechanism"):
-                run.until(
-                    lambda process=process, reason=reason: total(metrics(run_dir, process), REFUSED, reason=reason) >= 2,  # type: ignore[misc]
-                    f"the {process} refuses by {reason}",
-                )
-        refused_at = run.env_frames()
-        run.until(lambda: run.env_frames() > refused_at + 20_000, "training goes on")
+                run.until(partial(has_refused, run_dir, process, reason, 2), f"the {process} refuses by {reason}")
+        run.until_more_frames(20_000)
         assert total(metrics(run_dir, "learner-0"), "herd_learner_connected_actors") == 1
         for name, index in (("unknown", 0), ("clear", 1)):
             seen = metrics(elsewhere / name, f"actor-{index}")
@@ -145,7 +146,7 @@ def test_a_missing_key_is_one_line_before_anything_starts(tmp_path: Path, comman
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert done.returncode == 2
     assert len(lines) == 1, lines
-    assert f"{keys / missing}: no such key" in lines[0]
+    assert f"{keys / missing}: no such file" in lines[0]
     assert "herd keys" in lines[0]
     assert "torch" not in imported
     assert not os.path.lexists(run_dir)

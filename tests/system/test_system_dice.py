@@ -20,6 +20,7 @@ Account = dict[int, tuple[int, float]]
 
 
 def _bandit(run_dir: Path) -> dict[str, Any]:
+    bandit: dict[str, Any]
     (bandit,) = json.loads((run_dir / "bandit" / "state.json").read_text())["state"]["bandits"]
     return bandit
 

@@ -57,7 +57,7 @@ def test_the_run_survives_whatever_is_killed(tmp_path: Path) -> None:
                 pid, version = pid_of(run_dir, process), onlooker.look()
                 assert pid is not None
                 os.kill(pid, signal.SIGKILL)
-                run.until(lambda process=process, pid=pid: pid_of(run_dir, process) != pid, f"another {process}")
+                run.until_replaced(process, pid)
                 frames = run.env_frames()
 
                 def goes_on(version: Version = version, frames: int = frames) -> bool:

@@ -43,7 +43,7 @@ def test_doom_is_trained_scored_and_watched(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_lab_trains_with_instructions_popart_and_pixel_control(tmp_path: Path, lab: None) -> None:
-    words = [
+    words: list[str | Path] = [
         *("--env.tasks", "language_execute_random_task,explore_goal_locations_small", "--env.level_cache", tmp_path / "maps"),
         *("--env.level_seeds", "5", "--actor.environments", "2", "--actor.environment_threads", "2", "--algorithm.unroll_length", "10"),
         *("--learner.batch_size", "2", "--learner.threads", "1", "--stop.env_frames", "4000", *SMALL),

@@ -70,13 +70,13 @@ def test_another_packages_suite_trains(tmp_path: Path, monkeypatch: pytest.Monke
     ("words", "said"),
     [
         (["cartpole", "--env.tasks", "Pendulum-v1"], "env.tasks Pendulum-v1: its actions are Box"),
-        (["cartpole", "--env.tasks", "mine:make"], "env.tasks mine:make: there is no module mine in"),
-        (["cartpole", "--network.torso", "shallow"], "network.torso shallow needs frames, and these observations have none: take mlp"),
-        (["cartpole", "--network.torso", "mine:Torso"], "network.torso mine:Torso: there is no module mine in"),
+        (["cartpole", "--env.tasks", "mine:make"], "env.tasks mine:make: module mine is neither in"),
+        (["cartpole", "--network.torso", "shallow"], "network.torso shallow needs frames, but these observations have none: use mlp"),
+        (["cartpole", "--network.torso", "mine:Torso"], "network.torso mine:Torso: module mine is neither in"),
         (["cartpole", "--network.torso", "shalow"], "network.torso: should be shallow, nature, deep, mlp or module:Class of your own"),
         (
             ["minigrid-empty", "--env.image_key", "image", "--network.torso", "deep", "--env.vector_keys", "mission"],
-            "cannot be made a vector",
+            "cannot be converted to a vector",
         ),
     ],
 )

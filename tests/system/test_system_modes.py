@@ -110,7 +110,8 @@ def test_actors_without_an_index_lease_one(tmp_path: Path) -> None:
     """As a cluster starts them: services by hand, two alike replicas of the actor."""
     learner, paramserver = free_ports(2)
     run_dir = tmp_path / "run"
-    words = ("--config", CATCH, "--run_dir", run_dir, "--learner.port", str(learner), "--paramserver.port", str(paramserver))
+    words: tuple[str | Path, ...] = ("--config", CATCH, "--run_dir", run_dir)
+    words += ("--learner.port", str(learner), "--paramserver.port", str(paramserver))
     words += ("--actor.learner", f"tcp://127.0.0.1:{learner}", "--learner.threads", "1", "--stop.env_frames", "null")
     words += ("--actor.paramserver", f"tcp://127.0.0.1:{paramserver}", "--learner.paramserver", f"tcp://127.0.0.1:{paramserver}")
     words += ("--actor.environments", "16")

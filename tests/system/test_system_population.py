@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,20 @@ def _kill(run: Run, process: str) -> None:
     pid = pid_of(run.run_dir, process)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    run.until(lambda: pid_of(run.run_dir, process) not in {None, pid}, f"{process} is started again")
+    run.until_replaced(process, pid)
 
 
 def _frames(run: Run) -> list[int]:
     points = [read_points(run.run_dir / "agents" / str(agent)) for agent in range(NUM_MEMBERS)]
     return [each[-1]["env_frames"] if each else 0 for each in points]
+
+
+def _has_more_copies(run: Run, known: int) -> bool:
+    return len(_copies(run)) > known
+
+
+def _all_train_on(run: Run, frames: list[int]) -> bool:
+    return all(now > before for now, before in zip(_frames(run), frames, strict=True))
 
 
 @pytest.mark.timeout(600)
@@ -52,8 +61,8 @@ def test_copies_go_on_whoever_is_killed(tmp_path: Path) -> None:
         for process in ("population-0", f"learner-{newest.receiver}", f"learner-{newest.donor}", "paramserver-0"):
             _kill(run, process)
             known, frames = len(_copies(run)), _frames(run)
-            run.until(lambda known=known: len(_copies(run)) > known, f"a copy after {process} was killed")  # type: ignore[misc]
-            run.until(lambda frames=frames: all(now > before for now, before in zip(_frames(run), frames, strict=True)), "all train on")  # type: ignore[misc]
+            run.until(partial(_has_more_copies, run, known), f"a copy after {process} was killed")
+            run.until(partial(_all_train_on, run, frames), "all train on")
         assert run.stop() == 0, run.output
         _check(run.run_dir)
 
@@ -63,7 +72,7 @@ def test_the_shards_of_a_member_copy_together(tmp_path: Path) -> None:
     with Run(tmp_path / "run", *WORDS, "--learner.shards", "2", "--value_scaling.kind", "popart") as run:
         run.until(lambda: len(_copies(run)) >= 2, "two copies")
         frames = _frames(run)
-        run.until(lambda: all(now > before for now, before in zip(_frames(run), frames, strict=True)), "all train on")
+        run.until(partial(_all_train_on, run, frames), "all train on")
         assert run.stop() == 0, run.output
         _check(run.run_dir)
 

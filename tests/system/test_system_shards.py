@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,10 @@ def test_a_checkpoint_goes_on_with_another_number_of_shards(tmp_path: Path) -> N
         frames, updates = report["env_frames"], report["learner_updates"]
 
 
+def have_no_pid_of(run: Run, before: Iterable[int | None]) -> bool:
+    return not set(pids(run.run_dir)) & set(before)
+
+
 @pytest.mark.parametrize("victim", LEARNERS)
 def test_a_killed_and_a_stopped_shard_take_the_group_back_to_the_checkpoint(tmp_path: Path, victim: str) -> None:
     # Two tasks: the accounts of each are those of both shards, before and after.
@@ -48,9 +54,8 @@ def test_a_killed_and_a_stopped_shard_take_the_group_back_to_the_checkpoint(tmp_
             before, pid = pids(run.run_dir), pid_of(run.run_dir, victim)
             assert pid is not None
             os.kill(pid, number)
-            run.until(lambda before=before: not set(pids(run.run_dir)) & set(before), f"both shards start again after {number.name}")
-            again = run.env_frames()
-            run.until(lambda again=again: run.env_frames() > again + 10_000, "learning goes on")
+            run.until(partial(have_no_pid_of, run, before), f"both shards start again after {number.name}")
+            run.until_more_frames(10_000)
         assert run.stop() == 0, run.output
     read_report(run.run_dir)
 

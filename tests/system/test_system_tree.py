@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from functools import partial
 from pathlib import Path
 
 from herd.config.contract import contract_digest
@@ -58,6 +59,10 @@ def metric(run: Run, process: str, name: str) -> float:
         return 0.0
 
 
+def has_weights(run: Run, actor: str) -> bool:
+    return metric(run, actor, "herd_weights_updates") > 0
+
+
 def test_learning_goes_on_through_a_tree_whose_root_and_replica_are_killed(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     actors = ("--actor.count", "2", "--actor.environments", "16")
@@ -67,14 +72,14 @@ def test_learning_goes_on_through_a_tree_whose_root_and_replica_are_killed(tmp_p
             run.until(lambda: min(onlooker.look() for onlooker in onlookers) >= (1, 20), "20 updates at every node")
             # Each actor asks its own replica; the root hears of the learner and of its replicas.
             for number in range(2):
-                run.until(lambda number=number: metric(run, f"actor-{number}", "herd_weights_updates") > 0, "weights at an actor")
+                run.until(partial(has_weights, run, f"actor-{number}"), "weights at an actor")
                 assert metric(run, f"paramserver-{number + 1}", "herd_paramserver_upstream_answers_total") > 0
             assert metric(run, "paramserver-1", "herd_paramserver_stale_publishes_total") == 0
             for server in ("paramserver-0", "paramserver-2"):
                 pid, version, frames = pid_of(run_dir, server), max(onlooker.look() for onlooker in onlookers), run.env_frames()
                 assert pid is not None
                 os.kill(pid, signal.SIGKILL)
-                run.until(lambda server=server, pid=pid: pid_of(run_dir, server) != pid, f"another {server}")
+                run.until_replaced(server, pid)
 
                 def goes_on(version: Version = version, frames: int = frames) -> bool:
                     """Every node serves what was learned after the fault, and learning goes on from it."""

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from herd.telemetry.scrape import Samples, ScrapeError, scrape
 from tests.patience import patient
@@ -130,7 +130,7 @@ class Process:
                 [sys.executable, "-m", module, *map(str, words)], cwd=ROOT, env=variables, stdout=stream, stderr=subprocess.STDOUT
             )
 
-    def __enter__(self) -> Process:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -179,6 +179,15 @@ class Run(Process):
             return condition()
 
         until(met, what)
+
+    def until_more_frames(self, more: int) -> None:
+        """Wait until the learner trained on ``more`` frames than now."""
+        wanted = self.env_frames() + more
+        self.until(lambda: self.env_frames() > wanted, f"{more} more frames")
+
+    def until_replaced(self, process: str, pid: int) -> None:
+        """Wait until another than ``pid`` is ``process``."""
+        self.until(lambda: pid_of(self.run_dir, process) not in {None, pid}, f"another {process}")
 
     def env_frames(self) -> int:
         """Of the curve's newest point."""

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import tempfile
+from typing import TextIO, cast
 
 import pytest
 import structlog
@@ -114,7 +115,7 @@ def test_a_full_disk_loses_lines_and_says_how_many():
 
     with tempfile.TemporaryFile("w+") as kept, open("/dev/full", "w") as full:
         disk = Disk(kept)
-        configure_logging("learner", json=True, stream=disk)
+        configure_logging("learner", json=True, stream=cast(TextIO, disk))
         get_logger().info("before")
         disk.now = full
         for _ in range(3):

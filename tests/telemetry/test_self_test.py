@@ -53,7 +53,7 @@ def test_frames_that_flow(start: Start, capsys: pytest.CaptureFixture[str]) -> N
     time = Time(lambda: None, lambda: frames.inc(500))
     assert watch([learner_url], [other_url], 60.0, clock=time, pause=time.pause)
     lines = capsys.readouterr().out.splitlines()
-    assert "0 frames per second: the learner trains on nothing" in lines[0]
+    assert "0 frames per second: the learner trains on no frames" in lines[0]
     assert lines[1] == "every service is ready; 3 connections of actors, 250 frames per second"
     assert time.now == 4.0
 
@@ -61,7 +61,12 @@ def test_frames_that_flow(start: Start, capsys: pytest.CaptureFixture[str]) -> N
 def test_shards_are_added_up(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     shards = [start("learner") for _ in range(2)]
     counters = [telemetry.counter(names.LEARNER_ENV_FRAMES) for telemetry, _ in shards]
-    time = Time(lambda: [counter.inc(100) for counter in counters])
+
+    def all_train() -> None:
+        for counter in counters:
+            counter.inc(100)
+
+    time = Time(all_train)
     assert watch([url for _, url in shards], [], 60.0, clock=time, pause=time.pause)
     assert "100 frames per second" in capsys.readouterr().out
 

@@ -152,7 +152,7 @@ def test_a_metric_is_either_read_from_a_function_or_set_by_hand(learner):
     with pytest.raises(ValueError, match="read from a function"):
         learner.gauge(names.QUEUE_DEPTH)
     learner.counter(names.UNROLLS_RECEIVED)
-    with pytest.raises(ValueError, match="set by hand"):
+    with pytest.raises(ValueError, match="set directly"):
         learner.read(names.UNROLLS_RECEIVED, lambda: 1.0)
 
 

@@ -75,7 +75,7 @@ def test_wandb_offline_leaves_files_of_one_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     settings = RunSettings(name="pong7", logging=LoggingSettings(wandb="offline", wandb_project="games"))
     write(settings, tmp_path)
-    from wandb.proto.wandb_internal_pb2 import Record  # noqa: PLC0415  warns as it loads
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]  # noqa: PLC0415  warns as it loads
 
     runs, curves = set(), []
     for file in (tmp_path / "wandb").glob("offline-run-*/*.wandb"):

@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(target: str, source: Path, folder: Path) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder]
+    command: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder]
     subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=patient(SECONDS))
     (file,) = folder.iterdir()
     return file
@@ -54,7 +54,7 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = tmp_path_factory.mktemp("environment")
     venv.create(environment)
     python = environment / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
+    install: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
     subprocess.run(install, check=True, capture_output=True, timeout=patient(SECONDS))
     (packages,) = (environment / "lib").glob("python*/site-packages")
     # Added by a line of a .pth file, so that no .pth file in there is read: one names the checkout.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -172,7 +173,7 @@ def test_elements_that_a_list_announces_and_lacks_cost_no_memory(announced: int,
 
 def test_the_longest_lists_of_the_shortest_elements_are_decoded() -> None:
     starting = tuple(StartingEpisode(task_id=0, environment_slot=0, episode_id=0) for _ in range(MAX_GAMES))
-    fields = {"request_id": 1, "run_id": "r", "contract": "c", "agent": 0, "incarnation": 0, "purpose": "training"}
+    fields: dict[str, Any] = {"request_id": 1, "run_id": "r", "contract": "c", "agent": 0, "incarnation": 0, "purpose": "training"}
     exchange = ExchangeTemperatures(**fields, finished=(), starting=starting)
     shortest = ArrayHeader(name="x", dtype="|u1", shape=())
     unrolls = Unrolls(sequence=1, generated_frames=0, num_frames=0, num_unrolls=1, arrays=(shortest,) * MAX_ARRAYS)

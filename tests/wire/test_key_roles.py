@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from herd_bandit.server import BanditServer
@@ -18,7 +18,7 @@ from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, SERVER_SECRET_VARIABL
 from herd.config.settings import SecuritySettings
 from herd.wire.codec import MalformedMessage, decode_header, encode
 from herd.wire.messages import ExchangeTemperatures, GetWeights, Goodbye, Message, PublishHeartbeat, SampleUnrolls
-from herd.wire.roles import MAY_SAY, ROLES, check_role, role_of
+from herd.wire.roles import MAY_SAY, ROLES, KeyRole, check_role, role_of
 from herd.wire.sockets import Dealer, Poller, Router, new_context
 from tests.learner.test_ingest_rules import PEER, Learner
 
@@ -61,13 +61,13 @@ def test_the_name_of_a_key_tells_its_role(name: str, role: str | None) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_weights_are_for_all_and_published_by_learners(role: str) -> None:
-    check_role(role, ASK)  # type: ignore[arg-type]
+def test_weights_are_for_all_and_published_by_learners(role: KeyRole) -> None:
+    check_role(role, ASK)
     if role == "learner":
         check_role(role, PUBLISH)
         return
-    with pytest.raises(MalformedMessage, match=f"the key of a {role} may not say publish_heartbeat"):
-        check_role(role, PUBLISH)  # type: ignore[arg-type]
+    with pytest.raises(MalformedMessage, match=f"the key of a {role} may not send publish_heartbeat"):
+        check_role(role, PUBLISH)
 
 
 def test_a_viewer_asks_for_temperatures_of_evaluations_alone() -> None:
@@ -110,7 +110,7 @@ def test_a_server_knows_the_key_behind_each_message(tmp_path: Path) -> None:
                     poller.poll(0.02)
                 assert hear() == name.encode(), turn
                 if name == "actor-1":
-                    with pytest.raises(MalformedMessage, match="the key of a actor may not say publish_heartbeat"):
+                    with pytest.raises(MalformedMessage, match="the key of a actor may not send publish_heartbeat"):
                         router.check(PUBLISH)
                     router.check(Goodbye())
                 else:
@@ -143,9 +143,9 @@ class Strict:
     ],
 )
 def test_servers_ask_before_their_handlers_see_it(server: type, method: str, message: Message) -> None:
-    shell = object.__new__(server)  # without a handler, which would be asked next
+    shell: Any = object.__new__(server)  # without a handler, which would be asked next
     shell._router, shell._upstream = Strict(), None
-    with pytest.raises(MalformedMessage, match="the key of a viewer may not say"):
+    with pytest.raises(MalformedMessage, match="the key of a viewer may not send"):
         getattr(shell, method)(b"peer", [memoryview(encode(message)[0])])
 
 
@@ -153,7 +153,7 @@ def test_a_learner_asks_before_anything_changes() -> None:
     learner = Learner()
     learner.ingest._check = Strict().check
     before = learner.state()
-    with pytest.raises(MalformedMessage, match="the key of a viewer may not say hello"):
+    with pytest.raises(MalformedMessage, match="the key of a viewer may not send hello"):
         learner.hello()
     assert learner.state() == before
     assert not learner.ingest.has_session(PEER)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,7 +108,7 @@ def make(service: Service, context: Context) -> Iterator[Make]:
     made: list[BanditClient] = []
 
     def client(
-        environments: int = 3, *, timeout_seconds: float = DEADLINE_SECONDS, endpoint: str | None = None, **more: object
+        environments: int = 3, *, timeout_seconds: float = DEADLINE_SECONDS, endpoint: str | None = None, **more: Any
     ) -> BanditClient:
         made.append(
             BanditClient(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 from typing import Any
+from unittest.mock import patch
 
 import lz4.block
 import msgpack
@@ -13,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from herd.wire.codec import Frame, MalformedMessage, decode_header, encode, payload_digest, read_arrays
+from herd.wire import codec
+from herd.wire.codec import Frame, MalformedMessage, decode_header, encode, payload_digest, read_arrays, receive_arrays
 from herd.wire.layout import DTYPES, Array, FieldSpec, UnrollLayout
 from herd.wire.messages import MAX_EPISODES, MAX_HEADER_BYTES, Ack, ArrayHeader, Compression, EpisodeReport, Unrolls, Welcome
 
@@ -269,17 +271,96 @@ def test_values_the_learner_cannot_use_write_nothing(name: str, value: float) ->
     assert_untouched(out)
 
 
-def test_the_edges_of_every_range_pass() -> None:
-    for edge in ("minimum", "maximum"):
-        arrays = filled()
-        for field in LAYOUT.fields:
-            value = getattr(field, edge)
-            if value is not None:
-                arrays[field.name][...] = value
-        frames = as_received(encode(header(), arrays))
-        message = decode_header(frames[0])
-        assert isinstance(message, Unrolls)
+INTEGERS = [field for field in LAYOUT.fields if field.dtype.kind == "i"]
+
+
+@given(data=st.data())
+def test_a_range_is_from_its_minimum_to_its_maximum(data: st.DataObject) -> None:
+    """One element at an edge of its range or of its dtype; Python's integers say whether it is within."""
+    field = data.draw(st.sampled_from(INTEGERS))
+    of_dtype = np.iinfo(field.dtype)
+    low = int(of_dtype.min) if field.minimum is None else field.minimum
+    high = int(of_dtype.max) if field.maximum is None else field.maximum
+    edges = {of_dtype.min, of_dtype.min + 1, low - 1, low, low + 1, high - 1, high, high + 1, of_dtype.max}
+    value = data.draw(st.sampled_from(sorted(edge for edge in map(int, edges) if of_dtype.min <= edge <= of_dtype.max)))
+    arrays = filled()
+    array = arrays[field.name].reshape(-1)
+    array[data.draw(st.integers(0, array.size - 1))] = value
+    frames = as_received(encode(header(), arrays))
+    message = decode_header(frames[0])
+    assert isinstance(message, Unrolls)
+    if low <= value <= high:
         read_arrays(message, frames[1:], LAYOUT, LAYOUT.allocate(U))
+    else:
+        with pytest.raises(MalformedMessage, match=f"array {field.name} contains"):
+            read_arrays(message, frames[1:], LAYOUT, LAYOUT.allocate(U))
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_large_frames_of_pixels_stay_where_they_came_and_the_rest_is_copied(compression: Compression) -> None:
+    layout = UnrollLayout(10, 2, (84, 84, 1), 3)  # frames of 77,616 bytes, a history of 7,056
+    arrays = layout.allocate(1)
+    arrays["frames"][...] = np.arange(11)[:, None, None, None]
+    arrays["rewards"][...] = np.arange(10)
+    frames = [bytearray(frame) for frame in encode(header(1), arrays, compression)]
+    message = decode_header(memoryview(frames[0]))
+    assert isinstance(message, Unrolls)
+    received = receive_arrays(message, [memoryview(frame) for frame in frames[1:]], layout)
+    came = dict(zip(arrays, frames[1:], strict=True))
+    if compression == "none":
+        assert np.shares_memory(received["frames"], np.frombuffer(came["frames"], np.uint8))
+    for name in arrays.keys() - {"frames"}:
+        came[name][:] = bytes(len(came[name]))
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(received[name], array, strict=True)
+        assert received[name].flags.aligned
+
+
+def outcome(frame: Frame) -> Unrolls | tuple[str, str]:
+    try:
+        message = decode_header(frame)
+    except MalformedMessage as malformed:
+        return malformed.reason, malformed.label
+    assert isinstance(message, Unrolls)
+    return message
+
+
+def assert_recognising_changes_nothing(frame: bytes) -> None:
+    """The same message, or the same reason, as where arrays are not recognised by their bytes."""
+    decode_header(GOOD["none"][0])
+    recognised = outcome(frame)
+    with patch.object(codec, "_with_known_arrays", return_value=None):
+        assert outcome(frame) == recognised
+
+
+@settings(max_examples=300)
+@given(data=st.data(), compression=st.sampled_from(COMPRESSIONS))
+def test_a_mutated_header_says_the_same_where_its_arrays_are_recognised(data: st.DataObject, compression: Compression) -> None:
+    head = bytes(GOOD[compression][0])
+    assert_recognising_changes_nothing(mutated(head, data.draw(mutations(len(head)))))
+
+
+def test_what_only_looks_like_known_arrays_is_not_taken_for_them() -> None:
+    head = bytes(GOOD["none"][0])
+    fields = msgpack.unpackb(head)
+    shape = fields["arrays"][0]["shape"]
+    assert_recognising_changes_nothing(head)
+    assert_recognising_changes_nothing(head + b"\0")
+    assert_recognising_changes_nothing(msgpack.packb({"arrays": fields["arrays"], **fields}))  # first, as a client might put it
+    assert shape[-1] == 1
+    for bent in (1.0, True, -1, "1"):
+        arrays = [{**fields["arrays"][0], "shape": [*shape[:-1], bent]}, *fields["arrays"][1:]]
+        assert_recognising_changes_nothing(msgpack.packb({**fields, "arrays": arrays}))
+    assert_recognising_changes_nothing(msgpack.packb({**fields, "arrays": fields["arrays"] * 2}))
+    assert_recognising_changes_nothing(msgpack.packb({**fields, "sequence": 1.0}))
+    assert_recognising_changes_nothing(msgpack.packb({**fields, 3: 4}))
+    assert_recognising_changes_nothing(msgpack.packb(fields | {str(n): 0 for n in range(40)}))
+    known = msgpack.packb(fields["arrays"])
+    twice = head.replace(b"\x87", b"\x88", 1) + msgpack.packb("arrays") + known
+    assert msgpack.unpackb(twice) == fields  # the last of two counts
+    assert_recognising_changes_nothing(twice)
+    deep = b"\x91" * 2000 + b"\x90"
+    assert_recognising_changes_nothing(head.replace(known, deep))
 
 
 def bombs(expected: int) -> list[tuple[Compression, bytes]]:

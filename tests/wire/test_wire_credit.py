@@ -148,7 +148,7 @@ def test_a_new_session_starts_from_nothing() -> None:
 
 
 def test_an_actor_that_never_fits_is_an_error() -> None:
-    with pytest.raises(ValueError, match="of 5 unrolls never fit the learner's queue of 4"):
+    with pytest.raises(ValueError, match="of 5 unrolls do not fit into the learner's queue of 4"):
         pool_of(4, A, max_unrolls=5)
 
 

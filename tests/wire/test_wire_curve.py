@@ -385,7 +385,7 @@ def test_a_damaged_key_shuts_out_its_client_and_a_lost_folder_nobody(keys: Path,
     clients.refresh()
     assert [clients.admits(as_zeromq_writes(public[name])) for name in ("default", "other")] == [False, True]
     assert "client-default.public: not a key" in caplog.text
-    assert "clients that were accepted keep their access" in caplog.text
+    assert "accepted clients keep their access" in caplog.text
 
 
 def test_refusals_are_counted_one_by_one_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

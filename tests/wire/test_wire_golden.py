@@ -12,7 +12,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, encode, read_arrays
+from herd.wire.codec import Frame, MalformedMessage, OtherProtocol, decode_header, encode, read_arrays
 from herd.wire.layout import Array, UnrollLayout
 from herd.wire.messages import (
     PROTOCOL_VERSION,
@@ -253,7 +253,7 @@ def test_what_was_no_message_of_version_1_either_is_malformed(header: object) ->
 
 def write() -> None:
     DIRECTORY.mkdir(parents=True, exist_ok=True)
-    files = {message.type: encode(message) for message in MESSAGES}
+    files: dict[str, list[Frame]] = {message.type: encode(message) for message in MESSAGES}
     variants: tuple[tuple[str, Compression], ...] = (("unrolls", "none"), ("unrolls_lz4", "lz4"), ("unrolls_zstd", "zstd"))
     files |= {name: encode(UNROLLS, arrays(), compression) for name, compression in variants}
     for name, frames in files.items():

@@ -221,7 +221,7 @@ class ProcessEnvironments:
         failure = self._failure(environment)
         if not in_game or self._has_failed[environment]:
             raise failure
-        _log.warning("%s; started again with a new game", failure)
+        _log.warning("%s; restarted with a new game", failure)
         self._has_failed[environment] = True
         self._workers[environment].control.close()
         self._workers[environment] = self._start(environment)

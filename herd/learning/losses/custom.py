@@ -23,5 +23,5 @@ def imported_loss(settings: CustomLossSettings) -> Loss:
     try:
         inspect.signature(function).bind(None, **settings.options)
     except TypeError as error:
-        raise UserCodeError(f"loss.function {settings.function} does not take a Forward and loss.options: {error}") from error
+        raise UserCodeError(f"loss.function {settings.function} does not accept a Forward and loss.options: {error}") from error
     return partial(function, **settings.options)

@@ -1,1 +1,1 @@
-"""Actor: steps environments with a copy of the policy and streams unrolls to the learner."""
+"""The actor: steps environments with a copy of the policy, and sends unrolls to the learner."""

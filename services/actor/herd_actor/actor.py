@@ -1,4 +1,4 @@
-"""The actor process: steps its environments, keeps its policy fresh, streams unrolls. One thread does it all."""
+"""The actor process: steps its environments, keeps its policy fresh and sends unrolls, all in one thread."""
 
 from __future__ import annotations
 
@@ -42,34 +42,34 @@ if TYPE_CHECKING:
     from herd_actor.stint import Stint
 
 POLL_ROWS = 5
-"""Steps between looks at the unroll socket: acknowledgements free memory and are in no hurry, and a look costs 60 us of cold cache."""
+"""Number of steps between polls of the unroll socket. Acknowledgements only free memory, and a poll costs 60 us of cold cache."""
 DRAIN_SECONDS = 2.0
-"""At the end of a stint, for the acknowledgement of what was sent."""
+"""Longest wait at the end of a stint for the acknowledgement of sent messages."""
 
 
 def run(settings: RunSettings, stop: Stop) -> None:
     """Act in one place after the other until the signal.
 
     Raises:
-        BadInputError: unknown task, or what it needs missing; learners that are not the agents'; the metrics port in use.
-        SystemExit: an environment broke down.
+        BadInputError: a task is unknown or its packages are missing; the learners do not match the agents; the metrics port is in use.
+        SystemExit: an environment failed.
     """
     if stop:
-        return  # asked while torch was imported: nothing was begun
+        return  # the request came while torch was imported: nothing was started
     torch.set_num_threads(settings.actor.inference_threads)
     try:
         for _ in acting(settings, stop):
             pass
     except BrokenEnvironmentError as error:
-        raise SystemExit(f"actor: {error}") from error  # one line and exit code 1: whoever started this process starts another
+        raise SystemExit(f"actor: {error}") from error  # one line and exit code 1: the supervisor starts another process
 
 
 def acting(settings: RunSettings, stop: Stop) -> Generator[Actor]:
-    """Act in one place after the other; hands over after each message of unrolls, for a caller who has other things to do meanwhile.
+    """Act in one place after the other. Yields control after each message of unrolls, so that the caller can do other work.
 
     Raises:
         BadInputError: see `run`.
-        BrokenEnvironmentError: an environment broke down.
+        BrokenEnvironmentError: an environment failed.
     """
     with ServiceProcess("actor", settings) as process, closing(Stints(process.context, settings, stop)) as stints:
         meters = Meters(process.telemetry)
@@ -80,7 +80,7 @@ def acting(settings: RunSettings, stop: Stop) -> Generator[Actor]:
                 if not is_announced:
                     is_announced = True
                     process.serve_metrics()
-                    # Under several agents an index without an agent is the name that the starter knows this process by, and no place.
+                    # With several agents, an index without an agent only names this process and is not a place.
                     named = settings.actor.index if settings.actor.agent is None else None
                     process.announce(actor.number if named is None else named, "serving metrics")
                 if actor.wait_for_policy():
@@ -91,13 +91,13 @@ def acting(settings: RunSettings, stop: Stop) -> Generator[Actor]:
 
 
 class Actor:
-    """Owns everything of one stint; `play` is the hot loop."""
+    """Owns all resources of one stint; `play` is the hot loop."""
 
     def __init__(self, process: ServiceProcess, meters: Meters, stint: Stint) -> None:
         settings, contract, context = process.settings, process.contract, process.context
         agent, index = stint.place
         self.number = index * settings.agents + agent
-        """Among the actors of all agents."""
+        """Number among the actors of all agents."""
         self._settings = settings
         self._stint = stint
         self._spec = process.spec
@@ -131,7 +131,7 @@ class Actor:
             ]
         )
         meters.watch(self._client, self._num_environments)
-        # A restarted actor must not play the games of the one before it again. Agent 0 of several plays those of an only agent.
+        # A restarted actor must not repeat the games of its predecessor. Agent 0 of several plays the games of a single agent.
         entropy = [settings.seed, index, self._client.incarnation, *([agent] if agent else [])]
         seeds = np.random.SeedSequence(entropy).generate_state(2)
         is_remote = settings.actor.inference == "remote"
@@ -171,7 +171,7 @@ class Actor:
         process.log.info("actor started", agent=agent, index=index, incarnation=self._client.incarnation)
 
     def _new_group(self, process: ServiceProcess, policy: Policy[Any], in_message: slice, *, seed: int) -> Group:
-        """Environments ``in_message`` of those of this actor, as they are before their first games."""
+        """Make the environments ``in_message`` of this actor, before their first games."""
         settings, (agent, index) = self._settings, self._stint.place
         num_environments = in_message.stop - in_message.start
         first_slot = index * self._num_environments + in_message.start
@@ -199,11 +199,11 @@ class Actor:
         return Group(environments, state, builder, policy, in_message)
 
     def wait_for_policy(self) -> bool:
-        """Wait until there is somebody to act; False if the stint ends before."""
+        """Wait until a policy can act; False if the stint ends before."""
         return self._policies.wait()
 
     def play(self) -> Iterator[None]:
-        """Unroll after unroll: pull weights where the policy is here, act for T steps, wait for credit, send; hands over after each."""
+        """Make unrolls: fetch weights for a local policy, act for T steps, wait for credit, send. Yields control after each message."""
         credit_first = self._settings.actor.credit == "before_unroll"
         for group in self._groups:
             group.reset()
@@ -220,12 +220,12 @@ class Actor:
             yield
 
     def wait_until_received(self) -> None:
-        """Wait until the learner has what was sent, or the stint ends."""
+        """Wait until the learner has acknowledged all messages, or the stint ends."""
         while not self._stint and not self._client.drain(WAIT_SECONDS):
             self._telemetry.beat()
 
     def close(self) -> None:
-        """Let the learner acknowledge what is under way, then close everything."""
+        """Wait for the learner to acknowledge messages under way, then close everything."""
         self._telemetry.set_ready(False, "leaving its place")
         if not self._stint.run_is_over:
             self._client.drain(DRAIN_SECONDS)
@@ -237,7 +237,7 @@ class Actor:
             environments.close()
 
     def _unroll(self) -> Unrolls | None:
-        """T steps of every group; None if the stint ends on the way."""
+        """Play T steps in every group; None if the stint ends before."""
         unrolls = self._sender.new_unrolls()
         for group in self._groups:
             arrays = {name: array[group.in_message] for name, array in unrolls.arrays.items()}
@@ -250,7 +250,7 @@ class Actor:
         except StoppedWaitingError:
             return None
         if self._stint:
-            return None  # it could not be sent any more, and the rest of it may take longer than the grace period
+            return None  # it could no longer be sent, and finishing it may take longer than the grace period
         for group in self._groups:
             group.builder.finish()
         unrolls.num_frames = num_valid * self._spec.action_repeat
@@ -259,7 +259,7 @@ class Actor:
         return unrolls
 
     def _before_row(self, row: int) -> bool:
-        """What has to be done between rows; False if the stint is over."""
+        """Do the work between rows; False if the stint is over."""
         if self._stint:
             return False
         self._telemetry.beat()
@@ -277,7 +277,7 @@ class Actor:
         self._beat()
 
     def _beat(self) -> None:
-        """Be alive; and notice that the run is over, where this process may end with it: no other agent has work, nobody restarts it."""
+        """Report that this process is alive. End it with the run if no other agent has work and no supervisor would restart it."""
         self._telemetry.beat()
         is_free = self._settings.agents == 1 and not self._settings.stop.wait_for_signal
         if is_free and self._client.run_is_over and not self._stint.run_is_over:

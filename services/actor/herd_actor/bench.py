@@ -1,6 +1,6 @@
 """``python -m herd_actor.bench --stage environment|inference --config FILE --seconds N [--section.key value]``.
 
-The actor's two costs, each alone: stepping its environments, and asking its policy.
+Measures the actor's two costs separately: stepping its environments, and computing actions.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from herd.service.startup import parse_settings
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
-# Drawn before, so that drawing them is not measured; a prime, so that they fall differently on each unroll.
+# Actions are drawn in advance, so that drawing them is not measured. Their number is prime, so that they differ in each unroll.
 NUM_DRAWN_ACTIONS = 997
 
 
 def measure_environment(settings: RunSettings, *, seconds: float, warmup_seconds: float = 1.0) -> Measurement:
-    """Steps of ``actor.environments`` environments on ``actor.environment_threads`` threads, with uniformly random actions."""
+    """Measure steps of ``actor.environments`` environments on ``actor.environment_threads`` threads with uniformly random actions."""
     num_environments = settings.actor.environments
     environments = make_environments(
         settings.env,
@@ -51,8 +51,8 @@ def measure_environment(settings: RunSettings, *, seconds: float, warmup_seconds
 
 
 def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: float = 1.0) -> Measurement:
-    """Actions for ``actor.environments`` observations at once, on ``actor.inference_threads`` threads."""
-    import torch  # noqa: PLC0415  bad settings are answered before torch loads
+    """Measure actions for ``actor.environments`` observations at once on ``actor.inference_threads`` threads."""
+    import torch  # noqa: PLC0415  bad settings are answered before loads torch
 
     from herd.acting.policy import LocalPolicy, inference_precision  # noqa: PLC0415
     from herd.acting.row_state import RowState  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The hot loop: a policy acts in groups of environments."""
+"""The hot loop: policies act in groups of environments."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Group:
-    """Environments that are stepped together, what they carry from row to row, and where their unrolls are written."""
+    """Environments that are stepped together, their state between rows, and the memory for their unrolls."""
 
     environments: BatchedEnvironment
     state: RowState
     builder: UnrollBuilder
     policy: Policy[Any]
-    """Who acts in them; groups may share one."""
+    """Policy that acts in them; groups may share one."""
     in_message: slice
-    """Their share of the unrolls that travel together."""
+    """Their part of the unrolls in a message."""
     observation: Observation = field(init=False)
     """The row to act on next."""
 
     def reset(self) -> None:
-        """Start games everywhere."""
+        """Start games in all environments."""
         self.observation = self.environments.reset()
 
 
 def play_rows(
     groups: Sequence[Group], num_rows: int, *, before_row: Callable[[int], bool], meters: Meters
 ) -> Iterator[tuple[Group, Transition]]:
-    """Every group acts on ``num_rows`` rows, in turn; each of its steps is handed over when it was taken.
+    """Play ``num_rows`` rows in every group in turn; yields each step of a group.
 
-    A group is asked about its next row before the others are stepped, and stepped once all of them are asked: so an answer comes while
-    other environments are busy. With one group that is ask, step, ask, step. ``before_row(row)`` says whether to go on.
+    The actions for a group's next row are requested before the other groups are stepped, so an answer arrives while other environments
+    are busy. With one group the order is request, step, request, step. ``before_row(row)`` returns whether to continue.
     """
     asked: deque[tuple[Group, Any]] = deque()
     for row in range(num_rows):

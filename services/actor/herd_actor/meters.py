@@ -1,4 +1,4 @@
-"""The actor's metrics: instruments resolved once."""
+"""The actor's metrics. Instruments are looked up once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Meters:
-    """About 30 series, 9 more where a service chooses the actions, so that thousands of actors stay scrapeable."""
+    """About 30 time series, and 9 more with remote inference, so that thousands of actors can be scraped."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         counter = telemetry.counter
@@ -34,7 +34,7 @@ class Meters:
         self._substituted: Counter
 
     def watch(self, client: UnrollLinks, num_environments: int) -> None:
-        """Export what the client counts, beside what the clients before it counted: an actor that moves has one after the other."""
+        """Export the client's counts in addition to those of earlier clients: an actor that moves gets a new client."""
         self._telemetry.read(names.ACTOR_CREDIT, lambda: float(client.credit_unrolls))
         # An actor sends all its environments' unrolls in every message.
         self._telemetry.read(names.ACTOR_UNACKNOWLEDGED, lambda: float(client.num_unacked * num_environments))
@@ -45,23 +45,23 @@ class Meters:
         self._count_on(names.BYTES_OUT, lambda: float(client.bytes_out), stream="unrolls")
 
     def _count_on(self, metric: names.CounterMetric, count: Callable[[], float], **labels: str) -> None:
-        """Export ``count``, from the value on that is exported now."""
+        """Export ``count`` added to the value that is exported now."""
         before = self._counts[metric]() if metric in self._counts else 0.0
         self._counts[metric] = lambda: before + count()
         self._telemetry.read(metric, self._counts[metric], **labels)
 
     def watch_inference(self, clients: Sequence[InferenceClient]) -> None:
-        """Export how long the inference service takes to answer, and what it has not answered."""
+        """Export the response time of the inference service and the number of unanswered requests."""
         self._round_trip = self._telemetry.histogram(names.ACTOR_ROUND_TRIP)
         self._substituted = self._telemetry.counter(names.ACTOR_SUBSTITUTED)
         self._telemetry.read(names.ACTOR_REQUESTS_PENDING, lambda: float(sum(client.is_pending for client in clients)))
 
     def answered(self, round_trip_seconds: float) -> None:
-        """Time an answer of the inference service."""
+        """Record the round trip of an answer of the inference service."""
         self._round_trip.observe(round_trip_seconds)
 
     def substituted(self) -> None:
-        """Count a row of one group that the actor's own policy acted on, since the service was away."""
+        """Count a row of a group that the actor's own policy acted on because the service was unavailable."""
         self._substituted.inc()
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Who chooses an actor's actions: its own copy of the policy, or the run's inference service for each half of its environments."""
+"""Chooses an actor's actions: by its own copy of the policy, or by the run's inference service for each half of its environments."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from herd_actor.stint import Stint
 
 REMOTE_GROUPS = 2
-"""One is answered while the other is stepped."""
+"""Number of groups: one is answered while the other is stepped."""
 
 
 class Policies(Protocol):
-    """What an actor's loop wants of them: one for each group of its environments, asked to be fresh at its times."""
+    """The policies of an actor's loop, one for each group of its environments. The loop tells them when to refresh their weights."""
 
     of_groups: Sequence[Policy[Any]]
 
     def wait(self) -> bool:
-        """Wait until there are actions to be had; False if the stint ends before."""
+        """Wait until actions are available; False if the stint ends before."""
 
     def before_unroll(self) -> None:
-        """An unroll begins."""
+        """Called when an unroll begins."""
 
     def before_row(self, *, is_last: bool) -> None:
-        """A row begins; ``is_last`` of its unroll."""
+        """Called when a row begins. ``is_last``: it is the last row of its unroll."""
 
     def after_wait(self, waited_seconds: float) -> None:
-        """Credit was waited for."""
+        """Called after a wait for credit."""
 
     def close(self) -> None:
         """Close all connections at once."""
 
 
 def group_sizes(num_environments: int, *, is_remote: bool) -> list[int]:
-    """How an actor's environments are divided: in two halves where a service acts, else not at all."""
+    """Return the sizes of the groups of an actor's environments: two halves with remote inference, otherwise one group."""
     num_groups = min(REMOTE_GROUPS if is_remote else 1, num_environments)
     return [num_environments * (group + 1) // num_groups - num_environments * group // num_groups for group in range(num_groups)]
 
@@ -81,7 +81,7 @@ class LocalPolicies:
 
     @property
     def has_weights(self) -> bool:
-        """Whether there are any yet."""
+        """Whether weights have arrived."""
         return self._weights.version is not None
 
     def wait(self) -> bool:
@@ -108,7 +108,7 @@ class LocalPolicies:
 
 
 class RemotePolicies:
-    """The inference service, for each group by itself; while it is away, nobody or a policy in this process."""
+    """The inference service, separately for each group. While it is unavailable, a policy in this process may act instead."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class RemotePolicies:
         while_waiting: Callable[[], None],
         local: Callable[[], LocalPolicies],
     ) -> None:
-        """``sizes`` of the groups; ``local`` makes the policy that acts while the service is away, where settings want one."""
+        """``sizes``: those of the groups. ``local`` makes the policy that acts while the service is unavailable, if settings want one."""
         settings = process.settings
         self._telemetry = process.telemetry
         self._timeout_seconds = settings.actor.inference_timeout_seconds
@@ -160,7 +160,7 @@ class RemotePolicies:
         self._telemetry.set_ready(False, "waiting for the inference service")
 
     def wait(self) -> bool:
-        """See `Policies`. The first row waits by itself: the service answers once it has weights."""
+        """See `Policies`. Returns at once: the service answers the first row as soon as it has weights."""
         return not self._stint
 
     def before_unroll(self) -> None:
@@ -209,9 +209,9 @@ class RemotePolicies:
                 warn_limited("inference refused", "the inference service refuses this actor", reason=client.refused)
         if silent_seconds > self._timeout_seconds:
             self._is_ready = False
-            acts = "nobody" if self._make_local is None else "this actor itself"
-            self._telemetry.set_ready(self._make_local is not None, f"the inference service is silent; {acts} acts")
-            warn_limited("inference silent", "the inference service is silent", seconds=round(silent_seconds, 1), acts=acts)
+            action = "this actor waits" if self._make_local is None else "this actor chooses actions itself"
+            self._telemetry.set_ready(self._make_local is not None, f"the inference service does not answer; {action}")
+            warn_limited("inference silent", "the inference service does not answer", seconds=round(silent_seconds, 1), action=action)
 
     def _substitute_of(self, client: InferenceClient, group: int) -> Callable[[], Policy[Any] | None]:
         def substitute() -> Policy[Any] | None:
@@ -220,7 +220,7 @@ class RemotePolicies:
             if self._local is None:
                 self._local = self._make_local()
             if not self._remotes[group].is_away:
-                self._local.before_unroll()  # the weights held may be of the last time that the service was away
+                self._local.before_unroll()  # its weights may be from the last time the service was unavailable
             if not self._local.has_weights:
                 return None
             self._meters.substituted()

@@ -1,4 +1,4 @@
-"""Hands finished unrolls to the learner, and lends the memory that the next ones are written to."""
+"""Sends finished unrolls to the learner, and lends the memory for the next ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Unrolls:
-    """What one message carries: one unroll of each environment."""
+    """The contents of one message: one unroll of each environment."""
 
     arrays: Arrays
     num_frames: int = 0
@@ -33,7 +33,7 @@ class Unrolls:
 
 
 class UnrollSender:
-    """One message of ``num_environments`` unrolls at a time. ``beat`` is called at least every ``WAIT_SECONDS`` of a wait."""
+    """Sends one message of ``num_environments`` unrolls at a time. ``beat`` is called at least every ``WAIT_SECONDS`` of a wait."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class UnrollSender:
         self._lent: dict[Sent, Arrays] = {}
 
     def new_unrolls(self) -> Unrolls:
-        """Memory [E, ...] that no message under way still needs."""
+        """Return memory [E, ...] that no message under way still needs."""
         for sent in [sent for sent in self._lent if self._client.is_acked(sent)]:
             self._free.append(self._lent.pop(sent))
         return Unrolls(self._free.pop() if self._free else self._layout.allocate(self._num_environments))
 
     def request_credit(self) -> None:
-        """Ask before it is needed, so that the round trip costs no time."""
+        """Request credit before it is needed, so that the round trip costs no time."""
         self._client.request_credit(self._num_environments)
 
     def wait_for_credit(self) -> bool:
-        """Wait until one message may go; False if told to stop before."""
+        """Wait for the credit for one message; False if told to stop before."""
         while not self._stop:
             self._beat()
             if self._client.wait_for_credit(self._num_environments, WAIT_SECONDS):
@@ -75,7 +75,7 @@ class UnrollSender:
         return False
 
     def send(self, unrolls: Unrolls) -> None:
-        """Send with the credit that was waited for; the arrays come back once the message is acknowledged."""
+        """Send with the granted credit. The arrays are reused after the message is acknowledged."""
         sent = self._client.send_unrolls(unrolls.arrays, num_frames=unrolls.num_frames, episodes=unrolls.episodes)
         self._lent[sent] = unrolls.arrays
         self._meters.unrolls_sent.inc(self._num_environments)

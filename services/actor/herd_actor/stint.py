@@ -1,4 +1,4 @@
-"""Where an actor acts, and for how long: a place fixed by the settings, or leased and changed by the parameter server."""
+"""The place of an actor (agent, index), and how long it stays there: fixed by settings, or leased from the parameter server."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class Stint:
-    """The time in one place. True once it is over: the process was asked to stop, or must move. Use it like a ``Stop``."""
+    """The time in one place. It is true when it is over: the process was asked to stop, or must move. It can be used as a ``Stop``."""
 
     def __init__(self, place: Place, stop: Stop, lease: IndexLease | None) -> None:
         self.place = place
         self.run_is_over = False
-        """Set by the actor: there is nothing left to act for."""
+        """Set by the actor when there is no more work."""
         self._stop = stop
         self._lease = lease
 
     def __bool__(self) -> bool:
-        """Whether to leave this place. Renews the lease where that is due; 1 us otherwise."""
+        """Whether to leave this place. Renews the lease when it is due; takes 1 us otherwise."""
         if self._stop or self.run_is_over or self._lease is None:
             return bool(self._stop) or self.run_is_over
         self._lease.poll()
@@ -35,14 +35,14 @@ class Stint:
 
 
 class Stints:
-    """One after the other until the process is asked to stop, or the run is over; leases the places unless the settings fix one."""
+    """Yields stints until the process is asked to stop or the run is over. Leases the places unless the settings fix one."""
 
     def __init__(self, context: Context, settings: RunSettings, stop: Stop) -> None:
         own = settings.actor
         self._stop = stop
         self._fixed: Place | None = None
         self._lease: IndexLease | None = None
-        # The only agent needs no number.
+        # A single agent needs no number.
         agent = 0 if settings.agents == 1 else own.agent
         if own.index is not None and agent is not None:
             self._fixed = Place(agent, own.index)
@@ -50,7 +50,7 @@ class Stints:
             self._lease = IndexLease(context, own.paramserver, run_id=settings.name)
 
     def __iter__(self) -> Iterator[Stint]:
-        """Yield a stint; ask for the next when it is over."""
+        """Yield a stint. Request the next one when it is over."""
         while not self._stop:
             place = self._fixed if self._lease is None else self._lease.acquire(self._keeps_waiting)
             if place is None:

@@ -1,4 +1,4 @@
-"""The temperatures that a run's service hands out for an actor's games. E environments."""
+"""The temperatures of an actor's games, from the run's bandit service. E environments."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from herd.wire.sockets import Context
 
 DRAIN_SECONDS = 1.0
-"""At a stop, for the bandit to count the last games."""
+"""Longest wait at a stop for the bandit to count the last games."""
 
 
 class ReportedTemperatures(ServedTemperatures):
-    """Tells the service the return of each game under its temperature."""
+    """Reports the return of each game and its temperature to the service."""
 
     def __init__(
         self, context: Context, settings: RunSettings, *, agent: int, contract: str, task_ids: NDArray[np.int32], first_slot: int
@@ -50,7 +50,7 @@ class ReportedTemperatures(ServedTemperatures):
         super().__init__(client, len(task_ids))
 
     def finished(self, games: Sequence[FinishedGame], episode_ids: NDArray[np.int64]) -> None:
-        """Report games that the last step ended."""
+        """Report the games that ended in the last step."""
         for game in games:
             tile = self._tiling.tile_of(float(self._client.inverse_temperatures[game.environment]))
             self._played.add(game.task_id, tile, game.episode_return)
@@ -65,13 +65,14 @@ class ReportedTemperatures(ServedTemperatures):
         self._client.poll()
 
     def close(self, number: int) -> None:
-        """Let the bandit count what it was not told yet, a second at most, and leave this actor's own account of its games.
+        """Send the last reports to the bandit, for a second at most, and write this actor's own record of its games.
 
-        RUN/bandit/actors/<number>-<random>.json: ``agent``; ``games`` and, of them, those that the bandit was never told of, ``dropped``,
-        as [task_id, tile, games, sum of returns] of each tile; and the number that it may or may not have counted, ``unconfirmed``.
+        RUN/bandit/actors/<number>-<random>.json contains ``agent``; ``games``, as [task_id, tile, games, sum of returns] for each tile;
+        ``dropped``, the same for games that were never reported; and ``unconfirmed``, the number of games that the bandit may or may not
+        have counted.
         """
         if not self._client.drain(DRAIN_SECONDS):
-            get_logger().warning("the bandit did not count the last games", unconfirmed=self._client.num_unconfirmed)
+            get_logger().warning("the bandit did not confirm the last games", unconfirmed=self._client.num_unconfirmed)
         account = {
             "agent": self._agent,
             "unconfirmed": self._client.num_unconfirmed,
@@ -83,12 +84,12 @@ class ReportedTemperatures(ServedTemperatures):
             folder.mkdir(parents=True, exist_ok=True)
             replace_file(folder / f"{number}-{secrets.token_hex(8)}.json", json.dumps(account) + "\n")
         except OSError as error:
-            get_logger().warning("the account of games could not be written", reason=error.strerror or str(error))
+            get_logger().warning("the record of games could not be written", reason=error.strerror or str(error))
         self._client.close()
 
 
 class _Games:
-    """Games and the sum of their returns, by task and tile."""
+    """Number of games and sum of their returns, by task and tile."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[int, int], list[float]] = {}

@@ -34,14 +34,14 @@ STEP_FIELDS = (
     "inverse_temperature",
     "instructions",
 )
-"""With one entry per row or step."""
+"""Fields with one entry per row or step."""
 
 
 class UnrollBuilder:
-    """Writes E unrolls row by row into arrays laid out as they travel.
+    """Writes E unrolls row by row into arrays with the layout of the wire format.
 
-    The caller owns the arrays: `begin` takes them (``layout.allocate(E)``) and `finish` hands them back full, so that
-    arrays which still wait for their acknowledgement are never written to. The caller moves ``state`` from row to row.
+    The caller owns the arrays: `begin` takes them (``layout.allocate(E)``) and `finish` returns them full, so that arrays which wait for
+    an acknowledgement are never overwritten. The caller advances ``state`` from row to row.
     """
 
     def __init__(self, layout: UnrollLayout, state: RowState, *, task_ids: NDArray[np.int32], first_slot: int) -> None:
@@ -50,7 +50,7 @@ class UnrollBuilder:
         self._length = layout.unroll_length
         self._burn_in = layout.burn_in
         self._burn_in_rows = [field.name for field in layout.fields if field.name in STEP_FIELDS]
-        # What the next unroll repeats: its burn-in, and what goes before it.
+        # The rows that the next unroll repeats: its burn-in, and the state before it.
         self._tail: dict[str, NDArray[np.generic]] | None = None
         self._before_tail: dict[str, NDArray[np.generic]] = {}
         self._task_ids = task_ids
@@ -60,7 +60,7 @@ class UnrollBuilder:
         self._row = 0
 
     def begin(self, arrays: dict[str, NDArray[np.generic]], observation: Observation) -> None:
-        """Start unrolls whose first new step acts on ``observation``, the row that the state stands at."""
+        """Start unrolls whose first new step acts on ``observation``, which is the current row of the state."""
         self._arrays = arrays
         self._row = self._burn_in
         if self._burn_in:
@@ -91,21 +91,21 @@ class UnrollBuilder:
         self._write_row(transition.observation)
 
     def finish(self) -> dict[str, NDArray[np.generic]]:
-        """The full arrays [E, ...].
+        """Return the full arrays, [E, ...].
 
         Raises:
-            RuntimeError: before T steps were added.
+            RuntimeError: fewer than T steps were added.
         """
         if self._row != self._length:
             raise RuntimeError(f"unroll finished after {self._row} of {self._length} steps")
         if self._burn_in:
-            # A copy: the arrays are the caller's, who may hand them to `begin` again.
+            # A copy, because the caller may pass the arrays to `begin` again.
             last = slice(self._length - self._burn_in, self._length)
             self._tail = {name: self._arrays[name][:, last].copy() for name in self._burn_in_rows} | self._before_tail
         return self._arrays
 
     def _state_before(self, observation: Observation) -> dict[str, NDArray[np.generic]]:
-        """What an unroll says of the time before its row 0, if that is ``observation``."""
+        """Return the fields of an unroll about the time before its row 0, if row 0 is ``observation``."""
         state: dict[str, NDArray[np.generic]] = {"last_action": self._state.last_actions, "last_reward": self._state.last_rewards}
         if "history_frames" in self._arrays:
             height, width, channels = self._layout.frame_shape
@@ -122,7 +122,7 @@ class UnrollBuilder:
                 target = arrays[name][:, : self._burn_in] if name in self._burn_in_rows else arrays[name]
                 target[...] = array
             return
-        # Nothing went before: rows that are not valid, and a core that starts anew with the first game.
+        # There are no previous rows: they are marked as not valid, and the core is reset at the first game.
         for name in self._burn_in_rows:
             arrays[name][:, : self._burn_in] = 0
         arrays["core_reset"][:, : self._burn_in] = True

@@ -1,4 +1,4 @@
-"""Keeps the actor's policy fresh: when the parameter server is asked for newer weights, and how long an answer is waited for."""
+"""Keeps the actor's policy fresh: decides when to ask the parameter server for newer weights, and how long to wait for the answer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from herd_actor.meters import Meters
 
 WAIT_SECONDS = 0.25
-"""Longest wait in one piece, so that a signal is noticed."""
+"""Longest uninterrupted wait, so that a signal is noticed."""
 FRESH_SECONDS = 0.02
-"""Weights asked for longer ago than this are asked for again before an unroll: about half an update of the fastest learner here."""
+"""An older request for weights is repeated before an unroll. This is about half an update of the fastest learner."""
 UNUSABLE_SECONDS = 1.0
-"""Until weights are asked for again after some that do not fit: the server still has those, and would send them each time."""
+"""Pause after unusable weights: the server still has them and would send them again each time."""
 Version = tuple[int, int]
 
 
@@ -48,7 +48,7 @@ class FreshWeights:
         self.version: Version | None = None
         """(lineage, learner updates) of the policy's weights; None before the first."""
         self.num_unusable = 0
-        """Versions that were dropped: damaged, of another network, or with numbers that are not finite."""
+        """Number of dropped versions: damaged, of another network, or with numbers that are not finite."""
         self._client = client
         self._policy = policy
         self._timeout_seconds = settings.weights_timeout_seconds
@@ -63,27 +63,27 @@ class FreshWeights:
         self._num_rows = 0
 
     def wait_for_others(self, version: Version | None) -> None:
-        """Wait for weights that are not of ``version``, or for the signal to stop."""
+        """Wait for weights of another version than ``version``, or for the signal to stop."""
         while not self._stop and self.version == version:
             self._while_waiting()
             self._pull(WAIT_SECONDS)
 
     def before_unroll(self) -> None:
-        """Take the newest there are."""
+        """Load the newest weights."""
         if self._lockstep:
-            # Batched A2C: these unrolls must be of the policy that learned from the last ones.
+            # Batched A2C: these unrolls must be played by the policy that has learned from the last ones.
             self.wait_for_others(self._unroll_version)
         elif self._interval is None:
-            # Once an answer is overdue, unrolls go on without waiting for it: a server that is away costs fresh weights, not frames.
+            # When an answer is overdue, unrolls continue without it: an unavailable server makes weights older but stops no frames.
             self._pull(0.0 if self._is_overdue else self._timeout_seconds)
             self._is_overdue = self._client.pending
         self._unroll_version = self.version
 
     def before_row(self, *, is_last: bool) -> None:
-        """Ask where it is time, and without waiting take what has come."""
+        """Send a request if it is due, and load weights that have arrived, without waiting."""
         if self._interval is None:
             if is_last:
-                # The answer arrives while the last step is taken, so that the round trip costs no time.
+                # The answer arrives during the last step, so the round trip costs no time.
                 self._client.request(self.version)
             return
         if self._num_rows % self._interval == 0:
@@ -93,7 +93,7 @@ class FreshWeights:
             self._load(frame)
 
     def after_wait(self, waited_seconds: float) -> None:
-        """Once credit was waited for: the answer under way may be of before the wait; take it, and ask again."""
+        """Called after a wait for credit. The answer under way may be as old as the wait, so it is loaded and a new request is sent."""
         if self._interval is None and waited_seconds > FRESH_SECONDS:
             self._pull(0.0)
 
@@ -102,7 +102,7 @@ class FreshWeights:
         self._client.close()
 
     def _pull(self, timeout_seconds: float) -> None:
-        """Take what is newer than the weights held; wait for the answer at most ``timeout_seconds``."""
+        """Load newer weights; wait for the answer at most ``timeout_seconds``."""
         deadline = time.monotonic() + timeout_seconds
         with self._meters.timed(self._meters.weights_wait_seconds):
             self._client.request(self.version)
@@ -119,7 +119,7 @@ class FreshWeights:
         try:
             self._policy.load(decode_weights(*frame.slices), frame.version)
         except CheckpointError as error:
-            # Whoever published them: the actor goes on with those it has, or waits for the first.
+            # The actor continues with the weights it has, or waits for the first ones.
             self.num_unusable += 1
             self._client.pause(UNUSABLE_SECONDS)
             warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error), dropped=self.num_unusable)

@@ -1,1 +1,1 @@
-"""The bandit service: hands out a temperature per episode and learns from returns which ones pay. Runs without torch."""
+"""The bandit service: chooses a temperature for each game, and learns from returns which temperatures are best. Needs no torch."""

@@ -1,13 +1,13 @@
 """Bandits Vote: DiCE (arXiv:2106.00707), appendix A: algorithm 2 and equations (9)-(11).
 
-State in, state out: an ensemble is immutable, ``update`` returns the next one. Randomness is a generator that the caller passes in.
+An ensemble is immutable, and ``update`` returns a new one. The caller passes the random generator.
 
 Shapes: M bandits, K tiles, D candidates. x = log(1 + 1/tau) is cut into tiles of equal width; tau itself may be infinite (x = 0,
 the uniform policy), so what travels and is stored is 1/tau.
 
-Where the paper is silent: weights start at 0; at the ends of the row an average goes over the tiles that exist; the right boundary
-falls in the last tile; a zero spread of values gives score 0 before the bonus; equal scores are ordered at random, or an untried
-ensemble would begin with the lowest D tiles for no reason.
+Where the paper is silent: weights start at 0; for tiles at either end, averages cover the tiles that exist; the right boundary belongs to
+the last tile; values without spread score 0 before the bonus; equal scores are ordered at random, because an untried ensemble would
+otherwise begin with the lowest D tiles.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ IntArray = NDArray[np.int64]
 Mode = Literal["argmax", "random"]
 
 _ROUND_OFF = 1e-12
-"""Values that differ by less than this share of their size are equal: 4,500 units in the last place, where averages of 3, 5 and 7
-equal weights differ by a few. Without it constant returns would be ranked by rounding errors, blown up to unit variance."""
+"""Values whose relative difference is smaller are equal. This is 4,500 units in the last place; averages of 3, 5 and 7 equal weights
+differ by a few. Otherwise constant returns would be ranked by rounding errors, scaled to unit variance."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,15 +40,15 @@ class BanditsVote:
 
     tiling: Tiling
     modes: tuple[Mode, ...]
-    """[M]: how a bandit proposes candidates."""
+    """How each bandit proposes candidates, [M]."""
     learning_rates: tuple[float, ...]
     """[M]."""
     widths: tuple[int, ...]
-    """[M]: a tile's value is averaged over this many neighbours on either side."""
+    """Number of neighbours on either side over which each bandit averages a tile's value, [M]."""
     weights: FloatArray
     """w, [M, K]; read-only."""
     counts: IntArray
-    """N, [K]: samples by tile; read-only. Every bandit is updated with every sample, so one row serves all M."""
+    """N, [K]: number of samples by tile; read-only. Every bandit is updated with every sample, so all M share one row."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BanditsVote):
@@ -68,9 +68,9 @@ class Vote(NamedTuple):
     """One draw."""
 
     x: float
-    """The candidate that was chosen."""
+    """The chosen candidate."""
     candidate_tiles: IntArray
-    """[M, D]: the tiles of all candidates."""
+    """The tiles of all candidates, [M, D]."""
 
 
 def new_ensemble(
@@ -82,7 +82,7 @@ def new_ensemble(
     widths: Sequence[int],
     generator: np.random.Generator,
 ) -> BanditsVote:
-    """Algorithm 2's first loop: each bandit draws its mode, learning rate and width uniformly from the choices."""
+    """First loop of algorithm 2: each bandit draws its mode, learning rate and width uniformly from the choices."""
     return ensemble_of(
         tiling,
         modes=tuple(modes[i] for i in generator.integers(len(modes), size=num_bandits)),
@@ -102,10 +102,10 @@ def ensemble_of(
     weights: FloatArray,
     counts: IntArray,
 ) -> BanditsVote:
-    """Put an ensemble together; the arrays are its own from now on.
+    """Build an ensemble, which takes ownership of the arrays.
 
     Raises:
-        ValueError: shapes that do not fit each other or the tiling.
+        ValueError: the shapes do not fit each other or the tiling.
 
     """
     num_bandits = len(modes)
@@ -119,20 +119,20 @@ def ensemble_of(
 
 
 def tile_values(ensemble: BanditsVote) -> FloatArray:
-    """V of equation (9), [M, K]."""
+    """Return V of equation (9), [M, K]."""
     windows, sizes = _windows(ensemble.widths, ensemble.tiling.num_tiles)
     sums: FloatArray = np.matmul(windows, ensemble.weights[:, :, None])[:, :, 0]
     return sums / sizes
 
 
 def evaluation(ensemble: BanditsVote) -> FloatArray:
-    """What the ensemble holds of each tile, [K]: the mean over its bandits (section 3.3)."""
+    """Return the ensemble's value of each tile, [K]: the mean over its bandits (section 3.3)."""
     means: FloatArray = tile_values(ensemble).mean(axis=0)
     return means
 
 
 def update(ensemble: BanditsVote, x: float, episode_return: float) -> BanditsVote:
-    """Equation (10), for every bandit: the windows around x's tile move towards the return, and its count grows by one."""
+    """Apply equation (10) to every bandit: the weights in the window around x's tile move towards the return, and its count increases."""
     tile = ensemble.tiling.tile(x)
     windows, _ = _windows(ensemble.widths, ensemble.tiling.num_tiles)
     error = episode_return - tile_values(ensemble)[:, tile]
@@ -145,10 +145,10 @@ def update(ensemble: BanditsVote, x: float, episode_return: float) -> BanditsVot
 
 
 def scores(ensemble: BanditsVote, *, ucb_scale: float) -> FloatArray:
-    """Equation (11), [M, K]: standardised values and the bonus of tiles seldom tried."""
+    """Return the scores of equation (11), [M, K]: standardised values plus the bonus for tiles that were seldom tried."""
     values = tile_values(ensemble)
     size = np.abs(values).max(axis=1, keepdims=True)
-    values = values / np.where(size > 0.0, size, 1.0)  # standardising undoes it; squares of 1e200 or 1e-200 would be lost
+    values = values / np.where(size > 0.0, size, 1.0)  # standardising undoes this; it avoids overflow and underflow of squares
     is_flat = np.ptp(values, axis=1, keepdims=True) <= _ROUND_OFF
     spread = np.where(is_flat, 1.0, values.std(axis=1, keepdims=True))
     standardised = np.where(is_flat, 0.0, (values - values.mean(axis=1, keepdims=True)) / spread)
@@ -157,30 +157,30 @@ def scores(ensemble: BanditsVote, *, ucb_scale: float) -> FloatArray:
 
 
 def candidate_tiles(ensemble: BanditsVote, *, num_candidates: int, ucb_scale: float, generator: np.random.Generator) -> IntArray:
-    """Tiles that the bandits vote for, [M, D].
+    """Return the tiles that the bandits vote for, [M, D].
 
-    Mode argmax takes the D highest scores; mode random draws D tiles without replacement with the scores as logits, which is to take
-    the D highest scores after adding Gumbel noise to each.
+    Mode argmax takes the D highest scores. Mode random draws D tiles without replacement with the scores as logits, which is the same as
+    taking the D highest scores after adding Gumbel noise to each.
     """
     noise = generator.gumbel(size=ensemble.weights.shape)
     is_random = np.array([mode == "random" for mode in ensemble.modes])
     keys = scores(ensemble, ucb_scale=ucb_scale) + np.where(is_random[:, None], noise, 0.0)
-    order: IntArray = np.lexsort((noise, keys))  # by key, equal ones by the noise
+    order: IntArray = np.lexsort((noise, keys))  # by key, ties by the noise
     return order[:, -num_candidates:]
 
 
 def draw(ensemble: BanditsVote, *, num_candidates: int, ucb_scale: float, generator: np.random.Generator) -> Vote:
-    """Sample x: every bandit proposes D candidates, one uniformly from each of its tiles, and one of all M x D is taken."""
+    """Sample x: every bandit proposes D candidates, each drawn uniformly within one of its tiles, and one of all M x D is chosen."""
     tiles = candidate_tiles(ensemble, num_candidates=num_candidates, ucb_scale=ucb_scale, generator=generator)
-    # The other candidates' places in their tiles would be thrown away, so only the chosen one is drawn.
+    # Only the chosen candidate needs a position within its tile.
     chosen = tiles.flat[generator.integers(tiles.size)]
     return Vote(_within(ensemble.tiling, int(chosen), generator), tiles)
 
 
 def best_tiles(ensemble: BanditsVote) -> IntArray:
-    """Return the tiles of highest evaluation among those tried, or all of them before the first return.
+    """Return the best tiles among those tried, or all tiles before the first return.
 
-    A tile never tried has the value 0 and its neighbours' share: above everything known where returns are negative.
+    A tile that was never tried has the value 0, apart from its neighbours' share. With negative returns that exceeds all known values.
     """
     tried = ensemble.counts > 0
     values = np.where(tried, evaluation(ensemble), -np.inf) if tried.any() else np.zeros(ensemble.tiling.num_tiles)
@@ -188,7 +188,7 @@ def best_tiles(ensemble: BanditsVote) -> IntArray:
 
 
 def draw_best(ensemble: BanditsVote, generator: np.random.Generator) -> float:
-    """Sample x for an evaluation: uniformly from the best-valued tile; equals at random."""
+    """Sample x for an evaluation: uniformly from the best tile, with ties broken at random."""
     return _within(ensemble.tiling, int(generator.choice(best_tiles(ensemble))), generator)
 
 
@@ -199,9 +199,9 @@ def _within(tiling: Tiling, tile: int, generator: np.random.Generator) -> float:
 
 @lru_cache(maxsize=1024)
 def _windows(widths: tuple[int, ...], num_tiles: int) -> tuple[FloatArray, FloatArray]:
-    """[M, K, K]: 1 where tile k is in the window of tile i; and [M, K]: the tiles in each window.
+    """Return [M, K, K], which is 1 where tile k is in the window of tile i, and [M, K], the number of tiles in each window.
 
-    One entry per ensemble: 1,024 of 7 x 39 x 39 floats take 87 MB, and a run of 57 tasks 5.
+    There is one cache entry per ensemble: 1,024 entries of 7 x 39 x 39 floats take 87 MB, and those of a run with 57 tasks 5 MB.
     """
     tiles = np.arange(num_tiles)
     distance = np.abs(tiles[:, None] - tiles)

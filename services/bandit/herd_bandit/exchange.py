@@ -1,6 +1,6 @@
-"""What the bandit answers. No I/O: a message in, what to send out and what to count.
+"""Computes the bandit's answers, without I/O: a message goes in, and the answer and the numbers to count come out.
 
-A request sent again is answered as before and counted once; a report counts once whatever request it came in.
+A repeated request gets the same answer and is counted once. A report is counted once, even if it comes in several requests.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ ReportOutcome = Literal["accepted", "duplicate", "late", "unknown", "non_finite"
 
 @dataclass(slots=True)
 class Answer:
-    """What one request brought about."""
+    """The result of one request."""
 
     outcome: RequestOutcome
     message: Temperatures | Refused | None = None
-    """To the client; None where it does not wait for any."""
+    """Answer for the client; None if it does not wait for one."""
     reports: Counter[ReportOutcome] = field(default_factory=Counter)
     num_reused: int = 0
-    """Accepted reports of games that were played under the last temperature for want of an answer."""
+    """Number of accepted reports of games that reused the last temperature because no answer had arrived."""
     handed_out: list[tuple[TaskBandit, float]] = field(default_factory=list)
-    """Inverse temperatures drawn for training."""
+    """Number of inverse temperatures drawn for training."""
 
 
 class ExchangeHandler:
-    """Serves one run; a client of another run or contract is refused with a reason."""
+    """Serves one run. A client of another run or contract is refused with a reason."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ExchangeHandler:
         learns: bool = True,
         num_agents: int = 1,
     ) -> None:
-        """``learns`` False counts returns and leaves the ensembles as they are: the ablation ``random`` of Table 4."""
+        """``learns`` False: count returns but do not change the ensembles, as in the ablation ``random`` of Table 4."""
         self._settings = settings
         self._learns = learns
         self._num_agents = num_agents
@@ -72,15 +72,15 @@ class ExchangeHandler:
         """Answer one request.
 
         Raises:
-            MalformedMessage: not a request to a bandit; nothing changed.
+            MalformedMessage: the message is not a valid bandit request; nothing has changed.
 
         """
         if num_payloads:
             raise MalformedMessage(f"{message.type} with {num_payloads} payload frames", "array")
         if not isinstance(message, ExchangeTemperatures):
-            raise MalformedMessage(f"{message.type} is no request to a bandit", "unexpected")
+            raise MalformedMessage(f"{message.type} is not a bandit request", "unexpected")
         if message.purpose == "evaluation" and message.finished:
-            raise MalformedMessage("an evaluation reports no games", "unexpected")
+            raise MalformedMessage("an evaluation must not report games", "unexpected")
         reason = self._mismatch(message)
         if reason is not None:
             return Answer("refused", Refused(request_id=message.request_id, reason=reason))
@@ -92,7 +92,7 @@ class ExchangeHandler:
         novelty = self._window.novelty(request.incarnation, request.request_id)
         answer = Answer(novelty)
         if novelty == "late":
-            # Its client has had the answer, or it could not have asked anything since.
+            # Its client has received the answer, because it has sent newer requests since.
             answer.reports["late"] += len(request.finished)
             return answer
         if novelty == "repeated":
@@ -104,7 +104,7 @@ class ExchangeHandler:
         else:
             for episode in request.finished:
                 self._count(request, episode, answer)
-        # A repeated request whose answer a restart has forgotten is drawn again: reports count once, temperatures may.
+        # After a restart, a repeated request gets new temperatures. Reports are still counted once.
         handed = tuple(self._hand_out(request, answer))
         self._window.answered(request.incarnation, request.request_id, handed)
         answer.message = _temperatures(request, handed)
@@ -131,13 +131,13 @@ class ExchangeHandler:
     def _hand_out(self, request: ExchangeTemperatures, answer: Answer) -> Iterator[tuple[int, int, float]]:
         for episode in request.starting:
             bandit = self._bandits.get((request.agent, episode.task_id))
-            if bandit is not None:  # else the client sees that it is not among those answered
+            if bandit is not None:  # otherwise the client sees that it is missing in the answer
                 inverse_temperature = bandit.hand_out(self._settings, self._generator, episode.environment_slot)
                 answer.handed_out.append((bandit, inverse_temperature))
                 yield episode.environment_slot, episode.episode_id, inverse_temperature
 
     def _evaluate(self, request: ExchangeTemperatures) -> Temperatures:
-        """Draw from the best-valued tiles. It changes nothing, so nothing need be remembered."""
+        """Draw from the best tiles. This changes no state."""
         known = [(episode, self._bandits.get((request.agent, episode.task_id))) for episode in request.starting]
         drawn = [
             (episode.environment_slot, episode.episode_id, bandit.hand_out_best(self._generator))
@@ -148,12 +148,12 @@ class ExchangeHandler:
 
     def _mismatch(self, request: ExchangeTemperatures) -> str | None:
         if request.run_id != self._run_id:
-            theirs = printable(request.run_id, 64)  # a stranger's words go into answers and logs
+            theirs = printable(request.run_id, 64)  # foreign text goes into answers and logs
             return f"this bandit belongs to run {self._run_id}, not {theirs}: check the bandit address of run {theirs}"
         if request.contract != self._contract:
             return (
                 f"run {self._run_id}: contract {printable(request.contract, 12)} does not match the bandit's {self._contract[:12]}: "
-                "start every process of the run with the same env, network, unroll_length and reward_shaping settings"
+                "start all processes of the run with the same env, network, unroll_length and reward_shaping settings"
             )
         if request.agent >= self._num_agents:
             return f"this bandit serves agents 0 to {self._num_agents - 1} (agents), not {request.agent}"

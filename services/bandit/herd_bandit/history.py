@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 HISTORY = "history.jsonl"
 MAX_BYTES = 64 << 20
-"""At 1.4 kB and one record a minute one task takes 33 days to get here, 57 tasks 14 hours."""
+"""Size limit. With 1.4 kB per record and one record per minute, one task reaches it in 33 days, 57 tasks in 14 hours."""
 _DIGITS = 5
-"""More than a colour shows."""
+"""Number of significant digits, more than a colour can show."""
 
 
 class History:
-    """Appends records; a file that reaches ``max_bytes`` is thinned to every second record of each ensemble, and the interval doubles."""
+    """Appends records. When the file reaches ``max_bytes``, every second record of each ensemble is removed and the interval doubles."""
 
     def __init__(
         self, directory: Path, *, interval_seconds: float, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.time
     ) -> None:
-        """Prepare; nothing is written yet, and what is there is gone on with."""
+        """Prepare. Nothing is written yet, and an existing file is continued."""
         self.interval_seconds = interval_seconds
         self._path = directory / HISTORY
         self._clock = clock
@@ -45,10 +45,10 @@ class History:
         self._recorded: dict[tuple[int, str], int] = {}
 
     def record(self, bandits: Iterable[TaskBandit]) -> None:
-        """Append a record of each ensemble that has counted a game since its last.
+        """Append a record of each ensemble that has counted a game since its last record.
 
         Raises:
-            OSError: disk full; the records are lost, the file stays readable.
+            OSError: the disk is full; the records are lost, the file stays readable.
 
         """
         lines = []
@@ -81,7 +81,7 @@ class History:
         }
 
     def _thin(self) -> None:
-        """Takes about a second for 64 MB, once in as many hours as the file took to fill."""
+        """Remove every second record. This takes about a second for 64 MB, and happens rarely."""
         thinned = self._path.with_suffix(".writing")
         seen: Counter[tuple[int, str]] = Counter()
         with self._path.open(encoding="utf-8") as old, thinned.open("w", encoding="utf-8") as new:

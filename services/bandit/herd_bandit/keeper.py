@@ -1,4 +1,4 @@
-"""What goes to disk and when: the state, for the next process, and its history, for people. A disk that fails costs neither an answer."""
+"""Writes the state, for the next process, and the history, for users. A failing disk does not affect answers."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class Keeper:
         self._kept_at: float | None = None
 
     def restore(self, log: BoundLogger) -> int:
-        """Go on from the newest whole snapshot, if there is one; returns the games counted in it.
+        """Restore the newest intact snapshot, if there is one; returns the number of games in it.
 
         Raises:
-            ForeignSnapshotError: it is of other settings.
+            ForeignSnapshotError: the snapshot was made with other settings.
 
         """
         restored, damaged = snapshot.load(self._directory, tiling=self._tiling, num_bandits=self._num_bandits, groups=self._groups)
         for line in damaged:
-            instead = f"going on from {restored.path}" if restored is not None else "beginning anew"
+            instead = f"continuing from {restored.path}" if restored is not None else "starting without a state"
             log.warning("skipped a snapshot", reason=line, instead=instead)
         if restored is None:
             return 0
@@ -73,23 +73,23 @@ class Keeper:
 
     @property
     def num_episodes(self) -> int:
-        """Games counted since the run began."""
+        """Number of games counted since the run began."""
         return sum(bandit.tally.episodes for bandit in self._bandits.values())
 
     @property
     def age_seconds(self) -> float:
-        """Since the state was last on disk; NaN if it never was. Safe from any thread."""
+        """Seconds since the state was last written; NaN if it never was. Safe from any thread."""
         return math.nan if self._kept_at is None else self._clock() - self._kept_at
 
     def tick(self) -> None:
-        """Write what is due; call it a few times a second."""
+        """Write the files that are due. Call it a few times per second."""
         now = self._clock()
         if now >= self._record_at:
             self.record()
             self._record_at = now + self._history.interval_seconds
         if now >= self._snapshot_at:
             self.save()
-            # From its end on: a disk slower than the interval must leave time for answers.
+            # Counted from the end of the write, so that a slow disk leaves time for answers.
             self._snapshot_at = self._clock() + self._interval_seconds
 
     def save(self) -> bool:

@@ -1,4 +1,4 @@
-"""The bandit's metrics: instruments resolved once; what lives in an ensemble is read at the scrape."""
+"""The bandit's metrics. Instruments are looked up once; values of ensembles are read at each scrape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Meters(ServerMeters):
-    """What the bandit counts and shows."""
+    """The metrics of the bandit."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         super().__init__(telemetry)
@@ -31,7 +31,7 @@ class Meters(ServerMeters):
         self._file_failures = {file: telemetry.counter(names.BANDIT_FILE_FAILURES, file=file) for file in ("state.json", "history.jsonl")}
 
     def watch_wire(self, router: Router, refusals: Refusals) -> None:
-        """Export what the socket has moved, who is connected, and who could not or was cut off."""
+        """Export the socket's traffic, connections, and refused or closed connections."""
         self.watch_clients(router, refusals)
         self._telemetry.read(names.BANDIT_BYTES_IN, lambda: float(router.bytes_in))
         self._telemetry.read(names.BANDIT_BYTES_OUT, lambda: float(router.bytes_out))
@@ -49,11 +49,11 @@ class Meters(ServerMeters):
                 self._telemetry.read(names.BANDIT_TILE_VOTES, partial(_votes, bandit, tile), **labels)
 
     def restored(self, episodes: int) -> None:
-        """Show what the process started from."""
+        """Set the number of games in the restored state."""
         self._telemetry.gauge(names.BANDIT_RESTORED).set(episodes)
 
     def answered(self, answer: Answer) -> None:
-        """Count a request that was understood, and everything in it."""
+        """Count a valid request and its contents."""
         self._requests[answer.outcome].inc()
         for outcome, number in answer.reports.items():
             self._reports[outcome].inc(number)
@@ -63,7 +63,7 @@ class Meters(ServerMeters):
             self._telemetry.histogram(names.BANDIT_TEMPERATURE, **labels).observe(inverse_temperature)
 
     def snapshot_written(self) -> None:
-        """Count a state that is on disk."""
+        """Count a state that was written."""
         self._snapshots.inc()
 
     def file_failed(self, file: str) -> None:

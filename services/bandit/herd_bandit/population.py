@@ -1,4 +1,4 @@
-"""The ensembles of all agents on all tasks, made from the settings. No I/O."""
+"""Makes the ensembles of all agents and tasks from the settings. No I/O."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TaskBandits = dict[tuple[int, int], TaskBandit]
 """By (agent, task_id)."""
 
 _DESIGN, _DRAWS = 0, 1
-"""Streams of random numbers: what bandits are made of, and what they draw."""
+"""Streams of random numbers: one for making bandits, one for their draws."""
 
 
 def groups_of(settings: RunSettings, num_tasks: int) -> Groups:
-    """Which environments share an ensemble, as ``bandit.ensembles`` says; agents and tasks share ``bandit.max_ensembles`` evenly."""
+    """Return which environments share an ensemble (``bandit.ensembles``). ``bandit.max_ensembles`` is divided over agents and tasks."""
     slots_each = {"task": None, "actor": settings.actor.environments, "environment": 1}[settings.bandit.ensembles]
     if slots_each is None:
         return CENTRAL
@@ -34,7 +34,7 @@ def groups_of(settings: RunSettings, num_tasks: int) -> Groups:
 def new_bandits(
     settings: BanditSettings, task_names: Sequence[str], *, seed: int, num_agents: int = 1, groups: Groups = CENTRAL
 ) -> TaskBandits:
-    """Untried ensembles per agent and task; the same ones for the same seed."""
+    """Make untried ensembles per agent and task, the same ones for the same seed."""
     tiling = tiling_of(settings)
     bandits = {}
     for agent in range(num_agents):
@@ -56,6 +56,6 @@ def new_bandits(
 
 
 def draw_generator(bandits: TaskBandits, *, seed: int) -> np.random.Generator:
-    """Source of all draws from here on; after a restart it depends on how many there were, so that none comes twice."""
+    """Return the random generator of all further draws. It depends on the number of past draws, so that a restart repeats none."""
     handed_out = sum(int(bandit.tally.handed_out.sum()) for bandit in bandits.values())
     return np.random.default_rng([seed, _DRAWS, handed_out])

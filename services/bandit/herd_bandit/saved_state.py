@@ -1,4 +1,4 @@
-"""The form of a saved state: JSON out of a service's memory, and checked JSON back into it. No I/O."""
+"""The format of a saved state: converts the service's memory to JSON, and validated JSON back. No I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SavedTiling(_Model):
     max_inverse_temperature: float
 
     def restore(self) -> Tiling:
-        """Return the row of tiles."""
+        """Return the tiling."""
         return Tiling(self.accuracy, self.min_inverse_temperature, self.max_inverse_temperature)
 
 
@@ -56,7 +56,7 @@ class SavedEnsemble(_Model):
     counts: tuple[Count, ...]
 
     def ensemble(self, tiling: Tiling) -> BanditsVote:
-        """Return it as it was.
+        """Return the restored ensemble.
 
         Raises:
             ValueError: it does not fit the tiling.
@@ -90,17 +90,17 @@ class SavedBandit(SavedEnsemble):
     return_sums: tuple[float, ...]
     env_frames: Annotated[int, Field(ge=0)]
     best_inverse_temperatures: tuple[float, float] | None
-    """Edges of the best-valued tile tried, for readers; None before the first return."""
+    """Edges of the best tile among those tried, for readers of the file; None before the first return."""
 
     def restore(self, tiling: Tiling, groups: Groups) -> TaskBandit:
-        """Return it as it was, but for what designs new groups.
+        """Return the restored bandit, without the function that makes new groups.
 
         Raises:
-            ValueError: it does not fit the tiling, or holds more groups than there can be.
+            ValueError: it does not fit the tiling, or has too many groups.
 
         """
         if any(saved.group >= groups.most for saved in self.others):
-            raise ValueError(f"holds groups beyond {groups.most}")
+            raise ValueError(f"has groups above {groups.most}")
         votes, handed_out, reports = (np.array(counts, np.int64) for counts in (self.votes, self.handed_out, self.reports))
         if not len(votes) == len(handed_out) == len(reports) == len(self.return_sums) == tiling.num_tiles:
             raise ValueError(f"tallies do not fit {tiling.num_tiles} tiles")
@@ -118,22 +118,22 @@ class SavedClient(_Model):
     episodes: tuple[Count, ...]
 
     def restore(self) -> RememberedClient:
-        """Return it as it was.
+        """Return the restored client.
 
         Raises:
-            ValueError: not as many games as slots.
+            ValueError: the numbers of games and slots differ.
 
         """
         return RememberedClient(self.incarnation, self.request_id, dict(zip(self.slots, self.episodes, strict=True)))
 
 
 class SavedState(_Model):
-    """Everything that a service must not forget."""
+    """The complete state of a service."""
 
     format: Literal["herd-bandit"]
     version: Literal[1]
     run: str
-    """For readers: a run may be resumed under another name."""
+    """Name of the run, for readers of the file; a run may be resumed under another name."""
     tiling: SavedTiling
     groups: SavedGroups = SavedGroups()
     bandits: tuple[SavedBandit, ...]
@@ -141,7 +141,7 @@ class SavedState(_Model):
 
 
 def state_text(*, run: str, tiling: Tiling, groups: Groups, bandits: Iterable[TaskBandit], clients: Iterable[RememberedClient]) -> str:
-    """Return the JSON that ``SavedState`` reads. Written by hand: with 160,000 slots validation would stop the service for 0.3 s."""
+    """Return the JSON that ``SavedState`` reads. Not by pydantic, which would block the service for 0.3 s with 160,000 slots."""
     state = {
         "format": "herd-bandit",
         "version": 1,

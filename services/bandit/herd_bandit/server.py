@@ -1,4 +1,4 @@
-"""The process around the handler: one thread, one ROUTER, metrics, files, signals."""
+"""The bandit process around the handler: one thread, one ROUTER, metrics, files, signals."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
 
-# Of 5,000 actors that come back after an outage with 26 kB each to tell of (200 games), two thirds may have sent it before we look. No
-# sum for all of them, which a single stranger could fill.
+# After an outage, 5,000 actors may each send 26 kB (200 games), two thirds of them before the server reads. The bound does not cover all
+# of them, because a single foreign client could fill it.
 UNREAD_BYTES_EACH = 16 << 10
 
 
 class BanditServer:
-    """Receives requests, has them answered, counts."""
+    """Receives requests, sends the handler's answers, and counts."""
 
     def __init__(self, router: Router, handler: ExchangeHandler, *, keeper: Keeper, meters: Meters, telemetry: Telemetry) -> None:
         self._router = router
@@ -41,17 +41,17 @@ class BanditServer:
         self._inbox = Inbox(router, self._answer, meters)
 
     def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, and then what had arrived before it; leaves the state on disk.
+        """Serve until ``stop``, then answer requests that arrived before it, and write the state.
 
         Raises:
-            LostAtEndError: the disk did not take it.
+            LostAtEndError: the state could not be written.
 
         """
         serve(stop, self._telemetry, [self._router], self._turn)
         self._inbox.serve_waiting()
         self._keeper.record()
         if not self._keeper.save():
-            raise LostAtEndError("the last state of the temperatures could not be written; the newest one is older")
+            raise LostAtEndError("the last state of the bandits could not be written; the newest state on disk is older")
 
     def _turn(self) -> None:
         self._inbox.serve_waiting()
@@ -65,9 +65,9 @@ class BanditServer:
         if answer.message is None:
             return True
         if isinstance(answer.message, Refused):
-            # One key: reasons hold what strangers say.
+            # One key for all, because reasons contain foreign text.
             warn_refused("client", answer.message.reason, peer)
-        # False: the client is gone or does not read; it asks again.
+        # False: the client has disconnected or does not read; it will repeat the request.
         self._router.send(peer, encode(answer.message))
         return not isinstance(answer.message, Refused)
 
@@ -76,7 +76,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
-        BadInputError: an unknown task, an address that cannot be used, a state of other settings.
+        BadInputError: a task is unknown, the address cannot be used, or the state was made with other settings.
         LostAtEndError: the last state could not be written.
 
     """
@@ -99,7 +99,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 
 
 def _restored(process: ServiceProcess, meters: Meters) -> tuple[ExchangeHandler, Keeper]:
-    """Put together what the process is about, as the last one left it."""
+    """Make the handler and the keeper, and restore the state of the last process."""
     settings, spec = process.settings, process.spec
     groups = groups_of(settings, len(spec.task_names))
     bandits = new_bandits(settings.bandit, spec.task_names, seed=settings.seed, num_agents=settings.agents, groups=groups)

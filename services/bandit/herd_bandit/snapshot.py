@@ -1,7 +1,7 @@
-"""The state on disk: RUN/bandit/state.json and, beside it, the one before.
+"""The state on disk: RUN/bandit/state.json, and the previous state next to it.
 
-A snapshot is whole or not there; its digest tells what a disk did to it afterwards. Ensembles and the window of counted requests go
-into one file: a state never forgets what it has counted.
+Snapshots are written atomically, and a digest detects later damage. Ensembles and the window of counted requests are in one file, so that
+they always match.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _FILE = re.compile(rb'\{"sha256":"([0-9a-f]{64})","state":(.*)\}\n', re.DOTALL)
 
 
 class SnapshotError(Exception):
-    """A snapshot that cannot be used; one line that names the file."""
+    """A snapshot cannot be used; one line that names the file."""
 
 
 class ForeignSnapshotError(SnapshotError):
-    """A sound snapshot of other settings: going on without it is the operator's decision."""
+    """An intact snapshot of other settings. Whether to continue without it is the operator's decision."""
 
 
 class Restored(NamedTuple):
-    """What a snapshot holds."""
+    """The contents of a snapshot."""
 
     path: Path
     bandits: dict[tuple[int, str], TaskBandit]
-    """By (agent, task name): task ids are positions in ``env.tasks``, which may grow."""
+    """By (agent, task name). Task ids are not used, because they are positions in ``env.tasks``, which may grow."""
     clients: tuple[RememberedClient, ...]
 
 
@@ -58,10 +58,10 @@ def save(
     clients: Iterable[RememberedClient],
     groups: Groups = CENTRAL,
 ) -> None:
-    """Write a snapshot; the last one becomes the one before.
+    """Write a snapshot; the last one becomes the previous one.
 
     Raises:
-        SnapshotError: disk full, no permission; what was there is still there.
+        SnapshotError: the disk is full or there is no permission; existing snapshots are unchanged.
 
     """
     content = file_text(state_text(run=run, tiling=tiling, groups=groups, bandits=bandits, clients=clients))
@@ -72,22 +72,22 @@ def save(
             newest.replace(previous)
         replace_file(newest, content)
     except OSError as error:
-        with suppress(OSError):  # there is a time without a newest one, and readers know it
+        with suppress(OSError):  # for a moment there is no newest snapshot; readers handle this
             if not newest.exists():
                 previous.replace(newest)
-        raise SnapshotError(f"{newest}: cannot be written: {error.strerror or error}; the last one stays") from error
+        raise SnapshotError(f"{newest}: cannot be written: {error.strerror or error}; the previous state is kept") from error
 
 
 def file_text(state: str) -> str:
-    """Return a state's JSON with its digest: what is in the file."""
+    """Return the contents of the file: a state's JSON with its digest."""
     return f'{{"sha256":"{hashlib.sha256(state.encode()).hexdigest()}","state":{state}}}\n'
 
 
 def load(directory: Path, *, tiling: Tiling, num_bandits: int, groups: Groups = CENTRAL) -> tuple[Restored | None, list[str]]:
-    """Return the newest whole snapshot, None where there is none, and a line for each that was passed over as damaged.
+    """Return the newest intact snapshot, or None, and a line for each damaged snapshot that was skipped.
 
     Raises:
-        ForeignSnapshotError: whole, and of other tiles, another number of bandits, or ensembles of other environments.
+        ForeignSnapshotError: an intact snapshot has other tiles, another number of bandits, or ensembles of other environments.
 
     """
     damaged = []
@@ -111,14 +111,14 @@ def load(directory: Path, *, tiling: Tiling, num_bandits: int, groups: Groups = 
 def _restored(path: Path, content: bytearray, *, tiling: Tiling, num_bandits: int, groups: Groups) -> Restored:
     found = _FILE.fullmatch(content)
     if found is None:
-        raise SnapshotError(f"{path}: is torn")
+        raise SnapshotError(f"{path}: is incomplete")
     if hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
         raise SnapshotError(f"{path}: is damaged: its contents do not match their digest")
     try:
         state = SavedState.model_validate_json(found[2])
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise SnapshotError(f"{path}: does not hold a bandit's state: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise SnapshotError(f"{path}: is not a bandit's state: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     _check_fit(path, state, tiling=tiling, num_bandits=num_bandits, groups=groups)
     try:
         bandits = {(saved.agent, saved.task): saved.restore(tiling, groups) for saved in state.bandits}
@@ -131,10 +131,10 @@ def _check_fit(path: Path, state: SavedState, *, tiling: Tiling, num_bandits: in
     if state.groups.restore() != groups:
         raise ForeignSnapshotError(
             f"{path}: made with other bandit.ensembles, bandit.max_ensembles or actor.environments; resume with those, or remove "
-            f"{path.parent} to begin anew"
+            f"{path.parent} to start without a state"
         )
     if state.tiling.restore() != tiling or any(len(saved.modes) != num_bandits for saved in state.bandits):
         raise ForeignSnapshotError(
             f"{path}: made with other bandit.bandits, tile_accuracy, min_inverse_temperature or max_inverse_temperature; resume with "
-            f"those, or remove {path.parent} to begin anew"
+            f"those, or remove {path.parent} to start without a state"
         )

@@ -1,4 +1,4 @@
-"""The ensembles of one agent on one task at work: their state, and what they have done so far. No I/O."""
+"""The ensembles of one agent on one task: their state and their counts. No I/O."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from herd_bandit.bandits_vote import BanditsVote, FloatArray, IntArray
 
 MAX_RETURN = 1e100
-"""What is larger is no return; sums of millions of these are still finite."""
+"""Larger returns are invalid. Sums of millions of returns are still finite."""
 _RANGE_ROUND_OFF = 1e-6
-"""1/tau is handed out rounded to float32, half a unit of 6e-8 off at most."""
+"""1/tau is rounded to float32, with an error of at most half a unit of 6e-8."""
 
 Fault = Literal["non_finite", "out_of_range"]
 
 
 class Groups(NamedTuple):
-    """Which ensemble an environment's games belong to: environments are numbered through the actors of an agent, and so are groups."""
+    """Assigns environments to ensembles. Environments are numbered over all actors of an agent, and groups likewise."""
 
     slots_each: int | None = None
-    """Environments of one group; None: all are one."""
+    """Number of environments in a group; None: all environments are one group."""
     most: int = 1
-    """Groups of an agent and task, at most: beyond it environments share, so that no number of them takes memory without bound."""
+    """Largest number of groups of an agent and task. Beyond it environments share groups, so that memory is bounded."""
 
     def of_slot(self, slot: int) -> int:
-        """The group of environment ``slot``: the same after restarts, and for every actor that comes back under its index."""
+        """Return the group of environment ``slot``. It does not change after restarts, or for an actor that returns with its index."""
         return 0 if self.slots_each is None else slot // self.slots_each % self.most
 
 
@@ -44,57 +44,57 @@ CENTRAL = Groups()
 
 @dataclass(slots=True)
 class Tally:
-    """What happened on each tile, [K], since the run began."""
+    """Counts for each tile since the run began, [K] each."""
 
     votes: IntArray
-    """Candidates proposed."""
+    """Number of proposed candidates."""
     handed_out: IntArray
-    """Temperatures handed out for training."""
+    """Number of temperatures drawn for training."""
     reports: IntArray
-    """Returns counted, whether learned from or not."""
+    """Number of counted returns, learned from or not."""
     return_sums: FloatArray
     """Sum of those returns."""
     env_frames: int = 0
-    """Of the games counted."""
+    """Env frames of the counted games."""
 
     @classmethod
     def zero(cls, num_tiles: int) -> Tally:
-        """Before the first game."""
+        """Return the tally before the first game."""
         votes, handed_out, reports = np.zeros((3, num_tiles), np.int64)
         return cls(votes, handed_out, reports, np.zeros(num_tiles))
 
     @property
     def episodes(self) -> int:
-        """Games counted."""
+        """Number of counted games."""
         return int(self.reports.sum())
 
 
 @dataclass(slots=True)
 class TaskBandit:
-    """The ensembles of one agent on one task. Everything they hand out is a float32, so that every account of it is exact."""
+    """The ensembles of one agent on one task. They draw float32 values, so that all services count by exactly equal numbers."""
 
     agent: int
     task: str
     ensemble: BanditsVote
-    """Of group 0."""
+    """Ensemble of group 0."""
     tally: Tally
-    """Of all groups."""
+    """Tally of all groups."""
     groups: Groups = CENTRAL
     design: Callable[[int], BanditsVote] | None = field(default=None, repr=False)
-    """Makes the untried ensemble of a group; None where all are one."""
+    """Makes the untried ensemble of a group; None if there is only one group."""
     others: dict[int, BanditsVote] = field(default_factory=dict)
-    """Of the groups from 1 on that a game was told of."""
-    # What the metrics thread looks at: values, and the ensembles they were made of.
+    """Ensembles of groups from 1 on, once a game of the group was reported."""
+    # For the metrics thread: values, and the ensembles that they were computed from.
     _evaluated: tuple[tuple[BanditsVote, ...], FloatArray] | None = field(default=None, repr=False)
 
     @property
     def ensembles(self) -> tuple[BanditsVote, ...]:
-        """All there are; safe from any thread."""
+        """All ensembles that exist; safe from any thread."""
         return (self.ensemble, *list(self.others.values()))
 
     @property
     def evaluation(self) -> FloatArray:
-        """Mean value of each tile, [K], over the bandits and the ensembles that tried it (all of them, where none has); from any thread."""
+        """Return the mean value of each tile, [K], over bandits and the ensembles that tried it (or all); safe from any thread."""
         ensembles, known = self.ensembles, self._evaluated
         if known is None or len(known[0]) != len(ensembles) or any(a is not b for a, b in zip(known[0], ensembles, strict=True)):
             known = self._evaluated = (ensembles, _evaluation(ensembles))
@@ -111,7 +111,7 @@ class TaskBandit:
         return inverse_temperature
 
     def hand_out_best(self, generator: np.random.Generator) -> float:
-        """Draw 1/tau for an evaluation, from the best-valued tile; nothing is counted."""
+        """Draw 1/tau for an evaluation from the best tile; nothing is counted."""
         if not self.others:
             return _rounded(inverse_temperature_of(bandits_vote.draw_best(self.ensemble, generator)))
         edges = self.ensemble.tiling.edges()
@@ -120,7 +120,7 @@ class TaskBandit:
 
     @property
     def best_tiles(self) -> IntArray:
-        """The tiles of highest evaluation among those that any ensemble tried, or all of them before the first return."""
+        """Return the best tiles among those that any ensemble tried, or all tiles before the first return."""
         if not self.others:
             return bandits_vote.best_tiles(self.ensemble)
         tried = sum(ensemble.counts for ensemble in self.ensembles) > 0
@@ -128,7 +128,7 @@ class TaskBandit:
         return np.flatnonzero(values == values.max())
 
     def fault(self, inverse_temperature: float, episode_return: float) -> Fault | None:
-        """Say why a report cannot be counted, if it cannot."""
+        """Return why a report cannot be counted, or None if it can."""
         if not (math.isfinite(inverse_temperature) and abs(episode_return) <= MAX_RETURN):
             return "non_finite"
         tiling = self.ensemble.tiling
@@ -137,7 +137,7 @@ class TaskBandit:
         return None if lowest <= inverse_temperature <= highest else "out_of_range"
 
     def count(self, inverse_temperature: float, episode_return: float, env_frames: int, *, learn: bool, slot: int = 0) -> None:
-        """Take a report without fault, of environment ``slot``; ``learn`` False leaves the ensembles as they are."""
+        """Count a valid report of environment ``slot``. ``learn`` False does not change the ensembles."""
         tile = self._tile(inverse_temperature)
         self.tally.reports[tile] += 1
         self.tally.return_sums[tile] += episode_return
@@ -160,7 +160,7 @@ class TaskBandit:
 
 
 def _evaluation(ensembles: tuple[BanditsVote, ...]) -> FloatArray:
-    """Of each tile, each ensemble's value counted as often as it tried the tile."""
+    """Return the mean value of each tile, weighted by how often each ensemble tried the tile."""
     if len(ensembles) == 1:
         return bandits_vote.evaluation(ensembles[0])
     values = np.stack([bandits_vote.evaluation(ensemble) for ensemble in ensembles])

@@ -1,7 +1,7 @@
-"""What has been answered and counted already, so that a message sent twice changes nothing twice. No I/O; bounded.
+"""Remembers what was answered and counted, so that a repeated message has no second effect. No I/O; bounded.
 
-A client is an incarnation: it numbers its requests 1, 2, ... and has one under way, so its newest request is all that can come again.
-Its games end in order within each environment slot, so the last one counted is all that must be remembered of a slot.
+A client is an incarnation. It numbers its requests 1, 2, ... and has one under way, so only its newest request can be repeated. Its games
+end in order within each environment slot, so only the last counted game of a slot must be remembered.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MAX_ENTRIES = 500_000
-"""An entry is a client, an environment slot of one, or half a temperature of its newest answer. About 115 bytes each, 58 MB when full.
-5,000 actors of 32 environments come to 485,000 while they start, each with an answer for all its games, and to 175,000 later."""
+"""An entry is a client, one of its environment slots, or half a temperature of its newest answer. It takes about 115 bytes, so the window
+takes 58 MB when full. 5,000 actors of 32 environments need 485,000 entries at the start (answers for all games) and 175,000 later."""
 MAX_SLOTS = 4096
-"""Of one client, 128 times what an actor has; the one that ended no game for longest is forgotten first. Else one that invents slots
-would hold memory without bound, as the last client is never forgotten."""
+"""Largest number of slots of a client, 128 times those of an actor. The slot without a finished game for the longest time is forgotten
+first. Without this limit a client that invents slots could take unbounded memory, because the last client is never forgotten."""
 _ENTRIES_PER_TEMPERATURE = 2
 
 Novelty = Literal["new", "repeated", "late"]
 Handed = tuple[tuple[int, int, float], ...]
-"""An answer: (environment slot, episode, 1/tau) of each game. Plain, because many are kept: as messages they take four times as much."""
+"""An answer: (environment slot, episode, 1/tau) of each game. Many are stored; as messages they would take four times as much memory."""
 
 
 class RememberedClient(NamedTuple):
-    """What must survive a restart."""
+    """The part of a client's state that survives a restart."""
 
     incarnation: int
     request_id: int
@@ -48,9 +48,9 @@ class _Client:
 
 
 class RequestWindow:
-    """Remembers the clients heard most recently, at most ``max_entries`` entries over all.
+    """Remembers the clients heard most recently, with at most ``max_entries`` entries over all clients.
 
-    Beyond that the client silent the longest is forgotten: a request that it sends again is taken for a new one.
+    Beyond that, the client that has been silent longest is forgotten, and a request that it repeats is treated as new.
     """
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
@@ -59,22 +59,22 @@ class RequestWindow:
         self._num_entries = 0
 
     def __len__(self) -> int:
-        """Clients remembered."""
+        """Return the number of remembered clients."""
         return len(self._clients)
 
     @property
     def num_entries(self) -> int:
-        """Clients and slots remembered, and answers in their measure."""
+        """Number of entries of all clients, slots and answers."""
         return self._num_entries
 
     def novelty(self, incarnation: int, request_id: int) -> Novelty:
-        """Tell whether a request is new, the newest one again, or older than that."""
+        """Return whether a request is new, a repetition of the newest one, or older."""
         client = self._clients.get(incarnation)
         last = client.request_id if client is not None else 0
         return "new" if request_id > last else "repeated" if request_id == last else "late"
 
     def count_episode(self, incarnation: int, slot: int, episode_id: int) -> Novelty:
-        """Note that a game is counted, if it is new: the next one of its slot, or a later one."""
+        """Mark a game as counted if it is new, which means later than the last one of its slot."""
         client = self._take(incarnation)
         try:
             last = client.episodes.get(slot, -1)
@@ -89,23 +89,23 @@ class RequestWindow:
             self._put(incarnation, client)
 
     def answered(self, incarnation: int, request_id: int, answer: Handed) -> None:
-        """Keep the answer to a client's newest request, in place of the one before."""
+        """Store the answer to a client's newest request in place of the previous one."""
         client = self._take(incarnation)
         client.request_id, client.answer = request_id, answer
         self._put(incarnation, client)
 
     def answer(self, incarnation: int) -> Handed | None:
-        """Return the answer to a client's newest request; None after a restart, which keeps numbers only."""
+        """Return the answer to a client's newest request; None after a restart, which preserves only numbers."""
         client = self._clients.get(incarnation)
         return client.answer if client is not None else None
 
     def remembered(self) -> Iterator[RememberedClient]:
-        """Give what a snapshot needs, the client silent the longest first."""
+        """Yield the clients for a snapshot, the one that has been silent longest first."""
         for incarnation, client in self._clients.items():
             yield RememberedClient(incarnation, client.request_id, client.episodes)
 
     def restore(self, remembered: RememberedClient) -> None:
-        """Take a client in as the one heard last."""
+        """Restore a client as the one heard last."""
         self._take(remembered.incarnation)
         self._put(remembered.incarnation, _Client(remembered.request_id, None, dict(remembered.episodes)))
 

@@ -1,1 +1,1 @@
-"""The evaluator: follows a run's weights, freezes a version every so often, and plays it as `herd evaluate` does."""
+"""The evaluator: follows a run's weights, freezes a version at intervals, and plays it as `herd evaluate` does."""

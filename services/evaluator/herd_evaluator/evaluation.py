@@ -1,4 +1,4 @@
-"""One version of one agent, played: whole games of every task, chosen before they begin, as a point for the learning curve."""
+"""Plays a version of an agent for whole games of every task, chosen in advance, and returns a point for the learning curve."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 
 class StoppedError(Exception):
-    """The process was asked to stop: what is under way is given up."""
+    """The process was asked to stop; the evaluation under way is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """Weights that stay as they are while they are played."""
+    """Weights that do not change while they are played."""
 
     agent: Agent
-    """The network; the weights are copied into it when they are played."""
+    """The network, into which the weights are copied when they are played."""
     tensors: Mapping[str, Tensor]
     lineage: int
     updates: int
     temperatures: TemperaturesOf | None = None
-    """Of DiCE's games; None: the run's service is asked."""
+    """Temperatures of DiCE's games; None: ask the run's bandit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Player:
 
 
 class Evaluation:
-    """How the versions of one agent are played."""
+    """Plays the versions of one agent."""
 
     def __init__(self, process: ServiceProcess, played: RunSettings, agent: int, *, meters: Meters, stop: StopRequest) -> None:
         self._process = process
@@ -69,8 +69,8 @@ class Evaluation:
         """Play, and return the point.
 
         Raises:
-            CheckpointError: weights of another network.
-            StoppedError: at the signal.
+            CheckpointError: the weights belong to another network.
+            StoppedError: the process was asked to stop.
 
         """
         began = time.monotonic()
@@ -127,5 +127,5 @@ def _score(task: TaskResult) -> dict[str, Any]:
 
 
 def _finite(value: float | None) -> float | None:
-    """As JSON can hold it."""
+    """Return the value if JSON can represent it, otherwise None."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The process: one thread, which waits for weights that are due, plays them, and writes a point; all agents of the run in turn."""
+"""The evaluator process: one thread that waits for weights, plays them and writes a point, for all agents of the run in turn."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from herd.wire.weights_client import Version, WeightsFrame
 
 WAIT_SECONDS = 0.2
-"""How late a signal may be noticed between evaluations."""
+"""Longest wait between evaluations, so that a signal is noticed."""
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
-    """Evaluate every ``evaluation.interval_seconds`` until the signal; without an interval, the newest checkpoints once.
+    """Evaluate every ``evaluation.interval_seconds`` until the signal. Without an interval, evaluate the newest checkpoints once.
 
     Raises:
-        BadInputError: an unknown task, a protocol that these games cannot be played by, no checkpoint, or the metrics port in use.
+        BadInputError: a task is unknown, the protocol does not fit the games, there is no checkpoint, or the metrics port is in use.
 
     """
     if stop:
-        return  # asked while torch was imported: nothing was begun
+        return  # the request came while torch was imported: nothing was started
     torch.set_num_threads(1)
     played = _as_played(settings)
     with ServiceProcess("evaluator", settings) as process:
@@ -61,10 +61,10 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 
 
 class Evaluator:
-    """Every agent's versions, one after the other."""
+    """Evaluates the versions of all agents, one after the other."""
 
     def __init__(self, process: ServiceProcess, played: RunSettings, stop: StopRequest) -> None:
-        """``played``: the run's settings, with ``env`` as games are to be played."""
+        """``played``: the run's settings, with ``env`` as in the played games."""
         self._process = process
         self._settings = process.settings
         self._stop = stop
@@ -73,7 +73,7 @@ class Evaluator:
         self._evaluations = [Evaluation(process, played, agent, meters=self._meters, stop=stop) for agent in range(self._settings.agents)]
 
     def follow(self, interval_seconds: float) -> None:
-        """Evaluate the newest version of each agent, again and again, beginnings ``interval_seconds`` apart; returns at the signal."""
+        """Evaluate the newest version of each agent every ``interval_seconds``; returns at the signal."""
         settings, process = self._settings, self._process
         agent = agent_of(settings, process.spec)
         with ExitStack() as sockets:
@@ -96,7 +96,7 @@ class Evaluator:
                     if frame is None:
                         continue
                     try:
-                        # Frozen: what is published from now on is of the next time.
+                        # Frozen: later versions are for the next evaluation.
                         self._evaluate(number, Frozen(agent, decode_weights(*frame.slices), *frame.version))
                         versions[number] = frame.version
                     except CheckpointError as error:
@@ -104,10 +104,10 @@ class Evaluator:
                 self._rest(began + interval_seconds)
 
     def evaluate_checkpoints(self) -> None:
-        """Evaluate each agent's newest checkpoint, where it has not been already.
+        """Evaluate each agent's newest checkpoint, unless it has already been evaluated.
 
         Raises:
-            BadInputError: there is none.
+            BadInputError: there is no checkpoint.
 
         """
         for number, (directory, file) in enumerate(zip(self._settings.agent_directories, self._files, strict=True)):
@@ -127,10 +127,10 @@ class Evaluator:
         self._process.log.info("evaluated", agent=number, updates=frozen.updates, seconds=point["seconds"], scores=point["tasks"])
 
     def _newest(self, client: WeightsClient, have: Version | None) -> WeightsFrame | None:
-        """Wait for the server's answer: newer weights, or None: there are none. It is asked until it has some at all.
+        """Return newer weights from the server, or None if there are none. Waits until the server has any weights.
 
         Raises:
-            StoppedError: at the signal.
+            StoppedError: the process was asked to stop.
 
         """
         client.request(have)
@@ -158,7 +158,7 @@ class Evaluator:
 
 
 def _lineage(directory: Path) -> int:
-    """Of the run whose newest checkpoint lies here, as its learner noted; 0 where nothing is noted."""
+    """Return the lineage of the newest checkpoint in ``directory``, as its learner recorded it; 0 if there is no record."""
     try:
         return int(read_json(directory / "lineage.json")["lineage"])
     except (OSError, ValueError, KeyError, TypeError):

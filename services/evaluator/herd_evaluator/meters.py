@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Meters:
-    """What is counted over the process's life, and shown of the newest evaluation of each agent."""
+    """Counts over the life of the process, and results of the newest evaluation of each agent."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
@@ -25,18 +25,18 @@ class Meters:
         self._failures = telemetry.counter(names.EVALUATOR_FILE_FAILURES)
 
     def watch_bytes(self, sockets: Sequence[Dealer]) -> None:
-        """Export what fetching weights has moved."""
+        """Export the traffic for weights."""
         self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream="weights")
         self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream="weights")
 
-    def playing(self, label: str, finished: int, wanted: int) -> None:  # noqa: ARG002  as progress is told
-        """``finished`` games of what ``label`` names are over."""
+    def playing(self, label: str, finished: int, wanted: int) -> None:  # noqa: ARG002  the signature of a progress callback
+        """Record that ``finished`` games of the group ``label`` have ended."""
         before = self._known[1] if self._known[0] == label and self._known[1] < finished else 0
         self._known = (label, finished)
         self._episodes.inc(finished - before)
 
     def evaluated(self, agent: int, updates: int, seconds: float, scores: Mapping[str, float], aggregates: Mapping[str, float]) -> None:
-        """A version was played to the end, in ``seconds``; ``aggregates`` as `herd.envs.scores` has them."""
+        """Record the evaluation of a version, which took ``seconds``. ``aggregates`` are those of `herd.envs.scores`."""
         self._evaluations.inc()
         self._seconds.set(seconds)
         label = str(agent)
@@ -47,5 +47,5 @@ class Meters:
             self._telemetry.gauge(names.EVALUATOR_AGGREGATE, agent=label, statistic=statistic).set(value)
 
     def file_failed(self) -> None:
-        """A point could not be written."""
+        """Count a point that could not be written."""
         self._failures.inc()

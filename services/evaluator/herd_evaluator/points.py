@@ -1,4 +1,4 @@
-"""RUN/evaluation.jsonl: one evaluated version a line, beside the learner's metrics.jsonl. A disk that fails costs a point, nothing else."""
+"""RUN/evaluation.jsonl: one evaluated version per line, next to the learner's metrics.jsonl. A failing disk costs only points."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PointsFile:
-    """Of one agent."""
+    """The file of one agent."""
 
     def __init__(self, directory: Path, on_failure: Callable[[], None]) -> None:
         self._path = directory / EVALUATIONS
@@ -26,7 +26,7 @@ class PointsFile:
 
     @property
     def newest_version(self) -> Version | None:
-        """That was evaluated; None before the first, and where the file cannot be read."""
+        """Return the newest evaluated version; None before the first, or if the file cannot be read."""
         try:
             points = read_evaluations(self._path.parent)
         except PlotError:
@@ -34,7 +34,7 @@ class PointsFile:
         return None if not points else (points[-1].lineage, points[-1].learner_updates)
 
     def add(self, point: Mapping[str, Any]) -> None:
-        """Append a point, with its place on the learning curve where that is known. One that cannot be written is lost."""
+        """Append a point, with its place on the learning curve if it is known. A point that cannot be written is lost."""
         point = {**point, "env_frames": frames_at(self._path.parent, point["learner_updates"])}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The temperatures that a DiCE run's games are evaluated under: the service draws them from the tile that it values most."""
+"""The temperatures for evaluating a DiCE run, which the bandit draws from its best tile."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class BestTemperatures(ServedTemperatures):
-    """Asks for each game's, and tells the service nothing: evaluation must not influence learning."""
+    """Requests a temperature for each game, and reports no returns, because evaluation must not influence learning."""
 
     def __init__(self, context: Context, settings: RunSettings, *, agent: int, contract: str, task_ids: NDArray[np.int32]) -> None:
-        """``task_ids`` [E], by the run's numbers."""
+        """``task_ids``, [E]: the tasks by their numbers in the run."""
         own = settings.evaluation
         client = BanditClient(
             context,
@@ -37,7 +37,7 @@ class BestTemperatures(ServedTemperatures):
         super().__init__(client, len(task_ids))
 
     def finished(self, games: Sequence[FinishedGame], episode_ids: NDArray[np.int64]) -> None:
-        """Ask for the temperatures of the games that follow."""
+        """Request the temperatures of the next games."""
         for game in games:
             self._client.ask(game.environment, int(episode_ids[game.environment]) + 1)
         self._client.poll()

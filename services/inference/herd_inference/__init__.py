@@ -1,1 +1,1 @@
-"""Inference: acts for many actors at once, on batches of the rows that they send."""
+"""The inference service: acts for many actors at once, on batches of the rows that they send."""

@@ -1,4 +1,4 @@
-"""Which requests are acted on together, and when. No I/O, no torch."""
+"""Decides which requests form a batch, and when it starts. No I/O, no torch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
 
 class Batches:
-    """Requests that wait, by agent in the order of their arrival.
+    """Waiting requests, by agent in the order of arrival.
 
-    A batch begins when requests of ``batch_size`` environments wait for one agent, or the oldest has waited ``deadline_seconds``; it
-    holds the oldest requests, as many as fit into ``batch_size``, one at least. Bounded by one request of each session.
+    A batch starts when requests with ``batch_size`` environments wait for one agent, or when the oldest one has waited
+    ``deadline_seconds``. It contains the oldest requests, as many as fit into ``batch_size``, and at least one. Each session has at most
+    one waiting request.
     """
 
     def __init__(self, num_agents: int, *, batch_size: int, deadline_seconds: float) -> None:
@@ -24,26 +25,26 @@ class Batches:
         self._has_weights = [False] * num_agents
 
     def __len__(self) -> int:
-        """Requests that wait."""
+        """Return the number of waiting requests."""
         return sum(map(len, self._waiting))
 
     def may_act(self, agent: int) -> None:
-        """Note that ``agent`` has a policy: until then its requests wait, whatever the deadline."""
+        """Record that ``agent`` has a policy. Until then its requests wait, regardless of the deadline."""
         self._has_weights[agent] = True
 
     def add(self, request: Request) -> None:
-        """Take a request in, in place of the one that its session waited for."""
+        """Add a request; it replaces an earlier one of its session."""
         self.discard(request.session)
         self._waiting[request.session.agent][request.session] = request
         self._num_environments[request.session.agent] += request.session.num_environments
 
     def discard(self, session: Session) -> None:
-        """Forget what ``session`` waits for, if anything."""
+        """Remove the request of ``session``, if any."""
         if self._waiting[session.agent].pop(session, None) is not None:
             self._num_environments[session.agent] -= session.num_environments
 
     def next(self, now: float) -> list[Request]:
-        """A batch of one agent that is due at ``now``, of those the one with the oldest request; empty if none is."""
+        """Return the batch that is due at ``now``, the one with the oldest request if there are several; empty if none is due."""
         agent, due_at = self._first_due()
         if due_at > now:
             return []
@@ -57,11 +58,11 @@ class Batches:
         return batch
 
     def due_at(self) -> float:
-        """When a batch is due; infinity where none waits."""
+        """Return when a batch is due; infinity if no request waits."""
         return self._first_due()[1]
 
     def _first_due(self) -> tuple[int, float]:
-        """Which agent's batch is due first, and when."""
+        """Return the agent whose batch is due first, and when."""
         agent, first = 0, float("inf")
         for number, waiting in enumerate(self._waiting):
             if not waiting or not self._has_weights[number]:

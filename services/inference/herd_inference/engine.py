@@ -35,15 +35,15 @@ class Acting(NamedTuple):
 
     requests: Sequence[Request]
     version: Version
-    """Of the policy."""
+    """Version of the policy."""
     arrays: dict[str, Tensor]
-    """[B, ...] by name, on the CPU: `ActingLayout.answer_fields`. Not to be read before ``done``."""
+    """`ActingLayout.answer_fields`, [B, ...] by name on the CPU. They must not be read before ``done``."""
     done: torch.cuda.Event | None
-    """None: it is done."""
+    """Event that signals the end; None: the batch is done."""
 
 
 class Engine:
-    """One batch is under way at a time. On a CPU `submit` computes; on a GPU it returns while the GPU computes, and `collect` waits."""
+    """Computes one batch at a time. On a CPU `submit` computes it; on a GPU it returns while the GPU computes, and `collect` waits."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Engine:
         precision: torch.dtype,
         seed: int,
     ) -> None:
-        """Copy ``agent`` for each of the run's; ``max_batch``: environments of the largest batch; ``seed`` is of the sampling."""
+        """Copy ``agent`` for each agent of the run. ``max_batch``: environments of the largest batch; ``seed``: of the sampling."""
         self._agents = [agent.for_inference(precision).to(device) for _ in range(num_agents)]
         self._versions: list[Version] = [(0, 0)] * num_agents
         self._device = device
@@ -70,21 +70,21 @@ class Engine:
         self._staged = torch.empty(0, dtype=torch.uint8)
         if shape is not None:
             self._stacks = make_stacks(num_places, unroll.frame_stack, unroll.frame_shape, device)
-            # Planes are put side by side here, and go to the device in one copy.
+            # Planes are collected here and copied to the device at once.
             self._staged = torch.empty(max_batch, *shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
 
     def load(self, agent: int, tensors: Mapping[str, Tensor], version: Version) -> None:
-        """Act under new weights from the next batch on.
+        """Use new weights from the next batch on.
 
         Raises:
-            CheckpointError: tensors of another network; the old weights stay.
+            CheckpointError: the tensors belong to another network; the old weights are kept.
         """
         load_into(self._agents[agent], tensors)
         self._versions[agent] = version
 
     @torch.inference_mode()
     def submit(self, requests: Sequence[Request]) -> Acting:
-        """Act on rows of one agent's environments; none under way."""
+        """Act on rows of one agent's environments; no other batch may be under way."""
         requests = sorted(requests, key=lambda request: request.session.places)  # neighbours together
         number = requests[0].session.agent
         agent = self._agents[number]
@@ -105,7 +105,7 @@ class Engine:
             fields.row("vectors") if self._layout.unroll.vector_size else None,
         )
         logits = output.policy_logits[0]
-        # Most runs know no other temperature than 1.
+        # In most runs all temperatures are 1.
         tempered = None if bool((inverse == 1.0).all()) else torch.from_numpy(inverse).to(self._device)
         actions = sample_actions(logits, self._generator, tempered)
         arrays = {"actions": actions.to(torch.int32), "behaviour_logits": logits}
@@ -115,7 +115,7 @@ class Engine:
         return Acting(requests, self._versions[number], *self._to_host(arrays))
 
     def collect(self, acting: Acting) -> Iterator[tuple[Request, dict[str, Array]]]:
-        """Wait for a batch, and return what it says to each of its requests."""
+        """Wait for a batch, and yield the answer to each of its requests."""
         if acting.done is not None:
             acting.done.synchronize()
         arrays: dict[str, NDArray[np.generic]] = {name: tensor.numpy() for name, tensor in acting.arrays.items()}
@@ -126,7 +126,7 @@ class Engine:
             first = end
 
     def _restore(self, request: Request) -> None:
-        """Take over the state that a request brings."""
+        """Set the state that a request contains."""
         where = slice(*request.session.places)
         if self._layout.unroll.core_size:
             self._core[where] = torch.from_numpy(np.array(request.rows.fields["core_state"])).to(self._device)
@@ -134,7 +134,7 @@ class Engine:
             self._stacks.restore(where, torch.from_numpy(np.array(request.rows.planes)).to(self._device))
 
     def _frames(self, requests: Sequence[Request], where: Where, fields: _Fields) -> Tensor | None:
-        """uint8 [1, B, S * C, H, W]; None where observations have no frames."""
+        """Return uint8 [1, B, S * C, H, W]; None if observations have no frames."""
         if self._stacks is None:
             return None
         channels = self._staged.shape[1]
@@ -160,17 +160,17 @@ class Engine:
 
 
 class _Fields:
-    """Small fields of several requests, side by side."""
+    """Small fields of several requests, concatenated."""
 
     def __init__(self, requests: Sequence[Request], device: torch.device) -> None:
         self._requests = requests
         self._device = device
 
     def numpy(self, name: str) -> NDArray[np.generic]:
-        """[B, ...], writable memory of its own."""
+        """Return a field as [B, ...] in writable memory of its own."""
         return np.concatenate([request.rows.fields[name] for request in self._requests])
 
     def row(self, name: str, dtype: type[np.generic] | None = None) -> Tensor:
-        """[1, B, ...] on the device."""
+        """Return a field as [1, B, ...] on the device."""
         array = self.numpy(name)
         return torch.from_numpy(array if dtype is None else array.astype(dtype)).unsqueeze(0).to(self._device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""What becomes of a request: taken to be acted on, answered again, or sent back. No I/O, no torch."""
+"""Decides about requests: accepted, answered again, or refused. No I/O, no torch."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Outcome = Literal["new", "repeated", "late", "state_wanted", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """About one message."""
+    """The decision about one message."""
 
     outcome: Outcome
     frames: Sequence[Frame] = ()
-    """To send at once; empty where there is nothing to say yet."""
+    """Frames to send at once; empty if there is no answer yet."""
     refusal: str | None = None
 
 
 class ActingHandler:
-    """Serves one run; a client of another run or contract is refused with a reason.
+    """Serves one run. A client of another run or contract is refused with a reason.
 
-    A row is acted on once. Its request may come again: under the same number it gets the same answer. A request that goes on from a row
-    that is not known here is answered `state_wanted`, and one that brings the state begins anew, whatever was known.
+    A row is acted on once: a repeated request with the same number gets the same answer. A request that continues from an unknown row is
+    answered with `state_wanted`. A request that contains the state replaces the state that is stored here.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ActingHandler:
         sessions: Sessions,
         batches: Batches,
     ) -> None:
-        """``max_request``: environments of one request, at most."""
+        """``max_request``: largest number of environments of one request."""
         self._run_id = run_id
         self._contract = contract
         self._num_agents = num_agents
@@ -61,10 +61,10 @@ class ActingHandler:
         self._batches = batches
 
     def take(self, message: Message, payloads: Sequence[Frame], *, peer: bytes, now: float) -> Decision:
-        """Decide about one message; a request that is ``new`` is among ``batches`` from now on.
+        """Decide about one message. A ``new`` request is added to ``batches``.
 
         Raises:
-            MalformedMessage: not a request to act, or not one of this run's layout; nothing changed.
+            MalformedMessage: the message is not a request to act, or has another layout; nothing has changed.
         """
         if not isinstance(message, Act):
             raise MalformedMessage(f"{message.type} is not a request to act", "unexpected")
@@ -76,7 +76,7 @@ class ActingHandler:
             if message.request_id < session.last_id:
                 return Decision("late")
             if message.request_id == session.last_id:
-                return Decision("repeated", session.answer)  # nothing to say while it is acted on
+                return Decision("repeated", session.answer)  # no answer while it is acted on
             if message.has_state or (session.waiting is None and message.request_id == session.last_id + 1):
                 return self._queue(session, message, rows, now)
         if not message.has_state:
@@ -84,7 +84,7 @@ class ActingHandler:
         return self._queue(self._sessions.open(peer, message.agent, message.num_environments), message, rows, now)
 
     def answer(self, request: Request, arrays: Mapping[str, Array], version: tuple[int, int]) -> list[Frame]:
-        """Frames of the answer: ``arrays`` [E, ...] are those of `ActingLayout.answer_fields`. They are kept until the next request."""
+        """Return the frames of the answer with ``arrays``, `ActingLayout.answer_fields` [E, ...]. They are kept until the next request."""
         lineage, updates = version
         message = Acted(request_id=request.request_id, lineage=lineage, updates=updates)
         frames = [*encode(message), pack_fields(self._layout.answer_fields, arrays)]
@@ -100,18 +100,18 @@ class ActingHandler:
 
     def _mismatch(self, message: Act) -> str | None:
         if message.run_id != self._run_id:
-            theirs = printable(message.run_id, 64)  # a stranger's words go into answers and logs
+            theirs = printable(message.run_id, 64)  # foreign text goes into answers and logs
             return f"this inference service belongs to run {self._run_id}, not {theirs}: check actor.inference_service of run {theirs}"
         if message.contract != self._contract:
             return (
                 f"run {self._run_id}: contract {printable(message.contract, 12)} does not match the inference service's "
-                f"{self._contract[:12]}: start every process of the run with the same env, network and algorithm settings"
+                f"{self._contract[:12]}: start all processes of the run with the same env, network and algorithm settings"
             )
         if message.agent >= self._num_agents:
             return f"this inference service serves agents 0 to {self._num_agents - 1} (agents), not {message.agent}"
         if message.num_environments > self._max_request:
             return (
-                f"a request of {message.num_environments} environments, and {self._max_request} are the most here: "
-                "start every process of the run with the same actor.environments"
+                f"a request of {message.num_environments} environments exceeds the limit of {self._max_request}: "
+                "start all processes of the run with the same actor.environments"
             )
         return None

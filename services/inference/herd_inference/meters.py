@@ -1,4 +1,4 @@
-"""The inference service's metrics: instruments resolved once; what is held is read at the scrape."""
+"""The inference service's metrics. Instruments are looked up once; stored amounts are read at each scrape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Meters(ServerMeters):
-    """What the service counts and shows."""
+    """The metrics of the inference service."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         super().__init__(telemetry)
@@ -30,14 +30,14 @@ class Meters(ServerMeters):
         self._pending = telemetry.gauge(names.INFERENCE_PENDING)
 
     def watch_wire(self, router: Router, weights: Sequence[Dealer], refusals: Refusals) -> None:
-        """Export what the sockets have moved, who is connected, and who could not or was cut off."""
+        """Export the sockets' traffic, connections, and refused or closed connections."""
         self.watch_clients(router, refusals)
         self.watch_bytes("weights", *weights)
         self._telemetry.read(names.INFERENCE_BYTES_IN, lambda: float(router.bytes_in))
         self._telemetry.read(names.INFERENCE_BYTES_OUT, lambda: float(router.bytes_out))
 
     def watch_sessions(self, sessions: Sessions, capacity: int) -> None:
-        """Export how many environments are known, and how many had to make room."""
+        """Export the number of known environments and of evicted ones."""
         self._telemetry.read(names.INFERENCE_ENVIRONMENTS, lambda: float(sessions.num_environments))
         self._telemetry.read(names.INFERENCE_EVICTED, lambda: float(sessions.num_evicted))
         self._telemetry.gauge(names.INFERENCE_CAPACITY).set(capacity)
@@ -47,16 +47,16 @@ class Meters(ServerMeters):
         self._requests[decision.outcome].inc()
 
     def waiting(self, num_requests: int) -> None:
-        """Show how many requests are not answered yet."""
+        """Set the number of unanswered requests."""
         self._pending.set(num_requests)
 
     def begun(self, requests: Sequence[Request], now: float) -> None:
-        """Note a batch, and how long its requests have waited."""
+        """Record a batch and the waits of its requests."""
         self._batch.observe(sum(request.session.num_environments for request in requests))
         for request in requests:
             self._wait.observe(now - request.arrived_at)
 
     def acted(self, num_environments: int, seconds: float) -> None:
-        """Count a batch that is answered."""
+        """Count an answered batch."""
         self._steps.inc(num_environments)
         self._compute.inc(seconds)

@@ -1,4 +1,4 @@
-"""The process around handler and engine: one thread, one ROUTER, the sockets to the parameter server, metrics, signals."""
+"""The inference process around handler and engine: one thread, one ROUTER, sockets to the parameter server, metrics, signals."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from herd_inference.engine import Acting
 
 ANSWERS_PER_PEER = 4
-"""That wait to be read: a client has one request under way, and repeats it after seconds."""
+"""Limit of unread requests: a client has one request under way, and repeats it after seconds."""
 POLL_RESOLUTION_SECONDS = 0.001
-"""The poller rounds to it: a batch that is due within half of it begins now, or the loop would spin until then."""
+"""Resolution of the poller. A batch that is due within half of it starts at once; otherwise the loop would spin until then."""
 READ_AT_ONCE = 64
-"""Requests read before it is looked whether a batch is due."""
+"""Number of requests that are read before the loop checks whether a batch is due."""
 
 
 class InferenceServer:
-    """Takes requests in, has them acted on in batches, answers."""
+    """Receives requests, acts on them in batches, and answers."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class InferenceServer:
         self._began_at = 0.0
 
     def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``. What is under way then is lost, and asked again of whoever comes next."""
+        """Serve until ``stop``. Requests under way are lost; clients repeat them to the next process."""
         serve(stop, self._telemetry, [self._router, *self._weights.sockets], self.turn, self._rest_seconds)
 
     def turn(self) -> None:
-        """Do everything that can be done now. Waits for nothing but the device."""
+        """Do all work that is possible now. Waits only for the device."""
         self._follow_weights()
         self._inbox.serve_waiting()
         if self._acting is not None:
@@ -90,7 +90,7 @@ class InferenceServer:
         self._meters.waiting(len(self._batches))
 
     def _rest_seconds(self) -> float:
-        """Until a batch is due. A batch on a GPU is collected at the next turn: what arrived meanwhile is read before."""
+        """Seconds until a batch is due. A batch on a GPU is collected at the next turn, after newly arrived requests are read."""
         if self._acting is not None:
             return 0.0
         weights = self._weights.rest_seconds + POLL_RESOLUTION_SECONDS / 2
@@ -111,9 +111,9 @@ class InferenceServer:
         decision = self._handler.take(message, frames[1:], peer=peer, now=self._clock())
         self._meters.decided(decision)
         if decision.refusal is not None:
-            warn_refused("client", decision.refusal, peer)  # one key: reasons hold what strangers say
+            warn_refused("client", decision.refusal, peer)  # one key for all, because reasons contain foreign text
         if decision.frames:
-            # False: the client is gone or does not read; it asks again.
+            # False: the client has disconnected or does not read; it will repeat the request.
             self._router.send(peer, decision.frames)
         return decision.refusal is None
 
@@ -131,11 +131,11 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
-        BadInputError: an unknown task, a GPU that is not there, an address that cannot be used.
+        BadInputError: a task is unknown, there is no GPU, or an address cannot be used.
 
     """
     if stop:
-        return  # asked while torch was imported: nothing was begun
+        return  # the request came while torch was imported: nothing was started
     own = settings.inference
     torch.set_num_threads(own.threads)
     with ServiceProcess("inference", settings) as process, ExitStack() as sockets:
@@ -147,7 +147,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         max_request = settings.actor.environments
         on_gpu = device.type == "cuda"
         precision = choose_precision(own.precision, gains_from_bfloat16=on_gpu or cpu_gains_from_bfloat16())
-        # A restarted service must not draw what the one before it drew.
+        # A restarted service must not repeat the random numbers of its predecessor.
         entropy = [settings.seed, own.index, secrets.randbits(63)]
         engine = Engine(
             agent_of(settings, process.spec),
@@ -175,7 +175,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
                 f"tcp://{own.host}:{own.port or '*'}",
                 max_frame_bytes=max(MAX_HEADER_BYTES, request_bytes),
                 high_water_mark=ANSWERS_PER_PEER,
-                # After a restart of this process every client has one request under way, with stacks and states.
+                # After a restart of this process, every client has one request under way that contains stacks and states.
                 unread_bytes_each=request_bytes,
             )
         except OSError as error:
@@ -203,7 +203,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 
 
 def _device(wanted: str) -> torch.device:
-    """Raises BadInputError for a GPU that is not there."""
+    """Return the device; BadInputError if there is no GPU."""
     has_gpu = torch.cuda.is_available()
     if wanted == "cuda" and not has_gpu:
         raise BadInputError("inference.device cuda: torch finds no GPU here; choose auto or cpu")

@@ -1,8 +1,8 @@
-"""Whose environments the service knows: a place for the state of each, and the last answer of each client. No I/O.
+"""The sessions of the service: a place for the state of each environment, and the last answer of each client. No I/O.
 
-A session is one group of an actor's environments, by the name of its connection: (actor index, incarnation, group). Its environments
-have neighbouring places in the memory of states. Where there is none left, sessions that were silent the longest make room: their
-clients are asked for the state again.
+A session is one group of an actor's environments, identified by the name of its connection: (actor index, incarnation, group). Its
+environments have consecutive places in the memory of states. If there are too few free places, the sessions that have been silent longest
+are evicted, and their clients are asked to send the state again.
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ if TYPE_CHECKING:
     from herd.wire.codec import Frame
 
 Span = tuple[int, int]
-"""Places: the first, and the one after the last."""
+"""A range of places: the first one, and the one after the last."""
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One group of environments."""
+    """A group of environments."""
 
     peer: bytes
     agent: int
     places: Span
     last_id: int = 0
-    """Of the newest request that was taken."""
+    """Number of the newest accepted request."""
     waiting: Request | None = None
     """That request, until it is answered."""
     answer: list[Frame] = field(default_factory=list)
-    """To that request, once there is one."""
+    """Answer to that request, once there is one."""
 
     @property
     def num_environments(self) -> int:
-        """E."""
+        """Number of environments (E)."""
         first, end = self.places
         return end - first
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A row that a session waits to be acted on."""
+    """A row of a session that waits for actions."""
 
     session: Session
     request_id: int
     rows: ActingRows
     has_state: bool
     arrived_at: float
-    """Monotonic seconds."""
+    """Time of arrival, in seconds of a monotonic clock."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether its client still waits for it: it has neither asked about another row, nor made room."""
+        """Whether its client still waits for it: the session has no newer request and was not evicted."""
         return self.session.waiting is self
 
 
 class Places:
-    """Ranges of places 0..capacity-1, first fit."""
+    """Allocates ranges of places 0..capacity-1, first fit."""
 
     def __init__(self, capacity: int) -> None:
         self._free: list[Span] = [(0, capacity)]
 
     def take(self, count: int) -> Span | None:
-        """Return ``count`` neighbouring places; None if there are none."""
+        """Return ``count`` consecutive places; None if there are none."""
         for index, (first, end) in enumerate(self._free):
             if end - first >= count:
                 self._free[index : index + 1] = [(first + count, end)] if end - first > count else []
@@ -85,35 +85,35 @@ class Places:
 
 
 class Sessions:
-    """All of them, the longest silent first."""
+    """All sessions, the one that has been silent longest first."""
 
     def __init__(self, capacity: int, on_end: Callable[[Session], None]) -> None:
-        """``capacity``: environments; ``on_end`` hears of every session that goes."""
+        """``capacity``: number of environments. ``on_end`` is called with every session that ends."""
         self.num_environments = 0
-        """Whose state is kept."""
+        """Number of environments whose state is stored."""
         self.num_evicted = 0
-        """Environments whose state made room for others'."""
+        """Number of environments whose state was evicted."""
         self._capacity = capacity
         self._on_end = on_end
         self._places = Places(capacity)
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
 
     def __len__(self) -> int:
-        """Sessions that there are."""
+        """Return the number of sessions."""
         return len(self._sessions)
 
     def heard(self, peer: bytes) -> Session | None:
-        """The session of a client that has just spoken; None if it has none."""
+        """Return the session of a client that has just sent a message; None if it has none."""
         session = self._sessions.get(peer)
         if session is not None:
             self._sessions.move_to_end(peer)
         return session
 
     def open(self, peer: bytes, agent: int, num_environments: int) -> Session:
-        """A new session, in place of the one that the client had.
+        """Open a session, which replaces an earlier one of the client.
 
         Raises:
-            ValueError: more environments than there are places at all.
+            ValueError: there are more environments than places in total.
         """
         if num_environments > self._capacity:
             raise ValueError(f"{num_environments} environments in {self._capacity} places")

@@ -1,4 +1,4 @@
-"""Stacks of frames of many environments, on the device that acts: each row brings the newest planes alone.
+"""Frame stacks of many environments on the device: each row contains only the newest planes.
 
 N places, B environments of a batch, S frames in a stack, C H W one frame.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Where:
-    """The places of a batch's B environments, in their order: a few stretches of neighbours, or one by one."""
+    """The places of a batch's B environments, in order: a few ranges of consecutive places, or single places."""
 
     def __init__(self, spans: Sequence[Span], device: torch.device) -> None:
         """``spans`` in ascending order."""
@@ -30,27 +30,27 @@ class Where:
         self._device = device
         ends = [0, *(number for number, (one, other) in enumerate(pairwise(spans), 1) if one[1] != other[0]), len(spans)]
         self.stretches = [slice(spans[first][0], spans[end - 1][1]) for first, end in pairwise(ends)]
-        """Neighbours together."""
+        """Ranges of consecutive places."""
 
     @property
     def key(self) -> slice | Tensor:
-        """For indexing: a slice, which copies nothing, where all are neighbours; else int64 [B] on the device."""
+        """The index of the places: a slice, which copies nothing, if they are consecutive; otherwise int64 [B] on the device."""
         if len(self.stretches) == 1:
             return self.stretches[0]
         return torch.from_numpy(np.concatenate([np.arange(*span) for span in self._spans])).to(self._device)
 
 
 class Stacks(Protocol):
-    """The stack of every environment, as of its last row."""
+    """The frame stack of every environment at its last row."""
 
     def restore(self, where: slice, stacks: Tensor) -> None:
-        """Take over what came before the newest planes of ``stacks``, uint8 [E, S * C, H, W] on the device, oldest first."""
+        """Store the planes before the newest ones of ``stacks``, uint8 [E, S * C, H, W] on the device, oldest first."""
 
     def push(self, where: Where, newest: Tensor, game_reset: Tensor) -> Tensor:
-        """Take the next row.
+        """Add the next row.
 
         Args:
-            where: whose row.
+            where: places of the row's environments.
             newest: uint8 [B, C, H, W] on the device.
             game_reset: bool [B] on the CPU: the planes before it are 0.
 
@@ -60,7 +60,7 @@ class Stacks(Protocol):
 
 
 def make_stacks(num_places: int, frame_stack: int, frame_shape: tuple[int, int, int], device: torch.device) -> Stacks:
-    """Memory for ``num_places`` environments; ``frame_shape`` is (H, W, C)."""
+    """Allocate memory for ``num_places`` environments; ``frame_shape`` is (H, W, C)."""
     height, width, channels = frame_shape
     if frame_stack == 4 and channels == 1 and sys.byteorder == "little":
         return WordStacks(num_places, height, width, device)
@@ -71,15 +71,15 @@ class WordStacks:
     """Four grey planes in one 32-bit word per pixel, which a network reads as channels_last memory without reordering."""
 
     def __init__(self, num_places: int, height: int, width: int, device: torch.device) -> None:
-        # Nothing is read that was not written: every session begins with its stacks.
+        # Uninitialised memory is never read, because every session starts by writing its stacks.
         self._words = torch.empty(num_places, height, width, dtype=torch.int32, device=device)
         self._channels = words_as_channels(self._words)
         self.pushes_in_place = device.type == "cpu"
-        """Stretch by stretch; else all at once in a copy, for on a GPU launches cost more than copies."""
+        """Index range by range, or all at once in a copy, because on a GPU launches cost more than copies."""
 
     def restore(self, where: slice, stacks: Tensor) -> None:
         """See `Stacks`."""
-        self._channels[where, 1:] = stacks[:, :-1]  # the next push moves them down by one
+        self._channels[where, 1:] = stacks[:, :-1]  # the next push shifts them by one
 
     def push(self, where: Where, newest: Tensor, game_reset: Tensor) -> Tensor:
         """See `Stacks`."""
@@ -104,7 +104,7 @@ class WordStacks:
 
 
 class PlaneStacks:
-    """Any S and C."""
+    """Frame stacks for any S and C."""
 
     def __init__(self, num_places: int, frame_stack: int, frame_shape: tuple[int, int, int], device: torch.device) -> None:
         height, width, self._channels = frame_shape

@@ -1,4 +1,4 @@
-"""Keeps the policies of all agents fresh: asks the parameter server for newer weights between batches, and never waits for them."""
+"""Keeps the policies of all agents fresh: requests newer weights from the parameter server between batches, and never waits for them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     Version = tuple[int, int]
 
 PULL_SECONDS = 0.02
-"""Between an answer and the next question: about half an update of the fastest learner, and a few per cent of the time for loading."""
+"""Pause between an answer and the next request: about half an update of the fastest learner, so that loading takes a few per cent."""
 UNUSABLE_SECONDS = 1.0
-"""Until weights are asked for again after some that do not fit: the server still has those, and would send them each time."""
+"""Pause after unusable weights: the server still has them and would send them again each time."""
 
 
 class Weights:
-    """Newest weights of each agent, handed to ``load(agent, tensors, version)`` as they come."""
+    """Fetches the newest weights of each agent and passes them to ``load(agent, tensors, version)``."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Weights:
     ) -> None:
         """Start to connect. ``load`` raises ``CheckpointError`` for tensors that it cannot use."""
         self.versions: list[Version | None] = [None] * num_agents
-        """Held, by agent."""
+        """Current versions, by agent."""
         self._load = load
         self._clients = [
             WeightsClient(
@@ -57,16 +57,16 @@ class Weights:
 
     @property
     def sockets(self) -> Sequence[Dealer]:
-        """To wait on."""
+        """The sockets to wait for."""
         return [client.socket for client in self._clients]
 
     @property
     def rest_seconds(self) -> float:
-        """Until there is something to do that no answer announces."""
+        """Seconds until `poll` must be called again, even without an answer."""
         return min(client.rest_seconds for client in self._clients)
 
     def poll(self) -> list[int]:
-        """Take what has come, ask where it is time; returns the agents that have newer weights now."""
+        """Process answers, and send requests that are due; returns the agents with new weights."""
         newer = []
         for agent, client in enumerate(self._clients):
             client.request(self.versions[agent])

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from herd.config.replay import UniformReplay
 from herd.learning.batch import Slab, trained_fields
+from herd.wire.unroll_arrays import SingleUnrolls, UnrollArrays
 from herd_learner.queue import neighbours
 from herd_learner.replay import UnrollReplay
 from herd_learner.shards.slices import share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import torch
 
     from herd.config.settings import RunSettings
-    from herd.wire.layout import UnrollLayout
+    from herd.wire.layout import Array, Arrays, UnrollLayout
+    from herd.wire.unroll_arrays import MessagePlan
     from herd_learner.queue import QueuedUnroll
     from herd_learner.shared_replay import SharedReplay
 
@@ -106,9 +112,25 @@ class BatchAssembler:
 
     def _write(self, online: list[QueuedUnroll], slab: Slab) -> None:
         arrays = slab.arrays
-        start = 0
-        for block, first, run in neighbours(online):
-            stop = start + len(run)
-            for field in self._fields:
-                arrays[field.name][start:stop] = block.arrays[field.name][first : first + len(run)]
-            start = stop
+        sources = list(_sources(online))
+        for field in self._fields:
+            np.concatenate([part for parts in sources for part in parts(field.name)], out=arrays[field.name][: len(online)])
+
+
+def _sources(online: list[QueuedUnroll]) -> Iterator[Callable[[str], list[Array]]]:
+    """Functions of a field's name that together give all of it, in order: of some unrolls each."""
+    for plan, runs in groupby(neighbours(online), key=lambda run: _plan_of_one(run[0])):
+        if plan is not None:
+            yield SingleUnrolls([arrays for arrays, _, _ in runs if isinstance(arrays, UnrollArrays)]).parts
+            continue
+        for arrays, first, run in runs:
+            yield partial(_part, arrays, slice(first, first + len(run)))
+
+
+def _plan_of_one(arrays: Arrays) -> MessagePlan | None:
+    """The plan of a message of one unroll."""
+    return arrays.plan if isinstance(arrays, UnrollArrays) and arrays.plan.num_unrolls == 1 else None
+
+
+def _part(arrays: Arrays, rows: slice, name: str) -> list[Array]:
+    return [arrays[name][rows]]

@@ -33,7 +33,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
         RuntimeError: an update was skipped, so its time says nothing.
 
     """
-    import torch  # noqa: PLC0415  bad settings are answered before torch loads
+    import torch  # noqa: PLC0415  bad settings are answered before loads torch
 
     from herd.learning.batch import Slab  # noqa: PLC0415
     from herd.learning.optimizers import Rates  # noqa: PLC0415
@@ -60,7 +60,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
         trainer.begin(batch, slab.num_replayed)
         trainer.finish(trainer.launch(batch), rates)
         if not all(update.is_finite for update in trainer.arrived()):
-            raise RuntimeError("the gradient of a made-up batch was not finite")
+            raise RuntimeError("the gradient of a synthetic batch was not finite")
         return agent_steps
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

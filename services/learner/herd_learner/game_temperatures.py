@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from herd_learner.queue import Block
+    from herd.wire.layout import Arrays
 
 
-def inverse_temperatures_of(block: Block, burn_in: int) -> dict[tuple[int, int], float]:
+def inverse_temperatures_of(arrays: Arrays, burn_in: int) -> dict[tuple[int, int], float]:
     """1/tau of the newest row of every game in the message, by (environment_slot, episode_id).
 
     Of U unrolls, T steps each; one pass over the rows, however many games are asked for.
     """
-    arrays = block.arrays
     # ``episode_id`` numbers the game of the first row after the burn-in; each reset from there on begins the next. [U, T]
     resets = arrays["game_reset"][:, burn_in + 1 : -1]
     is_last = np.ones((resets.shape[0], resets.shape[1] + 1), np.bool_)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, read_arrays
+from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, receive_arrays
 from herd.wire.messages import (
     Ack,
     Credit,
@@ -25,14 +25,14 @@ from herd.wire.messages import (
 )
 from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ledger import MALFORMED, ActorKey, Ledger, Verdict, frames_by_task
-from herd_learner.queue import Block, QueuedUnroll, UnrollQueue
+from herd_learner.queue import QueuedUnroll, UnrollQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.wire.codec import Frame
     from herd.wire.credit import CreditPool, Grant
-    from herd.wire.layout import UnrollLayout
+    from herd.wire.layout import Arrays, UnrollLayout
     from herd.wire.messages import Message
 
 
@@ -130,7 +130,7 @@ class Ingest:
         if isinstance(message, Hello):
             return self._on_hello(peer, message, now)
         if not isinstance(message, CreditRequest | Goodbye | Unrolls):
-            raise MalformedMessage(f"{message.type} is not for a learner", "unexpected")
+            raise MalformedMessage(f"{message.type} is not a learner request", "unexpected")
         session = self._sessions.get(peer)
         if session is None or not self._credit.knows(peer):
             return self._hello_required(peer, "session", "no session: the learner restarted, or the actor was silent too long")
@@ -174,13 +174,13 @@ class Ingest:
     def _on_hello(self, peer: bytes, hello: Hello, now: float) -> list[Reply]:
         # So that no connection speaks for the actor of another: libzmq keeps identities apart.
         if peer != actor_identity(hello.actor_index, hello.incarnation).encode():
-            raise MalformedMessage("hello under the identity of another actor", "unexpected")
+            raise MalformedMessage("hello with the name of another actor", "unexpected")
         refusal = self._refusal(hello)
         if refusal is not None:
             return self._refuse(peer, hello.request_id, *refusal)
         crowded_out = self._credit.place_for(peer)
         if crowded_out == peer:
-            return self._refuse(peer, hello.request_id, "full", "all places for actors are taken: say hello again later")
+            return self._refuse(peer, hello.request_id, "full", "there is no free place for another actor; try again later")
         replies = self._end(crowded_out) if crowded_out is not None else []
         self._forget(peer)
         if hello.actor_index in self._peers:
@@ -195,12 +195,12 @@ class Ingest:
 
     def _refusal(self, hello: Hello) -> tuple[Refusal, str] | None:
         if hello.run_id != self._run_id:
-            # Shortened: escaped, a foreign id of 128 characters would outgrow what a reason may hold.
-            both = f"run {hello.run_id[:64]!a}, this learner trains {self._run_id[:64]!a}"
-            return "run", f"{both}: check actor.learner, or name both runs alike"
+            # Shortened, because an escaped foreign id of 128 characters would exceed the limit of a reason.
+            both = f"run {hello.run_id[:64]!a}, but this learner trains {self._run_id[:64]!a}"
+            return "run", f"{both}: check actor.learner, or give both the same name"
         if hello.agent != self._agent:
             return "agent", (
-                f"an actor of agent {hello.agent}, this learner trains agent {self._agent}: "
+                f"the actor plays for agent {hello.agent}, but this learner trains agent {self._agent}: "
                 "check the order of actor.learner, which lists all shards of agent 0 first"
             )
         if hello.contract != self._contract:
@@ -209,10 +209,10 @@ class Ingest:
                 "env, network, algorithm.unroll_length, algorithm.burn_in and algorithm.reward_shaping must be equal"
             )
         if hello.max_unrolls > self._credit.capacity:
-            largest = f"messages of {hello.max_unrolls} unrolls never fit the queue of {self._credit.capacity}"
-            return "size", f"{largest}: raise learner.queue_batches"
+            largest = f"messages of {hello.max_unrolls} unrolls do not fit into the queue of {self._credit.capacity}"
+            return "size", f"{largest}: increase learner.queue_batches"
         if not self._ledger.can_skip_to((hello.actor_index, hello.incarnation), hello.oldest_sequence):
-            return "sequence", f"message {hello.oldest_sequence} is too far beyond the last one known: start this actor again"
+            return "sequence", f"message {hello.oldest_sequence} is too far ahead of the last known one: restart this actor"
         return None
 
     def _refuse(self, peer: bytes, request_id: int | None, label: Refusal, reason: str) -> list[Reply]:
@@ -225,14 +225,14 @@ class Ingest:
 
     def _on_unrolls_message(self, peer: bytes, session: _Session, message: Unrolls, payload: Sequence[Frame], now: float) -> list[Reply]:
         actor, sequence, generated, num_frames = session.actor, message.sequence, message.generated_frames, message.num_frames
-        # No number goes into the ledger that the message cannot hold, not even as dropped.
+        # Numbers that the message cannot contain are never booked in the ledger, not even as dropped.
         if num_frames > message.num_unrolls * self._frames_per_unroll:
             raise MalformedMessage(f"num_frames {num_frames} in {message.num_unrolls} unrolls", "unexpected")
         verdict = self._ledger.judge(actor, sequence=sequence, generated=generated, num_frames=num_frames, most_frames=session.most_frames)
         if verdict is Verdict.OUT_OF_SEQUENCE:
             return self._hello_required(peer, "sequence", f"message {message.sequence} is out of sequence")
         if verdict is Verdict.INCONSISTENT:
-            raise MalformedMessage(f"generated_frames {message.generated_frames} cannot be", "unexpected")
+            raise MalformedMessage(f"generated_frames {message.generated_frames} is impossible", "unexpected")
         if not self._credit.on_message_received(peer, message.num_unrolls, now):
             return self._hello_required(peer, "credit", f"no credit for {message.num_unrolls} unrolls")
         if verdict is Verdict.DUPLICATE:
@@ -240,19 +240,17 @@ class Ingest:
             grants = self._credit.on_consumed(message.num_unrolls)
             return [self._ack(peer, message.sequence), *self._announce(grants)]
 
-        block = self._queue.new_block(message.num_unrolls)
         try:
-            read_arrays(message, payload, self._layout, block.arrays)
-            unrolls = self._unrolls(block, actor, message)
+            arrays = receive_arrays(message, payload, self._layout)
+            unrolls = self._unrolls(arrays, actor, message)
         except MalformedMessage as error:
-            self._queue.give_back(block)
             self._ledger.refuse(actor, sequence=sequence, generated=generated, num_frames=num_frames, reason=MALFORMED)
             self._on_unrolls(message.num_unrolls, MALFORMED)
             grants = self._credit.on_consumed(message.num_unrolls)
             rejection = Rejected(sequence=message.sequence, reason=error.reason, granted_unrolls=self._credit.granted(peer))
             return [Reply(peer, rejection), *self._announce(grants)]
         # Looked up and booked before it is queued: the training thread may consume it at once.
-        temperatures = inverse_temperatures_of(block, self._layout.burn_in) if message.episodes else {}
+        temperatures = inverse_temperatures_of(arrays, self._layout.burn_in) if message.episodes else {}
         self._ledger.receive(actor, sequence=sequence, generated=generated, frames=frames_by_task(unrolls))
         self._queue.put(unrolls)
         self._on_unrolls(message.num_unrolls, None)
@@ -260,17 +258,17 @@ class Ingest:
             self._on_episode(episode, temperatures.get((episode.environment_slot, episode.episode_id)))
         return [self._ack(peer, message.sequence)]
 
-    def _unrolls(self, block: Block, actor: ActorKey, message: Unrolls) -> list[QueuedUnroll]:
+    def _unrolls(self, arrays: Arrays, actor: ActorKey, message: Unrolls) -> list[QueuedUnroll]:
         # Steps of the burn-in are counted in the unroll that they repeat.
-        num_frames = block.arrays["row_valid"][:, self._layout.burn_in :].sum(axis=1, dtype=np.int64) * self._action_repeat
-        if int(num_frames.sum()) != message.num_frames:
-            raise MalformedMessage(f"num_frames {message.num_frames}, but its valid rows hold {int(num_frames.sum())}", "array")
+        num_steps = arrays["row_valid"][:, self._layout.burn_in :].sum(axis=1, dtype=np.int64).tolist()
+        if (held := sum(num_steps) * self._action_repeat) != message.num_frames:
+            raise MalformedMessage(f"num_frames {message.num_frames}, but its valid rows have {held}", "array")
         self._check_episodes(message)
-        versions = block.arrays["policy_version"][:, 0].tolist()
-        task_ids = block.arrays["task_id"].tolist()
+        versions = arrays["policy_version"][:, 0].tolist()
+        task_ids = arrays["task_id"].tolist()
         return [
-            QueuedUnroll(block, row, actor, (versions[row][0], versions[row][1]), task_ids[row], int(num_frames[row]))
-            for row in range(block.num_unrolls)
+            QueuedUnroll(arrays, row, actor, (versions[row][0], versions[row][1]), task_ids[row], num_steps[row] * self._action_repeat)
+            for row in range(message.num_unrolls)
         ]
 
     def _check_episodes(self, message: Unrolls) -> None:
@@ -283,7 +281,7 @@ class Ingest:
             if num_tasks is not None and episode.task_id >= num_tasks:
                 raise MalformedMessage("an episode of an unknown task", "unexpected")
             if abs(episode.episode_return) > MAX_EPISODE_RETURN:
-                raise MalformedMessage(f"an episode's return beyond {MAX_EPISODE_RETURN:g}", "unexpected")
+                raise MalformedMessage(f"an episode with a return above {MAX_EPISODE_RETURN:g}", "unexpected")
 
     def _ack(self, peer: bytes, sequence: int) -> Reply:
         return Reply(peer, Ack(sequence=sequence, granted_unrolls=self._credit.granted(peer)))

@@ -93,6 +93,7 @@ class IoThread:
             check=self._router.check,
         )
         self._inbox = Inbox(self._router, self._on_message, meters, max_burst=MESSAGES_PER_TURN)
+        self._answers: list[Reply] = []
         self._mailbox = threading.Lock()
         self._num_consumed = 0
         self._num_handed_over = self._num_published = 0
@@ -140,7 +141,7 @@ class IoThread:
         self._ended_lineage = lineage
         self._waker.wake()
         if not self._end_noted.wait(END_SECONDS):
-            self._log.warning("the parameter server did not note the end of this agent")
+            self._log.warning("the parameter server did not confirm the end of this agent")
 
     def dismiss_actors(self) -> None:
         """Tell actors that the run is over; waits ``FAREWELL_SECONDS`` at most until they have left."""
@@ -177,7 +178,7 @@ class IoThread:
             poller.poll(TICK_SECONDS)
             self._waker.clear()
             self._empty_mailbox()
-            self._inbox.serve_waiting()
+            self._serve_waiting()
             if self._dismisses:
                 self._dismiss()
             if self._ended_lineage is not None and not self._publisher.has_ended:
@@ -217,8 +218,14 @@ class IoThread:
             self._publisher.publish(lineage, updates, *self._shard, payload)
             self._num_published = number
 
+    def _serve_waiting(self) -> None:
+        """Take in what has come, then answer all of it: answers in a row wake ZeroMQ's thread once, and not once each."""
+        self._inbox.serve_waiting()
+        answers, self._answers = self._answers, []
+        self._send(answers)
+
     def _on_message(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
-        self._send(self._ingest.on_message(peer, frames, time.monotonic()))
+        self._answers += self._ingest.on_message(peer, frames, time.monotonic())
         return self._ingest.has_session(peer)
 
     def _on_refused(self, reason: Refusal) -> None:

@@ -129,7 +129,7 @@ def _leave_settings(settings: RunSettings, process: ServiceProcess) -> None:
                 process.log.info("a setting has changed since the last start", change=str(change))
             keep_settings(settings.directory, settings)
     except OSError as error:
-        process.log.warning("cannot leave the settings", directory=str(settings.directory), reason=error.strerror or str(error))
+        process.log.warning("cannot write config.yaml", directory=str(settings.directory), reason=error.strerror or str(error))
 
 
 def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> Learner:
@@ -186,7 +186,7 @@ class Learner:
         try:
             self._run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadInputError(f"{self._run_dir}: cannot be made: {error.strerror or error}") from error
+            raise BadInputError(f"{self._run_dir}: cannot be created: {error.strerror or error}") from error
         # Shards of one machine share its CPUs.
         local_shards = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         torch.set_num_threads(settings.learner.threads or max(1, usable_cpus() // local_shards))
@@ -198,7 +198,7 @@ class Learner:
         self._trainer = Trainer(settings, spec, device, precision, group)
         self._works_ahead = settings.works_ahead(device.type)
         self._prepared: Prepared | None = None
-        self._queue = UnrollQueue(layout)
+        self._queue = UnrollQueue()
 
         def join_shared(slabs: list[Slab]) -> SharedReplay:
             assert isinstance(settings.replay, SharedReplaySettings)
@@ -215,7 +215,6 @@ class Learner:
                 client,
                 settings.replay,
                 slabs,
-                self._queue,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
                 whole_episodes=settings.network.core != "none",
@@ -385,7 +384,7 @@ class Learner:
             self._wait(stop)
         if not all(left.values()):
             lost = " and ".join(what for what, is_written in left.items() if not is_written)
-            raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint there is an older one")
+            raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint on disk is older")
 
     def _wait(self, stop: Stop) -> None:
         """There is nothing left to do; ended, this process would only be started again."""
@@ -416,7 +415,9 @@ class Learner:
             # The parameter server outlived this run directory: go beyond what it holds, so that actors follow.
             if self._group.is_first:
                 self._lineage = self._open_lineage(turn.newer_lineage + 1)
-                self._log.warning("the parameter server holds another publisher's weights", theirs=turn.newer_lineage, ours=self._lineage)
+                self._log.warning(
+                    "the parameter server has newer weights of another publisher", theirs=turn.newer_lineage, ours=self._lineage
+                )
             return turn._replace(may_publish=self._group.size == 1)  # others hear of the lineage in the next turn
         return turn
 
@@ -454,8 +455,6 @@ class Learner:
         slab = batches.assemble(unrolls)
         if batches.shared is not None:
             batches.shared.consume(unrolls)
-        else:
-            self._queue.release(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
@@ -483,10 +482,11 @@ class Learner:
         A GPU has only been given the work then; what came of the update is among what arrives after a later one.
         """
         started = time.monotonic()
-        launched = self._trainer.launch(prepared.batch)
+        rates = self._rates()
+        launched = self._trainer.launch(prepared.batch, rates.schedule_left)
         after_backward = time.monotonic()
-        learning_rate = self._learning_rate()
-        self._trainer.finish(launched, self._rates())
+        learning_rate = rates.learning_rate * self._trainer.rate_multiplier
+        self._trainer.finish(launched, rates)
         after_optimizer = time.monotonic()
         ahead = self._prepare_next() if works_ahead else []
         before_arrivals = time.monotonic()
@@ -547,7 +547,6 @@ class Learner:
     def _drop(self, stale: list[QueuedUnroll]) -> None:
         if not stale:
             return
-        self._queue.release(stale)
         self._ledger.drop(STALE, frames_by_task(stale))
         self._meters.dropped(len(stale), STALE)
         self._io.grant_again(len(stale))

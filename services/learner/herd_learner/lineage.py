@@ -88,7 +88,7 @@ def _read(run_dir: Path) -> int | None:
     except OSError as error:
         raise LineageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise LineageError(f"{path}: does not hold a lineage; remove it, and the learner goes beyond its checkpoint's") from error
+        raise LineageError(f"{path}: is not a lineage; remove it, and the learner continues after the lineage of its checkpoint") from error
 
 
 def _checked(lineage: object) -> int:

@@ -81,7 +81,7 @@ class PopulationLink:
             return self._go_on_under(self.member.membership)
         except (KeyError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise CheckpointError(f"{checkpoint.path}: what it says of its member of the population cannot be used: {reason}") from error
+            raise CheckpointError(f"{checkpoint.path}: its state of the population member cannot be used: {reason}") from error
 
     def carry_out(self, write: Callable[[Mapping[str, Mapping[str, Tensor]] | None, Membership], bool]) -> CarriedOut | None:
         """Do what was ordered: it is done when the checkpoint that says so is on disk. Every shard asks at once.
@@ -147,7 +147,7 @@ class PopulationLink:
         donor = snapshot.load_of_member(self._settings.agent_directory(copied.donor), copied.learner_updates, self._origin, own)
         theirs = Membership.model_validate(donor.state.get(snapshot.POPULATION, {}).get("membership"))
         if copied.applied != (0 if theirs.applied is None else theirs.applied.number):
-            raise CheckpointError(f"{donor.path}: has been replaced since by one under other orders")
+            raise CheckpointError(f"{donor.path}: has been replaced by a checkpoint with other orders")
         return donor, theirs
 
     def _go_on_under(self, membership: Membership) -> RunSettings:

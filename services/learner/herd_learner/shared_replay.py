@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from herd.config.replay import SharedReplay as SharedReplaySettings
     from herd.learning.batch import Slab
     from herd.wire.replay_samples import SampledEpisode, SampledUnrolls
-    from herd_learner.queue import QueuedUnroll, UnrollQueue
+    from herd_learner.queue import QueuedUnroll
 
 POLL_SECONDS = 0.005
 """Longest sleep of the thread: what the training thread hands over waits for it."""
@@ -81,7 +81,6 @@ class SharedReplay:
         client: Client,
         settings: SharedReplaySettings,
         slabs: list[Slab],
-        queue: UnrollQueue,
         *,
         num_online: int,
         num_replayed: int,
@@ -90,7 +89,6 @@ class SharedReplay:
         """``slabs``: ``settings.prefetch_batches`` more than the training thread ever holds; replayed rows are behind ``num_online``."""
         self._client = client
         self._settings = settings
-        self._queue = queue
         self._num_online = num_online
         self._num_replayed = num_replayed
         self._whole_episodes = whole_episodes
@@ -143,19 +141,15 @@ class SharedReplay:
         if self._thread.is_alive():
             self._thread.join()
         self._client.close()
-        self._queue.release(list(self._consumed))
         self._consumed.clear()
 
     def consume(self, unrolls: list[QueuedUnroll]) -> None:
-        """Take over unrolls that are in a batch: insert them into replay, then let their memory be written again."""
+        """Take over unrolls that are in a batch, to insert them into replay."""
         with self._changed:
-            has_room = len(self._consumed) < BACKLOG_BATCHES * self._num_online
-            if has_room:
+            if len(self._consumed) < BACKLOG_BATCHES * self._num_online:
                 self._consumed.extend(unrolls)
             else:
                 self.num_not_inserted += len(unrolls)
-        if not has_room:
-            self._queue.release(unrolls)
 
     def take(self) -> tuple[Slab, list[Origin]]:
         """A slab, and the origins of its replayed rows: none where it is for online unrolls alone.
@@ -210,12 +204,10 @@ class SharedReplay:
         with self._changed:
             unrolls = list(self._consumed)
             self._consumed.clear()
-        for block, first, run in neighbours(unrolls):
+        for arrays, first, run in neighbours(unrolls):
             rows = slice(first, first + len(run))
             actors = np.array([unroll.actor for unroll in run], np.int64)
-            self._client.insert({name: array[rows] for name, array in block.arrays.items()}, len(run), actors)
-        if unrolls:
-            self._queue.release(unrolls)
+            self._client.insert({name: array[rows] for name, array in arrays.items()}, len(run), actors)
 
     def _ask(self) -> None:
         stored = self._client.num_steps_stored
@@ -224,7 +216,7 @@ class SharedReplay:
         minimum = self._settings.minimum_fill_agent_steps
         if not self._is_filled and stored >= max(minimum, 1):
             self._is_filled = True
-            self._log.info("replay has its minimum", agent_steps=stored)
+            self._log.info("replay has reached its minimum", agent_steps=stored)
         elif self._is_filled and stored < minimum // 2:
             # It began anew without what it held; half of the minimum, since what it holds goes up and down.
             self._is_filled = False

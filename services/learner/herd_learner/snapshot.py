@@ -120,7 +120,7 @@ def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Map
     kept = {file for file in own if file not in {"optimizer", "random"}}
     theirs = {file: _shapes(checkpoint.tensors.get(file, {})) for file in kept - {CONTROL}}
     if theirs != {file: _shapes(own[file]) for file in kept - {CONTROL}}:
-        raise ForeignCheckpointError(f"{checkpoint.path}: its tensors are not those of this network")
+        raise ForeignCheckpointError(f"{checkpoint.path}: its tensors do not belong to this network")
     return checkpoint
 
 
@@ -210,4 +210,4 @@ def _on_the_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _not_a_learners(checkpoint: Checkpoint, error: Exception) -> CheckpointError:
     cause = " ".join(f"{type(error).__name__}: {error}".split())
-    return CheckpointError(f"{checkpoint.path}: is whole, but does not hold what a learner's checkpoint holds ({cause[:200]})")
+    return CheckpointError(f"{checkpoint.path}: is intact, but does not have the contents of a learner's checkpoint ({cause[:200]})")

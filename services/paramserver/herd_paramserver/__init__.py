@@ -1,1 +1,1 @@
-"""Parameter server: the newest complete weights for every actor, and indices for actors that have none."""
+"""The parameter server: serves the newest complete weights to all actors, and assigns indices to actors without one."""

@@ -1,4 +1,4 @@
-"""What a replica makes of its parent's answers: which versions it takes, and how fresh they are. No I/O; the caller passes the clock in."""
+"""How a replica follows its parent: which versions it accepts, and how fresh they are. No I/O; the caller passes the time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Following:
-    """Follows the parent forwards only, in the weights of one agent.
+    """Follows the weights of one agent at the parent, and never goes back to an older version.
 
-    A silent parent is waited for; one that restarted empty, or with less, takes nothing away: its next greater version is followed,
-    and a new lineage is greater than whatever came before it. ``now`` is any monotonic clock in seconds.
+    The replica keeps its weights while the parent is silent, and when the parent restarts without weights or with older ones. It follows
+    the parent's next greater version; a new lineage is greater than all before it. ``now`` is any monotonic clock in seconds.
     """
 
     def __init__(self, store: WeightsStore[memoryview], upstream: str, *, now: float) -> None:
@@ -31,18 +31,18 @@ class Following:
 
     @property
     def version(self) -> Version | None:
-        """What is served; None before the first."""
+        """The version that is served; None before the first."""
         return self._store.visible.version if self._store.visible is not None else None
 
     def silent_seconds(self, now: float) -> float:
-        """Since the parent last answered, or since the start where it never did."""
+        """Seconds since the parent's last answer, or since the start if it has not answered."""
         return now - self._heard_at
 
     def take(self, frame: WeightsFrame, *, now: float) -> Version | None:
-        """The parent sent a version; returns it if it is served from now on.
+        """Accept a version from the parent; returns it if it is served from now on.
 
         Raises:
-            InvalidSliceError: larger than allowed.
+            InvalidSliceError: the version is larger than allowed.
 
         """
         version = Version(*frame.version)
@@ -53,27 +53,27 @@ class Following:
         return version
 
     def not_modified(self, held: tuple[int, int] | None, *, now: float) -> None:
-        """The parent has nothing newer; ``held`` is what it serves, if anything."""
+        """Record that the parent has nothing newer. ``held`` is the version that it serves, if any."""
         self._heard(now, Version(*held) if held is not None else None, None)
 
     def refused(self, reason: str, *, now: float) -> None:
-        """The parent wants nothing to do with us."""
+        """Record that the parent refuses this replica."""
         self._heard(now, self._parent_holds, reason)
 
     @property
     def lacks_nothing(self) -> bool:
-        """It has weights, or the parent has none either."""
+        """Whether the replica has weights, or the parent has none either."""
         return self.version is not None or (self._has_answered and self._refusal is None and self._parent_holds is None)
 
     def readiness(self, now: float) -> tuple[bool, str]:
-        """Whether clients of this agent may be sent here, and what the operator should know.
+        """Return whether clients of this agent may use this replica, and a message for the operator.
 
-        With weights in hand a replica is ready whatever becomes of its parent: old weights are better than none.
+        A replica with weights is ready regardless of its parent, because old weights are better than none.
         """
         version = self.version
         if version is None:
             return False, f"no weights yet; {self._about_parent(now)}"
-        age = f"serves version {_text(version)}, which came {now - self._taken_at:.1f} s ago"
+        age = f"serves version {_text(version)}, received {now - self._taken_at:.1f} s ago"
         return True, f"{age}; {self._about_parent(now)}"
 
     def _about_parent(self, now: float) -> str:
@@ -84,9 +84,9 @@ class Following:
             return f"{parent} has not answered for {self.silent_seconds(now):.1f} s"
         about = f"{parent} answered {self.silent_seconds(now):.1f} s ago"
         if self._parent_holds is None:
-            return f"{about} and holds none"
+            return f"{about} and has no weights"
         if version is not None and self._parent_holds < version:
-            return f"{about} and holds {_text(self._parent_holds)}, which is older and not followed"
+            return f"{about} with version {_text(self._parent_holds)}, which is older and is ignored"
         return about
 
     def _heard(self, now: float, held: Version | None, refusal: str | None) -> None:
@@ -97,7 +97,7 @@ class Following:
 
 
 def readiness_of_all(followings: Sequence[Following], now: float) -> tuple[bool, str]:
-    """Whether clients of any agent may be sent here: there are weights, and none are missing that the parent has."""
+    """Return whether clients may use this replica: it has weights, and lacks none that the parent has."""
     if len(followings) == 1:
         return followings[0].readiness(now)
     is_ready = any(one.version is not None for one in followings) and all(one.lacks_nothing for one in followings)

@@ -1,8 +1,8 @@
-"""Leased places of actors, for replicas that a cluster starts without an ordinal. No I/O; the caller passes the clock in.
+"""Leases places to actors, which a cluster starts without an ordinal. No I/O; the caller passes the time.
 
-A place is an agent and an index among its actors. The index seeds environments and deals tasks round-robin, so two living holders never
-share a place, and the indices of each agent stay dense. Holders are dealt to the live agents evenly, and dealt again as agents end and
-holders come and go.
+A place is an agent and an index among its actors. The index determines random seeds and, round-robin, tasks. So two live holders never
+share a place, and the indices of each agent stay dense. Holders are distributed evenly over the live agents, again whenever agents end or
+the number of holders changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from herd.wire.messages import Place
 if TYPE_CHECKING:
     from herd_paramserver.liveness import Liveness
 
-# 25 times the 4,000 actors the system is meant for; bounds memory against a client that invents holders (0.5 kB each, 50 MB).
+# 25 times the 4,000 actors for which the system is designed. It bounds the memory if a client invents holders (0.5 kB each, 50 MB).
 MAX_LEASES = 100_000
 
 
@@ -26,15 +26,15 @@ class NoIndexFreeError(RuntimeError):
 
 
 class Indices:
-    """Which indices of one agent are taken; finding the lowest free one takes no search.
+    """The taken indices of one agent. Finding the lowest free index needs no search.
 
-    It is the least of those that came back, or else the first that nobody ever had. A stranger who leases and releases must not make
-    anybody search.
+    It is the lowest returned index, or else the first index that was never used. So a client that leases and releases in a loop does not
+    slow down the server.
     """
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
-        self._returned: list[int] = []  # a heap; may hold some that were taken by name since
+        self._returned: list[int] = []  # a heap; it may contain indices that have been taken by number since
         self._in_returned: set[int] = set()
         self._first_unused = 0
 
@@ -45,7 +45,7 @@ class Indices:
         return index in self._taken
 
     def take(self, wanted: int | None = None) -> int:
-        """Take the index ``wanted`` where it is free, else the lowest that is."""
+        """Take the index ``wanted`` if it is free, otherwise the lowest free one."""
         index = wanted if wanted is not None and wanted not in self._taken else self._lowest_free()
         self._taken.add(index)
         return index
@@ -76,19 +76,20 @@ class _Lease:
 
 
 class PlaceLeases:
-    """Deals each holder a place: of the live agents the one with the fewest holders, and there the lowest free index.
+    """Assigns each holder a place: the live agent with the fewest holders, and the lowest free index of that agent.
 
-    ``now`` is any monotonic clock in seconds. A lease ends ``lease_seconds`` after its holder's last request, or at its release.
+    ``now`` is any monotonic clock in seconds. A lease ends ``lease_seconds`` after its holder's last request, or when it is released.
 
-    A holder keeps its place as long as it asks, with two exceptions, both at a renewal. Where its agent is not live and another one is,
-    it moves there. Where its agent has two holders more than another live one, it moves if its index is not below an equal share: then
-    both agents' indices stay dense. Nobody is moved for evenness in the first ``lease_seconds``, while holders that survived a restart of
-    this server name their places again. So each holder moves at most once per renewal, and moving ends where no two live agents differ by
-    more than one.
+    A holder keeps its place as long as it renews the lease, with these exceptions at a renewal:
 
-    With ``stays_dense`` there is a third exception: a holder whose index is not below its agent's number of holders moves to a lower one,
-    which somebody has left. Indices decide which tasks are played: after every holder has renewed its lease, n of them have the indices
-    0..n-1, whoever came and went before.
+    - If its agent is not live and another agent is, it moves to that agent.
+    - If its agent has at least two holders more than another live agent, it moves if its index is not below an equal share. So the indices
+      of both agents stay dense. This does not happen in the first ``lease_seconds``, while holders that survived a restart of this server
+      claim their places again.
+    - With ``stays_dense``, a holder whose index is not below its agent's number of holders moves to a lower free index. Indices determine
+      tasks: once all n holders have renewed their leases, they have the indices 0..n-1.
+
+    Each holder moves at most once per renewal, and moves end when no two live agents differ by more than one.
     """
 
     def __init__(
@@ -97,11 +98,11 @@ class PlaceLeases:
         self.lease_seconds = lease_seconds
         self._stays_dense = stays_dense
         self.num_moved = 0
-        """Holders that were given another place than the one they had."""
+        """Number of holders that were moved to another place."""
         self._liveness = liveness
         self._max_leases = max_leases
         self._evens_out_at = now + lease_seconds
-        # Oldest request first: every lease runs equally long, so the ones to expire are at the front.
+        # Oldest request first. All leases have the same length, so those that expire are at the front.
         self._leases: OrderedDict[str, _Lease] = OrderedDict()
         self._indices = [Indices() for _ in range(liveness.num_agents)]
 
@@ -109,21 +110,21 @@ class PlaceLeases:
         return len(self._leases)
 
     def num_holders(self, agent: int) -> int:
-        """Of this agent."""
+        """Return the number of holders of an agent."""
         return len(self._indices[agent])
 
     def holders(self) -> dict[str, Place]:
-        """Place by holder."""
+        """Return the places by holder."""
         return {holder: lease.place for holder, lease in self._leases.items()}
 
     def lease(self, holder: str, *, now: float, wanted: tuple[int, int] | None = None) -> Place:
         """Give ``holder`` its place, and renew the lease.
 
-        ``wanted`` is the (agent, index) that the holder acts under already: granted if it is free and its agent live, so that leases
-        survive a restart of this server. A holder that is answered another place than it wanted must move there.
+        ``wanted`` is the (agent, index) that the holder already has. It is granted if it is free and its agent is live, so that leases
+        survive a restart of this server. A holder that gets another place than it wanted must move there.
 
         Raises:
-            NoIndexFreeError: all ``max_leases`` are out.
+            NoIndexFreeError: all ``max_leases`` are in use.
 
         """
         self.expire(now)
@@ -144,7 +145,7 @@ class PlaceLeases:
         return lease.place
 
     def release(self, holder: str) -> bool:
-        """Return the holder's index to the pool at once; False if it held none."""
+        """Return the holder's index to the pool at once; False if it has none."""
         lease = self._leases.pop(holder, None)
         if lease is None:
             return False
@@ -152,7 +153,7 @@ class PlaceLeases:
         return True
 
     def expire(self, now: float) -> int:
-        """Return the indices of silent holders to the pool; how many."""
+        """Return the indices of silent holders to the pool; returns their number."""
         expired = 0
         while self._leases:
             holder, lease = next(iter(self._leases.items()))
@@ -178,5 +179,5 @@ class PlaceLeases:
         numbers = [self.num_holders(agent) for agent in agents]
         if self.num_holders(place.agent) - min(numbers) <= 1:
             return False
-        # Of an agent with more holders than that, some index is not below it.
+        # An agent with more holders than that has an index that is not below it.
         return place.actor_index >= sum(numbers) // len(numbers)

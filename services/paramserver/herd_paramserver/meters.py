@@ -1,4 +1,4 @@
-"""The parameter server's metrics: instruments resolved once."""
+"""The parameter server's metrics. Instruments are looked up once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Meters(ServerMeters):
-    """What root and replicas count."""
+    """The metrics of roots and replicas."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         super().__init__(telemetry)
@@ -34,23 +34,23 @@ class Meters(ServerMeters):
         self._weights_bytes = telemetry.gauge(names.PARAMSERVER_WEIGHTS_SIZE)
 
     def watch_leases(self, leases: PlaceLeases, num_agents: int) -> None:
-        """Export how many indices the root has out."""
+        """Export the number of leased indices of the root."""
         self._telemetry.read(names.PARAMSERVER_LEASES, lambda: float(len(leases)))
         self._telemetry.read(names.PARAMSERVER_MOVES, lambda: float(leases.num_moved))
         for agent in range(num_agents):
             self._telemetry.read(names.PARAMSERVER_AGENT_LEASES, partial(leases.num_holders, agent), agent=str(agent))
 
     def watch_parent(self, followings: Sequence[Following], relay: RelayTable) -> None:
-        """Export how a replica stands with its parent, heard through any of its followers."""
+        """Export the state of a replica's connection to its parent, over all followers."""
         self._telemetry.read(
             names.PARAMSERVER_UPSTREAM_SILENCE, lambda: min(following.silent_seconds(time.monotonic()) for following in followings)
         )
         self._telemetry.read(names.PARAMSERVER_RELAYED, lambda: float(len(relay)))
-        # All answers stand at 0 before the first, so that the first is seen.
+        # All answers start at 0, so that the first one is seen as an increase.
         self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer="weights")
 
     def requested(self, request: Message) -> None:
-        """Count a request that was understood."""
+        """Count a valid request."""
         self._requests[request.type].inc()
 
     def answered(self, request: Message, answer: Message) -> None:
@@ -65,7 +65,7 @@ class Meters(ServerMeters):
         self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer=answer).inc()
 
     def visible(self, agent: int, version: Version, num_bytes: int) -> None:
-        """Count a version of this agent that is served from now on; ``num_bytes`` is all that is held."""
+        """Count a new version of this agent that is served from now on. ``num_bytes`` is the size of all stored weights."""
         self._versions.inc()
         self._telemetry.set_weights_version(*version)
         self._telemetry.gauge(names.PARAMSERVER_AGENT_LINEAGE, agent=str(agent)).set(version.lineage)

@@ -1,4 +1,4 @@
-"""A replica's answers: weights from what it holds, publications refused, leases passed on to the parent. No I/O."""
+"""A replica's answers: it serves its weights, refuses publications and relays leases to the parent. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaHandler(RequestHandler):
-    """Answers clients like the root where it can, and asks the parent where only the root may decide."""
+    """Answers clients like the root if it can, and asks the parent if only the root may decide."""
 
     def __init__(self, *, run_id: str, contract: str, stores: Stores, relay: RelayTable, upstream: str) -> None:
         super().__init__(run_id=run_id, contract=contract, stores=stores)
@@ -23,11 +23,11 @@ class ReplicaHandler(RequestHandler):
         self._upstream = upstream
 
     def tick(self, now: float) -> None:
-        """Forget relayed requests that nobody waits for any more."""
+        """Remove relayed requests for which no client waits any more."""
         self._relay.expire(now)
 
     def answer_of_parent(self, message: Message) -> tuple[bytes, Message] | None:
-        """Return whom the parent's answer is for, and what to tell them; None if nobody waits for it."""
+        """Return the addressee of the parent's answer and the message for it; None if no client waits for it."""
         if not isinstance(message, IndexLeased | Refused) or message.request_id is None:
             return None
         waiting = self._relay.answered(message.request_id)
@@ -36,7 +36,7 @@ class ReplicaHandler(RequestHandler):
         peer, request_id = waiting
         return peer, message.model_copy(update={"request_id": request_id})
 
-    def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Reply:  # noqa: ARG002  not even looked at
+    def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Reply:  # noqa: ARG002  refused unread
         return self._no_learners()
 
     def _publish_heartbeat(self, request: PublishHeartbeat, now: float) -> Reply:  # noqa: ARG002  as above
@@ -47,8 +47,8 @@ class ReplicaHandler(RequestHandler):
 
     def _no_learners(self, request_id: int | None = None) -> Reply:
         reason = (
-            f"this parameter server is a replica: it takes weights from its parent {self._upstream} alone. "
-            "Set learner.paramserver to the address of the root, which has no paramserver.upstream"
+            f"this parameter server is a replica and accepts weights only from its parent {self._upstream}: "
+            "set learner.paramserver to the address of the root, which has no paramserver.upstream"
         )
         return Reply(Refused(request_id=request_id, reason=reason))
 
@@ -56,7 +56,7 @@ class ReplicaHandler(RequestHandler):
         try:
             relay_id = self._relay.pass_on(request.holder, peer, now=now, request_id=request.request_id)
         except RingError as error:
-            reason = f"{error}: the paramserver.upstream addresses form a ring; the root's must be null"
+            reason = f"{error}: the addresses in paramserver.upstream form a ring; it must be null at the root"
             return Reply(Refused(request_id=request.request_id, reason=reason))
         return ToParent(request.model_copy(update={"request_id": relay_id}))
 
@@ -64,5 +64,5 @@ class ReplicaHandler(RequestHandler):
         try:
             self._relay.pass_on(request.holder, peer, now=now)
         except RingError:
-            return None  # nobody waits for a word about it
+            return None  # no client waits for an answer
         return ToParent(request)

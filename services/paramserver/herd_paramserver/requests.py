@@ -1,7 +1,7 @@
-"""What a parameter server answers to each request. No I/O: a message and its payload frames in, what to send out; the clock is passed in.
+"""A parameter server's answers to requests. No I/O: a message with its payload frames goes in, and messages to send come out.
 
-Requests are idempotent: a client that hears nothing asks again, so an answer may be lost at no cost but time. Root and replicas
-give weights alike; they differ in what they do with publications and leases (root.py, replica.py).
+Requests are idempotent: a client without an answer repeats its request, so a lost answer only costs time. Root and replicas serve weights
+in the same way, but handle publications and leases differently (root.py, replica.py).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 Payloads = tuple[memoryview, ...]
 Stores = tuple["WeightsStore[memoryview]", ...]
-"""By agent: all agents of the run, 0 first."""
+"""Stores of all agents of the run, in order of their numbers."""
 
 
 class UnfitMessage(MalformedMessage):
-    """Readable, but not what this server takes; ``label`` is the label of the malformed-messages counter."""
+    """A readable message that this server does not accept; ``label`` is the label of the malformed-messages counter."""
 
     def __init__(self, label: str, reason: str) -> None:
         super().__init__(reason, label)
@@ -44,20 +44,20 @@ class UnfitMessage(MalformedMessage):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One message to the client that asked."""
+    """One message to the requesting client."""
 
     message: Message
     payloads: Payloads = ()
-    """Behind the header; of weights, the very buffers that the store holds."""
+    """Payload frames after the header; for weights, the buffers of the store, without a copy."""
     new_version: Version | None = None
-    """The version that this request made visible, if it did; of the agent that it names."""
+    """The version of the named agent that this request made visible, if any."""
     refusal: str = "other"
-    """Of a ``Refused``: the label of the refused-messages counter."""
+    """For a ``Refused``: the label of the refused-messages counter."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToParent:
-    """One message to the parent: the root decides."""
+    """One message to the parent, because the root decides."""
 
     message: Message
 
@@ -66,7 +66,7 @@ Action = Reply | ToParent
 
 
 class RequestHandler(ABC):
-    """Serves one run: requests of another run, agent, contract or protocol version are refused with a reason."""
+    """Serves one run. Requests of another run, agent, contract or protocol version are refused with a reason."""
 
     def __init__(self, *, run_id: str, contract: str, stores: Stores) -> None:
         self._run_id = run_id
@@ -74,10 +74,10 @@ class RequestHandler(ABC):
         self._stores = stores
 
     def answer(self, message: Message, payloads: Sequence[memoryview], *, peer: bytes, now: float) -> Action | None:
-        """Answer one request of the client ``peer``; None where nothing is due.
+        """Answer one request of the client ``peer``; None if it needs no answer.
 
         Raises:
-            UnfitMessage: not a request, or damaged; nothing changed.
+            UnfitMessage: the message is damaged or not a request; nothing has changed.
 
         """
         if len(payloads) != isinstance(message, PublishSlice):
@@ -96,11 +96,11 @@ class RequestHandler(ABC):
             case ReleaseIndex():
                 return self._release(message, peer, now) if message.run_id == self._run_id else None
             case _:
-                raise UnfitMessage("unexpected", f"{message.type} is no request to a parameter server")
+                raise UnfitMessage("unexpected", f"{message.type} is not a parameter server request")
 
     @abstractmethod
     def tick(self, now: float) -> None:
-        """Let go of what has run out; call it a few times a second."""
+        """Remove expired state. Call it a few times per second."""
 
     @abstractmethod
     def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Reply: ...
@@ -123,7 +123,7 @@ class RequestHandler(ABC):
         return Reply(Refused(request_id=error.request_id, reason=error.reason), refusal="protocol")
 
     def _mismatch(self, request: GetWeights | PublishSlice | PublishHeartbeat | AgentEnded | LeaseIndex) -> Reply | None:
-        # A stranger's words go into answers and logs: shortened, and nothing that steers a terminal.
+        # Foreign text goes into answers and logs, so it is shortened and stripped of control characters.
         theirs = printable(request.run_id, 64)
         # The wish for another agent's index is none that anybody grants, and no mistake of this size is worth a refusal.
         agent = 0 if isinstance(request, LeaseIndex) else request.agent
@@ -134,13 +134,13 @@ class RequestHandler(ABC):
         elif agent >= len(self._stores):
             label = "agent"
             reason = (
-                f"run {theirs} has agents 0 to {len(self._stores) - 1}, not {agent}: start every process of it with the same agents setting"
+                f"run {theirs} has agents 0 to {len(self._stores) - 1}, not {agent}: start all its processes with the same agents setting"
             )
         elif contract != self._contract:
             label = "contract"
             reason = (
                 f"run {theirs}: contract {printable(contract, 12)} does not match the parameter server's {self._contract[:12]}: "
-                "start every process of the run with the same env, network, unroll_length and reward_shaping settings"
+                "start all processes of the run with the same env, network, unroll_length and reward_shaping settings"
             )
         else:
             return None

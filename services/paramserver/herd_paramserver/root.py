@@ -1,4 +1,4 @@
-"""The root of the tree: learners publish here, and places of actors are leased here. No I/O."""
+"""The root of the tree: learners publish weights to it, and it leases places to actors. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RootHandler(RequestHandler):
-    """Takes slices, leases places, knows which agents are over."""
+    """Accepts slices, leases places, and tracks which agents have ended."""
 
     def __init__(self, *, run_id: str, contract: str, stores: Stores, leases: PlaceLeases, liveness: Liveness) -> None:
         super().__init__(run_id=run_id, contract=contract, stores=stores)
@@ -35,7 +35,7 @@ class RootHandler(RequestHandler):
             outcome = store.publish(version, index=request.index, count=request.count, digest=request.digest, payload=payload)
         except InvalidSliceError as error:
             if error.reason == "unexpected":
-                # Intact, so the publisher would send it for ever: tell it that this version is taken.
+                # The slice is intact, so the publisher would repeat it forever. Tell it that this version exists already.
                 return Reply(StalePublish(lineage=version.lineage, updates=version.updates))
             raise UnfitMessage(error.reason, str(error)) from error
         return self._answer_publisher(request, outcome, now)
@@ -48,8 +48,8 @@ class RootHandler(RequestHandler):
     def _answer_publisher(self, request: PublishSlice | PublishHeartbeat, outcome: Outcome, now: float) -> Reply:
         store = self._stores[request.agent]
         if outcome is Outcome.AHEAD:
-            held = "nothing" if store.visible is None else f"version ({store.visible.version.lineage}, {store.visible.version.updates})"
-            reason = f"version ({request.lineage}, {request.updates}) is further ahead than any learner comes: {held} is held"
+            held = "no version" if store.visible is None else f"version ({store.visible.version.lineage}, {store.visible.version.updates})"
+            reason = f"version ({request.lineage}, {request.updates}) is implausibly far ahead: this parameter server has {held}"
             return Reply(Refused(request_id=None, reason=reason), refusal="ahead")
         if outcome is Outcome.STALE:
             newest = store.newest
@@ -64,11 +64,11 @@ class RootHandler(RequestHandler):
 
     def _agent_ended(self, request: AgentEnded, now: float) -> Reply:
         if self._stores[request.agent].is_ahead(Version(request.lineage, 0)):
-            return Reply(Refused(request_id=request.request_id, reason=f"no learner opened lineage {request.lineage}"), refusal="ahead")
+            return Reply(Refused(request_id=request.request_id, reason=f"no learner has opened lineage {request.lineage}"), refusal="ahead")
         self._liveness.ended(request.agent, request.lineage, now)
         return Reply(AgentEndNoted(request_id=request.request_id))
 
-    def _lease(self, request: LeaseIndex, peer: bytes, now: float) -> Reply:  # noqa: ARG002  whoever passes it on, the holder counts
+    def _lease(self, request: LeaseIndex, peer: bytes, now: float) -> Reply:  # noqa: ARG002  only the holder matters, not the relaying peer
         try:
             wanted = None if request.agent is None or request.index is None else (request.agent, request.index)
             place = self._leases.lease(request.holder, now=now, wanted=wanted)

@@ -1,4 +1,4 @@
-"""The process around the request handler: one thread, one loop over the ROUTER and, at a replica, over the sockets to its parent."""
+"""The parameter server process around the request handler: one thread that polls the ROUTER and a replica's sockets to its parent."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from herd_paramserver.requests import Reply, RequestHandler, Stores
     from herd_paramserver.store import Version
 
-# How old the ages that /readyz tells may be.
+# How old the ages in /readyz may be.
 READINESS_SECONDS = 1.0
 
 
 class ParameterServer:
-    """Receives requests, has them answered, counts. With an ``upstream`` it is a replica, which also follows its parent."""
+    """Receives requests, sends the handler's answers, and counts. With an ``upstream`` it is a replica, which also follows its parent."""
 
     def __init__(
         self,
@@ -71,19 +71,19 @@ class ParameterServer:
 
     @property
     def endpoint(self) -> str:
-        """Where it listens, with the actual port."""
+        """The address on which it listens, with the actual port."""
         return self._router.endpoint
 
     @property
     def sockets(self) -> tuple[Router | Dealer, ...]:
-        """Everything that ``turn`` reads from."""
+        """The sockets that ``turn`` reads."""
         return (self._router, *(self._upstream.sockets if self._upstream is not None else ()))
 
     def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, and then what had arrived before it.
+        """Serve until ``stop``, then answer requests that arrived before it.
 
         Raises:
-            BadInputError: it is its own parent.
+            BadInputError: the process is its own parent.
 
         """
         serve(stop, self._telemetry, self.sockets, self.turn, self._rest_seconds)
@@ -91,7 +91,7 @@ class ParameterServer:
         self._log.info("stopped", versions=[store.visible.version if store.visible is not None else None for store in self._stores])
 
     def turn(self) -> None:
-        """Do everything that can be done now; never waits."""
+        """Do all work that is possible now, without waiting."""
         self._inbox.serve_waiting()
         if self._upstream is not None:
             self._follow(self._upstream)
@@ -100,14 +100,15 @@ class ParameterServer:
     def _rest_seconds(self) -> float:
         if self._upstream is None:
             return POLL_SECONDS
-        # The poller rounds to milliseconds: half of one more, and it never wakes too early.
+        # The poller rounds to milliseconds. With half a millisecond more it never wakes too early.
         return min(POLL_SECONDS, self._upstream.rest_seconds + 0.0005)
 
     def _serve(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
         if self._upstream is not None and peer in self._upstream.routing_ids and not any(store.visible for store in self._stores):
-            # Only before there are weights, which it cannot have from itself: later, somebody else may be using the name.
+            # Only before there are weights, which it cannot get from itself. Later, another client may be using the name.
             raise BadInputError(
-                f"paramserver.upstream: {self._upstream.endpoint} leads back to this parameter server; name its parent, or null at the root"
+                f"paramserver.upstream: {self._upstream.endpoint} is this parameter server itself; set its parent's address, or null for "
+                "the root"
             )
         try:
             message = decode_header(frames[0])
@@ -135,7 +136,7 @@ class ParameterServer:
         if isinstance(reply.message, Refused):
             self._meters.refused(reply.refusal)
             warn_refused(reply.refusal, reply.message.reason, peer)
-        # False: the client is gone or does not read; it asks again.
+        # False: the client has disconnected or does not read; it will repeat the request.
         self._router.send(peer, [*encode(reply.message), *reply.payloads])
 
     def _follow(self, upstream: Upstream) -> None:
@@ -151,7 +152,7 @@ class ParameterServer:
             self._telemetry.set_ready(*readiness_of_all(upstream.followings, now))
 
     def _serves(self, agent: int, version: Version) -> None:
-        """Tell everybody but the clients, who ask, that this version of this agent is visible."""
+        """Announce in metrics, log and readiness that this version of this agent is served. Clients learn it when they ask."""
         num_bytes = sum(store.num_bytes for store in self._stores)
         self._meters.visible(agent, version, num_bytes)
         if version.lineage != self._lineages[agent]:
@@ -163,7 +164,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
-        BadInputError: an unknown task, an address that cannot be used, a run directory that cannot be written, itself for a parent.
+        BadInputError: a task is unknown, an address cannot be used, the run directory cannot be written, or the process is its own parent.
 
     """
     own = settings.paramserver
@@ -176,10 +177,10 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 
 
 def assemble(settings: RunSettings, contract: str, context: Context, telemetry: Telemetry, sockets: ExitStack) -> ParameterServer:
-    """Bind, and put a root or a replica together; ``sockets`` closes what it opened.
+    """Bind, and build a root or a replica; ``sockets`` closes the sockets that are opened.
 
     Raises:
-        BadInputError: an address that cannot be used.
+        BadInputError: an address cannot be used.
 
     """
     own = settings.paramserver
@@ -187,7 +188,7 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
     version_bytes = max_weights_bytes(settings, spec)
     try:
         address = f"tcp://{own.host}:{own.port or '*'}"
-        # Each agent has a version under way, and may have sent it again over a new connection.
+        # Each agent has a version under way, and may have repeated it over a new connection.
         router = sockets.enter_context(Router(context, address, max_frame_bytes=version_bytes, unread_frames=2 * settings.agents))
     except OSError as error:
         raise BadInputError(f"paramserver.host, paramserver.port: {error.strerror}") from error
@@ -196,7 +197,7 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
     meters.watch_clients(router, context.refusals)
     if own.upstream is None:
         liveness = Liveness(settings.agents, now=time.monotonic())
-        # Where every actor plays all tasks evenly, moving one would gain nothing.
+        # If every actor plays all tasks equally often, there is no reason to move one.
         stays_dense = settings.actor.environments % len(spec.task_names) != 0
         leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=own.index_lease_seconds, stays_dense=stays_dense)
         meters.watch_leases(leases, settings.agents)

@@ -1,9 +1,8 @@
-"""The newest complete weights: assembled from slices at the root, taken whole from the parent at a replica.
+"""Stores the newest complete weights: assembled from slices at the root, received as a whole from the parent at a replica.
 
-No I/O: the shell hands in what arrived and sends what is held. Shapes: a version has ``count`` slices, numbered 0..count-1, each
-published by one learner shard. Versions are ordered lexicographically by (lineage, learner_updates). A version becomes visible when
-its last slice arrives, and what is visible never goes back. At most two versions are in memory: the visible one, and the newest one
-that still lacks slices.
+No I/O. A version has ``count`` slices, numbered 0..count-1, each published by one learner shard. Versions are ordered lexicographically by
+(lineage, learner_updates). A version becomes visible when its last slice arrives, and the visible version never decreases. At most two
+versions are in memory: the visible one, and the newest incomplete one.
 """
 
 from __future__ import annotations
@@ -15,29 +14,29 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from herd.wire.messages import MAX_SLICES
 
-# Of one version, all slices together: 268 M float32 parameters, ten times those of the deep net at width 4.
+# Largest size of a version over all slices: 268 M float32 parameters, ten times those of the deep network at width 4.
 MAX_VERSION_BYTES = 2**30
 
 MAX_FIRST_LINEAGE = 2**61
-"""That an empty server takes. Half of what a publisher follows (``herd.wire.weights_client.MAX_LINEAGE``)."""
+"""Largest lineage that an empty server accepts. Half of a publisher's limit (``herd.wire.weights_client.MAX_LINEAGE``)."""
 COUNTED_LINEAGES = 2**53
-"""Those that a learner opens by itself, counted from 1 or milliseconds since 1970 (2**41), are all below."""
+"""All lineages that a learner opens by itself are below this: they are counted from 1, or milliseconds since 1970 (2**41)."""
 LINEAGE_LEAD = 2**16
-"""Beyond the visible lineage, above those: whoever published one that no learner opened, the learner goes one further, as often as it
-takes. 2**62 is 2**46 such steps away."""
+"""Largest step beyond the visible lineage, above those. If a foreign client publishes such a lineage, the learner opens the next one, as
+often as necessary. 2**62 is 2**46 such steps away."""
 UPDATES_LEAD = 2**32
-"""Beyond the visible version of the same lineage. At 100 updates/s a publisher can be cut off for a year."""
+"""Largest step beyond the visible version of the same lineage. At 100 updates/s, a publisher can be disconnected for a year."""
 
 
 class Version(NamedTuple):
-    """Orders weights: a restored checkpoint opens a new lineage, so no version ever means two different weights."""
+    """Identifies and orders weights. A restored checkpoint opens a new lineage, so no version ever means two different weights."""
 
     lineage: int
     updates: int
 
 
 class Payload(Protocol):
-    """Bytes-like and immutable for as long as the store holds it."""
+    """A bytes-like object that is immutable while the store holds it."""
 
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -47,23 +46,23 @@ P = TypeVar("P", bound=Payload)
 
 
 class Outcome(Enum):
-    """What became of a slice."""
+    """The result of publishing a slice."""
 
     HELD = "held"
-    """Kept; its version is still incomplete (or was held already)."""
+    """The slice was stored; its version is still incomplete, or was complete before."""
     VISIBLE = "visible"
-    """It completed its version, which is what clients get from now on."""
+    """The slice completed its version, which is served from now on."""
     WANTED = "wanted"
-    """It is not here and would be taken (answer to `status` only)."""
+    """The slice is missing and would be accepted (answer of `status` only)."""
     STALE = "stale"
-    """A greater version is held, or a part of one; nothing changed. Shards publish a version when all have confirmed the one before, so
-    that somebody else published the greater one: in its own lineage the publisher may never be taken again."""
+    """The server has a greater version or a part of one; nothing has changed. Shards publish a version after all have confirmed the
+    previous one, so another publisher sent the greater one, and this publisher may never be accepted again in its own lineage."""
     AHEAD = "ahead"
-    """No learner comes to such numbers from the version held; nothing changed."""
+    """The version is implausibly far ahead of the stored one; nothing has changed."""
 
 
 class InvalidSliceError(ValueError):
-    """The slice contradicts itself or one that is held; nothing changed. ``reason`` is the label of the malformed-messages counter."""
+    """A slice contradicts itself or a stored one; nothing has changed. ``reason`` is the label of the malformed-messages counter."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -78,17 +77,17 @@ class Weights(Generic[P]):
     digests: tuple[str, ...]
     """Hex SHA-256 by slice index."""
     payloads: tuple[P, ...]
-    """By slice index; the same objects for every client."""
+    """Payloads by slice index; the same objects for every client."""
 
     @property
     def num_bytes(self) -> int:
-        """Of all slices."""
+        """Size of all slices."""
         return sum(len(payload) for payload in self.payloads)
 
 
 @dataclass(slots=True)
 class _Assembly(Generic[P]):
-    """A version that still lacks slices."""
+    """An incomplete version."""
 
     version: Version
     count: int
@@ -106,40 +105,40 @@ class WeightsStore(Generic[P]):
 
     @property
     def visible(self) -> Weights[P] | None:
-        """What clients get; None until a first version is complete."""
+        """The weights that are served; None until a first version is complete."""
         return self._visible
 
     @property
     def assembling(self) -> Version | None:
-        """The version that still lacks slices, if any; always newer than the visible one."""
+        """The incomplete version, if any; always newer than the visible one."""
         return self._assembly.version if self._assembly is not None else None
 
     @property
     def newest(self) -> Version | None:
-        """The greatest version held, complete or not: what a stale publisher is told."""
+        """The greatest stored version, complete or not, which a stale publisher is told."""
         return self.assembling or (self._visible.version if self._visible is not None else None)
 
     @property
     def num_bytes(self) -> int:
-        """Of everything held."""
+        """Size of all stored slices."""
         visible = self._visible.num_bytes if self._visible is not None else 0
         return visible + (self._assembly.num_bytes if self._assembly is not None else 0)
 
     def newer_than(self, have: Version | None) -> Weights[P] | None:
-        """Return the visible version if a client that holds ``have`` lacks it, else None.
+        """Return the visible version if it is newer than ``have``, otherwise None.
 
-        A client that is *ahead* is answered None too: this server restarted and its publisher has yet to publish again.
+        The result is also None for a client that is *ahead*: this server restarted, and its publisher has not published again yet.
         """
         if self._visible is None or (have is not None and have >= self._visible.version):
             return None
         return self._visible
 
     def publish(self, version: Version, *, index: int, count: int, digest: str, payload: P) -> Outcome:
-        """Take one slice in. Repeating a slice changes nothing, so a publisher may always send again.
+        """Store one slice. A repeated slice has no effect, so a publisher may always send again.
 
         Raises:
-            InvalidSliceError: out of range, of another count or size than allowed, contents that do not match the digest,
-                or another digest than the one held for the same version and index.
+            InvalidSliceError: the slice is out of range, its count or size is not allowed, its contents do not match the digest, or a slice
+                with another digest is stored for the same version and index.
 
         """
         if not (0 < count <= MAX_SLICES and 0 <= index < count and version.lineage >= 0 and version.updates >= 0):
@@ -152,7 +151,7 @@ class WeightsStore(Generic[P]):
         if assembly is not None and version < assembly.version:
             if count > 1:
                 return Outcome.STALE
-            # Whole in one slice: it need not wait for a newer version that may never be completed.
+            # Complete in one slice: it need not wait for a newer version that may never be complete.
             assembly = _Assembly(version, count)
         elif assembly is None or version > assembly.version:
             assembly = _Assembly(version, count)
@@ -163,16 +162,16 @@ class WeightsStore(Generic[P]):
             return Outcome.HELD
         if assembly.num_bytes + len(payload) > self._max_version_bytes:
             raise InvalidSliceError("size", f"version {tuple(version)} exceeds {self._max_version_bytes} bytes")
-        # Last, because it reads every byte (about 1 GB/s); a copy already held is recognised by its digest alone.
+        # Last, because it reads every byte (about 1 GB/s). A repeated slice is recognised by its digest alone.
         if hashlib.sha256(payload).hexdigest() != digest:
             raise InvalidSliceError("digest", f"slice {index} of version {tuple(version)} does not match its digest")
         return self._hold(assembly, index=index, digest=digest, payload=payload)
 
     def adopt(self, weights: Weights[P]) -> bool:
-        """Take a whole version, its digests checked already; False, with nothing changed, unless it is newer than the visible one.
+        """Store a complete version with verified digests. Returns False, without a change, unless it is newer than the visible one.
 
         Raises:
-            InvalidSliceError: it is larger than allowed.
+            InvalidSliceError: the version is larger than allowed.
 
         """
         if self._visible is not None and weights.version <= self._visible.version:
@@ -185,7 +184,7 @@ class WeightsStore(Generic[P]):
         return True
 
     def status(self, version: Version, *, index: int, count: int) -> Outcome:
-        """Tell a publisher what publishing this slice again would bring; reads no contents and changes nothing."""
+        """Return the result that publishing this slice again would have; reads no contents and changes nothing."""
         visible, assembly = self._visible, self._assembly
         if self.is_ahead(version):
             return Outcome.AHEAD
@@ -198,7 +197,7 @@ class WeightsStore(Generic[P]):
         return Outcome.WANTED
 
     def is_ahead(self, version: Version) -> bool:
-        """Tell whether no learner that published the visible version, or was overtaken by it, would publish this one."""
+        """Return whether a version is so far ahead that no learner of this run would publish it."""
         if self._visible is None:
             return version.lineage > MAX_FIRST_LINEAGE or version.updates > UPDATES_LEAD
         held = self._visible.version
@@ -210,7 +209,7 @@ class WeightsStore(Generic[P]):
         assembly.slices[index] = (digest, payload)
         assembly.num_bytes += len(payload)
         if len(assembly.slices) < assembly.count:
-            self._assembly = assembly  # newest wins: an older incomplete version is let go here
+            self._assembly = assembly  # the newest wins; an older incomplete version is dropped here
             return Outcome.HELD
         ordered = [assembly.slices[i] for i in range(assembly.count)]
         self._visible = Weights(assembly.version, tuple(digest for digest, _ in ordered), tuple(payload for _, payload in ordered))
@@ -232,5 +231,5 @@ def _same_digest(version: Version, index: int, *, held: str, offered: str) -> No
     if held != offered:
         raise InvalidSliceError(
             "unexpected",
-            f"slice {index} of version {tuple(version)} is held with other contents; a learner that went back opens a new lineage",
+            f"slice {index} of version {tuple(version)} exists with other contents; a learner that was restored must open a new lineage",
         )

@@ -1,4 +1,4 @@
-"""A replica's sockets to its parent: one an agent asks for newer weights, one passes index requests on."""
+"""A replica's sockets to its parent: one per agent for weights, and one for index requests."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from herd_paramserver.store import Version
 
 RELAY_QUEUE = 1024
-"""Index requests that may wait for the parent: a quarter of 4,000 actors that start at one moment, 200 kB; the others ask again."""
+"""Number of index requests that may wait for the parent: a quarter of 4,000 actors that start at the same time, 200 kB. Others repeat."""
 
 
 class Follower:
-    """Asks the parent for the weights of one agent, and takes what is newer."""
+    """Requests the weights of one agent from the parent, and stores newer versions."""
 
     def __init__(self, client: WeightsClient, following: Following, meters: Meters, clock: Callable[[], float]) -> None:
         self.client = client
@@ -37,14 +37,14 @@ class Follower:
         self._clock = clock
 
     def follow(self) -> Version | None:
-        """Ask for newer weights where it is time to, take what came; returns the version that is served from now on, if it is new."""
+        """Request newer weights if it is time, and process answers; returns a version that is newly served, if any."""
         client, following = self.client, self.following
         num_refused, num_malformed = client.num_refused, client.num_malformed
         client.request(following.version)
         frame = client.poll()
         if client.num_malformed > num_malformed:
             self._meters.malformed("other", client.num_malformed - num_malformed)
-            warn_limited("malformed weights", "dropped weights that the parent sent damaged")
+            warn_limited("malformed weights", "dropped damaged weights from the parent")
         if client.num_refused > num_refused:
             self._refused(client.refused or "")
         if frame is not None:
@@ -53,7 +53,7 @@ class Follower:
                 return following.take(frame, now=self._clock())
             except InvalidSliceError as error:
                 self._meters.malformed(error.reason)
-                warn_limited("unfit weights", "dropped weights of the parent", reason=str(error))
+                warn_limited("unfit weights", "dropped invalid weights from the parent", reason=str(error))
         elif not client.pending:
             self._meters.parent_answered("not_modified")
             following.not_modified(client.held, now=self._clock())
@@ -66,11 +66,11 @@ class Follower:
 
 
 class Upstream:
-    """Never blocks. Loses data: whatever was under way when the connection breaks; all conversations ask again.
+    """Never blocks. Loses messages under way when a connection breaks; all requests are repeated.
 
-    There is one follower an agent, each with a connection and a request of its own, so that none waits for another. With A agents each
-    asks A x ``herd.wire.weights_client.PAUSE_SECONDS`` after a 'nothing newer', so that a child costs its parent at most
-    1 / PAUSE_SECONDS = 100 requests/s, however many agents the run and however many clients the child has.
+    There is one follower per agent, each with its own connection and request, so that none waits for another. With A agents each pauses
+    A x ``herd.wire.weights_client.PAUSE_SECONDS`` after an answer 'nothing newer'. So a child sends its parent at most
+    1 / PAUSE_SECONDS = 100 requests/s, for any number of agents and clients.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Upstream:
         max_version_bytes: int = MAX_SLICE_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start to connect; ``followings``: by agent.
+        """Start to connect. ``followings`` are ordered by agent.
 
         Raises:
-            OSError: the endpoint is not an address.
+            OSError: the endpoint is not a valid address.
 
         """
         self.endpoint = endpoint
@@ -119,30 +119,30 @@ class Upstream:
         relay_id = f"relay/{secrets.token_hex(8)}"
         self._relay = Dealer(context, endpoint, routing_id=relay_id, max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=RELAY_QUEUE)
         self.routing_ids = frozenset({relay_id.encode(), *(client.routing_id.encode() for client in self._clients)})
-        """How the parent knows us."""
+        """The name of this replica at the parent."""
 
     @property
     def sockets(self) -> tuple[Dealer, ...]:
-        """For a ``Poller`` and their byte counts."""
+        """The sockets, for a ``Poller`` and for byte counts."""
         return (*(client.socket for client in self._clients), self._relay)
 
     @property
     def rest_seconds(self) -> float:
-        """Until ``follow`` has something to do that no message announces."""
+        """Seconds until ``follow`` must be called again, even without a message."""
         return min(client.rest_seconds for client in self._clients)
 
     def follow(self) -> Iterator[tuple[int, Version]]:
-        """Ask for newer weights of every agent where it is time to, take what came; yields (agent, version) of what is served newly."""
+        """Request newer weights of every agent if it is time, and process answers; yields (agent, version) of newly served versions."""
         for agent, follower in enumerate(self._followers):
             if (version := follower.follow()) is not None:
                 yield agent, version
 
     def relay(self, message: Message) -> None:
-        """Pass a message on. It is lost while the parent is away: the client asks again."""
+        """Relay a message. It is lost while the parent is unavailable; the client repeats it."""
         self._relay.send(encode(message))
 
     def relayed_answers(self) -> Iterator[tuple[bytes, Message]]:
-        """What came back and whom it is for; at most as much as may be under way, so that the clients get their turn."""
+        """Yield answers and their addressees, at most as many as may be under way, so that clients are served too."""
         for _ in range(RELAY_QUEUE):
             frames = self._relay.receive()
             if frames is None:
@@ -151,7 +151,7 @@ class Upstream:
                 answer = self._handler.answer_of_parent(decode_header(frames[0]))
             except MalformedMessage as error:
                 self._meters.malformed(error.label)
-                warn_limited("malformed answer", "dropped a malformed answer of the parent", reason=error.reason, parent=self.endpoint)
+                warn_limited("malformed answer", "dropped a malformed answer from the parent", reason=error.reason, parent=self.endpoint)
                 continue
             if answer is not None:
                 yield answer

@@ -20,7 +20,7 @@ def report_of(message: Message, *, num_payloads: int) -> MemberReport:
     if num_payloads:
         raise MalformedMessage(f"{message.type} with {num_payloads} payload frames", "array")
     if not isinstance(message, MemberReport):
-        raise MalformedMessage(f"{message.type} is no report to a population", "unexpected")
+        raise MalformedMessage(f"{message.type} is not a population report", "unexpected")
     return message
 
 

@@ -38,7 +38,7 @@ class Journal:
                 raise JournalError(f"{self._path}: cannot be written: {error.strerror or error}") from error
             self.events = [began]
         elif self.events[0] != began:
-            raise JournalError(f"{self._path}: of another run, or of another sweep: remove it, or give the run the settings it began with")
+            raise JournalError(f"{self._path}: belongs to another run or sweep: remove it, or start the run with its original settings")
 
     def append(self, event: Event) -> None:
         """Add an event.

@@ -129,7 +129,7 @@ def check_fitness(settings: RunSettings, task_names: Sequence[str]) -> None:
     missing = [name for name in task_names if name not in suite_of(settings.env).reference_scores()]
     if missing:
         raise BadInputError(
-            f"population.fitness human_normalised: no human score is known of {', '.join(missing[:5])}; choose episode_return, or a number "
+            f"population.fitness human_normalised: there are no human scores for {', '.join(missing[:5])}; use episode_return, or a number "
             "of metrics.jsonl"
         )
 

@@ -1,8 +1,8 @@
-"""Puts episodes together from the pieces that unrolls bring, in whatever order they come. No I/O; bounded.
+"""Assembles episodes from the pieces in unrolls, which may arrive in any order. No I/O; bounded.
 
-A piece says where in its game it belongs. A game is complete when its end is known and its pieces reach from its first step to there.
-One that lacks a piece, since an unroll was stale, lost or dropped on its way, never becomes complete: it is discarded when the
-environment that played it has begun the game after the next. Not sooner: shards of a learner hand on neighbouring unrolls in any order.
+A piece contains its position in its game. A game is complete when its end is known and its pieces cover all steps from the first to the
+end. If a piece is missing, because an unroll was stale, lost or dropped, the game never becomes complete. It is discarded when its
+environment has begun the game after the next one, and not earlier, because shards of a learner forward neighbouring unrolls in any order.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PATIENCE_GAMES = 2
-"""Games of one environment that may be open at a time: the newest, and the one before, whose last pieces may be late."""
+"""Number of games of one environment that may be open: the newest one, and the previous one, whose last pieces may be late."""
 MAX_SLOTS = 1 << 18
-"""Environments remembered, 100 MB when all are: 4,000 actors have 128,000. The one silent longest is forgotten first."""
+"""Number of environments to remember, which take 100 MB: 4,000 actors have 128,000. The one silent longest is forgotten first."""
 SLOT_BYTES = 700
-"""Of memory for one of them."""
+"""Memory of one environment."""
 OPEN_PIECE_BYTES = 430
-"""Of memory for a piece of an open episode, beside what is packed in it."""
+"""Memory of a piece of an open episode, in addition to its packed contents."""
 
 Discarded = Literal["hole", "open", "size"]
-"""Why an episode is not kept: a piece of it is missing; too many steps were open; it is larger than replay or than an answer may be."""
+"""Why an episode is discarded: a piece is missing; too many steps were open; it is too large for replay or for an answer."""
 Dropped = Literal["duplicate", "late"]
-"""Why a piece is not: its game has it, or is over."""
+"""Why a piece is dropped: its game already has it, or has ended."""
 
 
 class Piece(NamedTuple):
-    """What one unroll adds to a game; at least one step."""
+    """The part of a game in one unroll; at least one step."""
 
     first_step: int
     num_steps: int
     num_rows: int
     versions: tuple[int, int, int, int]
-    """(lineage, updates) at the unroll's first row, and at its last."""
+    """(lineage, updates) at the first and at the last row of the unroll."""
     packed: bytes
 
 
@@ -52,24 +52,24 @@ class Episode(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """One more than steps, unless nothing was shown after the last."""
+        """One more than the number of steps, unless there is no observation after the last step."""
         return sum(piece.num_rows for piece in self.pieces)
 
 
 @dataclass(slots=True)
 class OpenEpisode:
-    """A game of which some pieces are here."""
+    """A game of which some pieces have arrived."""
 
     task_id: int
     pieces: dict[int, Piece] = field(default_factory=dict)
-    """By first step."""
+    """Pieces by first step."""
     num_steps: int = 0
     num_bytes: int = 0
     end: int | None = None
-    """Its number of steps, once that is known."""
+    """Number of steps of the game, once it is known."""
 
     def completed(self) -> tuple[Piece, ...] | None:
-        """All of its pieces in order, if they reach from the first step to the end."""
+        """Return all pieces in order if they cover the whole game, otherwise None."""
         if self.end is None or self.num_steps != self.end:
             return None
         pieces = tuple(self.pieces[step] for step in sorted(self.pieces))
@@ -83,7 +83,7 @@ class OpenEpisode:
 
 @dataclass(slots=True)
 class _Slot:
-    """One environment: its open games, and which of the newest are over."""
+    """One environment: its open games, and which of the newest games have ended."""
 
     newest: int = 0
     open: set[int] = field(default_factory=set)
@@ -91,11 +91,11 @@ class _Slot:
 
 
 class Assembler:
-    """Open episodes of all environments, of at most ``max_steps`` agent steps together."""
+    """The open episodes of all environments, with at most ``max_steps`` agent steps in total."""
 
     def __init__(self, max_steps: int, max_slots: int = MAX_SLOTS) -> None:
         self.num_discarded: Counter[Discarded] = Counter()
-        """Episodes."""
+        """Number of episodes."""
         self.num_dropped: Counter[Dropped] = Counter()
         """Pieces."""
         self.num_steps = 0
@@ -105,26 +105,26 @@ class Assembler:
         self._max_steps = max_steps
         self._max_slots = max_slots
         self._open: OrderedDict[EpisodeKey, OpenEpisode] = OrderedDict()
-        """The one silent longest first."""
+        """The environment that has been silent longest comes first."""
         self._slots: OrderedDict[tuple[int, int, int, int], _Slot] = OrderedDict()
 
     @property
     def num_open(self) -> int:
-        """Episodes of which something is here."""
+        """Number of open episodes."""
         return len(self._open)
 
     @property
     def num_slots(self) -> int:
-        """Environments remembered."""
+        """Number of remembered environments."""
         return len(self._slots)
 
     @property
     def total_bytes(self) -> int:
-        """Of memory, over open episodes and environments."""
+        """Memory of open episodes and environments."""
         return self.num_bytes + len(self._slots) * SLOT_BYTES
 
     def drops(self, key: EpisodeKey, first_step: int) -> bool:
-        """Tell whether a piece of a game is not wanted, and count it if so."""
+        """Return whether a piece of a game must be dropped, and count it if so."""
         slot = self._slots.get(key[:4])
         if slot is None:
             return False
@@ -138,9 +138,9 @@ class Assembler:
         return True
 
     def insert(self, key: EpisodeKey, task_id: int, piece: Piece | None, end: int | None) -> Episode | None:
-        """Take a piece of a game that ``drops`` is false of, and the game's number of steps where this is known.
+        """Insert a piece for which ``drops`` is false, and the game's number of steps if it is known.
 
-        Returns the game if it is complete now.
+        Returns the game if it is now complete.
         """
         slot = self._slot(key)
         if key.episode_id > slot.newest:
@@ -149,7 +149,7 @@ class Assembler:
         if known is None:
             known = OpenEpisode(task_id)
             slot.open.add(key.episode_id)
-        self._open[key] = known  # at the end: heard last
+        self._open[key] = known  # moved to the end: heard last
         if end is not None:
             known.end = end
         if piece is not None:
@@ -167,14 +167,14 @@ class Assembler:
         self.num_discarded[reason] += 1
 
     def finished(self, key: EpisodeKey) -> None:
-        """Note that a game is over and kept: of a state that was restored."""
+        """Mark a game of a restored state as ended and stored."""
         slot = self._slot(key)
         if key.episode_id > slot.newest:
             self._begin(key, slot)
         slot.over.add(key.episode_id)
 
     def open_episodes(self) -> Iterator[tuple[EpisodeKey, OpenEpisode]]:
-        """Give all that is open, the one silent longest first."""
+        """Yield all open episodes, those of the environment that has been silent longest first."""
         yield from self._open.items()
 
     def _slot(self, key: EpisodeKey) -> _Slot:
@@ -189,7 +189,7 @@ class Assembler:
         return slot
 
     def _begin(self, key: EpisodeKey, slot: _Slot) -> None:
-        """A newer game: those that it leaves behind by ``PATIENCE_GAMES`` are over."""
+        """Start a newer game. Games older by ``PATIENCE_GAMES`` or more are closed."""
         slot.newest = key.episode_id
         oldest = slot.newest - PATIENCE_GAMES
         self._discard_all([key._replace(episode_id=episode_id) for episode_id in slot.open if episode_id <= oldest], "hole")

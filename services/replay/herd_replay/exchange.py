@@ -1,4 +1,4 @@
-"""What replay answers. No sockets, no clock: a message in, what to send out and what to count."""
+"""Computes replay's answers, without sockets and clock: a message goes in, and the answer and the numbers to count come out."""
 
 from __future__ import annotations
 
@@ -39,46 +39,46 @@ if TYPE_CHECKING:
 
 Outcome = Literal["inserted", "repeated", "early", "sampled", "empty", "refused", "malformed"]
 MAX_ANSWER_BYTES = 16 << 20
-"""Of packed unrolls in one answer; then it holds fewer than were asked for. 256 of Atari are 1 to 5 MB."""
+"""Size limit of packed unrolls in one answer; it may contain fewer unrolls than requested. 256 unrolls of Atari take 1 to 5 MB."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """What one request brought about."""
+    """The result of one request."""
 
     outcome: Outcome
     frames: list[Frame] = field(default_factory=list)
-    """To the client."""
+    """Answer for the client."""
     refusal: str | None = None
-    """Why it is refused."""
+    """Why the request is refused."""
     malformed: MalformedMessage | None = None
-    """What was wrong with a message of a writer that is acknowledged all the same: it must not send it for ever."""
+    """The error of a writer's message that is acknowledged nevertheless, because the writer would otherwise repeat it forever."""
     agent: int = 0
-    """Who asked."""
+    """The requesting client."""
     num_unrolls: int = 0
     """Inserted."""
     ages: list[int] = field(default_factory=list)
-    """Of each sampled part: agent steps inserted since its episode was."""
+    """For each sampled part: number of agent steps inserted since its episode."""
     sampled_steps: int = 0
     """Agent steps of the sampled parts."""
     is_episode: bool = False
-    """The part is a whole episode."""
+    """Whether the part is a whole episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Which one of how many this is."""
+    """The index of this replica and the number of replicas."""
 
     index: int
     count: int
 
     def share_of(self, total: int) -> int:
-        """Part of ``total`` that this one has: the parts of all add up to it, and differ by one at most."""
+        """Return this replica's part of ``total``. The parts of all replicas add up to it and differ by at most one."""
         return total // self.count + (self.index < total % self.count)
 
 
 class ReplayHandler:
-    """Serves one run; a client of another run or contract is refused with a reason."""
+    """Serves one run. A client of another run or contract is refused with a reason."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ReplayHandler:
         random: np.random.Generator,
         max_episode_bytes: int,
     ) -> None:
-        """``layout``: of the unrolls that are drawn; ``max_episode_bytes``: packed, of one episode."""
+        """``layout``: that of sampled unrolls. ``max_episode_bytes``: largest packed size of an episode."""
         self._run_id = run_id
         self._contract = contract
         self._num_agents = num_agents
@@ -113,11 +113,11 @@ class ReplayHandler:
         """Answer one request.
 
         Raises:
-            MalformedMessage: not a request to replay; nothing changed.
+            MalformedMessage: the message is not a valid replay request; nothing has changed.
 
         """
         if not isinstance(message, InsertUnrolls | SampleUnrolls | SampleEpisode):
-            raise MalformedMessage(f"{message.type} is not for replay", "unexpected")
+            raise MalformedMessage(f"{message.type} is not a replay request", "unexpected")
         request_id = None if isinstance(message, InsertUnrolls) else message.request_id
         if payload and request_id is not None:
             raise MalformedMessage(f"{message.type} with {len(payload)} payload frames", "array")
@@ -147,14 +147,14 @@ class ReplayHandler:
         return answer
 
     def _take(self, message: InsertUnrolls, payload: Sequence[Frame]) -> None:
-        """Store what a message brings; ``MalformedMessage`` if it is not as it should be, and then nothing of it."""
+        """Store the contents of a message. If it is invalid, raises ``MalformedMessage`` and stores nothing."""
         count = message.num_unrolls
         arrays = {name: array[:count] for name, array in self._block.items()}
         read_arrays(message, payload[:-1], self._inserted_layout, arrays)
         check_episode_fields(arrays)
         actors = _actors(payload[-1], count)
         if int(arrays["index_in_episode"].max()) > MAX_EPISODE_STEPS - self._layout.new_steps:
-            raise MalformedMessage("a game of more steps than replay takes", "array")
+            raise MalformedMessage("a game with more steps than replay accepts", "array")
         for unroll in range(count):
             self._take_unroll(message.agent, arrays, unroll, actors[unroll].tolist())
 
@@ -227,7 +227,7 @@ class ReplayHandler:
         stored = self._store.draw_episode(self._random)
         record = self._store.record(stored)
         self._count(answer, stored, stored.num_steps)
-        # Views of what is stored: an answer that waits for its reader takes no memory, unless the episode goes meanwhile.
+        # Views of stored records: an answer that waits for its reader takes no memory, unless its episode is evicted meanwhile.
         answer.frames = [
             *self._header(message.request_id, 1, len(record.pieces)),
             record.part.tobytes(),
@@ -254,7 +254,7 @@ class ReplayHandler:
 
     def _mismatch(self, message: InsertUnrolls | SampleUnrolls | SampleEpisode) -> str | None:
         if message.run_id != self._run_id:
-            both = f"run {printable(message.run_id, 64)}, this replay service is of run {self._run_id[:64]}"
+            both = f"run {printable(message.run_id, 64)}, this replay service belongs to run {self._run_id[:64]}"
             return f"{both}: check learner.replay"
         if message.agent >= self._num_agents:
             return f"agent {message.agent}, this run has {self._num_agents}: check agents"
@@ -267,10 +267,10 @@ class ReplayHandler:
 
 
 def _actors(frame: Frame, count: int) -> NDArray[np.int64]:
-    """Who played each unroll: [U, 2], (actor_index, incarnation)."""
+    """Return the actor of each unroll as (actor_index, incarnation), [U, 2]."""
     if len(frame) != count * 16:
         raise MalformedMessage(f"actors of {len(frame)} bytes, expected {count * 16}", "size")
     actors = np.frombuffer(frame, np.int64).reshape(count, 2)
     if actors.min() < 0:
-        raise MalformedMessage("a negative actor", "array")
+        raise MalformedMessage("an actor with a negative number", "array")
     return actors

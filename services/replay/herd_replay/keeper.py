@@ -1,4 +1,4 @@
-"""When snapshots are written, and by whom: a thread while the service answers, the process itself at its end."""
+"""Writes snapshots: in a thread while the service answers, and in the main thread at its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Keeper:
-    """Writes a snapshot every ``interval_seconds``, counted from the end of the one before. A disk that fails costs no answer."""
+    """Writes a snapshot ``interval_seconds`` after the end of the previous one. A failing disk does not affect answers."""
 
     def __init__(
         self,
@@ -46,19 +46,19 @@ class Keeper:
         self._due = clock() + interval_seconds
         self._thread = ThreadPoolExecutor(1, "snapshot")
         self._writing: tuple[Future[None], float] | None = None
-        """What is being written, and when it was taken."""
+        """The snapshot that is being written, and when it was taken."""
         self._kept_at: float | None = None
 
     @property
     def age_seconds(self) -> float:
-        """Of the newest snapshot; NaN without one. Safe from any thread."""
+        """Age of the newest snapshot; NaN without one. Safe from any thread."""
         return math.nan if self._kept_at is None else self._clock() - self._kept_at
 
     def restore(self, log: BoundLogger) -> None:
-        """Go on from the newest snapshot, if there is one.
+        """Restore the newest snapshot, if there is one.
 
         Raises:
-            ForeignSnapshotError: it is of another run or contract.
+            ForeignSnapshotError: it belongs to another run or contract.
 
         """
         restored = self._folder.load(self._store, self._assembler, self._writers)
@@ -66,13 +66,13 @@ class Keeper:
             if self._store.num_episodes:
                 log.warning("skipped a part of the snapshot", reason=line)
             else:
-                log.warning("skipped the snapshot", reason=line, instead="beginning anew")
+                log.warning("skipped the snapshot", reason=line, instead="starting empty")
         if self._store.num_episodes:
             self._kept_at = self._clock()
             log.info("restored", agent_steps=self._store.num_steps, open_agent_steps=restored.open_steps)
 
     def tick(self) -> None:
-        """Do what is due; call it a few times a second. Never waits for the disk."""
+        """Start a snapshot if it is due. Call it a few times per second; it never waits for the disk."""
         if self._writing is not None:
             if self._writing[0].done():
                 self._finish()
@@ -91,7 +91,7 @@ class Keeper:
         return is_kept
 
     def _finish(self) -> bool:
-        """Take note of how the writing ended; waits for it."""
+        """Wait for the end of the writing, and record its result."""
         assert self._writing is not None
         future, taken_at = self._writing
         self._writing = None

@@ -1,4 +1,4 @@
-"""Replay's metrics: instruments resolved once; what is held is read at the scrape."""
+"""The replay service's metrics. Instruments are looked up once; stored amounts are read at each scrape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Meters(ServerMeters):
-    """What replay counts and shows."""
+    """The metrics of the replay service."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         super().__init__(telemetry)
@@ -33,13 +33,13 @@ class Meters(ServerMeters):
         self._file_failures = telemetry.counter(names.REPLAY_FILE_FAILURES)
 
     def watch_wire(self, router: Router, refusals: Refusals) -> None:
-        """Export what the socket has moved, who is connected, and who could not or was cut off."""
+        """Export the socket's traffic, connections, and refused or closed connections."""
         self.watch_clients(router, refusals)
         self._telemetry.read(names.REPLAY_BYTES_IN, lambda: float(router.bytes_in))
         self._telemetry.read(names.REPLAY_BYTES_OUT, lambda: float(router.bytes_out))
 
     def watch_episodes(self, store: EpisodeStore, assembler: Assembler, snapshot_age_seconds: Callable[[], float]) -> None:
-        """Export what is held, what came and went, and how old the snapshot is."""
+        """Export stored, inserted and removed amounts, and the age of the snapshot."""
         read = self._telemetry.read
         read(names.REPLAY_STEPS, lambda: float(store.num_steps))
         read(names.REPLAY_EPISODES, lambda: float(store.num_episodes))
@@ -60,16 +60,16 @@ class Meters(ServerMeters):
                 read(metric, partial(_count, counts, reason), reason=reason)
 
     def bounded(self, *, capacity_steps: int, max_bytes: int) -> None:
-        """Show the bounds of complete episodes."""
+        """Set the limits of complete episodes."""
         self._telemetry.gauge(names.REPLAY_CAPACITY).set(capacity_steps)
         self._telemetry.gauge(names.REPLAY_MAX_BYTES).set(max_bytes)
 
     def restored(self, num_steps: int) -> None:
-        """Show what the process started from."""
+        """Set the number of restored agent steps."""
         self._telemetry.gauge(names.REPLAY_RESTORED).set(num_steps)
 
     def answered(self, answer: Answer) -> None:
-        """Count a request and what it brought."""
+        """Count a request and its result."""
         self._requests[answer.outcome].inc()
         if answer.num_unrolls:
             self._telemetry.counter(names.REPLAY_INSERTED_UNROLLS, agent=str(answer.agent)).inc(answer.num_unrolls)
@@ -80,7 +80,7 @@ class Meters(ServerMeters):
                 self._age.observe(age)
 
     def snapshot_written(self) -> None:
-        """Count a snapshot that is on disk."""
+        """Count a snapshot that was written."""
         self._snapshots.inc()
 
     def file_failed(self) -> None:

@@ -1,4 +1,4 @@
-"""How a complete episode is kept, in memory and on disk: a `PART` that is all of it, the `PIECE` table, the packed pieces."""
+"""The format of a complete episode in memory and on disk: a `PART` that covers all of it, the `PIECE` table, the packed pieces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Record:
         """``memory`` begins with the record.
 
         Raises:
-            ValueError: it does not hold as much as the record says.
+            ValueError: it is shorter than the record.
 
         """
         self.part: Table = np.frombuffer(memory, PART, 1)
@@ -41,13 +41,13 @@ class Record:
         self.pieces: Table = np.frombuffer(memory, PIECE, int(self.part[0]["num_pieces"]), begin)
         begin += self.pieces.nbytes
         self.num_bytes = begin + int(self.pieces["num_bytes"].sum())
-        """Of the record."""
+        """Size of the record."""
         if self.num_bytes > len(memory):
             raise ValueError(f"a record of {self.num_bytes} bytes in {len(memory)}")
         self.packed = memory[begin : self.num_bytes]
-        """All packed pieces, one behind the other."""
+        """All packed pieces, one after the other."""
 
     @property
     def key(self) -> EpisodeKey:
-        """Whose record it is."""
+        """Return the key of the episode."""
         return EpisodeKey(*(int(self.part[0][name]) for name in EpisodeKey._fields))

@@ -1,7 +1,7 @@
 """Memory for the records of episodes: a log of large blocks, written at one end and freed at the other.
 
-Episodes come and go in one order, so a block is freed whole when the last of its episodes is gone: nothing fragments, and what is held
-is known to the page. What was written is never written again, so a snapshot may read it from another thread.
+Episodes are removed in the order of their insertion, so a block is freed when its last episode is removed. Memory does not fragment, and
+its size is known exactly. Written memory never changes, so another thread may read it for a snapshot.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SEGMENT_BYTES = 8 << 20
-"""Of one block; a longer record gets one of its own. At most this much beyond what is live is held at each end of the log."""
+"""Size of a block; a longer record gets its own block. At each end of the log, at most this much memory is unused."""
 RECORD_ALIGNMENT = 8
-"""Tables of 64-bit numbers are read in place."""
+"""Alignment of records, because tables of 64-bit numbers are read in place."""
 
 
 class Segment:
-    """One block. Its pages are taken from the system as they are written."""
+    """One block. The system provides its pages when they are first written."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
-        """Of this block, of all that the log ever had."""
+        """Number of this block, counted over all blocks of the log's life."""
         self.used = 0
-        """Bytes written."""
+        """Number of bytes written."""
         self.num_live = 0
-        """Records that are still needed."""
+        """Number of records that are still needed."""
         self.size = size
         self._memory = mmap.mmap(-1, size)
         self.view = memoryview(self._memory)
 
     @property
     def resident_bytes(self) -> int:
-        """Of memory: whole pages."""
+        """Memory in use, in whole pages."""
         return -(-self.used // mmap.PAGESIZE) * mmap.PAGESIZE
 
     def append(self, parts: Sequence[bytes | memoryview]) -> int:
-        """Write one record; returns where it begins. The caller has looked at the room."""
+        """Write one record; returns its offset. The caller has checked that there is room."""
         begin = position = self.used
         for part in parts:
             self.view[position : position + len(part)] = part
@@ -49,7 +49,7 @@ class Segment:
 
 
 class SegmentLog:
-    """Blocks in the order in which they were begun."""
+    """Blocks in the order of their creation."""
 
     def __init__(self, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._segment_bytes = segment_bytes
@@ -57,15 +57,15 @@ class SegmentLog:
         self._sealed_bytes = 0
         self._newest: Segment | None = None
         self.segments: dict[int, Segment] = {}
-        """By number, the oldest first; only the last is written to."""
+        """Blocks by number, the oldest first; only the last one is written to."""
 
     @property
     def resident_bytes(self) -> int:
-        """Of memory, evicted records included whose block is not free yet."""
+        """Memory in use, including evicted records in blocks that are not free yet."""
         return self._sealed_bytes + (self._newest.resident_bytes if self._newest is not None else 0)
 
     def append(self, parts: Sequence[bytes | memoryview]) -> tuple[Segment, int]:
-        """Write one record; returns its block and where in it the record begins."""
+        """Write one record; returns its block and its offset."""
         size = sum(map(len, parts)) + RECORD_ALIGNMENT
         segment = self._newest
         if segment is None or segment.size - segment.used < size:
@@ -73,7 +73,7 @@ class SegmentLog:
         return segment, segment.append(parts)
 
     def begin(self, number: int, size: int) -> Segment:
-        """Begin another block; the one before is complete."""
+        """Start a new block; the previous one is complete."""
         if self._newest is not None:
             self._sealed_bytes += self._newest.resident_bytes
         self._newest = self.segments[number] = Segment(number, size + -size % mmap.PAGESIZE)
@@ -82,12 +82,12 @@ class SegmentLog:
         return self._newest
 
     def release(self, number: int) -> None:
-        """Give back one record of a block."""
+        """Release one record of a block."""
         self.segments[number].num_live -= 1
         self._free()
 
     def _free(self) -> None:
-        # The last one is written to. A block's memory goes when nobody reads it any more: an answer that is on its way may.
+        # The last block is still written to. The memory of a block is freed when no answer under way reads it any more.
         while len(self.segments) > 1 and not (oldest := next(iter(self.segments.values()))).num_live:
             del self.segments[oldest.number]
             self._sealed_bytes -= oldest.resident_bytes

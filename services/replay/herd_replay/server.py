@@ -1,4 +1,4 @@
-"""The process around the handler: one thread, one ROUTER, metrics, files, signals."""
+"""The replay process around the handler: one thread, one ROUTER, metrics, files, signals."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from herd.telemetry import Telemetry
 
 ANSWERS_PER_PEER = 4
-"""That wait to be read: a client has one request under way, and repeats it after seconds."""
+"""Limit of unread requests: a client has one request under way, and repeats it after seconds."""
 
 
 class ReplayServer:
-    """Receives requests, has them answered, counts."""
+    """Receives requests, sends the handler's answers, and counts."""
 
     def __init__(self, router: Router, handler: ReplayHandler, *, keeper: Keeper, meters: Meters, telemetry: Telemetry) -> None:
         self._router = router
@@ -46,16 +46,16 @@ class ReplayServer:
         self._inbox = Inbox(router, self._answer, meters)
 
     def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, and then what had arrived before it; leaves everything on disk.
+        """Serve until ``stop``, then answer requests that arrived before it, and write a snapshot.
 
         Raises:
-            LostAtEndError: the disk did not take it.
+            LostAtEndError: the snapshot could not be written.
 
         """
         serve(stop, self._telemetry, [self._router], self._turn)
         self._inbox.serve_waiting()
         if not self._keeper.close():
-            raise LostAtEndError("the last snapshot of replay could not be written; the newest one is older")
+            raise LostAtEndError("the last snapshot of replay could not be written; the newest snapshot on disk is older")
 
     def _turn(self) -> None:
         self._inbox.serve_waiting()
@@ -67,9 +67,9 @@ class ReplayServer:
         answer = self._handler.answer(message, frames[1:])
         self._meters.answered(answer)
         if answer.refusal is not None:
-            # One key: reasons hold what strangers say.
+            # One key for all, because reasons contain foreign text.
             warn_refused("client", answer.refusal, peer)
-        # False: the client is gone or does not read; it asks again.
+        # False: the client has disconnected or does not read; it will repeat the request.
         self._router.send(peer, answer.frames)
         if answer.malformed is not None:
             raise answer.malformed
@@ -80,13 +80,13 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
-        BadInputError: an unknown task, an address that cannot be used, a snapshot of another run.
+        BadInputError: a task is unknown, the address cannot be used, or the snapshot belongs to another run.
         LostAtEndError: the last snapshot could not be written.
 
     """
     own = settings.replay_service
     if settings.replay.kind != "shared":
-        raise BadInputError(f"replay.kind {settings.replay.kind} needs no replay service: set it to shared")
+        raise BadInputError(f"replay.kind {settings.replay.kind} does not use a replay service: set it to shared")
     with ServiceProcess("replay", settings) as process:
         layout = run_layout(settings, process.spec)
         replica = Replica(own.index, own.replicas)
@@ -130,7 +130,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
                 f"tcp://{own.host}:{own.port or '*'}",
                 max_frame_bytes=frame_bytes,
                 high_water_mark=ANSWERS_PER_PEER,
-                # Those of every learner shard, while this process is busy with another's; old and new ones of a shard that restarts.
+                # Requests of all learner shards wait while one is processed, and a restarted shard may have old and new ones.
                 unread_frames=max(2, -(-2 * settings.agents * settings.learner.shards * WINDOW * message_bytes // frame_bytes)),
             )
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Complete episodes on disk: RUN/replay/<index>/, the blocks of memory as files, and state.json, which says which of them count.
+"""Complete episodes on disk: RUN/replay/<index>/ has the blocks of memory as files, and state.json, which lists the valid ones.
 
-A file of a block is written once and never changed: its name has the block's number and how much of it was used. So a snapshot writes
-what is new, and it is whole or not there: state.json comes last, and until then the one before names files that are still there.
+A block's file is written once and never changed; its name contains the block's number and its used length. So a snapshot writes only new
+data. It is atomic, because state.json is written last, and until then the previous state.json refers to files that still exist.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ OPEN = "open.bin"
 _STATE = re.compile(rb'\{"sha256":"([0-9a-f]{64})","state":(.*)\}\n', re.DOTALL)
 _BLOCKS = re.compile(r"(block-\d+-\d+\.bin|open\.bin)(\.tmp)?")
 MAX_BLOCK_BYTES = 1 << 28
-"""Of a file: twice the largest episode."""
+"""Size limit of a file: twice the largest episode."""
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 
 
 class SnapshotError(Exception):
-    """A snapshot that cannot be written or used; one line that names the file."""
+    """A snapshot cannot be written or used; one line that names the file."""
 
 
 class ForeignSnapshotError(SnapshotError):
-    """A sound snapshot of another contract: going on without it is the operator's decision."""
+    """An intact snapshot of another contract. Whether to continue without it is the operator's decision."""
 
 
 class _Model(BaseModel):
@@ -53,22 +53,22 @@ class _Model(BaseModel):
 
 
 class SavedBlock(_Model):
-    """A file of records, one behind the other."""
+    """A file of consecutive records."""
 
     number: Count
     used: Annotated[int, Field(ge=0, le=MAX_BLOCK_BYTES)]
     first: Count
-    """Where the oldest record begins that is still needed."""
+    """Offset of the oldest record that is still needed."""
     sha256: Digest
 
     @property
     def name(self) -> str:
-        """Of the file."""
+        """Name of the file."""
         return f"block-{self.number}-{self.used}.bin"
 
 
 class SavedState(_Model):
-    """What state.json holds."""
+    """The contents of state.json."""
 
     format: Literal[1] = 1
     run: str
@@ -78,13 +78,13 @@ class SavedState(_Model):
     blocks: tuple[SavedBlock, ...]
     """The oldest first."""
     open: Digest | None
-    """Of open.bin: episodes that had not ended when the process did. None of a snapshot that was made while it ran."""
+    """Digest of open.bin, which contains episodes that were open when the process ended. None in a snapshot of a running process."""
     writers: tuple[tuple[Count, Count], ...]
-    """Each writer, and its last message that the blocks hold."""
+    """Each writer, and its last message that is contained in the blocks."""
 
 
 class Block(NamedTuple):
-    """A block as it was when a snapshot was taken; what is in ``content`` does not change any more."""
+    """A block at the time of a snapshot; ``content`` no longer changes."""
 
     number: int
     first: int
@@ -93,7 +93,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What goes to disk: taken between two messages, written at leisure."""
+    """The data of a snapshot: captured between two messages, and written later."""
 
     blocks: tuple[Block, ...]
     open: bytes | None
@@ -101,16 +101,16 @@ class Captured:
 
 
 class Restored(NamedTuple):
-    """What a snapshot brought."""
+    """The result of restoring a snapshot."""
 
     lost: list[str]
-    """A line for each part that was passed over."""
+    """A line for each skipped part."""
     open_steps: int
-    """Agent steps of episodes that go on."""
+    """Agent steps of episodes that are still open."""
 
 
 def capture(store: EpisodeStore, assembler: Assembler, writers: Writers, *, is_last: bool) -> Captured:
-    """Take what there is. ``is_last``: with the open episodes, as nothing comes after it."""
+    """Capture the present state. ``is_last``: include open episodes, because the process ends."""
     oldest = next(store.episodes(), None)
     blocks = [
         Block(number, oldest.offset if number == oldest.segment else 0, segment.view[: segment.used])
@@ -121,19 +121,19 @@ def capture(store: EpisodeStore, assembler: Assembler, writers: Writers, *, is_l
 
 
 class SnapshotFolder:
-    """Where the snapshots of one replica are. One thread at a time."""
+    """The folder with the snapshots of one replica. To be used by one thread at a time."""
 
     def __init__(self, directory: Path, *, run: str, contract: str, replica: Replica) -> None:
         self.directory = directory / DIRECTORY / str(replica.index)
         self._identity = {"run": run, "contract": contract, "index": replica.index, "replicas": replica.count}
         self._written: dict[str, SavedBlock] = {}
-        """By name: files that are as they should be."""
+        """Files on disk that are known to be intact, by name."""
 
     def save(self, captured: Captured) -> None:
-        """Write a snapshot; what the one before does not share with it goes.
+        """Write a snapshot, and remove files that only the previous one needs.
 
         Raises:
-            SnapshotError: disk full, no permission; the one before is still there.
+            SnapshotError: the disk is full or there is no permission; the previous snapshot still exists.
 
         """
         try:
@@ -151,10 +151,10 @@ class SnapshotFolder:
         self._clean({*self._written, *([OPEN] if digest is not None else [])})
 
     def load(self, store: EpisodeStore, assembler: Assembler, writers: Writers) -> Restored:
-        """Take in the newest snapshot, into what is empty.
+        """Load the newest snapshot into empty objects.
 
         Raises:
-            ForeignSnapshotError: it is of another run or contract.
+            ForeignSnapshotError: it belongs to another run or contract.
 
         """
         lost: list[str] = []
@@ -176,11 +176,11 @@ class SnapshotFolder:
             digest = hashlib.sha256(block.content).hexdigest()
             replace_file(self.directory / name, block.content)
             known = SavedBlock(number=block.number, used=len(block.content), first=block.first, sha256=digest)
-            self._written[name] = known  # also where a later file fails: it need not be written again
+            self._written[name] = known  # even if a later file fails, it need not be written again
         return known.model_copy(update={"first": block.first})
 
     def _clean(self, needed: set[str]) -> None:
-        """Take away files of older snapshots, and what a killed process left half-written."""
+        """Remove files of older snapshots, and incomplete files of a killed process."""
         with suppress(OSError):
             for path in self.directory.iterdir():
                 if path.name not in needed and (_BLOCKS.fullmatch(path.name) or path.name == STATE + TEMPORARY):
@@ -203,15 +203,15 @@ class SnapshotFolder:
             state = SavedState.model_validate_json(found[2])
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            lost.append(f"{path}: is no state of replay: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+            lost.append(f"{path}: is not a replay state: {'.'.join(map(str, first['loc']))}: {first['msg']}")
             return None
         if (state.run, state.contract) != (self._identity["run"], self._identity["contract"]):
             raise ForeignSnapshotError(
-                f"{path}: is of another run or contract (env, network, algorithm): resume with the settings that it was made under, or "
-                f"remove {self.directory.parent} to begin anew"
+                f"{path}: belongs to another run or contract (env, network, algorithm): resume with its settings, or "
+                f"remove {self.directory.parent} to start empty"
             )
         if (state.index, state.replicas) != (self._identity["index"], self._identity["replicas"]):
-            lost.append(f"{path}: is of replica {state.index} of {state.replicas}: replay_service.replicas has changed")
+            lost.append(f"{path}: belongs to replica {state.index} of {state.replicas}: replay_service.replicas has changed")
             return None
         return state
 
@@ -255,7 +255,7 @@ class SnapshotFolder:
 
 
 def _records(content: memoryview, begin: int) -> Iterator[tuple[int, Record]]:
-    """Records one behind the other; contents have matched their digest."""
+    """Yield consecutive records of contents that have matched their digest."""
     while begin < len(content):
         record = Record(content[begin:])
         yield begin, record
@@ -263,7 +263,7 @@ def _records(content: memoryview, begin: int) -> Iterator[tuple[int, Record]]:
 
 
 def _open_records(assembler: Assembler) -> Iterator[bytes]:
-    """Open episodes as records: ``episode_steps`` is 0 where the end is not known."""
+    """Yield open episodes as records; ``episode_steps`` is 0 if the end is not known."""
     for key, known in assembler.open_episodes():
         pieces = tuple(known.pieces[step] for step in sorted(known.pieces))
         parts = record_parts(Episode(key, known.task_id, known.end or 0, pieces))

@@ -1,6 +1,6 @@
 """Complete episodes: first-in-first-out by agent steps, drawn uniformly. No I/O; bounded in steps and in memory.
 
-An unroll of an episode is T steps from a multiple of T on, counted from its first; the last one of an episode may be shorter.
+An unroll of an episode consists of T steps that start at a multiple of T; the last unroll of an episode may be shorter.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from herd_replay.segments import Segment
 
 EPISODE_BYTES = 230
-"""Of memory for an episode, beside its record: what `Stored` and the list of ends hold."""
+"""Memory of an episode in addition to its record: `Stored` and an entry of the list of ends."""
 _LEAST_DEAD = 64
-"""Evicted entries at the head of the lists before these are moved together."""
+"""Number of evicted entries at the head of the lists before the lists are compacted."""
 
 Evicted = Literal["capacity", "memory"]
-"""Which bound an episode went for: agent steps, or bytes."""
+"""The limit for which an episode was evicted: agent steps or bytes."""
 
 
 class Stored(NamedTuple):
-    """Where an episode is."""
+    """The location of an episode."""
 
     segment: int
-    """Number of its block: an evicted episode holds no memory."""
+    """Number of its block. It is not a reference, so that an evicted episode holds no memory."""
     offset: int
     num_steps: int
     inserted_steps: int
-    """Agent steps that were ever inserted, when this episode was."""
+    """Number of agent steps that had been inserted in total when this episode was."""
 
 
 class EpisodeStore:
@@ -47,9 +47,9 @@ class EpisodeStore:
         self.num_evicted: Counter[Evicted] = Counter()
         """Episodes."""
         self.num_steps = 0
-        """Agent steps held."""
+        """Number of stored agent steps."""
         self.inserted_steps = 0
-        """Agent steps ever inserted."""
+        """Number of agent steps inserted in total."""
         self.inserted_episodes = 0
         """Likewise."""
         self._capacity_steps = capacity_steps
@@ -58,39 +58,39 @@ class EpisodeStore:
         self.log = log if log is not None else SegmentLog()
         self._episodes: list[Stored] = []
         self._unrolls_before: list[int] = []
-        """Unrolls of all episodes that were inserted before."""
+        """For each episode, the number of unrolls of all episodes inserted before it."""
         self._num_dead = 0
-        """Evicted, at the head of both lists."""
+        """Number of evicted entries at the head of both lists."""
         self._num_unrolls_ever = 0
 
     @property
     def num_episodes(self) -> int:
-        """Held."""
+        """Number of stored episodes."""
         return len(self._episodes) - self._num_dead
 
     @property
     def num_unrolls(self) -> int:
-        """Unrolls of the episodes held."""
+        """Number of unrolls of the stored episodes."""
         return self._num_unrolls_ever - self._first_unroll
 
     @property
     def num_bytes(self) -> int:
-        """Of memory."""
+        """Memory in use."""
         return self.log.resident_bytes + len(self._episodes) * EPISODE_BYTES
 
     def fits(self, num_steps: int) -> bool:
-        """Tell whether an episode can be kept at all."""
+        """Return whether an episode of this length can be stored."""
         return num_steps <= self._capacity_steps
 
     def append(self, episode: Episode) -> None:
-        """Take a complete episode, of which ``fits`` is true; the oldest make room."""
+        """Store a complete episode for which ``fits`` is true; the oldest episodes are evicted if necessary."""
         while self.num_episodes and self.num_steps + episode.num_steps > self._capacity_steps:
             self._evict("capacity")
         segment, offset = self.log.append(record_parts(episode))
         self.adopt(segment, offset, episode.num_steps)
 
     def adopt(self, segment: Segment, offset: int, num_steps: int) -> None:
-        """Take an episode whose record is in ``segment`` already; the oldest make room."""
+        """Store an episode whose record is already in ``segment``; the oldest episodes are evicted if necessary."""
         self.inserted_steps += num_steps
         self.inserted_episodes += 1
         self.num_steps += num_steps
@@ -103,11 +103,11 @@ class EpisodeStore:
             self._evict("memory")
 
     def draw_episode(self, random: np.random.Generator) -> Stored:
-        """Draw uniformly over episodes; there must be one."""
+        """Draw uniformly over episodes; there must be at least one."""
         return self._episodes[self._num_dead + int(random.integers(self.num_episodes))]
 
     def draw_unroll(self, random: np.random.Generator) -> tuple[Stored, int]:
-        """Draw uniformly over the unrolls of all episodes; returns the episode and the unroll's first step. There must be one."""
+        """Draw uniformly over the unrolls of all episodes; returns the episode and the unroll's first step. There must be at least one."""
         number = self._first_unroll + int(random.integers(self.num_unrolls))
         index = bisect_right(self._unrolls_before, number, self._num_dead) - 1
         return self._episodes[index], (number - self._unrolls_before[index]) * self._unroll_length
@@ -118,13 +118,13 @@ class EpisodeStore:
         return Record(segment.view[stored.offset : segment.used])
 
     def episodes(self) -> Iterator[Stored]:
-        """Give all episodes held, the oldest first."""
+        """Yield all stored episodes, the oldest first."""
         for index in range(self._num_dead, len(self._episodes)):
             yield self._episodes[index]
 
     @property
     def _first_unroll(self) -> int:
-        """Number of the oldest unroll held, counted over all that ever were."""
+        """Number of the oldest stored unroll, counted over all unrolls ever inserted."""
         return self._unrolls_before[self._num_dead] if self.num_episodes else self._num_unrolls_ever
 
     def _unrolls_of(self, num_steps: int) -> int:

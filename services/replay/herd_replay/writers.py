@@ -1,6 +1,6 @@
-"""Which message of each writer came last, so that one that is sent again is not taken again. No I/O; bounded.
+"""Remembers the last message of each writer, so that a repeated message is not stored twice. No I/O; bounded.
 
-A writer numbers its messages 1, 2, ... and sends those that are not acknowledged again, in order.
+A writer numbers its messages 1, 2, ... and repeats unacknowledged messages in order.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_WRITERS = 65_536
-"""10 MB; each learner shard is one, and again after each of its restarts."""
+"""Number of writers to remember, which take 10 MB. Each start of a learner shard is a new writer."""
 
 Novelty = Literal["new", "repeated", "early"]
-"""``early``: one before it is missing, and will be sent again."""
+"""``early``: an earlier message is missing and will be repeated."""
 
 
 class Writers:
-    """The last message of each writer; beyond ``max_writers`` the one silent longest is forgotten."""
+    """The last message of each writer. Beyond ``max_writers``, the writer that has been silent longest is forgotten."""
 
     def __init__(self, max_writers: int = MAX_WRITERS) -> None:
         self._max_writers = max_writers
         self._last: OrderedDict[int, int] = OrderedDict()
 
     def __len__(self) -> int:
-        """Writers remembered."""
+        """Return the number of remembered writers."""
         return len(self._last)
 
     def judge(self, writer: int, sequence: int, oldest_sequence: int) -> Novelty:
-        """Say what a message is; a new one is noted as taken.
+        """Classify a message; a new one is recorded as stored.
 
-        What a writer cannot send any more (``oldest_sequence``) was taken by this process before it lost what came since its snapshot.
+        Messages before ``oldest_sequence``, which a writer can no longer repeat, were stored before this service lost the data since its
+        snapshot.
         """
         last = max(self._last.get(writer, 0), oldest_sequence - 1)
         if sequence <= last:
@@ -52,9 +53,9 @@ class Writers:
             self._last.popitem(last=False)
 
     def last(self, writer: int) -> int:
-        """Messages up to this one are taken; 0 of a writer that is not known."""
+        """Return the number of the last stored message; 0 for an unknown writer."""
         return self._last.get(writer, 0)
 
     def all(self) -> Iterator[tuple[int, int]]:
-        """Give every writer and its last message, the one silent longest first."""
+        """Yield every writer and its last message, the writer that has been silent longest first."""
         yield from self._last.items()

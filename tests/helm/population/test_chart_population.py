@@ -58,14 +58,15 @@ def test_every_member_has_learners_of_its_own_and_actors_know_them_all(shards: i
     test = container_of(find(objects, "Pod", "herd-test"))["args"]
     assert [word for word in test if word.startswith("--learner")] == [f"--learner=http://{host}:9400" for host in hosts]
     assert "--ready=http://herd-population:9400" in test
-    own = settings("StatefulSet", "herd-population").population
-    assert (own.strategy, own.host, own.port, own.metrics_port) == ("pbt", "0.0.0.0", 7500, 9400)
+    service = settings("StatefulSet", "herd-population").population
+    assert (service.strategy, service.host, service.port, service.metrics_port) == ("pbt", "0.0.0.0", 7500, 9400)
 
 
 def test_members_share_a_volume_or_are_refused() -> None:
     def claim(workload: Object) -> str | None:
         (run,) = [each for each in pod_of(workload)["volumes"] if each["name"] == "run"]
-        return run.get("persistentVolumeClaim", {}).get("claimName")
+        name: str | None = run.get("persistentVolumeClaim", {}).get("claimName")
+        return name
 
     objects = render_ci(FILE)
     assert {claim(find(objects, "StatefulSet", f"herd-{name}")) for name in ("learner-0", "learner-1", "population")} == {"runs"}

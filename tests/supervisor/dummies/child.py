@@ -16,7 +16,7 @@ from pathlib import Path
 port, name, behaviour, directory, *words = sys.argv[1:]
 if behaviour == "early-later":
     behaviour = "serve" if words == ["restarts=0"] else "early"
-stopping = []
+stopping: list[int] = []
 
 
 def end(code):

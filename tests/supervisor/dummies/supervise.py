@@ -25,7 +25,7 @@ class PrintingView:
 run_dir, port, wall_seconds, *children = sys.argv[1:]
 (Path(run_dir) / "logs").mkdir(parents=True, exist_ok=True)
 plans = []
-directories = {}
+directories: dict[Path, None] = {}
 for child in children:
     name, _, behaviour = child.partition(":")
     name, _, agent = name.partition("@")

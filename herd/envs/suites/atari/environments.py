@@ -176,7 +176,7 @@ class AtariEnvironments:
             sticky_action_probability=settings.sticky_action_probability,
         )
         if start.num_actions != self.spec.num_actions:
-            raise RuntimeError(f"{game} has {start.num_actions} actions in this ale-py, the table says {self.spec.num_actions}")
+            raise RuntimeError(f"{game} has {start.num_actions} actions in this ale-py, expected {self.spec.num_actions}")
         emulators = AtariVectorEnv(
             game,
             len(range(self.num_environments)[environments]),
@@ -252,7 +252,7 @@ class AtariEnvironments:
                 raw.lives[part.environments][mask] = info["lives"][mask]
                 raw.frames[part.environments][mask] = info["episode_frame_number"][mask]
             again = again & (raw.frames < self._least_frames)
-        raise RuntimeError(f"environments {np.flatnonzero(again).tolist()} never began a game with a no-op")
+        raise RuntimeError(f"environments {np.flatnonzero(again).tolist()} end every game during its initial no-ops")
 
     def _parts_of(self, environments: NDArray[np.bool_]) -> Iterable[_Part]:
         return (part for part in self._parts if environments[part.environments].any())

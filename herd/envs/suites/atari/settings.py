@@ -39,7 +39,7 @@ class AtariSettings(SuiteSettings):
     grayscale: bool = True
     """Observe one luminance plane instead of RGB."""
     noop_max: NonNegativeInt = 30
-    """A game starts with a number of no-op frames, drawn uniformly from 1 to this. 0: none."""
+    """A game starts with a number of no-op frames, drawn uniformly from 1 to this number. 0: none."""
     sticky_action_probability: Fraction = 0.0
     """Probability that the emulator repeats the previous action at each frame (Machado et al. 2018 use 0.25)."""
     max_episode_frames: PositiveInt = 108_000
@@ -58,14 +58,14 @@ class AtariSettings(SuiteSettings):
     def _all_games(cls, tasks: Any) -> Any:
         if not isinstance(tasks, list | tuple) or ALL_GAMES not in tasks:
             return tasks
-        from herd.envs.suites.atari import atari_scores  # noqa: PLC0415  numpy loads; settings alone do without
+        from herd.envs.suites.atari import atari_scores  # noqa: PLC0415  it loads numpy, which settings do not need
 
         return tuple(game for task in tasks for game in (atari_scores() if task == ALL_GAMES else [task]))
 
     @model_validator(mode="after")
     def _one_policy_head_serves_all(self) -> Self:
         if len(self.tasks) > 1 and self.action_set == "minimal":
-            raise ValueError("action_set must be full when tasks names several games: one policy head serves all")
+            raise ValueError("action_set must be full if tasks has several games, because one policy head plays all of them")
         return self
 
     def objection(self, network: NetworkSettings) -> str | None:

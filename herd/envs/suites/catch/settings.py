@@ -40,11 +40,11 @@ class CatchSettings(SuiteSettings):
     @classmethod
     def _each_scale_makes_a_task(cls, scales: tuple[float, ...]) -> tuple[float, ...]:
         if len({f"{scale:g}" for scale in scales}) < len(scales):
-            raise ValueError("must differ from one another: each makes tasks of its own")
+            raise ValueError("should be different factors")
         return scales
 
     def objection(self, network: NetworkSettings) -> str | None:
         """See `SuiteSettings.objection`."""
         if network.torso in {"shallow", "nature", "deep"}:
-            return f"network.torso must be mlp for the catch suite, not {network.torso}: its board is smaller than a convolution"
+            return f"network.torso must be mlp for the catch suite, not {network.torso}: the board is too small for convolutions"
         return None

@@ -41,8 +41,8 @@ class DMLabSettings(SuiteSettings):
     level_seeds: PositiveInt | None = None
     """Number of different games of each level. With a bound, their maps are found in ``level_cache`` again. Null: no bound."""
     prepare_games: bool = True
-    """A second process for each environment prepares the next game while one is played, so that no game waits for its map. Each takes
-    another 200 MB of memory."""
+    """A second process for each environment prepares the next game during the current one, so that no game waits for its map. Each
+    process takes another 200 MB of memory."""
     renderer: Literal["software", "hardware"] = "software"
     """``hardware`` needs a GPU with EGL."""
 
@@ -56,11 +56,11 @@ class DMLabSettings(SuiteSettings):
         tasks, hold_out = values.get("tasks", (ALL_LEVELS,)), str(values.get("hold_out", False)).lower()
         if isinstance(tasks, list | tuple) and all(isinstance(task, str) for task in tasks):
             return values | {"tasks": spelled_out(tasks, hold_out=hold_out in TRUE_WORDS)}
-        return values  # which the field refuses
+        return values  # the field refuses these values
 
     @model_validator(mode="after")
     def _test_levels_are_held_out(self) -> Self:
         held_out = [task for task in self.tasks if task in dmlab30() and dmlab30()[task].is_held_out]
         if held_out and not self.hold_out:
-            raise ValueError(f"hold_out must be true to play {held_out[0]}: the Lab keeps this level from training")
+            raise ValueError(f"hold_out must be true to play {held_out[0]}, which is a test level")
         return self

@@ -45,7 +45,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
     if FRAME not in shapes and (
         idle := [name for name in of_frames if getattr(settings, name) != GymnasiumSettings.model_fields[name].default]
     ):
-        raise UnknownTaskError(f"env.{idle[0]} is for pictures, and the observations of {settings.tasks[0]} have none")
+        raise UnknownTaskError(f"env.{idle[0]} applies to pictures, but the observations of {settings.tasks[0]} have none")
     height, width, channels = shapes.get(FRAME, NO_FRAMES)
     return EnvSpec(
         task_names=settings.tasks,

@@ -40,7 +40,7 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
         self._action_repeat = settings.action_repeat
         actions = environment.action_space
         if not isinstance(actions, spaces.Discrete):
-            raise UnknownTaskError(f"env.tasks {task}: its actions are {actions}; only discrete ones (Discrete) can be learned here")
+            raise UnknownTaskError(f"env.tasks {task}: its actions are {actions}; only discrete actions (Discrete) are supported")
         self.first_action = int(actions.start)
         """What the environment calls action 0."""
         self.num_actions = int(actions.n)
@@ -127,7 +127,7 @@ def make_rows(settings: GymnasiumSettings, task: str) -> Rows:
     except gymnasium.error.Error as error:
         raise UnknownTaskError(f"env.tasks {task}: {' '.join(str(error).split())}") from error
     except Exception as error:
-        raise UnknownTaskError(f"env.tasks {task}: cannot be made: {failure(error)}") from error
+        raise UnknownTaskError(f"env.tasks {task}: cannot be created: {failure(error)}") from error
     if not isinstance(environment, gymnasium.Env):
         raise UnknownTaskError(f"env.tasks {task}: must return a gymnasium.Env, not {type(environment).__name__}")
     return Rows(environment, settings, task)
@@ -168,11 +168,11 @@ def _parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> 
 
 def _keyed_parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> dict[str, _Part]:
     if not isinstance(space, spaces.Dict):
-        raise UnknownTaskError(f"env.tasks {task}: its observations are a {type(space).__name__}, without entries to choose by key")
+        raise UnknownTaskError(f"env.tasks {task}: its observations are a {type(space).__name__}, which has no entries to choose by key")
     chosen = {"env.image_key": settings.image_key, "env.instruction_key": settings.instruction_key}
     for setting, key in [*chosen.items(), *(("env.vector_keys", key) for key in settings.vector_keys)]:
         if key is not None and key not in space.spaces:
-            raise UnknownTaskError(f"{setting}: the observations of {task} have no entry {key}, but {', '.join(space)}")
+            raise UnknownTaskError(f"{setting}: the observations of {task} have no entry {key}; they have {', '.join(space)}")
     parts: dict[str, _Part] = {}
     if settings.image_key is not None:
         if not _is_picture(space[settings.image_key]):
@@ -186,7 +186,7 @@ def _keyed_parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: st
         words = spaces.Box(0, NUM_BUCKETS - 1, (MAX_WORDS,), np.int64)
         parts[WORDS] = _of_entry(settings.instruction_key, (words, lambda text: np.array(_hashed(str(text)), np.int64)))
     if parts.keys() == {WORDS}:
-        raise UnknownTaskError("env.instruction_key alone says nothing of the game: add env.image_key or env.vector_keys")
+        raise UnknownTaskError("env.instruction_key alone is not an observation of the game: add env.image_key or env.vector_keys")
     return parts
 
 
@@ -225,7 +225,7 @@ def _vector(space: spaces.Space[Any], task: str) -> _Part:
     try:
         size = spaces.flatdim(space)
     except (NotImplementedError, ValueError) as error:  # a space of somebody else's; one without a fixed size
-        raise UnknownTaskError(f"env.tasks {task}: observations of {space} cannot be made a vector") from error
+        raise UnknownTaskError(f"env.tasks {task}: observations of {space} cannot be converted to a vector") from error
     return _numbers(size), lambda value: np.asarray(spaces.flatten(space, value), np.float32)
 
 

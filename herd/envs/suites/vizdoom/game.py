@@ -44,7 +44,7 @@ class Game:
         self._game.load_config(str(Path(vizdoom.scenarios_path) / f"{task}.cfg"))
         buttons = tuple(button.name for button in self._game.get_available_buttons())
         if buttons != own:
-            raise RuntimeError(f"{task} has the buttons {', '.join(buttons)} in this vizdoom, the table says {', '.join(own)}")
+            raise RuntimeError(f"{task} has the buttons {', '.join(buttons)} in this vizdoom, expected {', '.join(own)}")
         screen = next((screen for screen, *size in _SCREENS if np.all(np.array(size) >= self._size)), _SCREENS[-1][0])
         self._game.set_screen_resolution(screen)
         self._game.set_screen_format(ScreenFormat.RGB24)
@@ -82,7 +82,7 @@ class Game:
     def _seen(self) -> Seen:
         state = self._game.get_state()
         if state is None:
-            raise RuntimeError("the engine shows no screen in the middle of a game")
+            raise RuntimeError("the engine returned no screen in the middle of a game")
         screen: NDArray[np.uint8] = state.screen_buffer
         if (screen.shape[1], screen.shape[0]) != self._size:
             screen = np.asarray(cv2.resize(screen, self._size, interpolation=cv2.INTER_AREA), np.uint8)

@@ -200,7 +200,7 @@ def _begin_heartbeat(membership: Membership, timeout_seconds: float) -> Heartbea
     deadline = time.monotonic() + timeout_seconds
     while not membership.store.check([f"beat/{rank}" for rank in range(place.size)]):
         if time.monotonic() > deadline:
-            end_process("a shard that had joined never began")
+            end_process("a shard joined but did not start")
         time.sleep(0.05)
     heartbeat.start()
     return heartbeat

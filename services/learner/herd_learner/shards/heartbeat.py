@@ -141,5 +141,7 @@ class Heartbeat:
 
 def end_process(reason: str) -> NoReturn:
     """As a kill: nothing of this process is worth saving but the checkpoints on disk."""
-    get_logger().error("the group of learner shards is broken: ending, to start again from the newest checkpoint", reason=reason)
+    get_logger().error(
+        "the group of learner shards is broken: this process exits, to be restarted from the newest checkpoint", reason=reason
+    )
     os._exit(EXIT_SHARD_LOST)

@@ -78,12 +78,12 @@ def place_of(num_shards: int, environ: Mapping[str, str]) -> Place:
         host = environ["MASTER_ADDR"]
     except KeyError as error:
         raise BadInputError(
-            f"learner.shards is {num_shards}, but {error.args[0]} is not set: start shards by herd train, or by torchrun"
+            f"learner.shards is {num_shards}, but {error.args[0]} is not set: start shards with herd train or torchrun"
         ) from None
     except ValueError as error:
         raise BadInputError(f"RANK, WORLD_SIZE and MASTER_PORT must be numbers: {error}") from None
     if size != num_shards or not 0 <= rank < size:
-        raise BadInputError(f"learner.shards is {num_shards}, but this is rank {rank} of WORLD_SIZE {size}")
+        raise BadInputError(f"learner.shards is {num_shards}, but RANK is {rank} and WORLD_SIZE {size}")
     return Place(rank, size, host, port, environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True")
 
 
