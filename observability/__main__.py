@@ -1,4 +1,4 @@
-"""Write the files that the chart ships: ``python -m observability [FOLDER]``, by default ``helm/herd/files``."""
+"""Writes the files that the chart contains: ``python -m observability [FOLDER]``, by default ``helm/herd/files``."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def dashboard_json() -> str:
     dashboard = (
         builders.Dashboard("Herd")
         .uid(UID)
-        .description("Frames per second of one run, and which stage they wait for. docs/observability.md explains the rows.")
+        .description("Speed and bottleneck of one run. docs/observability.md explains the rows.")
         .tags(["herd", "reinforcement-learning"])
         .timezone("browser")
         .time("now-3h", "now")
@@ -39,7 +39,7 @@ def dashboard_json() -> str:
 
 
 def _numbered(dashboard: models.Dashboard) -> models.Dashboard:
-    """Every panel gets the id that links and alerts name it by; in order, so that the file says what changed."""
+    """Give every panel the id that links and alerts use, in order, so that differences of the file are readable."""
     for number, panel in enumerate(dashboard.panels or [], 1):
         panel.id_val = number
     return dashboard

@@ -1,4 +1,4 @@
-"""The abbreviations that expressions are written with.
+"""Abbreviations for writing expressions.
 
 ``SCOPE`` says which runs an expression is about. A rule watches every run that its Prometheus scrapes, a panel the run that was
 chosen above it. ``RUN`` are the labels that name a run, as in ``sum by (RUN)``; ``ANY_COMPONENT`` keeps ``up`` to our processes.
@@ -13,21 +13,21 @@ import textwrap
 from herd.topology import COMPONENT_NAMES
 
 ALL_RUNS = 'release!=""'
-"""Every run. The chart puts its own namespace and release here, so that two releases do not record the same series twice."""
+"""Selects every run. The chart replaces it by its own namespace and release, so that two releases do not record the same series."""
 CHOSEN_RUN = 'namespace="$namespace", release="$release"'
 """The run that the dashboard's variables name."""
 ANY_COMPONENT = f'component=~"{"|".join(COMPONENT_NAMES)}"'
 NOT_OVER = "unless on (RUN) herd:run_is_over:max{SCOPE} == 1"
-"""Binds tighter than ``or``: put what is before it into brackets."""
+"""Binds tighter than ``or``: put the expression before it into parentheses."""
 
 
 def in_rules(expression: str) -> str:
-    """``expression`` for a rule file."""
+    """Expand ``expression`` for a rule file."""
     return _filled(expression, ALL_RUNS)
 
 
 def in_panels(expression: str) -> str:
-    """``expression`` for the dashboard."""
+    """Expand ``expression`` for the dashboard."""
     return _filled(expression, CHOSEN_RUN)
 
 

@@ -1,4 +1,4 @@
-"""Panels in Grafana's words; the only module that knows its builders."""
+"""Converts panels to Grafana's format. Only this module uses Grafana's builders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 """Whichever Prometheus is chosen above the dashboard."""
 REF_IDS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MANY_LINES = 4
-"""From so many on a legend lists values in a table, largest first."""
+"""Number of series from which on a legend is a table of values, largest first."""
 
 PanelBuilder = stat.Panel | bargauge.Panel | timeseries.Panel
 

@@ -1,4 +1,4 @@
-"""What a panel of the dashboard is, before it is put into Grafana's words (``grafana.py``)."""
+"""Panels of the dashboard, independent of Grafana's format (``grafana.py``)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Kind = Literal["lines", "figure", "bars"]
 """Over time; the newest value, big; the newest values side by side."""
 Colour = Literal["green", "yellow", "orange", "red", "blue"]
 Step = tuple[float, Colour]
-"""From this value on, this colour."""
+"""Colours from given values on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A line, or several: one for each series that comes back."""
+    """A query with one line for each returned series."""
 
     expression: str
     legend: str
@@ -29,13 +29,13 @@ class Panel:
 
     title: str
     description: str
-    """What is normal, and what another picture means."""
+    """What is shown, what is normal, and what deviations mean."""
     queries: tuple[Query, ...]
     kind: Kind = "lines"
     unit: Unit = "short"
     decimals: int | None = None
     low: float | None = 0.0
-    """Where the y axis begins; None leaves it to the data."""
+    """Lower limit of the y axis; None: chosen by the data."""
     high: float | None = None
     base: Colour = "green"
     steps: tuple[Step, ...] = ()

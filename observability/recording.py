@@ -1,4 +1,4 @@
-"""Recording rules: what the dashboard, the alerts and an autoscaler ask for again and again.
+"""Recording rules for expressions that the dashboard, the alerts and an autoscaler evaluate repeatedly.
 
 Thousands of actors are added up here once per evaluation, not once per viewer. A *share* is of wall time, from 0 to 1; over several
 actors it is their mean, over shards of the learner the largest: one that waits for its batch holds up all. Windows of one minute follow
@@ -11,12 +11,12 @@ from observability.rules import Group
 from observability.rules import RecordingRule as Rule
 
 OVER = {"actor": "avg", "learner": "max"}
-"""Of the shares of several. A shard counts as starved only while its own queue is short; the others wait for it in the phase `agree`."""
+"""Aggregation of several shares. A shard counts as starved only while its own queue is too short; others wait for it in phase `agree`."""
 WHOSE = {"actor": "an actor", "learner": "the learner shard that waits most"}
 
 
 def _shares(component: str, seconds: dict[str, str], window: str) -> tuple[Rule, ...]:
-    """Of each counter of seconds: which share of its time a process spent so."""
+    """Return a rule for each counter of seconds: the share of time that a process spent on it."""
     return tuple(
         Rule(
             f"herd:{component}_{thing}:ratio_rate{window}",

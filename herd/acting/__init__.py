@@ -1,1 +1,1 @@
-"""Acting: a policy, and what environments carry from row to row for it; for actors, evaluation and videos alike."""
+"""Policies and the state of environments between rows, for actors, evaluation and videos."""

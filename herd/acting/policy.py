@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 import numpy as np
 import torch
 
+from herd.acting.device import precision_of
 from herd.algorithms.rewards import clip_last_rewards
 from herd.algorithms.sampling import sample_actions
 from herd.checkpoints.weights import load_into
-from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,8 +86,7 @@ class Policy(Protocol[Ticket]):
 
 def inference_precision(settings: RunSettings) -> torch.dtype:
     """Of the network's torso in play, on this machine: bfloat16 where it was asked for, or the CPU has it."""
-    choice = choose_precision(settings.actor.inference_precision, gains_from_bfloat16=cpu_gains_from_bfloat16())
-    return torch.bfloat16 if choice == "bfloat16" else torch.float32
+    return precision_of(settings.actor.inference_precision, torch.device("cpu"))
 
 
 class LocalPolicy:

@@ -1,4 +1,4 @@
-"""A policy that asks the run's inference service, and somebody else while the service is away."""
+"""A policy that asks the run's inference service, and optionally another policy while the service does not answer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from herd.wire.inference_client import Answer, InferenceClient
 
 WAIT_SECONDS = 0.25
-"""Longest wait in one piece, so that a signal is noticed."""
+"""Longest uninterrupted wait, so that a signal is noticed."""
 
 
 class StoppedWaitingError(Exception):
-    """The process was asked to stop, or the actor to move, while an answer was waited for."""
+    """The process was asked to stop, or the actor to move, during the wait for an answer."""
 
 
 class RemotePolicy:
-    """Of one group of environments: `submit` sends its row, `collect` waits for the answer.
+    """The policy of one group of environments: `submit` sends a row, `collect` waits for the answer.
 
-    ``rows.frames`` are stacks in the memory order of the observation; the newest planes of them travel.
+    ``rows.frames`` are stacks in the memory order of the observation; only their newest planes are sent.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class RemotePolicy:
         """Ask through ``client``.
 
         Args:
-            client: of this group.
+            client: client of this group.
             stop: ends a wait.
-            while_waiting: called at least every ``WAIT_SECONDS`` of a wait, with the seconds that the service has been silent.
-            on_answer: told of every answer.
-            substitute: who acts where the service is silent, asked after each piece of a wait; None: nobody, the wait goes on.
+            while_waiting: called at least every ``WAIT_SECONDS`` of a wait, with the seconds without an answer.
+            on_answer: called for every answer.
+            substitute: returns a policy that acts instead of a silent service, if there is one. Called repeatedly during a wait.
         """
         self._client = client
         self._stop = stop
@@ -56,7 +56,7 @@ class RemotePolicy:
 
     @property
     def is_away(self) -> bool:
-        """The service is silent, and somebody else acts."""
+        """Whether the service does not answer and another policy acts."""
         return self._is_away
 
     def submit(self, rows: Rows) -> Rows:
@@ -86,7 +86,7 @@ class RemotePolicy:
                 return substitute.collect(substitute.submit(ticket))
         self._on_answer(answer)
         acted = answer.rows
-        # Copies: what was received is read-only, and the state goes back into requests for as long as nobody answers.
+        # Copies, because received arrays are read-only, and the state is sent in requests again.
         values = np.zeros((len(acted.actions), 0), np.float32)
         return PolicyStep(acted.actions.copy(), acted.behaviour_logits, values, acted.core_state.copy(), answer.version)
 

@@ -1,4 +1,4 @@
-"""What E environments carry from one row to the next, in training, evaluation and videos alike."""
+"""The state of E environments between rows, in training, evaluation and videos."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 class RowState:
     """Core state and resets, last actions and rewards, temperatures, and the number of each environment's game.
 
-    Of every row, from the one with which the environments were reset: ``rows`` once, before it is acted on, and ``advance`` once, when
-    the step from it was taken. Arrays are replaced, never written to.
+    For every row since the reset, ``rows`` must be called once before acting, and ``advance`` once after the step. Arrays are replaced,
+    never written to.
     """
 
     def __init__(
         self, spec: EnvSpec, network: NetworkSettings, temperatures: Temperatures, *, num_environments: int, reorders: bool = True
     ) -> None:
-        """``reorders``: stacks are put into the memory order that a network here reads fastest; where none does, that is in vain."""
+        """``reorders``: convert stacks to the memory order that a local network reads fastest; useless without a local network."""
         self._temperatures = temperatures
         height, width, channels = spec.frame_shape
         fits = reorders and RollingStack.fits(stack=spec.frame_stack, channels=channels)
@@ -40,11 +40,11 @@ class RowState:
         self.core_state: NDArray[np.float32] = np.zeros((num_environments, *core_shape), np.float32)
         """[E, 2, core_size] before the row; [E, 0, 0] without a recurrent core."""
         self.core_reset: NDArray[np.bool_] = np.ones(num_environments, np.bool_)
-        """[E]: the core starts anew with the row."""
+        """[E]: whether the core is reset before the row."""
         self.last_actions: NDArray[np.int32] = np.full(num_environments, NO_ACTION, np.int32)
-        """[E]: NO_ACTION where the core starts anew."""
+        """[E]: NO_ACTION where the core is reset."""
         self.last_rewards: NDArray[np.float32] = np.zeros(num_environments, np.float32)
-        """[E], raw; 0 where the core starts anew."""
+        """[E], raw; 0 where the core is reset."""
         self.inverse_temperatures: NDArray[np.float32] | None = None
         """[E]: 1/tau of the games that the row of the last call of ``rows`` belongs to; None: tau is 1."""
         self.episode_ids: NDArray[np.int64] = np.zeros(num_environments, np.int64)
@@ -53,7 +53,7 @@ class RowState:
         """[E]: rows since the game's first."""
 
     def rows(self, observation: Observation) -> Rows:
-        """What a policy is asked about the row. May wait for the temperatures of games that start with it."""
+        """Return the input of a policy for the row. May wait for the temperatures of games that start with it."""
         self.inverse_temperatures = self._temperatures.of_row(observation.game_reset)
         return Rows(
             frames=self._frames(observation),
@@ -68,10 +68,10 @@ class RowState:
         )
 
     def advance(self, step: PolicyStep, transition: Transition) -> None:
-        """Go on to the row that ``transition`` observed after the actions of ``step``."""
+        """Advance to the row that ``transition`` observed after the actions of ``step``."""
         game_reset = transition.observation.game_reset
         self.core_state = step.core_state
-        # A new training episode starts where the last one terminated (a lost life may) and where a game starts.
+        # A new training episode starts after a termination (possibly a lost life) and at the start of a game.
         # After a truncation the next row is the final observation: its value bootstraps, so its state must not reset.
         self.core_reset = transition.terminated | game_reset
         self.last_actions = np.where(self.core_reset, NO_ACTION, step.actions).astype(np.int32)
@@ -82,7 +82,7 @@ class RowState:
             self._temperatures.finished(transition.finished, self.episode_ids)
 
     def _frames(self, observation: Observation) -> NDArray[np.uint8] | None:
-        """Logical [E, S * C, H, W] of the observation's stack, in the memory order that costs the network least."""
+        """Return the observation's stack, logical [E, S * C, H, W], in the fastest memory order for the network."""
         if self._rolling_stack is None:
             return observation.stack if observation.stack.size else None
         newest, game_reset = torch.from_numpy(observation.stack[:, -1]), torch.from_numpy(observation.game_reset)

@@ -1,4 +1,4 @@
-"""Temperatures that a run's bandit service hands out, one for each game. E environments."""
+"""Temperatures from a run's bandit service, one for each game. E environments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class ServedTemperatures(Temperatures):
-    """Asks for the first game of each environment, and takes each answer where its game starts; subclasses ask for the games after."""
+    """Requests a temperature for the first game of each environment, and uses each answer when its game starts.
+
+    Subclasses request the temperatures of the following games.
+    """
 
     def __init__(self, client: BanditClient, num_environments: int) -> None:
         self._client = client
@@ -24,12 +27,12 @@ class ServedTemperatures(Temperatures):
             client.ask(environment, 0)
 
     def of_row(self, game_reset: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """See `Temperatures.of_row`. Waits for the service where games start, with a bound; then tau stays what it was, 1 at first."""
+        """See `Temperatures.of_row`. Waits for the service when games start. After a limit, the last tau is kept, which is 1 at first."""
         if game_reset.any():
             self._client.begin(np.flatnonzero(game_reset))
             if self._client.is_silent:
                 reason = self._client.refused or "no answer"
-                warn_limited("bandit", "games begin under the last temperatures of their environments", reason=reason)
+                warn_limited("bandit", "games start with the last temperatures of their environments", reason=reason)
         else:
             self._client.poll()
         return self._client.inverse_temperatures

@@ -1,6 +1,6 @@
-"""The temperatures that games are played under (DiCE, arXiv:2106.00707): tau = 1, or drawn from one range for each task.
+"""The temperatures of games (DiCE, arXiv:2106.00707): tau = 1, or drawn from a range for each task.
 
-A third source is a run's service (`herd.acting.served_temperatures`). E environments.
+A third source is the bandit service (`herd.acting.served_temperatures`). E environments.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from herd.envs.api import FinishedGame
 
 Bounds = tuple[float, float]
-"""1/tau, lowest and highest."""
+"""Lowest and highest 1/tau."""
 
 
 class Temperatures:
-    """tau = 1 throughout; other sources derive from it. A game's temperature changes where it starts, and nowhere else."""
+    """tau = 1 for all games; other sources are subclasses. A temperature changes only at the start of a game."""
 
-    def of_row(self, game_reset: NDArray[np.bool_]) -> NDArray[np.float32] | None:  # noqa: ARG002  for those who draw
-        """1/tau [E], for a row whose games start where ``game_reset`` [E] says; None: 1 everywhere. Rows come in order."""
+    def of_row(self, game_reset: NDArray[np.bool_]) -> NDArray[np.float32] | None:  # noqa: ARG002  for subclasses
+        """Return 1/tau, [E], for a row whose games start at ``game_reset`` [E]; None: 1 everywhere. Rows must be passed in order."""
         return None
 
     def finished(self, games: Sequence[FinishedGame], episode_ids: NDArray[np.int64]) -> None:
-        """Take note of games that the last step ended; ``episode_ids`` [E] numbers them."""
+        """Record games that ended in the last step; ``episode_ids`` [E] are their numbers."""
 
 
 class RangeTemperatures(Temperatures):
-    """Each game's drawn anew from the range of its task."""
+    """Draws a temperature for each game from the range of its task."""
 
     def __init__(self, ranges: Sequence[Bounds], task_ids: NDArray[np.int32], seed: int) -> None:
         """``ranges`` by task, ``task_ids`` [E]."""

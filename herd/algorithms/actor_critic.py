@@ -145,36 +145,18 @@ def actor_critic_loss(
         if tensor.dtype != torch.bool:
             raise ValueError(f"{name} must be bool, got {tensor.dtype}")
 
-    target_log_policy = target_logits.log_softmax(dim=-1)
-    target_log_probs = target_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-    behaviour_log_policy = behaviour_logits.log_softmax(dim=-1)
-    behaviour_log_probs = behaviour_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-    gated = gate(
-        algorithm.trust_region,
-        target_log_policy=target_log_policy,
-        behaviour_log_policy=behaviour_log_policy,
-        row_valid=row_valid,
-        threshold=algorithm.trust_region_threshold,
-        clip_rho_threshold=algorithm.clip_rho_threshold,
-    )
-    accepted = gated.accepted
-    constant_values = values.detach()
-    vs, pg_advantages, policy_log_probs = corrected_targets(
-        algorithm.correction,
-        behaviour_log_probs=behaviour_log_probs,
-        target_log_probs=target_log_probs,
-        discounts=discount * (~terminated).to(values.dtype),
+    corrected = correct(
+        target_logits=target_logits,
+        behaviour_logits=behaviour_logits,
+        actions=actions,
         rewards=rewards,
-        values=constant_values[:-1],
-        bootstrap_value=constant_values[-1],
-        trace_mask=accepted,
-        clip_rho_threshold=algorithm.clip_rho_threshold,
-        clip_c_threshold=algorithm.clip_c_threshold,
-        clip_pg_rho_threshold=algorithm.clip_pg_rho_threshold,
-        lambda_=algorithm.lambda_,
-        q_estimate=algorithm.q_estimate,
-        log_epsilon=algorithm.log_epsilon,
+        values=values,
+        discounts=discount * (~terminated).to(values.dtype),
+        row_valid=row_valid,
+        algorithm=algorithm,
     )
+    target_log_policy, target_log_probs, behaviour_log_probs, gated, vs, pg_advantages, policy_log_probs = corrected
+    accepted = gated.accepted
 
     errors = vs - values[:-1]
     if value_scale is not None:
@@ -195,6 +177,69 @@ def actor_critic_loss(
 
     rhos = (target_log_probs.detach() - behaviour_log_probs).exp().clamp(max=algorithm.clip_rho_threshold)
     return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), rhos.masked_fill(~row_valid, 0.0), vs, gated)
+
+
+class Corrected(NamedTuple):
+    """What every loss with an off-policy correction begins with; [T, B] but for the first."""
+
+    target_log_policy: Tensor
+    """[T, B, A], with gradient."""
+    target_log_probs: Tensor
+    """Of the actions taken, with gradient."""
+    behaviour_log_probs: Tensor
+    gate: Gate
+    targets: Tensor
+    """``v``."""
+    pg_advantages: Tensor
+    policy_log_probs: Tensor
+    """What the policy gradient differentiates: ``log pi(a)``, but for the epsilon correction."""
+
+
+def correct(
+    *,
+    target_logits: Tensor,
+    behaviour_logits: Tensor,
+    actions: Tensor,
+    rewards: Tensor,
+    values: Tensor,
+    discounts: Tensor,
+    row_valid: Tensor,
+    algorithm: CorrectedSettings,
+) -> Corrected:
+    """Both policies' log-probabilities, the rows that the gate accepts, and the correction's targets over them.
+
+    ``values`` are [T + 1, B]; here they are constants.
+    """
+    target_log_policy = target_logits.log_softmax(dim=-1)
+    target_log_probs = target_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    behaviour_log_policy = behaviour_logits.log_softmax(dim=-1)
+    behaviour_log_probs = behaviour_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    gated = gate(
+        algorithm.trust_region,
+        target_log_policy=target_log_policy,
+        behaviour_log_policy=behaviour_log_policy,
+        row_valid=row_valid,
+        threshold=algorithm.trust_region_threshold,
+        clip_rho_threshold=algorithm.clip_rho_threshold,
+    )
+    constant_values = values.detach()
+    targets = corrected_targets(
+        algorithm.correction,
+        behaviour_log_probs=behaviour_log_probs,
+        target_log_probs=target_log_probs,
+        discounts=discounts,
+        rewards=rewards,
+        values=constant_values[:-1],
+        bootstrap_value=constant_values[-1],
+        trace_mask=gated.accepted,
+        clip_rho_threshold=algorithm.clip_rho_threshold,
+        clip_c_threshold=algorithm.clip_c_threshold,
+        clip_pg_rho_threshold=algorithm.clip_pg_rho_threshold,
+        lambda_=algorithm.lambda_,
+        q_estimate=algorithm.q_estimate,
+        log_epsilon=algorithm.log_epsilon,
+    )
+    return Corrected(target_log_policy, target_log_probs, behaviour_log_probs, gated, *targets)
 
 
 def normalised_advantages(weighted: Tensor, weights: Tensor, accepted: Tensor) -> Tensor:

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from herd.algorithms.actor_critic import CorrectedSettings
-from herd.algorithms.corrections import corrected_targets
+from herd.algorithms.actor_critic import CorrectedSettings, correct
 from herd.algorithms.retrace import retrace
 from herd.algorithms.sampling import tempered
-from herd.algorithms.trust_region import Gate, gate
 
 if TYPE_CHECKING:
     from herd.algorithms.retrace import RetraceBootstrap
+    from herd.algorithms.trust_region import Gate
 
 DiceAblation = Literal["dice", "baseline", "random", "entropy"]
 """Table 4. To the loss only ``entropy`` is another thing: ``baseline`` acts with tau = 1, ``random`` never tells the bandits a return."""
@@ -147,38 +146,22 @@ def dice_loss(
     if algorithm.ablation not in ("dice", "baseline", "random", "entropy"):
         raise ValueError(f"ablation must be dice, baseline, random or entropy, got {algorithm.ablation!r}")
 
-    target_log_policy = tempered(advantages[:-1], inverse_temperature).log_softmax(dim=-1)
-    target_log_probs = target_log_policy.detach().gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-    behaviour_log_policy = tempered(behaviour_logits, inverse_temperature).log_softmax(dim=-1)
-    behaviour_log_probs = behaviour_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-    gated = gate(
-        algorithm.trust_region,
-        target_log_policy=target_log_policy,
-        behaviour_log_policy=behaviour_log_policy,
-        row_valid=row_valid,
-        threshold=algorithm.trust_region_threshold,
-        clip_rho_threshold=algorithm.clip_rho_threshold,
-    )
-    accepted = gated.accepted
     discounts = discount * (~terminated).to(values.dtype)
-    vs, pg_advantages, policy_log_probs = corrected_targets(
-        algorithm.correction,
-        behaviour_log_probs=behaviour_log_probs,
-        target_log_probs=target_log_probs,
-        discounts=discounts,
+    corrected = correct(
+        target_logits=tempered(advantages[:-1], inverse_temperature),
+        behaviour_logits=tempered(behaviour_logits, inverse_temperature),
+        actions=actions,
         rewards=rewards,
-        values=values[:-1].detach(),
-        bootstrap_value=values[-1].detach(),
-        trace_mask=accepted,
-        clip_rho_threshold=algorithm.clip_rho_threshold,
-        clip_c_threshold=algorithm.clip_c_threshold,
-        clip_pg_rho_threshold=algorithm.clip_pg_rho_threshold,
-        lambda_=algorithm.lambda_,
-        q_estimate=algorithm.q_estimate,
-        log_epsilon=algorithm.log_epsilon,
+        values=values,
+        discounts=discounts,
+        row_valid=row_valid,
+        algorithm=algorithm,
     )
+    target_log_policy, log_probs, behaviour_log_probs, gated, vs, pg_advantages, policy_log_probs = corrected
+    target_log_probs = log_probs.detach()  # pi is a factor of the policy gradient; its own gradient is the surrogate's
+    accepted = gated.accepted
     # 1, but for the epsilon correction: the gradient of log(pi + epsilon) is pi / (pi + epsilon) times that of log pi.
-    pg_advantages = pg_advantages * (target_log_probs - policy_log_probs).exp()
+    pg_advantages = pg_advantages * (target_log_probs - policy_log_probs.detach()).exp()
 
     q_values = values[:-1] + advantages[:-1].gather(-1, actions.unsqueeze(-1)).squeeze(-1)
     log_rhos = target_log_probs - behaviour_log_probs

@@ -1,4 +1,4 @@
-"""What a checkpoint's folder must hold, and whether it does: manifest.json against the files that it lists. Torch is not needed."""
+"""Verifies a checkpoint's folder: compares manifest.json with the files that it lists. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 MAX_MANIFEST_BYTES = 1 << 20
-"""It names a handful of files."""
+"""Size limit of the manifest, which lists a few files."""
 MAX_FILE_BYTES = 8 << 30
-"""Of tensors: two moments of 1 G parameters in float32."""
+"""Size limit of a file of tensors: two moments of 1 G parameters in float32."""
 MANIFEST = "manifest.json"
 STATE = "state.json"
 REPLACED = ".replaced"
-"""Ending of a folder that another one replaces; readers look at it only where the folder without it is gone or torn."""
+"""Suffix of a folder that is being replaced. Readers use it only if the folder without the suffix is missing or incomplete."""
 NAME = re.compile(rf"(\d{{12}})({re.escape(REPLACED)})?")
 
 
@@ -46,9 +46,9 @@ class Manifest(BaseModel):
 
 
 def verified_contents(path: Path) -> tuple[Manifest, dict[str, bytearray]]:
-    """Return the manifest and every file it lists, each of the size and digest it tells.
+    """Return the manifest and all files that it lists, after verifying their sizes and digests.
 
-    Raises ``TornCheckpointError`` when something is missing or damaged, ``CheckpointError`` when it cannot be read.
+    Raises ``TornCheckpointError`` if something is missing or damaged, ``CheckpointError`` if it cannot be read.
     """
     manifest = read_manifest(path)
     match = NAME.fullmatch(path.name)
@@ -66,7 +66,7 @@ def verified_contents(path: Path) -> tuple[Manifest, dict[str, bytearray]]:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest of a checkpoint's folder; raises as `verified_contents`."""
+    """Return the manifest of a checkpoint's folder; for errors see `verified_contents`."""
     data = _read(path / MANIFEST, MAX_MANIFEST_BYTES)
     try:
         fields = parse_json(data)
@@ -90,6 +90,6 @@ def _read(path: Path, max_bytes: int) -> bytearray:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TornCheckpointError(f"{path.parent}: {path.name} is missing") from error
     except OSError as error:
-        # A bad block stays bad; a missing permission comes back, and nothing is lost until then.
+        # A bad block does not recover. A missing permission may be restored, and nothing is lost until then.
         kind = TornCheckpointError if error.errno in {errno.EIO, errno.EINVAL, errno.EFBIG, errno.EISDIR} else CheckpointError
         raise kind(f"{path}: cannot be read: {error.strerror or error}") from error

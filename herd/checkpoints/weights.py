@@ -1,8 +1,8 @@
-"""Named tensors as bytes in the safetensors format, as they travel on the wire and lie on disk.
+"""Named tensors as bytes in the safetensors format, for the wire and for disk.
 
 The format: 8 bytes of header length (little-endian), a JSON header ``{name: {dtype, shape, data_offsets}}``, then all tensors back to
-back. Written and read here, not by the library, for its copies: an actor that fetches 7 MB ten times a second should not spend its
-time in fresh pages. The tests hold both directions against the library. Nothing is pickled.
+back. It is implemented here because the library copies the data: an actor that fetches 7 MB ten times per second would spend its time on
+new memory pages. The tests compare both directions with the library. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ BytesLike = bytes | bytearray | memoryview
 
 LENGTH_BYTES = 8
 ALIGNMENT_BYTES = 8
-"""The header is padded to it, so that no element lies across a word."""
+"""The header is padded to a multiple of this, so that elements are aligned."""
 MAX_HEADER_BYTES = 1 << 20
-"""A tensor takes about 100 bytes of header; the deepest network here has fewer than 200 tensors, its optimizer three times as many."""
+"""Size limit of the header. A tensor takes about 100 bytes; the deepest network has fewer than 200 tensors, its optimizer 600."""
 
 MAX_ELEMENTS = 1 << 40
-"""Of a tensor, each empty dimension counted as 1: beyond 2**63, strides cannot be counted even where nothing lies in memory."""
+"""Largest number of elements of a tensor, with empty dimensions counted as 1. Beyond 2**63, strides overflow even for empty tensors."""
 
 _DTYPES = {
     "F64": torch.float64,
@@ -43,7 +43,7 @@ _DTYPES = {
 }
 _DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
-# Torch warns, once a process, when it makes a tensor of memory that it may not write, such as a received frame. Here that is meant.
+# Torch warns once per process about tensors in read-only memory, such as a received frame. Here this is intended.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     torch.frombuffer(b"\0", dtype=torch.uint8)
@@ -63,13 +63,13 @@ _HEADER = TypeAdapter(dict[str, _Entry])
 def encode_weights(tensors: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> bytes:
     """Return named tensors, on any device and with any strides, as safetensors bytes.
 
-    ``dtype``: floating-point tensors are converted to it; None keeps each as it is. Raises ``TypeError`` for a tensor whose dtype is
-    none of float64, float32, float16, bfloat16, int64, int32 and uint8.
+    ``dtype``: floating-point tensors are converted to it; None: no conversion. Raises ``TypeError`` for a tensor with a dtype other than
+    float64, float32, float16, bfloat16, int64, int32 and uint8.
     """
     header: dict[str, object] = {}
     parts: list[memoryview] = []
     offset = 0
-    # Widest elements first: then none lies unaligned.
+    # Widest elements first, so that all are aligned.
     for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
         target = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
         if target not in _DTYPE_NAMES:
@@ -87,9 +87,8 @@ def encode_weights(tensors: Mapping[str, Tensor], dtype: torch.dtype | None = No
 def decode_weights(*payloads: BytesLike) -> dict[str, Tensor]:
     """Return the tensors of one payload, or of all slices of one version, on the CPU and without copying.
 
-    The tensors are views of the payloads and keep them alive; those of a read-only payload must not be written. Raises
-    ``CheckpointError``, and nothing else, when a payload is not safetensors, does not hold exactly the bytes its header tells of, or
-    repeats a name.
+    The tensors are views of the payloads and keep them alive; tensors of a read-only payload must not be written. The only exception is
+    ``CheckpointError``: a payload is not safetensors, its size differs from its header, or a name is repeated.
     """
     tensors: dict[str, Tensor] = {}
     for payload in payloads:
@@ -98,7 +97,7 @@ def decode_weights(*payloads: BytesLike) -> dict[str, Tensor]:
         except CheckpointError:
             raise
         except (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
-            # Beyond what was thought of: whoever decodes a stranger's bytes waits for one exception only.
+            # Unexpected errors too: a caller that decodes foreign bytes handles only this exception.
             raise CheckpointError(f"weights are damaged: {type(error).__name__}: {' '.join(str(error).split())[:200]}") from error
         for name, tensor in decoded.items():
             if name in tensors:
@@ -110,8 +109,8 @@ def decode_weights(*payloads: BytesLike) -> dict[str, Tensor]:
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy ``tensors`` into the parameters and buffers of ``module``, converting dtype and device.
 
-    Raises ``CheckpointError`` naming the first tensor that is missing, foreign, of another shape, not of the same kind of number, or
-    whose sum is not finite; then nothing was written.
+    Raises ``CheckpointError`` that names the first tensor which is missing, unknown, of another shape or kind of number, or whose sum is
+    not finite. In that case nothing was written.
     """
     own = module.state_dict()
     for name, parameter in own.items():
@@ -122,7 +121,7 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             raise CheckpointError(f"weights of another network: {name} is {list(tensor.shape)}, expected {list(parameter.shape)}")
         if tensor.is_floating_point() != parameter.is_floating_point():
             raise CheckpointError(f"weights of another network: {name} is {tensor.dtype}, expected {parameter.dtype}")
-        # One pass without an array of answers; a NaN or an infinity anywhere is one in the sum.
+        # One pass without a temporary array: any NaN or infinity makes the sum NaN or infinite.
         if tensor.is_floating_point() and not math.isfinite(float(tensor.sum())):
             raise CheckpointError(f"weights are unusable: {name} contains numbers that are not finite, or far too large")
     foreign = next((name for name in tensors if name not in own), None)
@@ -143,7 +142,7 @@ def _decode_one(payload: memoryview) -> dict[str, Tensor]:
             raise CheckpointError(f"weights are damaged: {name[:64]!a} has too many elements for a tensor")
         count = math.prod(entry.shape)
         first, last = entry.data_offsets
-        # No holes and no overlaps: a payload has one meaning, and no room for what nobody reads.
+        # No gaps and no overlaps: a payload has one meaning and contains no unused bytes.
         if first != end or last - first != count * dtype.itemsize or last > len(payload) - start:
             raise CheckpointError(f"weights are damaged: {name[:64]!a} has a wrong offset in the header")
         flat = torch.frombuffer(payload, dtype=dtype, count=count, offset=start + first) if count else torch.empty(0, dtype=dtype)
@@ -155,7 +154,7 @@ def _decode_one(payload: memoryview) -> dict[str, Tensor]:
 
 
 def _read_header(payload: memoryview) -> tuple[dict[str, _Entry], int]:
-    """Return the header and where the tensors begin, in bytes."""
+    """Return the header and the offset of the tensors in bytes."""
     length = int.from_bytes(payload[:LENGTH_BYTES], "little")
     if len(payload) < LENGTH_BYTES or length > min(MAX_HEADER_BYTES, len(payload) - LENGTH_BYTES):
         raise CheckpointError(f"weights are not safetensors: {len(payload)} bytes are too short for the header")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import resource
@@ -16,12 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from herd.config.suites import DEFAULT_SUITE, installed_suites
 from herd.envs.make import missing_packages
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.hardware import cpu_gains_from_bfloat16, usable_cpus
+from herd.service.limits import available_memory
 from herd.topology import SERVERS
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ _NEEDED_DISK = 1 * _GIB
 """A run takes two checkpoints of up to 60 MB, logs and a curve; the rest is for several runs."""
 _NEEDED_FILES = 1024
 """One descriptor per connection of an actor, and about 100 for libraries and logs."""
-_CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 _COMMAND_SECONDS = 10.0
 
 # Package -> (needed by `herd train`, how to get it).
@@ -98,9 +95,7 @@ def check_bfloat16() -> Check:
 
 def check_memory() -> Check:
     """Memory that is available to new processes."""
-    free = psutil.virtual_memory().available
-    with contextlib.suppress(OSError, ValueError):  # no container limit
-        free = min(free, int(_CGROUP_MEMORY.read_text()))
+    free = available_memory()
     return Check(
         "memory", free >= _NEEDED_MEMORY, f"{free / _GIB:.1f} GiB available", f"free {_NEEDED_MEMORY / _GIB:.0f} GiB, or lower actor.count"
     )

@@ -1,1 +1,1 @@
-"""The only door to gymnasium and ale-py: suites of batched environments and their score tables."""
+"""Suites of batched environments and their score tables. Only this package imports gymnasium and ale-py."""

@@ -1,10 +1,10 @@
-"""What every suite of environments offers: one batch of E environments, stepped together.
+"""The interface of all suites: a batch of E environments that are stepped together.
 
 Shapes: E environments, S frames in a stack, H W C one frame, D numbers of a vector, L words of an instruction.
 
-Autoreset is gymnasium's NextStep: a step that ends a game returns the game's last observation, and the following step only
-starts the next game, whatever its action (``valid`` False there). So the last observation is an ordinary row of an unroll,
-and a truncated game bootstraps from its value.
+Autoreset is gymnasium's NextStep: a step that ends a game returns the game's last observation. The following step ignores its action and
+only starts the next game (``valid`` is False). So the last observation is an ordinary row of an unroll, and a truncated game bootstraps
+from its value.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One row of E environments, before they act."""
+    """One row of E environments, before an action."""
 
     stack: NDArray[np.uint8]
-    """[E, S * C, H, W]; channel s * C + c, s = 0 the oldest. Planes from before the game's first frame are 0. Without elements
-    where the suite's observations have no frames."""
+    """[E, S * C, H, W]; channel s * C + c, s = 0 the oldest. Planes before the game's first frame are 0. Empty if the suite's observations
+    have no frames."""
     game_reset: NDArray[np.bool_]
-    """[E]: this row's newest frame is the first of its game."""
+    """[E]: whether this row's newest frame is the first of its game."""
     instructions: NDArray[np.int64] | None
-    """[E, L] hashed words, 0 = padding; None where the suite has no instructions."""
+    """[E, L] hashed words, 0 = padding; None if the suite has no instructions."""
     vector: NDArray[np.float32] | None = None
-    """[E, D], finite; None where the suite's observations are frames alone."""
+    """[E, D], finite; None if the suite's observations have only frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedGame:
-    """A game that ended in this step, by its own rules or by the time limit; a lost life ends no game."""
+    """A game that ended in this step, by its own rules or by the time limit. A lost life does not end a game."""
 
     environment: int
     """Index in the batch, 0..E-1."""
     task_id: int
-    """Which task was played."""
+    """Number of the task."""
     episode_return: float
     """Undiscounted sum of the raw rewards of the whole game."""
     agent_steps: int
@@ -51,26 +51,26 @@ class FinishedGame:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What E actions led to."""
+    """The result of E actions."""
 
     observation: Observation
     """The next row."""
     rewards: NDArray[np.float32]
-    """[E], raw: summed over the step's env frames, neither clipped nor shaped."""
+    """[E]: raw rewards, summed over the step's env frames, neither clipped nor shaped."""
     terminated: NDArray[np.bool_]
-    """[E]: the game ended, or a life was lost where ``env.life_loss_ends_episode`` is set (that game goes on)."""
+    """[E]: whether the game ended, or a life was lost with ``env.life_loss_ends_episode`` (in that case the game continues)."""
     truncated: NDArray[np.bool_]
-    """[E]: the time limit ended the game; never together with ``terminated``."""
+    """[E]: whether the time limit ended the game; never together with ``terminated``."""
     valid: NDArray[np.bool_]
-    """[E]: False where the step only started the next game: its action had no effect, its reward is 0, nothing ended."""
+    """[E]: False if the step only started the next game. Its action had no effect, its reward is 0, and nothing ended."""
     finished: tuple[FinishedGame, ...]
     """Games that ended in this step, by environment."""
 
 
 class BatchedEnvironment(Protocol):
-    """E environments of one process.
+    """E environments in one process.
 
-    The arrays that a call returns stay as they are until the next-but-one call; whoever needs them longer copies them.
+    The arrays that a call returns are valid until the next call but one. A caller that needs them longer must copy them.
     """
 
     spec: EnvSpec
@@ -79,40 +79,40 @@ class BatchedEnvironment(Protocol):
     """[E]; global slot g plays task g modulo the number of tasks."""
 
     def reset(self) -> Observation:
-        """Start a new game everywhere. The first call seeds; later calls go on with the same random streams."""
+        """Start a new game in every environment. The first call seeds; later calls continue the same random streams."""
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
-        """Take ``actions`` [E], each in 0..A-1; ValueError if one is not, or if their number is not E."""
+        """Take ``actions``, [E], each in 0..A-1; ValueError if an action or their number is wrong."""
 
     def close(self) -> None:
         """Release threads and memory; a second call does nothing."""
 
 
 class UnknownTaskError(ValueError):
-    """``env.tasks`` names what cannot be played; one line.
+    """``env.tasks`` names a task that cannot be played; one line.
 
-    The suite does not have it (the line says what comes close), or refuses it, or its packages are missing.
+    The suite does not have it (the line names close matches), refuses it, or its packages are missing.
     """
 
 
 class BrokenEnvironmentError(RuntimeError):
-    """An environment broke down and cannot go on; one line that names its task and its slot."""
+    """An environment failed and cannot continue; one line that names its task and its slot."""
 
 
 def checked_actions(actions: NDArray[np.int32], *, num_environments: int, num_actions: int) -> NDArray[np.int32]:
-    """``actions`` as contiguous int32 [E]; ValueError unless all are in 0..num_actions-1.
+    """Return ``actions`` as contiguous int32 [E]; ValueError unless all are in 0..num_actions-1.
 
-    The emulator's own check fails in a worker thread, and the caller then waits for ever.
+    The emulator's own check fails in a worker thread, and the caller would then wait forever.
     """
     actions = np.ascontiguousarray(actions, dtype=np.int32)
     if actions.shape != (num_environments,):
         raise ValueError(f"actions must have shape ({num_environments},), not {actions.shape}")
-    # Seen as unsigned, negative numbers are the largest: one reduction checks both ends.
+    # As unsigned numbers, negative ones are the largest, so one reduction checks both limits.
     if actions.view(np.uint32).max() >= num_actions:
         raise ValueError(f"actions must be in 0..{num_actions - 1}, got {actions.tolist()}")
     return actions
 
 
 def dealt_task_ids(*, num_environments: int, first_slot: int, num_tasks: int) -> NDArray[np.int32]:
-    """Task of each environment [E]: global slots ``first_slot``.. play the tasks round-robin."""
+    """Return the task of each environment, [E]: the global slots from ``first_slot`` on play the tasks round-robin."""
     return ((first_slot + np.arange(num_environments)) % num_tasks).astype(np.int32)

@@ -1,4 +1,4 @@
-"""From settings to spaces (without starting anything) and to running environments, of whichever suite."""
+"""Computes the spaces of any suite from settings, without starting an environment, and creates environments."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 def suite_of(settings: SuiteSettings) -> Suite:
-    """The suite that the settings are of."""
+    """Return the suite of the settings."""
     return suite_named(settings.suite)
 
 
 def suite_named(name: str) -> Suite:
-    """A suite that is installed; KeyError if it is not."""
+    """Return an installed suite; KeyError if it is not installed."""
     suite: Suite = installed_suites().usable[name]
     return suite
 
 
 def missing_packages(suite: Suite) -> str | None:
-    """What a suite needs and this machine lacks, with the command that brings it, in one line; None where nothing is missing."""
+    """Return one line with the missing packages of a suite and the command that installs them; None if nothing is missing."""
     missing = [package for package in suite.packages if find_spec(package) is None]
     if not missing:
         return None
@@ -38,18 +38,18 @@ def missing_packages(suite: Suite) -> str | None:
 
 
 def what_is_missing(settings: SuiteSettings) -> str | None:
-    """What playing needs and this machine lacks, packages or data, in one line; None where nothing is missing."""
+    """Return one line with the missing packages or data; None if nothing is missing."""
     suite = suite_of(settings)
     return missing_packages(suite) or suite.lacks(settings)
 
 
 def environment_spec(settings: SuiteSettings) -> EnvSpec:
-    """Spaces of what ``settings`` describe. UnknownTaskError if a task does not exist or cannot be played."""
+    """Return the spaces of the environments. UnknownTaskError if a task does not exist or cannot be played."""
     return suite_of(settings).spec(settings)
 
 
 def make_reader(settings: SuiteSettings, task: str) -> Reader:
-    """Reads the observations of environments of ``task`` that somebody else steps. UnknownTaskError if there is no such environment."""
+    """Return a reader for observations of environments of ``task`` that the caller steps. UnknownTaskError if there is no such task."""
     suite = suite_of(settings)
     return PlainReader(environment_spec(settings)) if suite.reader is None else suite.reader(settings, task)
 
@@ -57,10 +57,10 @@ def make_reader(settings: SuiteSettings, task: str) -> Reader:
 def make_environments(
     settings: SuiteSettings, *, num_environments: int, first_slot: int, seed: int, num_threads: int
 ) -> BatchedEnvironment:
-    """``num_environments`` environments for the global slots ``first_slot``..: slot g plays task g modulo the number of tasks.
+    """Create ``num_environments`` environments for the global slots from ``first_slot`` on: slot g plays task g modulo the number of tasks.
 
-    What a slot plays and draws depends on ``seed`` and the slot alone, not on how slots are spread over processes.
-    ``num_threads`` bounds the threads that step emulators at one time. UnknownTaskError also where packages or data are missing.
+    The games of a slot depend only on ``seed`` and the slot, not on the distribution of slots over processes. ``num_threads`` is the
+    largest number of threads that step emulators at a time. UnknownTaskError is also raised if packages or data are missing.
     """
     if num_environments < 1 or num_threads < 1 or first_slot < 0 or seed < 0:
         raise ValueError("num_environments and num_threads must be at least 1, first_slot and seed at least 0")

@@ -1,4 +1,4 @@
-"""What an environment says, as the parts of one row: a frame, a vector, words. For those who step environments of their own.
+"""Reads an environment's observation as the parts of one row (frame, vector, words), for callers that step environments themselves.
 
 Shapes: H W C one frame, D numbers of a vector, L words of an instruction.
 """
@@ -24,30 +24,30 @@ FRAME, VECTOR, WORDS = "frame", "vector", "words"
 
 
 class Reader(Protocol):
-    """How observations of one suite's environments are read."""
+    """Reads the observations of a suite's environments."""
 
     first_action: int
-    """What the environment calls action 0."""
+    """The environment's own number of action 0."""
 
     def rows(self, observations: Any, num_environments: int) -> Sequence[Any]:
-        """Observations of several environments, one by one; ValueError where they are not so many."""
+        """Return the observations of several environments one by one; ValueError if their number is wrong."""
         ...
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
-        """One environment's: frame uint8 [H, W, C], vector float32 [D], words int64 [L], those of them that the network reads.
+        """Return those parts that the network reads: frame uint8 [H, W, C], vector float32 [D], words int64 [L].
 
         Raises:
-            ValueError: it is not what the network was trained on; one line.
+            ValueError: the observation differs from those of training; one line.
         """
         ...
 
 
 class PlainReader:
-    """Takes the parts as they are.
+    """Reads observations that already consist of these parts.
 
-    An observation is the frame, uint8 [H, W, C], or [H, W] of one channel; the vector; or, of both or with an instruction, a mapping with
-    the entries ``frame``, ``vector`` and ``words`` (a text, or its hashed words). A stack of frames, [S, H, W] or [S, H, W, C], oldest
-    first, counts as its newest frame.
+    An observation is a frame, uint8 [H, W, C] or [H, W] with one channel, or a vector. With several parts it is a mapping with the entries
+    ``frame``, ``vector`` and ``words`` (a text, or its hashed words). Of a stack of frames, [S, H, W] or [S, H, W, C], oldest first, the
+    newest frame is used.
     """
 
     first_action = 0

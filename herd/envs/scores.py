@@ -1,4 +1,4 @@
-"""Reference scores, as suites have them in tables, and the numbers that papers make of them.
+"""Reference scores from the tables of suites, and the statistics that papers compute with them.
 
 A score is the mean episode return of one task. 1.0 means the human reference (or the human world record), not 100 %.
 """
@@ -25,19 +25,19 @@ SABER_CAP = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ReferenceScores:
-    """What others reach on one task."""
+    """The reference scores of a task."""
 
     task: str
     random: float
     human: float
     world_record: float | None
-    """None where the table has none (DMLab-30)."""
+    """Human world record; None if the table has none (DMLab-30)."""
     minimal_actions: int | None
     """Size of the game's own action set (Atari only)."""
 
 
 def read_reference_scores(table: Traversable) -> Mapping[str, ReferenceScores]:
-    """All tasks of a table (CSV) by name, in its order: columns task, random, human; human_world_record and minimal_actions, if any."""
+    """Read a CSV table with the columns task, random, human, and optionally human_world_record and minimal_actions. Keeps its order."""
     scores = {}
     with table.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
@@ -57,21 +57,21 @@ def dmlab_scores() -> Mapping[str, ReferenceScores]:
 
 
 def human_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[np.float64]:
-    """(s - random) / (human - random), elementwise: 0 plays at random, 1 like the human."""
+    """Return (s - random) / (human - random), elementwise: 0 is random play, 1 is human."""
     return np.asarray((np.asarray(score, np.float64) - reference.random) / (reference.human - reference.random))
 
 
 def record_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[np.float64]:
     """SABER: min((s - random) / (record - random), 2), elementwise, without a floor. ValueError if there is no record."""
     if reference.world_record is None:
-        raise ValueError(f"no human world record is known for {reference.task}")
+        raise ValueError(f"there is no human world record for {reference.task}")
     return np.minimum((np.asarray(score, np.float64) - reference.random) / (reference.world_record - reference.random), SABER_CAP)
 
 
 def aggregates(run_scores: ArrayLike, references: Sequence[ReferenceScores]) -> dict[str, NDArray[np.float64]]:
-    """Return one number for many tasks, by name, each [...]; ``run_scores`` [..., R, K]: R runs (seeds) of each of the K ``references``.
+    """Return aggregates over tasks by name, each [...]. ``run_scores``, [..., R, K], are R runs (seeds) of each of the K ``references``.
 
-    A task's score is the mean over its runs; caps apply to that.
+    The score of a task is the mean over its runs; limits apply to this mean.
 
     - ``mean``, ``median``: of the tasks' human-normalised scores.
     - ``mean_capped``: each task counts at most 1 (IMPALA, appendix B).
@@ -95,7 +95,7 @@ def aggregates(run_scores: ArrayLike, references: Sequence[ReferenceScores]) -> 
 
 
 def interquartile_mean(values: ArrayLike) -> NDArray[np.float64]:
-    """Mean over the last axis of what remains when the lowest and the highest quarter (rounded down) are left out, [..., N] -> [...]."""
+    """Return the mean over the last axis without the lowest and the highest quarter (rounded down), [..., N] -> [...]."""
     ordered = np.sort(np.asarray(values, np.float64), axis=-1)
     count = ordered.shape[-1]
     if count == 0:

@@ -1,6 +1,6 @@
-"""What a suite of environments is: ``SUITE`` of a folder in herd/envs/suites, or what an entry point of the group ``herd.suites`` loads.
+"""The description of a suite: ``SUITE`` in a folder of herd/envs/suites, or the object of an entry point of the group ``herd.suites``.
 
-Importing a suite must be cheap: its settings are part of every process's, and emulators are imported where environments are made.
+Importing a suite must be cheap, because every process loads its settings. Emulators are imported when environments are created.
 """
 
 from __future__ import annotations
@@ -32,42 +32,41 @@ def _lacks_nothing(settings: Any) -> None:  # noqa: ARG001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """A family of environments. What nothing is said of, the suite does not have."""
+    """A family of environments. Optional features have a default that means that the suite does not have them."""
 
     settings: type[SuiteSettings]
-    """Its variant of ``env``; the field ``suite`` is a literal of the suite's name."""
+    """Settings of the suite, its variant of ``env``. Their field ``suite`` is a literal of the suite's name."""
     spec: Callable[[Any], EnvSpec]
-    """Spaces of what the settings describe; UnknownTaskError if a task does not exist or cannot be played. A suite of fixed games
-    starts nothing for this."""
+    """Returns the spaces for settings; UnknownTaskError if a task does not exist or cannot be played. A suite with fixed games starts no
+    environment for this."""
     make: Callable[..., BatchedEnvironment]
-    """``make(settings, spec, *, num_environments, first_slot, seed, num_threads)``, as of `herd.envs.make.make_environments`."""
+    """``make(settings, spec, *, num_environments, first_slot, seed, num_threads)``; see `herd.envs.make.make_environments`."""
     packages: tuple[str, ...] = ()
-    """Modules that playing needs beside Herd's own, by their import names."""
+    """Import names of the packages that playing needs in addition to Herd's own."""
     install: str = ""
-    """The command that brings ``packages``."""
+    """The command that installs ``packages``."""
     lacks: Callable[[Any], str | None] = _lacks_nothing
-    """What these settings need beside packages and this machine does not have, such as a data set, in one line that names the setting."""
+    """Returns one line about missing data, such as a data set, that these settings need; the line names the setting."""
     inspect: Callable[[], tuple[bool, str]] | None = None
-    """For ``herd doctor``: whether what ``packages`` should bring is complete, and what was found; a phrase."""
+    """For ``herd doctor``: returns whether the contents of ``packages`` are complete, and a phrase about what was found."""
     presets: Path | None = None
-    """A folder of run files (YAML) that set a protocol by which others measured; ``herd train pong SUITE-NAME`` puts one behind an
-    experiment."""
+    """A folder of run files (YAML) that set published evaluation protocols; ``herd train pong SUITE-NAME`` adds one to an experiment."""
     reference_scores: Callable[[], Mapping[str, ReferenceScores]] = dict
-    """What others reach on its tasks, by name."""
+    """Reference scores of its tasks, by name."""
     protocol: Callable[[Mapping[str, Any]], Sequence[str]] = _says_nothing
-    """Phrases for a report of scores: what of the settings (as JSON) decides how comparable they are."""
+    """Returns phrases for a report of scores about the settings (as JSON) that affect comparability."""
     frames_per_second: float = 60.0
-    """Env frames that a video of a game shows in a second."""
+    """Env frames per second in a video of a game."""
     on_screen: Callable[[Any], SuiteSettings] | None = None
-    """Settings under which the same games, step by step and draw by draw, are seen as people see them: frames [H, W, 3], not stacked.
-    None: people see what the network sees."""
+    """Returns settings for the same games, step by step and with the same random numbers, as people see them: frames [H, W, 3], not
+    stacked. None: the network sees the same picture as people."""
     reader: Callable[[Any, str], Reader] | None = None
-    """Of these settings and a task: reads what the environments say to those who step them themselves. None: what they say is already as
-    the network sees it (`herd.envs.reading.PlainReader`)."""
+    """Returns a reader for settings and a task, for callers that step environments themselves. None: observations already have the form
+    that the network reads (`herd.envs.reading.PlainReader`)."""
 
 
 def require_known(tasks: Iterable[str], known: Iterable[str], what: str, plain_name: Callable[[str], str] = str) -> None:
-    """Refuse tasks that are not ``known``, naming what comes close to ``plain_name(task)``.
+    """Refuse tasks that are not ``known``, with close matches of ``plain_name(task)``.
 
     Raises:
         UnknownTaskError: one line.

@@ -1,1 +1,1 @@
-"""A trained policy in formats that need nothing of Herd's: TorchScript and ONNX, with a check of what they compute."""
+"""Exports a trained policy as TorchScript or ONNX for use without Herd, and compares the outputs."""

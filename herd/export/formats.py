@@ -1,4 +1,4 @@
-"""Writing an `ExportedPolicy` as a file, and computing with such a file as somebody would who has no Herd."""
+"""Writes an `ExportedPolicy` to a file, and computes with such a file without Herd."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from herd.export.network import ExportedPolicy, Port
 
     Compute = Callable[[Sequence[NDArray[np.generic]]], list[NDArray[Any]]]
-    """Inputs in their order -> outputs in theirs."""
+    """Maps inputs in order to outputs in order."""
 
 Format = Literal["torchscript", "onnx"]
 SUFFIXES: dict[Format, str] = {"torchscript": ".pt", "onnx": ".onnx"}
 PACKAGES: dict[Format, tuple[str, ...]] = {"torchscript": (), "onnx": ("onnx", "onnxscript", "onnxruntime")}
-"""Beside torch."""
+"""Packages that the formats need in addition to torch."""
 OPSET = 18
-"""Of ONNX: of 2022, which all of its runtimes know."""
+"""Version of the ONNX operator set, from 2022, which all runtimes support."""
 _EXAMPLE_ENVIRONMENTS = 3
-"""Not 1: an axis of one would be taken for one that is always so long."""
+"""Number of environments in the example. An axis of size 1 would be treated as constant."""
 
 
 def write(policy: ExportedPolicy, path: Path, kind: Format) -> None:
-    """Write ``policy`` as ``path``; any number of environments can be computed with it."""
+    """Write ``policy`` to ``path``, for any number of environments."""
     example = tuple(_example(port) for port in policy.inputs)
-    # Parameters require gradients here: pooling then takes the one operation that both formats know.
+    # Parameters require gradients here, because pooling then uses the operation that both formats support.
     policy.requires_grad_(requires_grad=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch to those who write exporters
+        warnings.simplefilter("ignore")  # warnings for authors of exporters
         if kind == "torchscript":
             _write_torchscript(policy, example, path)
         else:
@@ -43,7 +43,7 @@ def write(policy: ExportedPolicy, path: Path, kind: Format) -> None:
 
 
 def reader(path: Path, policy: ExportedPolicy, kind: Format) -> Compute:
-    """Open what `write` wrote; ``policy`` names inputs and outputs."""
+    """Open a file of `write`; ``policy`` names inputs and outputs."""
     return _torchscript_reader(path) if kind == "torchscript" else _onnx_reader(path, policy)
 
 

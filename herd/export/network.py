@@ -1,4 +1,4 @@
-"""A policy as one module of named tensors in and out: one row of E environments, with everything that is done to it inside.
+"""A policy as one module with named input and output tensors, for one row of E environments, including all preprocessing.
 
 Shapes: E environments, S frames in a stack, C H W one frame, D numbers of a vector, L words of an instruction, A actions, K value heads,
 U units of the recurrent core.
@@ -33,19 +33,19 @@ class Port(NamedTuple):
     name: str
     dtype: str
     shape: tuple[str | int, ...]
-    """The first axis is "environments"."""
+    """Shape; the first axis is "environments"."""
     meaning: str
 
 
 class ExportedPolicy(nn.Module):
-    """The network as it acts, in float32.
+    """The acting network in float32.
 
-    Pixels are scaled, rewards clipped and values un-normalised (PopArt) inside. Recurrent state goes in and comes out. Logits are before
-    any temperature: sample from their softmax, or take the largest.
+    It scales pixels, clips rewards and unnormalises values (PopArt). The recurrent state is an input and an output. Logits are before any
+    temperature: sample from their softmax, or take the largest.
     """
 
     def __init__(self, agent: Agent, spec: EnvSpec) -> None:
-        """``agent``: its parameters, copied."""
+        """``agent``: the network, whose parameters are copied."""
         super().__init__()
         self.agent = copy.deepcopy(agent).eval()
         self.agent.compute_dtype = torch.float32
@@ -55,7 +55,7 @@ class ExportedPolicy(nn.Module):
         self.outputs = outputs_of(agent)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """``tensors`` in the order of ``inputs``; returns those of ``outputs``."""
+        """Compute the tensors of ``outputs`` from ``tensors`` in the order of ``inputs``."""
         given = dict(zip([port.name for port in self.inputs], tensors, strict=True))
         first = tensors[0]
         frames = given.get("frames")
@@ -79,7 +79,7 @@ class ExportedPolicy(nn.Module):
 
 
 def inputs_of(agent: Agent, spec: EnvSpec) -> tuple[Port, ...]:
-    """What a row of this network's is made of."""
+    """Return the inputs of the network for a row."""
     each = "environments"
     height, width, _ = spec.frame_shape
     found = []
@@ -100,7 +100,7 @@ def inputs_of(agent: Agent, spec: EnvSpec) -> tuple[Port, ...]:
 
 
 def outputs_of(agent: Agent) -> tuple[Port, ...]:
-    """What the network says to a row."""
+    """Return the outputs of the network for a row."""
     each = "environments"
     found = [
         Port(LOGITS, "float32", (each, agent.num_actions), "of the actions"),
@@ -112,7 +112,7 @@ def outputs_of(agent: Agent) -> tuple[Port, ...]:
 
 
 def tensors_of(rows: Rows, ports: tuple[Port, ...]) -> list[NDArray[np.generic]]:
-    """The inputs ``ports`` of a row that an actor would act on, C-contiguous."""
+    """Return the inputs ``ports`` of an actor's row, C-contiguous."""
     named = {
         "frames": rows.frames,
         "vectors": rows.vectors,
@@ -126,7 +126,7 @@ def tensors_of(rows: Rows, ports: tuple[Port, ...]) -> list[NDArray[np.generic]]
 
 
 class _EveryInstruction(nn.Module):
-    """`InstructionEncoder` without its search for instructions that are alike, whose sizes depend on what is read."""
+    """`InstructionEncoder` without its search for equal instructions, whose sizes depend on the data."""
 
     def __init__(self, encoder: InstructionEncoder) -> None:
         super().__init__()
@@ -143,5 +143,5 @@ class _EveryInstruction(nn.Module):
 
 
 def _row(tensor: Tensor | None) -> Tensor | None:
-    """[E, ...] as one row, [1, E, ...]."""
+    """Return [E, ...] as one row, [1, E, ...]."""
     return None if tensor is None else tensor.unsqueeze(0)

@@ -1,4 +1,4 @@
-"""Does an exported policy compute what the network does? Asked on games that it really plays."""
+"""Compares an exported policy with the network on games that the network plays."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How far the two came apart."""
+    """The differences between both."""
 
     rows: int
-    """Observations that both saw."""
+    """Number of compared observations."""
     games: int
-    """That ended on the way."""
+    """Number of games that ended."""
     differences: dict[str, float]
-    """By output: the largest |exported - network|."""
+    """Largest |exported - network| by output."""
     largest: dict[str, float]
-    """By output: the network's largest number."""
+    """The network's largest number by output."""
     other_actions: int
-    """Rows whose most probable action is another one."""
+    """Number of rows with a different most probable action."""
 
     def within(self, tolerance: float) -> bool:
-        """Whether each difference is at most ``tolerance`` times the output's largest number, or 1 where that is smaller."""
+        """Return whether each difference is at most ``tolerance`` times the output's largest number, or times 1 if that is larger."""
         return all(np.isfinite(each) and each <= tolerance * max(1.0, self.largest[name]) for name, each in self.differences.items())
 
 
 def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps: int, environments: int, seed: int) -> Parity:
-    """Play ``steps`` steps in ``environments`` environments with the network, and ask the exported policy about every row.
+    """Play ``steps`` steps in ``environments`` environments with the network, and compute every row with the exported policy too.
 
-    Each carries its own recurrent state from row to row, so that what comes apart may add up.
+    Each keeps its own recurrent state, so that differences can accumulate.
     """
     network = LocalPolicy(run.agent, seed=seed, precision=torch.float32)
     state = RowState(run.spec, run.settings.network, Temperatures(), num_environments=environments)
@@ -75,5 +75,5 @@ def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps:
 
 
 def _larger(one: float, other: np.floating) -> float:
-    """The larger one; NaN where either is."""
+    """Return the larger number; NaN if either is NaN."""
     return float(np.maximum(one, other))

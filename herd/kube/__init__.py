@@ -1,1 +1,1 @@
-"""The only door to Kubernetes: a release's pods, what they say about themselves, scaling and logs. Imports no other room."""
+"""Access to Kubernetes: a release's workloads, its pods and their metrics. Only this package imports kubernetes."""

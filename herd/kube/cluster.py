@@ -1,4 +1,4 @@
-"""Asking the API server: bounded answers, and one line for everything that can go wrong."""
+"""Requests to the API server, with bounded answers and one-line errors."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 """A reachable API server accepts within a round trip; three lost packets take 7 s, one takes 1 s."""
 READ_SECONDS = 30.0
-"""Silence inside an answer. A page of 500 pods takes the server part of a second."""
+"""Longest pause within an answer. A page of 500 pods takes the server part of a second."""
 MOST_AT_ONCE = 16
 """Connections to the API server: its default share for one client is some hundred requests."""
 _PAGE = 500
-"""Objects a page, as kubectl has it: pods have about 8 kB each."""
+"""Objects per page, as in kubectl: a pod has about 8 kB."""
 _TABLE_PAGE = 1_000
-"""Rows a page: 0.3 kB each, so that thousands of pods are few requests."""
+"""Rows per page: 0.3 kB each, so that thousands of pods need few requests."""
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MOST_PAGES = 200
 _MOST_BYTES = 64 << 20
@@ -37,7 +37,7 @@ _USER = re.compile(r'User "([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What a request is about, for its errors: ``list``, ``pods``."""
+    """The purpose of a request, for error messages: ``list``, ``pods``."""
 
     verb: str
     resource: str
@@ -55,7 +55,7 @@ class Cluster:
 
     def __init__(self, connection: Connection) -> None:
         configuration = connection.configuration
-        configuration.retries = False  # urllib3 takes it: raise at once, follow nothing
+        configuration.retries = False  # accepted by urllib3: raise at once, follow no redirects
         configuration.connection_pool_maxsize = MOST_AT_ONCE
         configuration.safe_chars_for_path_param = ":"  # POD:PORT of the proxy
         self.client = ApiClient(configuration)
@@ -65,7 +65,7 @@ class Cluster:
 
     @property
     def server(self) -> str:
-        """Its address."""
+        """Address of the API server."""
         return str(self.client.configuration.host)
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class Cluster:
         """Send a request and return the bytes of its answer.
 
         Raises:
-            KubeError: one of errors.py; also where there are more than ``most_bytes``.
+            KubeError: see errors.py; also if the answer has more than ``most_bytes``.
 
         """
         try:
@@ -104,7 +104,7 @@ class Cluster:
         return bytes(body)
 
     def get(self, want: Want, request: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
-        """Send a request and return the JSON object it answers; raises ``KubeError``."""
+        """Send a request and return the JSON object of its answer; raises ``KubeError``."""
         try:
             answer = json.loads(self.read(want, request, *arguments, **options))
         except ValueError as error:
@@ -121,16 +121,16 @@ class Cluster:
         return found
 
     def tables(self, want: Want, request: Callable[..., Any], **options: Any) -> Iterator[dict[str, Any]]:
-        """List objects in short: the rows that ``kubectl get`` prints, page by page, without the objects; raises ``KubeError``."""
+        """List the rows that ``kubectl get`` prints, page by page, without the objects; raises ``KubeError``."""
         for page in self._pages(want, request, (), options | {"accept": _TABLE, "includeObject": "None"}, page_size=_TABLE_PAGE):
             if page.get("kind") != "Table":
                 raise KubeError(f"{self.server} did not answer {want} with a table")
             yield page
 
     def at(self, path: str) -> Callable[..., Any]:
-        """A GET request to a path, for the methods above; ``{namespace}`` in it is this cluster's.
+        """Return a GET request to a path for the methods above; ``{namespace}`` is replaced by this cluster's.
 
-        The client's own functions load a class of every kind of object that Kubernetes has: a second, and 20 MiB.
+        The client's own functions load a class for every kind of Kubernetes object, which takes a second and 20 MiB.
         """
         path = path.replace("{namespace}", quote(self.namespace, safe=""))
 
@@ -195,7 +195,7 @@ def _needs(want: Want) -> str:
 
 
 def _status_message(error: ApiException) -> str:
-    """The API server's own words, on one line."""
+    """Return the API server's message on one line."""
     try:
         message = json.loads(error.body or "").get("message") or ""
     except (ValueError, AttributeError):
@@ -212,7 +212,7 @@ def _is_tls(error: BaseException | None) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause on one line: ``Connection refused`` rather than three names of pools."""
+    """Return the innermost cause on one line: ``Connection refused`` instead of three names of pools."""
     if isinstance(error, ApiException):
         lines = str(error.reason or "").splitlines()
         return lines[-1] if lines else type(error).__name__

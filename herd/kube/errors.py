@@ -1,10 +1,10 @@
-"""What stands between the person at the terminal and the cluster. Imports nothing: ``herd --help`` does without kubernetes."""
+"""Errors of the access to a cluster. This module imports nothing, because ``herd --help`` must not need kubernetes."""
 
 from __future__ import annotations
 
 
 class KubeError(Exception):
-    """One line for the person at the terminal."""
+    """An error; the message is one line."""
 
 
 class UnreachableError(KubeError):

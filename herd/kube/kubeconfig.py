@@ -1,4 +1,4 @@
-"""Which cluster, as whom, in which namespace: from --kubeconfig, KUBECONFIG, ~/.kube/config, or the pod this runs in, in that order."""
+"""Finds cluster, credentials and namespace: from --kubeconfig, KUBECONFIG, ~/.kube/config, or this pod's service account, in that order."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _DEFAULT_FILE = Path("~/.kube/config")
 _DEFAULT_NAMESPACE = "default"
 _MOST_NAMED = 10
-"""Contexts listed in one line."""
+"""Largest number of contexts in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the user said about the cluster; None: as the kubeconfig has it."""
+    """The user's options about the cluster; None: as in the kubeconfig."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -39,19 +39,19 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A cluster and the way into it."""
+    """A cluster and the credentials for it."""
 
     configuration: Configuration
     namespace: str
     source: str
-    """``context NAME``, or ``this pod's service account``: for messages."""
+    """``context NAME`` or ``this pod's service account``, for messages."""
 
 
 def find_connection(access: Access, environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Connection:
-    """Read the way into the cluster; nothing is sent yet.
+    """Read how to access the cluster; nothing is sent yet.
 
     Raises:
-        KubeError: no kubeconfig, not a kubeconfig, an unknown context, or credentials that cannot be had.
+        KubeError: there is no valid kubeconfig, the context is unknown, or credentials are not available.
 
     """
     files = _files(access, environ)
@@ -65,7 +65,7 @@ def find_connection(access: Access, environ: Mapping[str, str], service_account:
 
 
 def _files(access: Access, environ: Mapping[str, str]) -> list[Path]:
-    """Files to merge, in order; none where there is no kubeconfig. A list in KUBECONFIG may name absent ones, as kubectl has it."""
+    """Return the files to merge, in order; none if there is no kubeconfig. As in kubectl, KUBECONFIG may list missing files."""
     if access.kubeconfig is not None:
         if not access.kubeconfig.is_file():
             raise KubeError(f"{access.kubeconfig}: no such file")
@@ -101,14 +101,14 @@ def _from_files(files: list[Path], access: Access) -> Connection:
             raise KubeError(f"{joined}: context {chosen['name']}: {_first_line(error)}") from error
     if configuration.host == Configuration().host:
         raise KubeError(f"{joined}: the cluster of context {chosen['name']} has no server")
-    if not configuration.verify_ssl:  # the kubeconfig says so; a warning at every request would not change it
+    if not configuration.verify_ssl:  # set in the kubeconfig; suppress a warning at every request
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     namespace = access.namespace or (chosen.get("context") or {}).get("namespace") or _DEFAULT_NAMESPACE
     return Connection(configuration, namespace, f"context {chosen['name']}")
 
 
 def _without_current(joined: str) -> list[dict[str, Any]]:
-    """Contexts of files that name no current one."""
+    """Return the contexts of files without a current context."""
     contexts: list[dict[str, Any]] = []
     for file in joined.split(os.pathsep):
         content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
@@ -151,7 +151,7 @@ def _from_pod(access: Access, environ: Mapping[str, str], service_account: Path)
 
 @contextmanager
 def _no_chatter(problem: str) -> Iterator[None]:
-    """The client logs why credentials could not be had, and goes on without: make that an error."""
+    """Raise an error if the client logs that credentials are not available, because it would continue without them."""
     said = _Collector()
     root = logging.getLogger()
     root.addHandler(said)

@@ -1,4 +1,4 @@
-"""What pods say about themselves, asked through the API server, so that no port has to be opened to the outside."""
+"""Reads the metrics of pods through the API server, so that no port must be exposed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from herd.kube.pods import Pod
 
 _READ_SECONDS = 5.0
-"""A pod answers in milliseconds; the API server gives up on one that is cut off after 30 s, which nobody waits for."""
+"""Timeout. A pod answers in milliseconds; the API server would wait 30 s for an unreachable one."""
 _MOST_BYTES = 8 << 20
 
 
 def metrics_pages(cluster: Cluster, pods: Sequence[Pod]) -> dict[str, bytes | KubeError]:
-    """Read /metrics of ``pods``, several at once; by pod's name, with the error of who does not answer."""
+    """Read /metrics of ``pods``, several at once. Returns pages by name of the pod, or the error if a pod does not answer."""
 
     def read(pod: Pod) -> bytes | KubeError:
         try:

@@ -1,4 +1,4 @@
-"""What the API server says about a pod, in the few words that an operator needs. No input or output."""
+"""Summarises the API server's information about a pod for an operator. No input or output."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Pod:
     rank: int | None
     """Ordinal within its StatefulSet (learner: torchrun's rank); None for actors, which are interchangeable."""
     state: str
-    """``Running``, ``Pending``, ``CrashLoopBackOff``, ``Terminating``: as kubectl shows it."""
+    """State as in kubectl: ``Running``, ``Pending``, ``CrashLoopBackOff``, ``Terminating``."""
     ready: bool
     restarts: int
     node: str | None
     created: datetime | None
     metrics_port: int
     trouble: str = ""
-    """Why it is not ready, where the cluster says so; one line."""
+    """Why it is not ready, if the cluster says so; one line."""
     agent: int = 0
-    """Of a learner, in a run with several agents: which of them it trains."""
+    """For a learner in a run with several agents: the agent that it trains."""
 
     def age_seconds(self, now: datetime) -> float | None:
         """Seconds since it was created, by this machine's clock."""
@@ -46,7 +46,7 @@ class Pod:
 
 
 def read_pod(item: Mapping[str, Any]) -> Pod | None:
-    """Read one object of a PodList; None where it is no pod of a release."""
+    """Read one object of a PodList; None if it is not a pod of a release."""
     metadata, spec, status = (_mapping(item.get(key)) for key in ("metadata", "spec", "status"))
     labels = _mapping(metadata.get("labels"))
     component = str(labels.get(COMPONENT_LABEL, ""))
@@ -72,9 +72,9 @@ def read_pod(item: Mapping[str, Any]) -> Pod | None:
 
 
 def read_actor_rows(table: Mapping[str, Any], now: datetime) -> list[Pod]:
-    """Read a Table of actors, which is what `kubectl get pods` asks for: a twentieth of the bytes of the pods themselves.
+    """Read a Table of actors, as requested by `kubectl get pods`. It has a twentieth of the bytes of the pods.
 
-    Ages are to the second in the first two minutes, later ones rounded as kubectl shows them. Why a pod is not ready is not in it.
+    Ages are exact in the first two minutes, and later rounded as in kubectl. The reason why a pod is not ready is missing.
 
     Raises:
         KubeError: a column is missing.
@@ -108,7 +108,7 @@ def read_actor_rows(table: Mapping[str, Any], now: datetime) -> list[Pod]:
 
 
 def _age_seconds(text: str) -> float | None:
-    """Of ``45s``, ``3m20s``, ``5d3h``; None of anything else."""
+    """Parse an age such as ``45s``, ``3m20s``, ``5d3h``; None for anything else."""
     units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "y": 365 * 86_400}
     parts = re.findall(r"(\d+)([smhdy])", text)
     return float(sum(int(number) * units[unit] for number, unit in parts)) if parts else None
@@ -120,7 +120,7 @@ def in_order(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def worst_first(pods: Iterable[Pod]) -> list[Pod]:
-    """Who is not ready, then who restarted most: what an operator wants to see where not all fit."""
+    """Order by pods that are not ready, then by number of restarts, for lists that cannot show all pods."""
     return sorted(pods, key=lambda pod: (pod.ready, -pod.restarts, pod.name))
 
 
@@ -132,7 +132,7 @@ def spread(pods: Sequence[Pod], most: int) -> list[Pod]:
 
 
 def _state(metadata: Mapping[str, Any], status: Mapping[str, Any], statuses: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """State and trouble; what keeps a container from running says more than the pod's phase."""
+    """Return state and problem. The reason why a container does not run is more informative than the pod's phase."""
     if metadata.get("deletionTimestamp"):
         return "Terminating", ""
     for each in [*_list(status.get("initContainerStatuses")), *statuses]:

@@ -1,4 +1,4 @@
-"""A release as the chart made it: its workloads and their pods."""
+"""A release of the chart: its workloads and their pods."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 _OURS = f"app.kubernetes.io/part-of=herd,{COMPONENT_LABEL} in ({','.join(COMPONENT_NAMES)})"
 _PODS = "/api/v1/namespaces/{namespace}/pods"
 _MANY = "actor"
-"""The component of which there are thousands."""
+"""The component that may have thousands of pods."""
 _MOST_EXAMPLES = 4
 _MOST_NAMED = 10
-"""Releases listed in one line."""
+"""Largest number of releases in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +33,24 @@ class Workload:
     name: str
     component: str
     wanted: int
-    """Replicas asked for."""
+    """Number of requested replicas."""
     present: int
     """Pods that exist, of any version of the workload."""
     ready: int
     updated: int
     """Pods of the newest version of the workload."""
     observed: bool
-    """Whether the controller has seen the newest version; the numbers are of an older one otherwise."""
+    """Whether the controller has seen the newest version. Otherwise the numbers belong to an older one."""
 
     @property
     def settled(self) -> bool:
-        """Whether everything asked for is there and ready, and nothing else."""
+        """Whether exactly the requested pods exist and are ready."""
         return self.observed and self.present == self.updated == self.ready == self.wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What ``helm install NAME`` made."""
+    """A release made by ``helm install NAME``."""
 
     name: str
     namespace: str
@@ -61,7 +61,7 @@ def find_release(cluster: Cluster, name: str) -> Release:
     """Find a release.
 
     Raises:
-        KubeError: no such release; the line lists those there are.
+        KubeError: there is no such release; the line lists the existing ones.
 
     """
     by_release = _workloads(cluster)
@@ -72,7 +72,7 @@ def find_release(cluster: Cluster, name: str) -> Release:
 
 
 def release_overview(cluster: Cluster, release: str) -> list[Pod]:
-    """List the pods of a release, in order: actors in short, for there may be thousands, and in full only some that are in trouble.
+    """List the pods of a release in order. Actors, of which there may be thousands, are summarised except for some with problems.
 
     Raises:
         KubeError: they cannot be listed.
@@ -89,7 +89,7 @@ def release_overview(cluster: Cluster, release: str) -> list[Pod]:
 
 
 def _examples(pods: Iterable[Pod]) -> list[Pod]:
-    """Pods in trouble that are read in full, for the reason: one of each state, the worst first."""
+    """Choose pods with problems that are read in full, to get the reason: one of each state, the worst first."""
     troubled = [pod for pod in worst_first(pods) if not pod.ready or pod.restarts]
     of_state = {(pod.state, pod.ready): pod for pod in reversed(troubled)}
     return list(reversed(of_state.values()))[:_MOST_EXAMPLES]
@@ -136,14 +136,14 @@ def _release_of(item: Mapping[str, Any]) -> str:
 
 
 def _there_are(cluster: Cluster, by_release: Mapping[str, Any]) -> str:
-    """The releases there are: of this namespace, or else of any other that may be looked at."""
+    """List the releases of this namespace or, if there are none, of all readable namespaces."""
     if by_release:
         return f"its releases are: {_some(sorted(by_release))}"
     everywhere = cluster.at("/apis/apps/v1/deployments")
     try:
         items = cluster.items(Want("list", "deployments"), everywhere, label_selector=_OURS)
     except KubeError:
-        items = []  # most users see their own namespace only
+        items = []  # most users can read only their own namespace
     elsewhere = sorted({f"{_release_of(item)} (--namespace {item['metadata'].get('namespace')})" for item in items})
     return f"other namespaces have: {_some(elsewhere)}" if elsewhere else "this namespace has no releases"
 

@@ -2,7 +2,7 @@
 
 Shapes: T rows, B unrolls, A actions, K value heads, S * C observation channels, H x W pixels, D numbers of a vector, L instruction words.
 
-Precision: parameters are float32 masters. ``compute_dtype`` is what the torso computes in; core, heads and outputs are float32.
+Precision: parameters are stored as float32. The torso computes in ``compute_dtype``; core, heads and outputs are float32.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
     from herd.config.settings import NetworkSettings, RunSettings
 
 JOINT_SIZE = 256
-"""Units that mix torso and side inputs where there is no recurrent core to do it."""
+"""Number of units that mix torso and side inputs if there is no recurrent core."""
 
 
 def agent_of(settings: RunSettings, spec: EnvSpec) -> Agent:
-    """The agent that a run trains, with fresh parameters.
+    """Make the agent of a run with fresh parameters.
 
     Raises:
-        ValueError: as `Agent`.
+        ValueError: see `Agent`.
     """
     num_values = settings.value_scaling.num_values(len(spec.task_names))
     return Agent(spec=spec, network=settings.network, head=settings.loss.head, num_values=num_values)
 
 
 class AgentOutput(NamedTuple):
-    """What the heads say about each row."""
+    """The outputs of the heads for each row."""
 
     policy_logits: Tensor
     """float32 [T, B, A], before any temperature. With the dueling head they are the advantages A(x, .), as the network gives them."""
     values: Tensor
     """float32 [T, B, K], one for each value head. With the dueling head Q(x, .) = V(x) + A(x, .)."""
     features: Tensor
-    """float32 [T, B, F], what the heads read."""
+    """float32 [T, B, F], the input of the heads."""
     auxiliary: Tensor | None = None
-    """What a learner's auxiliary head says, where it has one: of pixel control float32 [T, B, A, Y, X]. None from the agent itself."""
+    """Output of the learner's auxiliary head, if any: float32 [T, B, A, Y, X] for pixel control. None from the agent itself."""
 
 
 class Agent(nn.Module):
@@ -60,7 +60,7 @@ class Agent(nn.Module):
     """
 
     compute_dtype: torch.dtype
-    """float32 or bfloat16: of the torso's convolutions and products. May be set at any time."""
+    """Precision of the torso's convolutions and products: float32 or bfloat16. May be set at any time."""
 
     def __init__(self, *, spec: EnvSpec, network: NetworkSettings, head: Head = "policy_value", num_values: int = 1) -> None:
         """Build with fresh parameters from torch's global generator; ``head`` is the one that the run's loss trains.
@@ -83,7 +83,7 @@ class Agent(nn.Module):
         num_features = self.torso.num_features + num_side
         start = network.initialization
         self.core = LSTMCore(num_features, network.core_size, start) if network.core == "lstm" else None
-        # Linear heads alone could not let an instruction decide which action a picture calls for.
+        # With linear heads alone, an instruction could not determine the action for a picture.
         self.joint = Dense(num_features, JOINT_SIZE, initialization=start) if num_side and self.core is None else None
         self.rectify_joint = Rectifier(JOINT_SIZE, layer_norm=network.layer_norm) if self.joint is not None else None
         if self.core is not None:
@@ -91,10 +91,10 @@ class Agent(nn.Module):
         elif self.joint is not None:
             num_features = JOINT_SIZE
         self.num_features = num_features
-        # A small head starts near the uniform policy, whatever the features' scale; the paper's initialization does not shrink it.
+        # Small weights start near the uniform policy for features of any scale. The paper's initialization does not reduce them.
         action_head = Dense(num_features, spec.num_actions, gain=0.01, initialization=start)
-        # By two names, so that weights of one kind are never loaded as the other. DiCE (arXiv:2106.00707) names no layer between core and
-        # heads, and adds A to V as it is: each has a target of its own, so nothing needs to centre A to tell the two apart.
+        # Two names, so that weights of one kind are never loaded as the other. DiCE (arXiv:2106.00707) has no layer between core and heads,
+        # and adds A to V without centring: each has its own target, which distinguishes them.
         self.policy_head = action_head if head == "policy_value" else None
         self.advantage_head = action_head if head == "dueling" else None
         self.value_head = Dense(num_features, num_values, gain=1.0, initialization=start)
@@ -102,11 +102,11 @@ class Agent(nn.Module):
 
     @property
     def core_size(self) -> int:
-        """Units of the recurrent core, 0 without one."""
+        """Number of units of the recurrent core, 0 without one."""
         return 0 if self.core is None else self.core.size
 
     def initial_core_state(self, batch: int) -> Tensor:
-        """Zeros, float32 [B, 2, core_size], or [B, 0, 0] without a core."""
+        """Return zeros, float32 [B, 2, core_size], or [B, 0, 0] without a core."""
         shape = (batch, 0, 0) if self.core is None else (batch, 2, self.core.size)
         return torch.zeros(shape, device=self.value_head.weight.device)
 
@@ -125,18 +125,18 @@ class Agent(nn.Module):
         """Run T rows of B unrolls.
 
         Args:
-            frames: uint8 [T, B, S*C, H, W]; cheapest in the memory order that ``frame_stack.restack`` returns. None without frames.
+            frames: uint8 [T, B, S*C, H, W]; fastest in the memory order of ``frame_stack.restack``. None without frames.
             core_reset: bool [T, B]; the recurrent state is zeroed before such a row.
             core_state: float32 [B, 2, core_size] before row 0, or [B, 0, 0] without a core.
             last_actions: int64 [T, B], the action before each row, -1 for none (an all-zero one-hot vector).
             last_rewards: float32 [T, B], the reward before each row, clipped to [-1, 1].
             instructions: int64 [T, B, L] hashed words, 0 padding; needed with ``network.language`` only.
-            vectors: float32 [T, B, D]; None where observations are frames alone.
-            rows_left: rows at the end, at most T, that come after the core state that is returned.
-            reset_rows: the rows in which ``core_reset`` is true anywhere, where the host knows them: the core is faster then.
+            vectors: float32 [T, B, D]; None if observations have only frames.
+            rows_left: number of rows at the end, at most T, after the core state that is returned.
+            reset_rows: rows in which ``core_reset`` is true for any unroll, if the host knows them: the core is faster then.
 
         Returns:
-            The heads' output, and the core state after the last row but ``rows_left``.
+            The heads' output, and the core state before the last ``rows_left`` rows.
         """
         images = None if frames is None else _fold_time(frames)
         numbers = None if vectors is None else vectors.flatten(0, 1)
@@ -149,23 +149,23 @@ class Agent(nn.Module):
         return AgentOutput(action_head(features), self.value_head(features), features), core_state
 
     def for_inference(self, dtype: torch.dtype) -> Self:
-        """A frozen copy that computes in ``dtype`` and holds its torso's weights in it.
+        """Return a frozen copy that computes in ``dtype`` and stores its torso's weights in it.
 
-        ``load_state_dict`` of newer weights, in float32 or bfloat16, refreshes the copy without building another.
+        ``load_state_dict`` updates the copy with newer weights in float32 or bfloat16.
         """
         inference = copy.deepcopy(self).eval().requires_grad_(requires_grad=False)
         inference.compute_dtype = dtype
         for module in inference.torso.modules():
-            # The first convolution folds 1/255 into its weights, which a second rounding would blur; it is tiny.
+            # The small first convolution stays float32: it folds 1/255 into its weights, which must not be rounded twice.
             if isinstance(module, Convolution | Dense) and not isinstance(module, PixelConvolution):
                 module.to(dtype)
         return inference
 
     def _with_side_inputs(self, features: Tensor, last_actions: Tensor, last_rewards: Tensor, instructions: Tensor | None) -> Tensor:
-        """Features [T, B, F] beside the reward, the one-hot action and the instruction, where the network takes them."""
+        """Return features [T, B, F] with the reward, the one-hot action and the instruction appended, if the network uses them."""
         parts = [features]
         if self.last_action_and_reward:
-            # Not F.one_hot: on a CPU that reads the largest action first. -1, for none, equals no action.
+            # Not F.one_hot, which on a CPU searches the largest action first. -1, for none, gives zeros.
             one_hot = last_actions.unsqueeze(-1) == torch.arange(self.num_actions, device=last_actions.device)
             parts += [last_rewards.unsqueeze(-1), one_hot.to(features.dtype)]
         if self.language is not None:

@@ -1,4 +1,4 @@
-"""The average image of a run, which the first convolution sees every frame relative to.
+"""The average image of a run. The first convolution sees every frame relative to it.
 
 Shapes: R rows, B unrolls, S planes in a stack, C channels of a plane, H x W pixels.
 """
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SLOWEST_RATE = 1e-4
-"""Share of the newest batch in the average once that has settled, so that the image of a new level is learnt too."""
+"""Final weight of the newest batch in the average, so that the average also adapts to new levels."""
 ROW_STRIDE = 4
-"""One row in so many enters the average: neighbouring rows look alike, and reading them all costs 3 % of an update."""
+"""Only one of this many rows enters the average: neighbouring rows are similar, and reading all of them would cost 3 % of an update."""
 _LEAST_DEVIATION = 1.0
-"""In pixel units. A picture that never changes is not magnified."""
+"""Lower bound of the deviation in pixel units, so that a picture that never changes is not amplified."""
 
 
 class AverageImage(nn.Module):
-    """Mean of every pixel and standard deviation of all pixels about it, over what the learner was given.
+    """The mean of every pixel, and the standard deviation of all pixels from it, over the learner's batches.
 
-    A network then sees (pixels - mean) / deviation, as random network distillation does (arXiv:1810.12894, section 2.4), but with one
-    deviation for the whole image: one for each pixel would magnify pixels that almost never change. Whatever stands still in every
-    frame (background, walls) is 0, and so pushes no filter and no unit in the same direction at every update. What moves is all that is
-    left, at a size that does not depend on how much of the screen it covers.
+    The network sees (pixels - mean) / deviation, as in random network distillation (arXiv:1810.12894, section 2.4). There is one deviation
+    for the whole image, because one for each pixel would amplify pixels that almost never change. Static parts of the picture (background,
+    walls) become 0, so they do not move any filter or unit in the same direction at every update. Only moving parts remain, with a scale
+    that does not depend on the area that they cover.
 
-    Buffers, which belong to the weights: actors compute with those that the learner published.
+    The buffers belong to the weights: actors use those that the learner published.
     """
 
     mean: Tensor
@@ -40,24 +40,24 @@ class AverageImage(nn.Module):
     """int64, a scalar."""
 
     def __init__(self, channels: int, height: int, width: int) -> None:
-        """Before the first batch: mean 0, deviation 255."""
+        """Start with mean 0 and deviation 255."""
         super().__init__()
         self.register_buffer("mean", torch.zeros(channels, height, width))
         self.register_buffer("deviation", torch.tensor(255.0))
         self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
 
     def centred(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
-        """uint8 [N, S * C, H, W] to ``dtype``, minus the mean in whole numbers, which are exact in bfloat16. Not yet divided."""
+        """Convert uint8 [N, S * C, H, W] to ``dtype`` minus the rounded mean, which is exact in bfloat16. It does not divide yet."""
         stack = pixels.shape[1] // self.mean.shape[0]
-        # In the memory order of the pixels: an element-wise operation would otherwise walk through one of them in strides.
+        # In the memory order of the pixels; otherwise an element-wise operation would access one of them in strides.
         mean = self.mean.round().to(dtype).repeat(stack, 1, 1).unsqueeze(0).contiguous(memory_format=torch.channels_last)
         return pixels.to(dtype).sub_(mean)
 
     @torch.no_grad()
     def follow(self, planes: Tensor, add_up: Callable[[Tensor], Tensor]) -> None:
-        """Take in a batch: uint8 [R, B, H, W, C], one plane a row, this shard's part.
+        """Update with this shard's part of a batch: uint8 [R, B, H, W, C], one plane per row.
 
-        ``add_up`` gives the sum over the shards, which all end with the same numbers. Batch n counts 1/n, and ``SLOWEST_RATE`` at least.
+        ``add_up`` returns the sum over the shards, so that all get the same numbers. Batch n has weight 1/n, and at least ``SLOWEST_RATE``.
         """
         some = planes[::ROW_STRIDE].flatten(0, 1).permute(0, 3, 1, 2)
         total = add_up(torch.cat([some.sum(0, dtype=torch.float64).flatten(), some.new_full((1,), len(some), dtype=torch.float64)]))

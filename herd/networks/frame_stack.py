@@ -1,4 +1,4 @@
-"""Stacked observations from un-stacked frames, bit for bit as the actor saw them.
+"""Rebuilds stacked observations from single frames, identical to those of the actor.
 
 Shapes: B unrolls, T agent steps (T + 1 rows), S frames in a stack, one frame [H, W, C] uint8.
 """
@@ -12,21 +12,21 @@ from torch import Tensor
 
 
 def restack(history: Tensor, frames: Tensor, game_reset: Tensor) -> Tensor:
-    """Stack of every row: the planes since the newest game reset at or before it, zero planes before that, oldest first.
+    """Return the stack of every row: the planes since the newest game reset at or before it, oldest first, preceded by zero planes.
 
     Args:
-        history: uint8 [S-1, B, H, W, C], the planes of rows -S+1..-1, already zero where the game had not begun.
-        frames: uint8 [T+1, B, H, W, C], one new plane a row.
-        game_reset: bool [T+1, B], the row's frame starts a game.
+        history: uint8 [S-1, B, H, W, C], the planes of rows -S+1..-1, already zero before the start of the game.
+        frames: uint8 [T+1, B, H, W, C], one new plane per row.
+        game_reset: bool [T+1, B], whether the row's frame starts a game.
 
     Returns:
         uint8, logical [T+1, B, S * C, H, W] with channel s * C + c, s = 0 the oldest; memory order is [T+1, B, H, W, S * C].
 
     Raises:
-        ValueError: when the three do not fit together.
+        ValueError: the shapes or dtypes do not fit together.
     """
     _check(history, frames, game_reset)
-    # Element-wise operations keep their inputs' memory order: time-major here, or the agent would copy to fold time.
+    # Element-wise operations keep the memory order of their inputs. It must be time-major, or the agent would copy to fold time.
     planes = torch.cat([history, frames]).contiguous()
     known = _known_planes(game_reset, stack=len(history) + 1)
     if len(history) == 3 and frames.shape[4] == 1 and sys.byteorder == "little":
@@ -35,10 +35,10 @@ def restack(history: Tensor, frames: Tensor, game_reset: Tensor) -> Tensor:
 
 
 class RollingStack:
-    """An actor's own stack of four grey frames, kept in the channels_last memory that the first convolution reads.
+    """An actor's stack of four grey frames, kept in the channels_last memory that the first convolution reads.
 
-    Of every observation it reads the newest plane alone, and shifts the older ones along inside one 32-bit word per pixel: a fifth of
-    the cost of reordering four planes that another thread has just written (3 us instead of 14 us per agent step on a 2-core machine).
+    It reads only the newest plane of every observation, and shifts the older ones within one 32-bit word per pixel. This costs a fifth of
+    reordering four planes that another thread has just written (3 us instead of 14 us per agent step on a 2-core machine).
     """
 
     def __init__(self, num_environments: int, height: int, width: int) -> None:
@@ -47,15 +47,15 @@ class RollingStack:
 
     @staticmethod
     def fits(*, stack: int, channels: int) -> bool:
-        """Whether this machine and this observation can be held so."""
+        """Return whether this machine and this kind of observation are supported."""
         return stack == 4 and channels == 1 and sys.byteorder == "little"
 
     def push(self, newest: Tensor, game_reset: Tensor) -> Tensor:
-        """Take the next row; rows must come in order, from one where every game is reset.
+        """Add the next row. Rows must be passed in order, from a reset of all games on.
 
         Args:
             newest: uint8 [E, H, W], the newest plane.
-            game_reset: bool [E], the plane starts a game: those before it are 0.
+            game_reset: bool [E], whether the plane starts a game; earlier planes are then 0.
 
         Returns:
             uint8, logical [E, 4, H, W], oldest first, in channels_last memory; overwritten by the next call.
@@ -65,15 +65,15 @@ class RollingStack:
 
 
 def shift_in(words: Tensor, newest: Tensor, game_reset: Tensor) -> None:
-    """Put the next plane into stacks of four, in place.
+    """Shift the next plane into stacks of four, in place.
 
     Args:
         words: int32 [E, H, W], the oldest plane in the lowest byte.
-        newest: int32 [E, H, W], numbers 0..255; written to.
-        game_reset: bool [E] on the CPU, the plane starts a game: those before it are 0.
+        newest: int32 [E, H, W], numbers 0..255; overwritten.
+        game_reset: bool [E] on the CPU, whether the plane starts a game; earlier planes are then 0.
     """
     newest.bitwise_left_shift_(24)
-    # The shift is arithmetic: the mask clears what it drags into the newest plane's byte.
+    # The shift is arithmetic: the mask clears the sign bits in the newest plane's byte.
     words.bitwise_right_shift_(8).bitwise_and_(0x00FFFFFF)
     if game_reset.any():
         words.index_fill_(0, game_reset.nonzero().squeeze(1).to(words.device), 0)
@@ -81,9 +81,9 @@ def shift_in(words: Tensor, newest: Tensor, game_reset: Tensor) -> None:
 
 
 def planes_to_words(planes: Tensor) -> Tensor:
-    """Four grey planes, uint8 [N, 4, H, W], as channels_last memory of the same logical shape (little-endian machines only).
+    """Convert four grey planes, uint8 [N, 4, H, W], to channels_last memory of the same logical shape (little-endian machines only).
 
-    One 32-bit word per pixel is built with shifts, about twice as fast on a CPU as moving single bytes.
+    It builds one 32-bit word per pixel with shifts, which on a CPU is about twice as fast as moving single bytes.
     """
     words = planes[:, 3].to(torch.int32)
     for older in (2, 1, 0):
@@ -102,9 +102,9 @@ def _check(history: Tensor, frames: Tensor, game_reset: Tensor) -> None:
 
 
 def _known_planes(game_reset: Tensor, stack: int) -> Tensor:
-    """int64 [T+1, B]: newest planes of each row's stack that belong to its game, at most S. History counts as known."""
+    """Return how many of the newest planes of each row's stack belong to its game, int64 [T+1, B], at most S. History counts as known."""
     rows = torch.arange(len(game_reset), device=game_reset.device).unsqueeze(1)
-    # A row before every reset acts as if the game had begun S rows before row 0.
+    # Rows before the first reset are treated as if the game had started S rows before row 0.
     newest_reset = torch.where(game_reset, rows, -stack).cummax(dim=0).values
     return (rows - newest_reset + 1).clamp(max=stack)
 

@@ -1,6 +1,6 @@
-"""Instructions to features: an LSTM over word embeddings (IMPALA Fig. 3, language levels).
+"""Turns instructions into features with an LSTM over word embeddings (IMPALA Fig. 3, language levels).
 
-Shapes: T rows, B unrolls, L words an instruction. Ids come hashed from the environment; 0 is padding and only follows words.
+Shapes: T rows, B unrolls, L words per instruction. The environment hashes words to ids; 0 is padding after the last word.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ WORD_BUCKETS = 1000
 EMBEDDING_SIZE = 20
 LANGUAGE_SIZE = 64
 MAX_WORDS = 16
-"""Longer instructions are truncated, never an error."""
+"""Longer instructions are truncated."""
 
 
 class InstructionEncoder(nn.Module):
@@ -26,7 +26,7 @@ class InstructionEncoder(nn.Module):
     def forward(self, instructions: Tensor) -> Tensor:
         """int64 ids [T, B, L] in 0..1000 -> float32 [T, B, 64]."""
         num_rows, batch, _ = instructions.shape
-        # An instruction lasts a whole game, so few rows of an unroll differ: each distinct one is read once.
+        # An instruction lasts a whole game, so an unroll has few different ones: each is read once.
         words = instructions[:, :, :MAX_WORDS].flatten(0, 1)
         if words.is_cuda:
             # How many are distinct is a number that the host would wait for; reading all costs a GPU less.
@@ -38,7 +38,7 @@ class InstructionEncoder(nn.Module):
         """[N, L] -> [N, 64]."""
         outputs, _ = self.lstm(self.embedding(words))
         num_words = (words != 0).sum(dim=1)
-        # The LSTM is causal: its output at the last word has not seen the padding.
+        # The LSTM is causal, so its output at the last word does not depend on the padding.
         last = (num_words - 1).clamp(min=0)[:, None, None].expand(-1, 1, LANGUAGE_SIZE)
         features: Tensor = outputs.gather(1, last).squeeze(1) * (num_words > 0).unsqueeze(1)
         return features

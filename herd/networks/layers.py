@@ -1,9 +1,9 @@
-"""Layers that compute in the dtype of their input, and the moves between pixels, images and features.
+"""Layers that compute in the dtype of their input, and conversions between pixels, images and features.
 
 Shapes: N images, C channels, H x W pixels. Images are channels_last in memory.
 
-A layer casts its own parameters on the way, so float32 masters train in bfloat16. Measured against this on a CPU: autocast,
-weights cast once per update, and bfloat16 leaves with float32 gradient sums are all within 4 %; this is the simplest.
+A layer casts its own float32 parameters when it computes in bfloat16. On a CPU, autocast, weights cast once per update, and bfloat16 leaves
+with float32 gradient sums are all within 4 % of this, which is the simplest.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from herd.networks.centering import AverageImage
 from herd.networks.frame_stack import planes_to_words
 
 PIXEL_SCALE = 1.0 / 255.0
-"""uint8 to [0, 1]. Folded into the first layer's weights: 0..255 are exact in bfloat16 (8 significant bits), 1/255 of them are
-not, and scaling 4,096 weights is cheaper than scaling 28,224 pixels an image."""
+"""Scales uint8 to [0, 1]. It is folded into the first layer's weights: 0..255 are exact in bfloat16 (8 significant bits) but their
+multiples of 1/255 are not, and scaling 4,096 weights is cheaper than scaling 28,224 pixels per image."""
 
 RELU_GAIN = math.sqrt(2.0)
 _NORM_EPSILON = 1e-5
@@ -32,7 +32,7 @@ InputCentering = Literal["none", "half", "filters", "mean"]
 
 
 class LayerDesign(NamedTuple):
-    """What the layers of one network have in common; fields as in ``NetworkSettings``."""
+    """The settings that all layers of a network share; fields as in ``NetworkSettings``."""
 
     initialization: Initialization = "orthogonal"
     layer_norm: bool = False
@@ -67,17 +67,17 @@ class Convolution(nn.Conv2d):
 
 
 class PixelConvolution(Convolution):
-    """First convolution: takes uint8 pixels and sees them divided by 255, and centred where ``centering`` says so.
+    """First convolution: takes uint8 pixels, divides them by 255, and optionally centres them.
 
-    Pixels are never negative, so a constant background pushes a filter one way in all of the image at once, and every coherent update
-    pushes it further, until the filter never fires again or always does. Three cures:
+    Pixels are never negative. So a constant background moves a filter in the same direction over the whole image at every coherent update,
+    until the filter is never active or always active. There are three remedies:
 
-    - ``half``: pixels x become x - 1/2, in [-1/2, 1/2]; padding counts as black, as it does without.
-    - ``filters``: each filter w is used as w - mean(w), so that no constant background reaches it, whatever its value (centred weights,
-      Huang et al., ICCV 2017, section 3.1; weight standardisation, arXiv:1903.10520, without its division). The gradient goes through
-      the mean, so a filter stays centred.
-    - ``mean``: pixels relative to the run's average image, in units of their standard deviation (`AverageImage`). Nothing that stands still
-      reaches any layer.
+    - ``half``: pixels x become x - 1/2, in [-1/2, 1/2]; padding counts as black, as without centring.
+    - ``filters``: each filter w is used as w - mean(w), so a constant background of any value has no effect (centred weights, Huang et al.,
+      ICCV 2017, section 3.1; weight standardisation, arXiv:1903.10520, without its division). The gradient goes through the mean, so a
+      filter stays centred.
+    - ``mean``: pixels relative to the run's average image, in units of their standard deviation (`AverageImage`). Static parts of the
+      picture have no effect.
     """
 
     centering: InputCentering = "none"
@@ -85,7 +85,7 @@ class PixelConvolution(Convolution):
     """Only where ``centering`` is ``mean``."""
 
     def centre(self, centering: InputCentering, frame_shape: tuple[int, int, int]) -> None:
-        """Choose the cure. ``frame_shape``: (C, H, W) of one plane."""
+        """Choose the kind of centring. ``frame_shape``: (C, H, W) of one plane."""
         self.centering = centering
         if centering == "mean":
             self.average = AverageImage(*frame_shape)
@@ -100,7 +100,7 @@ class PixelConvolution(Convolution):
         if self.centering == "filters":
             weight = weight - weight.mean(dim=(1, 2, 3), keepdim=True)
         elif self.centering == "half":
-            # Folded into the bias: pixels stay whole numbers, which bfloat16 holds exactly.
+            # Folded into the bias, so that pixels stay whole numbers, which are exact in bfloat16.
             bias = bias - 0.5 * weight.sum(dim=(1, 2, 3))
         weight = (weight * PIXEL_SCALE).to(dtype)
         return F.conv2d(pixels_last(frames).to(dtype), weight, bias.to(dtype), self.stride, self.padding)
@@ -136,15 +136,15 @@ class Dense(nn.Linear):
 
 
 class Rectifier(nn.Module):
-    """ReLU, behind a layer norm where the network has them.
+    """ReLU, after a layer norm if the network has them.
 
-    The norm takes the mean and the variance over all units of a layer, of an image over channels and positions together; each unit or
-    channel then has a gain and an offset of its own (PQN, arXiv:2407.04811, whose authors' code normalises each position by itself: that
-    magnifies a position where nothing is to be seen a thousandfold, as on a constant background behind centred filters).
+    The norm uses the mean and the variance over all units of a layer; for images, over channels and positions. Each unit or channel has its
+    own gain and offset. The code of PQN's authors (arXiv:2407.04811) normalises each position separately instead, which amplifies an empty
+    position a thousandfold, for example on a constant background after centred filters.
     """
 
     def __init__(self, num_units: int, *, layer_norm: bool, in_place: bool = True) -> None:
-        """``num_units`` of the layer before, or its channels. ``in_place``: what it is given may be overwritten."""
+        """``num_units``: number of units or channels of the previous layer. ``in_place``: the input may be overwritten."""
         super().__init__()
         self.num_units = num_units
         self._in_place = in_place
@@ -162,7 +162,7 @@ class Rectifier(nn.Module):
 
 
 def pixels_last(frames: Tensor) -> Tensor:
-    """The same uint8 [N, C, H, W] values in channels_last memory."""
+    """Return uint8 [N, C, H, W] in channels_last memory."""
     if frames.is_contiguous(memory_format=torch.channels_last):
         return frames
     if frames.shape[1] == 4 and frames.device.type == "cpu" and sys.byteorder == "little":
@@ -176,14 +176,14 @@ def flatten_images(images: Tensor) -> Tensor:
 
 
 def halve(images: Tensor) -> Tensor:
-    """Max-pool 3x3/2 as TensorFlow pads it (SAME): [N, C, H, W] -> [N, C, ceil(H / 2), ceil(W / 2)].
+    """Max-pool 3x3/2 with TensorFlow's padding (SAME): [N, C, H, W] -> [N, C, ceil(H / 2), ceil(W / 2)].
 
-    An odd axis is padded by one position on both sides, an even one at its end alone.
+    An odd axis is padded by one position on both sides, an even axis only at its end.
     """
     if images.requires_grad or images.device.type != "cpu":
-        # ``ceil_mode`` lets the last window of an even axis reach over its end.
+        # With ``ceil_mode`` the last window of an even axis extends beyond its end.
         return F.max_pool2d(images, 3, stride=2, padding=(images.shape[2] % 2, images.shape[3] % 2), ceil_mode=True)
-    # Without a gradient no index of the maximum is needed; two passes of element-wise maxima then take half the time.
+    # Without a gradient the index of the maximum is not needed; two passes of element-wise maxima then take half the time.
     return _halve_axis(_halve_axis(images, 2), 3)
 
 

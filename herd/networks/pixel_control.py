@@ -1,4 +1,4 @@
-"""The head of pixel control: from features to an action value for each cell of the picture (PopArt's appendix, arXiv:1809.04474).
+"""The head of pixel control: turns features into action values for each cell of the picture (PopArt's appendix, arXiv:1809.04474).
 
 Shapes: T rows, B unrolls, N = T * B, A actions, F features, Y x X cells.
 
@@ -22,13 +22,13 @@ class PixelControlHead(nn.Module):
     def __init__(self, num_features: int, num_actions: int, grid: tuple[int, int]) -> None:
         """``grid``: Y and X, even and at least 8."""
         super().__init__()
-        # Backwards: 4x4 with stride 2 makes 2 n + 2 of n, 3x3 makes n + 2.
+        # From the output backwards: 4x4 with stride 2 turns n into 2 n + 2, 3x3 turns n into n + 2.
         self._first = (grid[0] // 2 - 3, grid[1] // 2 - 3)
         if min(self._first) < 1 or grid[0] % 2 or grid[1] % 2:
             raise ValueError(f"a grid of cells must have an even number of rows and columns, at least 8, not {grid[0]} x {grid[1]}")
         self.dense = Dense(num_features, self._first[0] * self._first[1] * CHANNELS)
         self.hidden = Deconvolution(CHANNELS, CHANNELS, 3, gain=RELU_GAIN)
-        # Pseudo-rewards are small: values start near 0, whatever the features' scale.
+        # Pseudo-rewards are small, so values start near 0 for features of any scale.
         self.dueling = Deconvolution(CHANNELS, 1 + num_actions, 4, stride=2, gain=0.01)
 
     def forward(self, features: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""From frames to features: the convolutional nets of IMPALA's Fig. 3, arXiv:1802.01561 (PopArt's Table 7, arXiv:1809.04474).
+"""Torsos turn frames into features: the convolutional networks of IMPALA's Fig. 3, arXiv:1802.01561 (PopArt's Table 7, arXiv:1809.04474).
 
 Shapes: N rows (time folded into the batch), C = S * C channels of the stacked observation, H x W pixels, D numbers of a vector, F features.
 
-The last feature map is flattened in (height, width, channel) order: of channels_last memory that is a view.
+The last feature map is flattened in (height, width, channel) order, which is a view of channels_last memory.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ class TorsoSizeError(TorsoError):
 
 
 class Torso(nn.Module):
-    """Observations to features. ``num_features`` is F.
+    """Turns observations into F features; ``num_features`` is F.
 
-    ``network.torso`` also takes ``module:Class`` of a user's own file: any ``nn.Module`` that is made with the `EnvSpec` alone, has
-    ``num_features``, and whose ``forward`` is as here.
+    ``network.torso`` also accepts ``module:Class`` from a user's own file: any ``nn.Module`` that is created from an `EnvSpec` and has
+    ``num_features`` and a ``forward`` like this one.
     """
 
     num_features: int
 
     def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """Features of N rows.
+        """Compute the features of N rows.
 
         Args:
-            frames: uint8 [N, C, H, W] in any memory format; None where the suite's observations have no frames.
-            vector: float32 [N, D]; None where they have no vector.
-            dtype: float32 or bfloat16, what convolutions and products compute in.
+            frames: uint8 [N, C, H, W] in any memory format; None if the suite's observations have no frames.
+            vector: float32 [N, D]; None if they have no vector.
+            dtype: precision of convolutions and products, float32 or bfloat16.
 
         Returns:
             Float [N, F] in any precision.
@@ -120,7 +120,7 @@ class ResidualBlock(nn.Module):
         self.second = Convolution(channels, channels, 3, padding=1, initialization=design.initialization)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, channels, H, W] -> the same shape; ``images`` is left as it is."""
+        """[N, channels, H, W] -> the same shape; ``images`` is not modified."""
         residual: Tensor = self.second(self.rectify_second(self.first(self.rectify_first(images))))
         return residual.add_(images)
 
@@ -177,7 +177,7 @@ class BoardTorso(Torso):
 
     def forward(self, frames: Tensor | None, vector: Tensor | None, dtype: torch.dtype) -> Tensor:
         """See ``Torso``."""
-        # A vector's numbers may need more digits than bfloat16 has: they are rounded only behind the first layer.
+        # A vector's numbers may need more digits than bfloat16 has, so they are rounded only after the first layer.
         inputs = [] if vector is None else [vector]
         if frames is not None:
             pixels = flatten_images(frames).to(dtype if vector is None else vector.dtype) * PIXEL_SCALE
@@ -188,9 +188,9 @@ class BoardTorso(Torso):
 
 
 class BesideVector(Torso):
-    """A torso of frames, and the observation's vector beside what it gives; one layer with a ReLU mixes the two.
+    """A torso for frames whose features are concatenated with the observation's vector; a layer with a ReLU mixes both.
 
-    Linear heads alone could not let the vector decide which action a picture calls for.
+    With linear heads alone, the vector could not determine the action for a picture.
     """
 
     def __init__(self, frames: Torso, vector_size: int, design: LayerDesign = PLAIN) -> None:
@@ -209,10 +209,10 @@ class BesideVector(Torso):
 
 
 def build_torso(spec: EnvSpec, network: NetworkSettings) -> Torso:
-    """The torso that ``network.torso`` names, for observations of ``spec``.
+    """Build the torso ``network.torso`` for observations of ``spec``.
 
     Raises:
-        TorsoError: one line that names the torso: it does not fit the observations, or a user's own is not as `Torso` says.
+        TorsoError: the torso does not fit the observations, or a user's own torso does not have the interface of `Torso`; one line.
     """
     if ":" in network.torso:
         return _user_torso(spec, network.torso)
@@ -230,7 +230,7 @@ def build_torso(spec: EnvSpec, network: NetworkSettings) -> Torso:
 
 
 def design_of(network: NetworkSettings) -> LayerDesign:
-    """What the settings say of every layer."""
+    """Return the settings that apply to every layer."""
     return LayerDesign(network.initialization, network.layer_norm, network.input_centering)
 
 
@@ -252,7 +252,7 @@ def _convolutions(spec: EnvSpec, network: NetworkSettings) -> Torso:
 
 
 def _user_torso(spec: EnvSpec, name: str) -> Torso:
-    """A user's own, made and tried on two rows, so that a mistake is known before anything runs."""
+    """Create a user's own torso and run it on two rows, so that mistakes are found before the run starts."""
     found = load_user_code(name, "network.torso")
     try:
         torso: Torso = found(spec)

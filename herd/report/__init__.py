@@ -1,1 +1,1 @@
-"""A run as one HTML page that stands by itself."""
+"""Writes one self-contained HTML page about a run."""

@@ -1,4 +1,4 @@
-"""Panels of learning curves as SVG inside a page: its fonts, and colours that follow its light and dark scheme."""
+"""Panels of learning curves as inline SVG, with the page's fonts, and with colours for its light and dark scheme."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HEIGHT = 2.5
 _WIDTH = 4.0
-"""Inches. In a column of 370 pixels 9 points become 12 pixels."""
+"""Width in inches: in a column of 370 pixels, 9 points become 12 pixels."""
 _WIDE = 2 * _WIDTH + 0.2
 _INK = "#0b0b0b"
 _VARIABLES = {
@@ -33,7 +33,7 @@ _VARIABLES = {
     "#ffffff": "--surface",
     **{colour.lower(): f"--series-{number}" for number, colour in enumerate(COLOURS)},
 }
-"""Colours that are drawn, and the properties of the page that take their place."""
+"""Drawn colours, and the CSS properties of the page that replace them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +42,25 @@ class Chart:
 
     title: str
     summary: str
-    """For who cannot see it, and under the picture: where the curve ends."""
+    """The final value of the curve, for screen readers and below the picture."""
     svg: str
     wide_svg: str | None
-    """The same over two columns, where the page is wide; None for a panel of one column."""
+    """The same over two columns, for wide pages; None for a panel of one column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """What a colour stands for, where there is more than one run."""
+    """The meaning of a colour, if there are several runs."""
 
     label: str
     number: int
-    """Of the series' colour."""
+    """CSS property of the colour."""
 
 
 def charts_of(
     agents: Sequence[Path], panels: PanelSet, *, reference_scores: ReferenceScores | None = None
 ) -> tuple[list[Chart], list[Legend]]:
-    """Draw every panel of a run's agents, and say what their colours mean.
+    """Draw every panel of a run's agents, and return the legend of their colours.
 
     Raises:
         PlotError: there is nothing to draw yet.
@@ -98,7 +98,7 @@ def _summary(lines: Sequence[Line]) -> str:
 
 
 def _short(value: float) -> str:
-    """Three figures; thousands whole."""
+    """Format with three significant digits; thousands are rounded to integers."""
     return tick_text(value if abs(value) >= 1000 else float(f"{value:.3g}"))
 
 
@@ -115,12 +115,12 @@ def _drawn(curves: Curves, panel: Panel, width: float) -> str:
 
 
 def _for_the_page(svg: str, prefix: str, label: str) -> str:
-    """Leave out what is for files; give ids that no other picture of the page has, the page's colours, and a name."""
+    """Remove parts that only files need, and set unique ids, the page's colours and a label."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     svg = re.sub(r"#[0-9a-f]{6}\b", lambda found: f"var({_VARIABLES[found[0]]})" if found[0] in _VARIABLES else found[0], svg)
     escaped = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-    # The page says how large: a picture fills its column.
+    # The page determines the size: a picture fills its column.
     svg = re.sub(r'^<svg([^>]*?) width="[^"]*" height="[^"]*"', rf'<svg role="img" aria-label="{escaped}"\1', svg, count=1)
     return re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg)

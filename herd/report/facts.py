@@ -1,4 +1,4 @@
-"""What a run directory says about a run, in words and numbers ready for a page. No drawing, no HTML."""
+"""Reads the facts about a run from its directory, formatted for a page. No drawing, no HTML."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from herd.config.keys import SettingKey
 
 _NOT_OF_INTEREST = frozenset({"run_dir", "resume"})
-"""Settings that say where and how a run was started, and nothing about it."""
+"""Settings about where and how a run was started, which are not shown."""
 _GAMES = 100
-"""Behind a mean return."""
+"""Number of games in a mean return."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number with its name, shown large."""
+    """A number with its name, shown large."""
 
     name: str
     value: str
@@ -48,7 +48,7 @@ class TaskFacts:
     env_frames: str
     games: str
     first_return: str
-    """Mean of the first 100 games, once there are as many again."""
+    """Mean return of the first 100 games, if there are at least 200."""
     last_return: str
     best_return: str
     human_normalised: str
@@ -56,7 +56,7 @@ class TaskFacts:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A setting that is not as by default."""
+    """A setting that differs from its default."""
 
     key: str
     value: str
@@ -68,27 +68,27 @@ class Start:
     """One start of the run."""
 
     started: str
-    """UTC; ``-`` where it is not known."""
+    """Time in UTC; ``-`` if it is not known."""
     version: str
     changed: Sequence[Changed]
-    """Against the start before: ``default`` is what it was then."""
+    """Changes since the previous start; ``default`` is the previous value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Everything but pictures."""
+    """All contents of the page except pictures."""
 
     name: str
     is_over: bool
-    """Every agent left its report; otherwise the run is under way, or was killed."""
+    """Whether every agent has written its report. Otherwise the run is running, or was killed."""
     figures: Sequence[Figure]
     warnings: Sequence[str]
     tasks: Sequence[TaskFacts]
     changed: Sequence[Changed]
     config: str
-    """config.yaml as it is."""
+    """The text of config.yaml."""
     starts: Sequence[Start]
-    """In order of time; none of a run of a version that kept no history."""
+    """Starts in order of time; empty for a run of a version without this history."""
     machine: Sequence[tuple[str, str]]
     agents: Sequence[Path]
     """Directories of the agents that have points, best first by the newest return."""
@@ -130,7 +130,7 @@ def read_facts(run_dir: Path) -> RunFacts:
 
 
 def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
-    """The settings of a config.yaml that are not as by default, in the order of the reference; unknown ones of other versions last."""
+    """Return the settings of a config.yaml that differ from their defaults, in the order of the reference; unknown settings come last."""
     given = _leaves(config)
     changed = []
     for key in keys_by_variant():
@@ -148,7 +148,7 @@ def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
 
 
 def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
-    """Whether the section is of the variant that has this setting."""
+    """Return whether the section has the variant of this setting."""
     if not key.variants:
         return True
     variants = section_variants()[key.section]
@@ -156,7 +156,7 @@ def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
 
 
 def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted key; a mapping inside a section, or one that is itself a setting, is a value."""
+    """Return settings by dotted key. A mapping that is itself a setting counts as one value."""
     mappings = {key.dotted for key in keys_by_variant() if "mapping" in key.kinds}
     found: dict[str, Any] = {}
     for name, value in config.items():
@@ -213,7 +213,7 @@ def _task_rows(label: str, points: Sequence[Mapping[str, Any]], report: Mapping[
 
 
 def _starts(file: Path) -> list[Start]:
-    """A line that cannot be read is left out: it is being written, or its writer was killed."""
+    """Return the starts. A line that cannot be read is skipped: it is being written, or its writer was killed."""
     try:
         lines = read_file(file, MAX_JSON_BYTES).decode(errors="replace").splitlines()
     except OSError:
@@ -231,7 +231,7 @@ def _starts(file: Path) -> list[Start]:
 
 
 def _machine(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of the learner, as its report has it; nothing of an older version's."""
+    """Return the learner's machine from its report; empty for reports of older versions."""
     machine = _mapping(report.get("machine"))
     shown = []
     for name, value in machine.items():

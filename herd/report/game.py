@@ -1,4 +1,4 @@
-"""A played game of a run's newest checkpoint, as bytes of a GIF for the page."""
+"""Plays a game with a run's newest checkpoint, as a GIF for the page."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SHORTEST_SECONDS = 8.0
-"""Games of a second follow each other, so that there is something to see."""
+"""Least length: short games are repeated."""
 LONGEST_SECONDS = 20.0
-"""Of the recording: a few megabytes of a page."""
+"""Longest recording, which takes a few megabytes of the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """What was played."""
+    """A recorded game."""
 
     gif: bytes
     caption: str
@@ -24,7 +24,7 @@ def play_game(agent: Path, *, max_seconds: float = LONGEST_SECONDS) -> Game:
     """Play with the newest checkpoint of an agent's directory.
 
     Raises:
-        EvaluationError: there is no checkpoint, or nothing to see.
+        EvaluationError: there is no checkpoint or no picture.
         BrokenEnvironmentError: the environment failed.
         ImportError: a package that playing needs is not installed.
 

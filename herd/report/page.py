@@ -1,4 +1,4 @@
-"""``report.html``: one page with everything about a run, which asks nothing of any server."""
+"""``report.html``: one self-contained page about a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 _TEMPLATE = "page.html.jinja"
 _MOST_TASK_CHARTS = 6
-"""Of more tasks, their panels are folded away below those of all tasks together."""
+"""With more tasks, their panels are collapsed below those of all tasks together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,18 @@ class Page:
 def write_page(
     run_dir: Path, output: Path, *, game: Game | None, no_game: str | None, reference_scores: ReferenceScores | None = None
 ) -> Page:
-    """Write the page of a run, live or over.
+    """Write the page of a running or finished run.
 
     Args:
-        run_dir: of ``herd train``, or one of its agents'.
-        output: an existing file is replaced.
-        game: what is played on it.
-        no_game: why there is none, for the reader.
+        run_dir: run directory of ``herd train``, or that of one of its agents.
+        output: file to write; an existing file is replaced.
+        game: the recorded game.
+        no_game: why there is no game, for the reader.
         reference_scores: suite and task name -> (random, human) score or None.
 
     Raises:
         PlotError: the run has no points yet, or they cannot be read.
-        OSError: the page cannot be written, or config.yaml not be read.
+        OSError: the page cannot be written, or config.yaml cannot be read.
 
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  optional, as all of plotting

@@ -1,1 +1,1 @@
-"""What every service is made of, once: start and end, signals, allocator, metrics and context, serving from a socket, whole files."""
+"""The shared parts of all services: start and end, signals, allocator, metrics, context, serving from a socket, atomic files."""

@@ -1,4 +1,4 @@
-"""Where a run's processes say who they are: RUN/processes/<service>-<number>.json."""
+"""Announcements of a run's processes: RUN/processes/<service>-<number>.json."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 def announce_process(run_dir: Path, service: str, number: int, *, metrics_port: int) -> None:
     """Write RUN/processes/<service>-<number>.json, where the live view finds this process's metrics.
 
-    A disk that cannot take it costs the view of this process, not the process.
+    If the file cannot be written, the process continues without being shown.
     """
     path = run_dir / PROCESSES / f"{service}-{number}.json"
     try:

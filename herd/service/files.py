@@ -1,4 +1,4 @@
-"""Files of a run that are whole or not there, also after a power cut, and leave nothing behind where the disk fails."""
+"""Atomic writes of a run's files, even with a power failure. A failed write leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEMPORARY = ".tmp"
-"""Ending of files on their way in; readers look for other names."""
+"""Suffix of files that are being written; readers ignore them."""
 _LOOK_BACK_BYTES = 1 << 16
-"""A torn line is shorter: a point of the curve with 57 tasks takes 6 kB."""
+"""Longest incomplete line: a point of the curve with 57 tasks takes 6 kB."""
 
 
 def replace_file(path: Path, content: str | memoryview) -> None:
-    """Make ``content`` that of ``path``; it is on disk when this returns. One process writes a file at a time.
+    """Replace the contents of ``path``; they are on disk when this returns. Only one process may write a file at a time.
 
     Raises:
-        OSError: it cannot be written; what was there before is as it was.
+        OSError: the file cannot be written; its previous contents are unchanged.
 
     """
     temporary = path.with_name(path.name + TEMPORARY)
     try:
-        # Never through a link that somebody put there.
+        # Follows no symbolic link that another user may have created.
         temporary.unlink(missing_ok=True)
         with temporary.open("xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -39,10 +39,10 @@ def replace_file(path: Path, content: str | memoryview) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append one line. What a killed process or a power cut left unfinished at the end goes first.
+    """Append one line, after removing an incomplete line of a killed process at the end.
 
     Raises:
-        OSError: it cannot be written; no part of it stays.
+        OSError: the line cannot be written; no part of it remains.
 
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -60,7 +60,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def flush_directory(path: Path) -> None:
-    """Make the names in a folder survive a power cut; flushing the files alone does not bring their names."""
+    """Flush the names in a folder to disk; flushing the files does not include their names."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -69,15 +69,15 @@ def flush_directory(path: Path) -> None:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Write all of ``data``: a disk that becomes full takes the part that fits without a word, and complains at the next call."""
+    """Write all of ``data``. On a full disk, a write silently stores the part that fits, and only the next call fails."""
     while data:
         data = data[os.write(descriptor, data) :]
 
 
 def _end_of_lines(descriptor: int) -> int:
-    """Bytes up to and including the last newline."""
+    """Return the number of bytes up to and including the last newline."""
     size = os.fstat(descriptor).st_size
     start = max(0, size - _LOOK_BACK_BYTES)
     newline = os.pread(descriptor, size - start, start).rfind(b"\n")
-    # No newline far and wide: no file of ours; leave it alone.
+    # No newline within reach: not a file of ours, so it is left alone.
     return start + newline + 1 if newline >= 0 or start == 0 else size

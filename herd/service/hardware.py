@@ -1,4 +1,4 @@
-"""What this process may use: CPUs under affinity and cgroup limits, and instructions worth choosing a precision by."""
+"""The CPUs that this process may use, and whether their instructions favour bfloat16."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ BF16_FLAGS = frozenset({"amx_bf16", "bf16"})
 """x86's tile units, and Arm."""
 BF16_VECTOR_FLAG = "avx512_bf16"
 BF16_VECTOR_VENDOR = "AuthenticAMD"
-"""Whose vector instructions double the rate of float32. Intel's do not: the shallow network learns 1.4 times slower with them."""
+"""CPU families whose bfloat16 vector instructions double the rate. With Intel's, the shallow network learns 1.4 times slower."""
 
 
 def usable_cpus() -> int:
-    """CPUs this process may use: its affinity, or its container's quota where that is smaller (rounded up, at least 1)."""
+    """Return the number of CPUs that this process may use: its affinity, or its container's quota if that is smaller (rounded up)."""
     affinity = len(os.sched_getaffinity(0))
     quota = _cgroup_cpus()
     return affinity if quota is None else max(1, min(affinity, math.ceil(quota)))
 
 
 def pin_to_cpu(number: int) -> int:
-    """Keep the calling thread, and those it starts from now on, on one CPU of its affinity, dealt round-robin; returns which."""
+    """Pin the calling thread, and threads that it starts later, to a CPU of its affinity, chosen round-robin; returns the CPU."""
     cpus = sorted(os.sched_getaffinity(0))
     cpu = cpus[number % len(cpus)]
     os.sched_setaffinity(0, {cpu})
@@ -36,7 +36,7 @@ def pin_to_cpu(number: int) -> int:
 
 
 def cpu_gains_from_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 faster than float32. Having the instructions is not enough."""
+    """Return whether the processor multiplies bfloat16 faster than float32. Having the instructions is not sufficient."""
     try:
         lines = CPU_INFO.read_text().splitlines()
     except OSError:
@@ -48,7 +48,7 @@ def cpu_gains_from_bfloat16() -> bool:
 
 
 def choose_precision(wanted: Precision | Literal["auto"], *, gains_from_bfloat16: bool) -> Precision:
-    """What a setting of precision means on a processor: ``auto`` takes bfloat16 where it is faster."""
+    """Resolve a precision setting: ``auto`` uses bfloat16 if it is faster."""
     if wanted == "auto":
         return "bfloat16" if gains_from_bfloat16 else "float32"
     return wanted

@@ -1,4 +1,4 @@
-"""How much memory this process and its children may still take, and how many more tasks they may start."""
+"""The memory and the number of threads that are still available to this process and its children."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TASK_FILES = ("", "pids")
 
 
 def available_memory() -> int:
-    """Bytes: of the machine, free swap included, or of the container's limit (cgroup v2 or v1) where less is left of that."""
+    """Return the available bytes: those of the machine, including free swap, or of the container's limit (cgroup v2 or v1) if fewer."""
     left = psutil.virtual_memory().available + psutil.swap_memory().free
     for folder, limit, usage, droppable in _MEMORY_FILES:
         with suppress(OSError, ValueError):  # no such cgroup, or "max": no limit
@@ -30,12 +30,12 @@ def available_memory() -> int:
 
 
 def available_tasks() -> int | None:
-    """Processes and threads that may still be started; None where nothing says so."""
+    """Return the number of processes and threads that may still be started; None if there is no limit."""
     limits = []
     with suppress(OSError, ValueError):
         limits.append(_number(PID_MAX))
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # the kernel does not hold root to it
+    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # the limit does not apply to root
         limits.append(soft)
     for folder in _TASK_FILES:
         with suppress(OSError, ValueError):
@@ -48,7 +48,7 @@ def _number(file: Path) -> int:
 
 
 def _statistic(file: Path, name: str) -> int:
-    """A line of memory.stat; 0 where there is none."""
+    """Return a value of memory.stat; 0 if it is missing."""
     with suppress(OSError, ValueError):
         for line in file.read_text().splitlines():
             key, _, value = line.partition(" ")

@@ -1,4 +1,4 @@
-"""The machine that figures are of: a rate without its hardware says nothing."""
+"""Describes the machine, because a measured rate is meaningless without its hardware."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("torch", "numpy", "pyzmq", "ale-py", "herd-rl")
 
 
 def describe_hardware() -> dict[str, object]:
-    """Processor, cores, memory and versions, ready for JSON. Imports none of the packages."""
+    """Return processor, cores, memory and versions, for JSON. Does not import the packages."""
     return {
         "processor": _processor_name(),
         "usable_cores": hardware.usable_cpus(),

@@ -1,4 +1,4 @@
-"""The body of every ``python -m herd_<service>``. Imports next to nothing: a process hears a request to stop from its first moment."""
+"""The body of every ``python -m herd_<service>``. It imports almost nothing, so that a request to stop is handled from the first moment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def main(service: ServiceName, module: str) -> int:
-    """Be the process of ``service``: ``run(settings, stop)`` of ``module``, which is imported once the settings are known to be good.
+    """Run the process of ``service``: calls ``run(settings, stop)`` of ``module``, which is imported after the settings were checked.
 
     Returns the exit code; see `herd.service.startup.run_service`.
     """
     stop = StopRequest()
-    from herd.service.startup import run_service  # noqa: PLC0415  after the signals: reading settings takes part of a second
+    from herd.service.startup import run_service  # noqa: PLC0415  after the signal handlers, because reading settings takes part of a second
 
     def run(settings: RunSettings, stop: StopRequest) -> None:
         import_module(module).run(settings, stop)

@@ -1,4 +1,4 @@
-"""What every process with a server's socket counts: who is connected, what was dropped, refused and moved."""
+"""Metrics of every process with a server socket: connections, traffic, dropped and refused messages."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class ServerMeters:
-    """The part of a service's metrics that it shares with others; each service adds its own."""
+    """The metrics that all services share; each service adds its own."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         for metric in (names.MALFORMED_MESSAGES, names.REFUSED_MESSAGES):
             if telemetry.service in metric.services:
-                telemetry.counter(metric, reason="other")  # all reasons stand at 0 before the first, so that the first is seen
+                telemetry.counter(metric, reason="other")  # all reasons start at 0, so that the first one is seen as an increase
 
     def watch_clients(self, router: Router, refusals: Refusals) -> None:
-        """Export who is connected, who was cut off, and who could not connect."""
+        """Export open, closed and failed connections."""
         read, connections = self._telemetry.read, router.connections
         read(names.CONNECTIONS, lambda: float(len(connections)))
         read(names.UNREAD_BYTES, lambda: float(connections.unread_bytes))
@@ -33,7 +33,7 @@ class ServerMeters:
             read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
 
     def watch_bytes(self, stream: str, *sockets: Router | Dealer) -> None:
-        """Export what ``sockets`` together have moved; ``stream``: one of ``names.STREAMS``."""
+        """Export the traffic of all ``sockets``; ``stream``: one of ``names.STREAMS``."""
         self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream=stream)
         self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream=stream)
 
@@ -42,5 +42,5 @@ class ServerMeters:
         self._telemetry.counter(names.MALFORMED_MESSAGES, reason=label).inc(number)
 
     def refused(self, label: str) -> None:
-        """Count a message that was understood and not taken."""
+        """Count a readable message that was refused."""
         self._telemetry.counter(names.REFUSED_MESSAGES, reason=label).inc()

@@ -1,4 +1,4 @@
-"""What surrounds the work of every service process: its log, its metrics and probes, its ZeroMQ context, its announcement."""
+"""The environment of every service process: log, metrics and probes, ZeroMQ context, announcement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an interface is of this machine alone."""
+    """Return whether an interface is reachable only from this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -30,13 +30,13 @@ def is_loopback(host: str) -> bool:
 
 
 class ServiceProcess:
-    """What a process has beside its work. At the exit its endpoint is closed, and what was sent has its last chance to leave."""
+    """The resources of a service process. At exit its endpoint is closed and sent messages are flushed."""
 
     def __init__(self, service: ServiceName, settings: RunSettings) -> None:
         """Configure the log; nothing is bound yet.
 
         Raises:
-            BadInputError: a task that does not exist, or observations that the auxiliary loss cannot be trained on.
+            BadInputError: a task does not exist, or the auxiliary loss does not fit the observations.
 
         """
         configure_logging(service, run=settings.name)
@@ -62,7 +62,7 @@ class ServiceProcess:
         self.context.term()
 
     def _warn_of_open_door(self) -> None:
-        """Say it where anybody who reaches this machine may be a process of the run."""
+        """Warn if anyone who can reach this machine may act as a process of the run."""
         service = component_of(self.service, self.settings).service
         own = getattr(self.settings, service.section)
         if service.port is None or self.context.curve or is_loopback(own.host):
@@ -72,7 +72,7 @@ class ServiceProcess:
         self.log.warning("open to the network without keys: anyone who can reach the port can act as a process of the run", host=own.host)
 
     def serve_metrics(self) -> None:
-        """Answer /metrics and probes from now on.
+        """Start to serve /metrics and probes.
 
         Raises:
             BadInputError: the port cannot be bound.
@@ -85,6 +85,6 @@ class ServiceProcess:
             raise BadInputError(str(error)) from error
 
     def announce(self, number: int, event: str, **facts: object) -> None:
-        """Tell the live view, in the run directory, where process ``number`` of this service serves its metrics; tell the log too."""
+        """Announce process ``number`` of this service with its metrics port in the run directory, for the live view, and in the log."""
         announce_process(self.settings.directory, self.service, number, metrics_port=self.telemetry.port)
         self.log.info(event, metrics_port=self.telemetry.port, contract=self.contract[:12], **facts)

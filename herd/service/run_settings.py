@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 OF_ONE_START = frozenset({"resume", "run_dir"})
-"""Settings that say nothing about what is learned."""
+"""Settings that do not affect learning."""
 
 
 class Change(NamedTuple):
-    """A setting that is not as it was at the start before."""
+    """A setting that has changed since the previous start."""
 
     key: str
     before: Any
@@ -39,9 +39,9 @@ class Change(NamedTuple):
 
 
 def changed_settings(directory: Path, settings: RunSettings) -> list[Change]:
-    """What differs from the run's newest start, key by key; nothing where there was none, or its config.yaml cannot be read.
+    """Return the changes since the run's newest start; empty if there was none, or its config.yaml cannot be read.
 
-    A setting that only one of the two has is left out: it came or went with a version, or with the variant of its section.
+    Settings that exist in only one of the two are left out: they depend on the version or on the variant of a section.
     """
     return _changes(_read(directory), settings)
 
@@ -57,14 +57,14 @@ def keep_settings(directory: Path, settings: RunSettings) -> None:
     The line: ``started`` (UTC), ``version`` of Herd, ``changed`` (key -> [before, now]) and all ``settings``.
 
     Raises:
-        OSError: the directory cannot be written; config.yaml is as it was, or is the new one.
+        OSError: the directory cannot be written; config.yaml is either unchanged or the new one.
 
     """
     earlier, history = _read(directory), directory / STARTS
     changed = _changes(earlier, settings)
-    # Later readers (evaluate, watch) take the run as it is: `resume` is about this start only.
+    # `resume` concerns only this start, not later readers (evaluate, watch).
     replace_file(directory / CONFIG, dump_settings(settings.model_copy(update={"resume": False})))
-    if earlier and not history.exists():  # begun before there was a history
+    if earlier and not history.exists():  # started before there was a history
         append_line(history, json.dumps({"started": None, "version": None, "changed": {}, "settings": earlier}))
     record = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -76,7 +76,7 @@ def keep_settings(directory: Path, settings: RunSettings) -> None:
 
 
 def is_supervised(directory: Path) -> bool:
-    """Whether a ``herd train`` holds the run directory: it keeps the settings itself."""
+    """Return whether a ``herd train`` uses the run directory; it writes the settings itself."""
     try:
         lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -103,7 +103,7 @@ def _read(directory: Path) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """By dotted key; a mapping that is a value (of ``sweep``, ``kwargs``) is taken apart too."""
+    """Return the settings by dotted key. Mappings that are values (of ``sweep``, ``kwargs``) are also split."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}

@@ -6,17 +6,21 @@ import time
 from typing import TYPE_CHECKING
 
 from herd.service.allocator import FreeMemory
+from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
+from herd.topology import component_of
 from herd.wire.codec import MalformedMessage, printable
-from herd.wire.sockets import Poller
+from herd.wire.sockets import Poller, Router
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from herd.config.settings import RunSettings
     from herd.service.meters import ServerMeters
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
-    from herd.wire.sockets import Dealer, Router
+    from herd.topology import ServiceName
+    from herd.wire.sockets import Context, Dealer
 
 POLL_SECONDS = 0.2
 """How late a signal, or something that is due, may be noticed; idle, it costs five wake-ups a second."""
@@ -24,6 +28,21 @@ MAX_BURST = 256
 """Messages served before the clock and the signals are looked at again."""
 MAX_BURST_SECONDS = 0.5
 """And the time taken over them: checking the digest of a slice of weights takes a second per gigabyte."""
+
+
+def open_router(context: Context, settings: RunSettings, service: ServiceName, *, max_frame_bytes: int, **limits: int) -> Router:
+    """Bind where the section of ``service`` says; ``limits`` are those of `Router`.
+
+    Raises:
+        BadInputError: the address cannot be used.
+
+    """
+    section = component_of(service, settings).service.section
+    own = getattr(settings, section)
+    try:
+        return Router(context, f"tcp://{own.host}:{own.port or '*'}", max_frame_bytes=max_frame_bytes, **limits)
+    except OSError as error:
+        raise BadInputError(f"{section}.host, {section}.port: {error.strerror}") from error
 
 
 class Inbox:

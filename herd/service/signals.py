@@ -1,4 +1,4 @@
-"""How a process is told to stop. Imports next to nothing, so that it can stand before everything that takes its time."""
+"""Requests to stop a process. Imports almost nothing, so that it can be used before slow imports."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
     from types import FrameType
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Asked by the platform, by a person at the keyboard, by a terminal that goes away."""
+"""Signals from the platform, from Ctrl-C, and from a closing terminal."""
 
 
 class Stop(Protocol):
-    """True once what is going on must end."""
+    """True when the present activity must end."""
 
     def __bool__(self) -> bool: ...
 
 
 class StopRequest:
-    """Set by SIGTERM, SIGINT or SIGHUP: finish what is under way, then exit 0. Asked again, nothing changes.
+    """Set by SIGTERM, SIGINT or SIGHUP: finish the present work, then exit 0. Repeated signals have no effect.
 
-    Make it before the slow imports: a process asked to stop while it starts ends with exit code 0 as well. SIGHUP stays ignored
-    where the process was started so (nohup).
+    Create it before slow imports, so that a process that is stopped while it starts also exits with code 0. SIGHUP stays ignored if the
+    process was started so (nohup).
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class StopRequest:
             if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue
             signal.signal(number, self._on_signal)
-        # Held back by `hold_signals` while this program replaced another: what came meanwhile arrives now.
+        # Signals that `hold_signals` held back while this program replaced another are delivered now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
     def __bool__(self) -> bool:
@@ -39,10 +39,10 @@ class StopRequest:
         return self._requested
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the signature is Python's
-        # Only this: a handler runs between two bytecodes of whatever was interrupted, where a lock could be held already.
+        # Nothing else: a handler runs between two bytecodes of the interrupted code, which may hold a lock.
         self._requested = True
 
 
 def hold_signals() -> None:
-    """Keep requests to stop waiting until the next `StopRequest` is made, also across ``exec``: handlers end there, the mask does not."""
+    """Hold signals until the next `StopRequest` is created, also across ``exec``, which resets handlers but not the signal mask."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)

@@ -1,4 +1,4 @@
-"""How a service process starts and ends. Imports nothing heavy: bad settings are answered at once."""
+"""Start and end of a service process. Imports nothing heavy, so that wrong settings are reported at once."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ if TYPE_CHECKING:
 
 EXIT_BAD_INPUT = 2
 EXIT_SHARD_LOST = 75
-"""Another shard of the learner is gone, and this one can go on only in a new group (EX_TEMPFAIL: try again)."""
+"""Another learner shard was lost, so this one can continue only in a new group (EX_TEMPFAIL)."""
 EXIT_LOST = 74
-"""It ended in order, and something that it should have left could not be written (EX_IOERR)."""
+"""The process ended in order, but could not write its last files (EX_IOERR)."""
 USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [--section.key value ...]
 
 Runs one {service} process. Later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE), then
-options. SIGTERM, SIGINT and SIGHUP end it with exit code 0, or 74 where the disk did not take what it should have left. The run directory
-(run_dir) is where it leaves its files; processes of one run need the same name, env, network, algorithm and loss."""
+options. SIGTERM, SIGINT and SIGHUP end it with exit code 0, or 74 if its last files could not be written. It writes its files to the run
+directory (run_dir). Processes of one run need the same name, env, network, algorithm and loss."""
 
 
 LEAST_DESCRIPTORS = 256
-"""Files and sockets that a process may need: libraries, environments, 64 connections, metrics."""
+"""Number of files and sockets that a process needs: libraries, environments, 64 connections, metrics."""
 MOST_DESCRIPTORS = 32_768
-"""Asked for where they may be had: a server keeps a connection for each of its clients."""
+"""Requested limit of open files: a server has a connection for each of its clients."""
 
 
 class BadInputError(Exception):
-    """What the operator gave cannot work, and no restart helps; one line."""
+    """The input cannot work, and a restart does not help; one line."""
 
 
 class LostAtEndError(Exception):
-    """The process is at its end, and what it should have left behind could not be written; one line."""
+    """The last files of an ending process could not be written; one line."""
 
 
 def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], None], stop: StopRequest) -> int:
-    """Be the process ``python -m herd_<service>``; returns the exit code.
+    """Run the process ``python -m herd_<service>``; returns the exit code.
 
-    0, or with one line on stderr 2 where its input cannot work, and 74 where it ended in order and something that it should have left
-    is lost.
+    The exit code is 0; 2 if the input cannot work; or 74 if the process ended in order but its last files could not be written. The latter
+    two print one line on stderr.
 
-    ``run`` imports the service itself, so that bad settings are answered before anything heavy is loaded. ``stop`` was made before
-    everything else. A service with torch starts again under the environment of ``herd.service.allocator`` first.
+    ``run`` imports the service itself, so that wrong settings are reported before anything heavy is loaded. ``stop`` was created before
+    everything else. A service with torch first restarts with the environment of ``herd.service.allocator``.
     """
     try:
         settings = parse_settings(service, sys.argv[1:])
@@ -66,7 +66,7 @@ def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], 
         if own.has_torch:
             ensure_tuned_allocator(own.module, stop)
         run(settings, stop)
-    except (BadInputError, SettingsError) as error:  # a key file may go after it was looked at
+    except (BadInputError, SettingsError) as error:  # a key file may disappear after the check
         fail(service, str(error))
     except LostAtEndError as error:
         fail(service, str(error), EXIT_LOST)
@@ -76,10 +76,10 @@ def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], 
 
 
 def ensure_descriptors() -> None:
-    """Let this process, and those that it starts, open as many files as they may.
+    """Raise the limit of open files of this process and its children as far as allowed.
 
     Raises:
-        BadInputError: they may open too few to work with.
+        BadInputError: the limit is too low.
 
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -93,16 +93,16 @@ def ensure_descriptors() -> None:
 
 
 def fail(service: str, message: str, exit_code: int = EXIT_BAD_INPUT) -> NoReturn:
-    """One line on stderr; exit code 2: what the operator gave cannot work."""
+    """Print one line on stderr and exit with code 2 by default, for invalid input."""
     with suppress(OSError):  # a full disk under the log must not change the exit code
         print(f"{service}: {message}", file=sys.stderr, flush=True)
     raise SystemExit(exit_code)
 
 
 def parse_settings(service: str, argv: Sequence[str]) -> RunSettings:
-    """``--config FILE [--config FILE ...] [--section.key value ...]``, with the environment in between.
+    """Parse ``--config FILE [--config FILE ...] [--section.key value ...]``, with the environment between files and options.
 
-    Exits with code 2 and one line where the settings are wrong, or where a key that they call for is missing.
+    Exits with code 2 and one line if the settings are wrong or a required key is missing.
     """
     if {"-h", "--help"} & set(argv):
         own = component_of(service, RunSettings()).service
@@ -119,9 +119,9 @@ def parse_settings(service: str, argv: Sequence[str]) -> RunSettings:
 
 
 def let_go_of_output(*streams: TextIO) -> None:
-    """Flush; what cannot be written (a full disk, a terminal or reader that went away) is dropped.
+    """Flush streams, and drop output that cannot be written (a full disk, a closed terminal or pipe).
 
-    Python ends with exit code 120 where its own last flush fails, which would hide how the process ended.
+    If Python's own last flush failed, the exit code would be 120, which would hide how the process ended.
     """
     for stream in streams:
         try:

@@ -1,1 +1,1 @@
-"""Runs of one experiment over seeds and a grid of settings: which there are, training them, and what came of it."""
+"""Runs of an experiment over seeds and a grid of settings: their plan, their training and their results."""

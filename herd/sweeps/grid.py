@@ -1,4 +1,4 @@
-"""Which runs a sweep has: every combination of the values of settings, once for each seed."""
+"""The runs of a sweep: every combination of the values of settings, once for each seed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 Combination = dict[str, str]
 """Text of each swept setting, by dotted key."""
 _LONGEST = 120
-"""Characters of a directory's name; most file systems take 255 bytes, and endings are added."""
+"""Largest length of a directory's name; most file systems allow 255 bytes, and suffixes are added."""
 _OPENING, _CLOSING = "[{(", "]})"
 _SEPARATE = frozenset({"name", "seed", "run_dir", "resume", "agents", "sweep"})
-"""Settings that tell runs apart, or make several agents, by themselves."""
+"""Settings that cannot be swept, because they identify runs or make several agents."""
 
 
 def parse_values(text: str) -> tuple[str, list[str]]:
-    """Read ``key=a,b``: the setting, and the texts of its values. A comma inside brackets or quotes separates nothing.
+    """Parse ``key=a,b`` into the setting and the texts of its values. Commas inside brackets or quotes do not separate values.
 
     Raises:
-        SettingsError: no such setting, no value, a value twice.
+        SettingsError: the setting is unknown, or a value is missing or repeated.
 
     """
     key, equals, values = text.partition("=")
@@ -49,19 +49,19 @@ def parse_values(text: str) -> tuple[str, list[str]]:
 
 
 def combinations(values: Mapping[str, Sequence[str]]) -> list[Combination]:
-    """All of them, the last key varying fastest; one without values where nothing is swept."""
+    """Return all combinations, with the last key varying fastest; one empty combination if nothing is swept."""
     return [dict(zip(values, texts, strict=True)) for texts in itertools.product(*values.values())]
 
 
 def label(combination: Mapping[str, str]) -> str:
-    """``learning_rate=3e-4, entropy_cost=0.01``: keys without their sections, where that tells them apart."""
+    """Return a label such as ``learning_rate=3e-4, entropy_cost=0.01``, without section names if they are not needed."""
     short = Counter(key.rpartition(".")[2] for key in combination)
     names = {key: tail if short[tail := key.rpartition(".")[2]] == 1 else key for key in combination}
     return ", ".join(f"{names[key]}={text}" for key, text in combination.items()) or "as it is"
 
 
 def directory_name(combination: Mapping[str, str]) -> str:
-    """A name for its runs' folder, another one for each combination."""
+    """Return a unique folder name for the runs of a combination."""
     written = label(combination) if combination else "as-it-is"
     plain = re.sub(r"[^A-Za-z0-9._=+-]+", "-", written.replace(", ", ",").replace(",", "_"))
     if plain == written.replace(", ", "_") and len(plain) <= _LONGEST:

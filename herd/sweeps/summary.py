@@ -1,4 +1,4 @@
-"""What a sweep found: the return that each run reached, interquartile means over seeds, and their intervals. Plain numbers.
+"""The results of a sweep: the final return of each run, interquartile means over seeds, and their intervals.
 
 R runs (seeds) of a combination, K tasks.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 WINDOW_FRAMES = 1_000_000
-"""A return at the end is the mean of the curve over the last million frames, as in the tables of others."""
+"""The final return is the mean of the curve over the last million frames, as in published tables."""
 ALL_TASKS = "all tasks, human-normalised"
 
 
@@ -35,18 +35,18 @@ class RunScore:
     """One run."""
 
     combination: int
-    """Its number in the sweep."""
+    """Number of the combination in the sweep."""
     seed: int
     directory: str
     env_frames: float
     wall_seconds: float
     returns: dict[str, float | None]
-    """By task, at the end; None where no game ended."""
+    """Final returns by task; None if no game ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Of one combination on one task, or on all."""
+    """The result of a combination on one task or on all tasks."""
 
     combination: int
     what: str
@@ -54,16 +54,16 @@ class Estimate:
     runs: int
     interquartile_mean: float
     interval_95: tuple[float, float] | None
-    """Bootstrap over runs, drawn anew within each task; None of one run, which says nothing of another seed's."""
+    """Bootstrap interval over runs, resampled within each task; None for a single run."""
     mean: float
     scores: tuple[float, ...]
-    """Of each run: on a task its return, of all tasks the mean of its human-normalised returns."""
+    """Score of each run: its return on a task, or its mean human-normalised return over all tasks."""
 
 
 def final_return(env_frames: FloatArray, returns: FloatArray) -> float:
-    """Mean of a curve [P] over its last million frames, or over its last quarter where it is shorter than four million.
+    """Return the mean of a curve, [P], over its last million frames, or over its last quarter if it is shorter than four million.
 
-    Points before the first game ended are NaN, and left out. NaN where no game ended; the last point where none lies in the window.
+    NaN points, from before the first game ended, are left out. Returns NaN if no game ended, and the last point if the window is empty.
     """
     known = np.isfinite(returns)
     if not known.any():
@@ -74,7 +74,7 @@ def final_return(env_frames: FloatArray, returns: FloatArray) -> float:
 
 
 def estimates(scores: Sequence[RunScore], references: Mapping[str, ReferenceScores]) -> list[Estimate]:
-    """Of every combination, in order: on each task, and on all together where there are several and each has reference scores."""
+    """Return the estimates of every combination in order: for each task, and for all tasks if there are several with reference scores."""
     found = []
     for combination in dict.fromkeys(score.combination for score in scores):
         own = [score for score in scores if score.combination == combination]
@@ -91,7 +91,7 @@ def estimates(scores: Sequence[RunScore], references: Mapping[str, ReferenceScor
 
 
 def _estimate(combination: int, what: str, scores: FloatArray) -> Estimate:
-    """``scores`` [R, K]."""
+    """Compute one estimate from ``scores``, [R, K]."""
     num_runs = len(scores)
     interval = None
     if num_runs > 1:
@@ -110,7 +110,7 @@ def write_json(
     found: Sequence[Estimate],
     **about: object,
 ) -> None:
-    """Write everything; ``about``: run files, overrides, seeds."""
+    """Write all results as JSON; ``about``: run files, overrides, seeds."""
     rows = [
         {
             "values": dict(values),

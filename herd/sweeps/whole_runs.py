@@ -1,4 +1,4 @@
-"""``herd train`` as a process of its own, whose directory is whole or not there. Several at a time."""
+"""Runs ``herd train`` as separate processes, several at a time. A run's directory appears only when the run is finished."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Trial(NamedTuple):
     """One run to train."""
 
     directory: Path
-    """Where it is, once it is whole."""
+    """Directory of the finished run."""
     words: tuple[str, ...]
-    """Of ``herd train``: run files and settings."""
+    """Arguments of ``herd train``: run files and settings."""
 
 
 class WholeRun:
-    """Trains under another name, ``<directory>.partial``; what it says is in ``<directory>.out``."""
+    """Trains in ``<directory>.partial``, and renames it at the end; the output is in ``<directory>.out``."""
 
     def __init__(self, trial: Trial) -> None:
-        """Start it; what an interrupted one left is removed.
+        """Start the run, after removing the files of an interrupted one.
 
         Raises:
-            OSError: no directory or process can be made.
+            OSError: the directory or the process cannot be created.
 
         """
         self.trial = trial
@@ -43,7 +43,7 @@ class WholeRun:
         directory = trial.directory
         self._partial = directory.with_name(directory.name + ".partial")
         self.said = directory.with_name(directory.name + ".out")
-        """What it said."""
+        """File with its output."""
         if self._partial.is_dir():
             shutil.rmtree(self._partial)
         self._partial.parent.mkdir(parents=True, exist_ok=True)
@@ -52,30 +52,30 @@ class WholeRun:
             self._process = _started(command, output)
 
     def exit_code(self) -> int | None:
-        """None while it runs. With 0 its directory is there."""
+        """Return the exit code; None while the run is running. After 0 its directory exists."""
         code = self._process.poll()
         if code == 0 and self._partial.is_dir():
             self._partial.rename(self.trial.directory)
         return code
 
     def wait(self, limit_seconds: float) -> int:
-        """Return the exit code; subprocess.TimeoutExpired where it takes longer."""
+        """Wait and return the exit code; subprocess.TimeoutExpired if it takes longer."""
         self._process.wait(limit_seconds)
         code = self.exit_code()
         assert code is not None
         return code
 
     def stop(self) -> None:
-        """Take it down, in order first; nothing to do where it has ended."""
+        """Stop the run in order, and kill it if necessary. Does nothing if it has ended."""
         stop_training(self._process)
 
 
 def train_all(
     trials: Sequence[Trial], *, parallel: int, on_start: Callable[[Trial], None], on_end: Callable[[WholeRun, int], None]
 ) -> list[WholeRun]:
-    """Train all, ``parallel`` at a time, in their order; one that fails does not keep the others. Returns those that failed.
+    """Train all runs in order, ``parallel`` at a time. A failed run does not stop the others. Returns the failed runs.
 
-    ``on_end`` is told the exit code. Whatever ends this call takes the runs under way down.
+    ``on_end`` gets the exit code. If this call ends early for any reason, the runs under way are stopped.
     """
     waiting, running, failed = list(reversed(trials)), list[WholeRun](), list[WholeRun]()
     try:
@@ -97,7 +97,7 @@ def train_all(
 
 
 def _started(command: Sequence[str], output: IO[str]) -> subprocess.Popen[str]:
-    # In a group of its own: Ctrl-C reaches this process alone, which takes the run down in order.
+    # In a separate process group, so that Ctrl-C reaches only this process, which stops the run in order.
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

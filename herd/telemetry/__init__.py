@@ -1,4 +1,4 @@
-"""Metrics, health endpoint and logs of every process; the only door to prometheus_client."""
+"""Metrics, health endpoint and logs of every process. Only this package imports prometheus_client."""
 
 from prometheus_client import Counter, Gauge, Histogram
 

@@ -1,4 +1,4 @@
-"""A few fixed pages over HTTP, for Prometheus and for probes."""
+"""Serves a few fixed pages over HTTP, for Prometheus and for probes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from socketserver import TCPServer
 from typing import NamedTuple, Self
 
 CLIENT_TIMEOUT_SECONDS = 5.0
-"""A client that stays silent this long loses its connection: a thread waits for it meanwhile."""
+"""A connection is closed if its client is silent this long, because a thread waits for it."""
 MAX_CLIENTS = 256
 """Connections at once, a thread each. When full, the oldest connection is closed, so that idle clients cannot block new ones: a scrape
 takes milliseconds."""
@@ -23,7 +23,7 @@ class MetricsEndpointError(OSError):
 
 
 class Reply(NamedTuple):
-    """What a page answers."""
+    """The answer of a page."""
 
     status: int
     body: bytes
@@ -31,7 +31,7 @@ class Reply(NamedTuple):
 
     @classmethod
     def line(cls, status: int, text: str) -> Self:
-        """Answer a line of plain text."""
+        """Make an answer with a line of plain text."""
         return cls(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
 
 
@@ -41,9 +41,9 @@ Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class HttpEndpoint:
-    """Serves GET and HEAD of ``pages`` from daemon threads until ``close()``; ``port`` is the one bound.
+    """Serves GET and HEAD of ``pages`` from daemon threads until ``close()``. ``port`` is the bound port.
 
-    Raises ``MetricsEndpointError`` when the address cannot be bound.
+    Raises ``MetricsEndpointError`` if the address cannot be bound.
     """
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
@@ -56,14 +56,14 @@ class HttpEndpoint:
             refused.errno = error.errno
             raise refused from error
         self.port: int = self._server.server_address[1]
-        # 0.1 s bounds how long close() waits for the loop to notice.
+        # close() waits at most 0.1 s for the loop to notice.
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics-endpoint", daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
-        """Free the port. Answers under way end with their own threads."""
+        """Release the port. Answers under way finish in their own threads."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -83,29 +83,29 @@ class _Server(ThreadingHTTPServer):
         super().__init__((str(address[0]), port), _Handler)
 
     def server_bind(self) -> None:
-        # HTTPServer's own asks the name service who we are, which takes seconds where there is none.
+        # HTTPServer's method looks up the host name, which takes seconds without a name service.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def process_request(self, request: Request, client_address: object) -> None:
-        """Answer in a thread of its own; the oldest client makes room."""
+        """Answer in a separate thread. If there are too many, close the oldest connection."""
         assert isinstance(request, socket.socket)
         with self._lock:
             if len(self._clients) >= MAX_CLIENTS:
                 _, oldest = self._clients.popitem(last=False)
-                with contextlib.suppress(OSError):  # it has just ended by itself
+                with contextlib.suppress(OSError):  # it has just been closed by the client
                     oldest.shutdown(socket.SHUT_RDWR)
             self._clients[id(request)] = request
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Request) -> None:
-        """Close a connection that was answered, or not."""
+        """Close a connection."""
         with self._lock:
             self._clients.pop(id(request), None)
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Stay silent: a client that went away in the middle of an answer is no event worth a traceback."""
+        """Ignore errors: a client that disconnects during an answer is not worth a traceback."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         page = self.server.pages.get(self.path.partition("?")[0])
-        reply = page() if page is not None else Reply.line(404, "not found; there are " + ", ".join(self.server.pages))
+        reply = page() if page is not None else Reply.line(404, "not found; available are " + ", ".join(self.server.pages))
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.content_type)
         self.send_header("Content-Length", str(len(reply.body)))
@@ -131,4 +131,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(reply.body)
 
     def log_message(self, *args: object) -> None:
-        """Stay silent: scrapes come every few seconds."""
+        """Log nothing, because scrapes come every few seconds."""

@@ -1,4 +1,4 @@
-"""Structured logs on standard error: lines for people at a terminal, JSON for a cluster."""
+"""Structured logs on standard error: text lines on a terminal, JSON in a cluster."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from structlog.types import Processor
 
 MAX_LIMITED_KEYS = 1024
-"""Keys may come from the wire: beyond these, all others share one, so that a stranger cannot fill the memory."""
+"""Largest number of keys. Keys may come from the wire, so all further keys share one, and a foreign client cannot fill the memory."""
 
 
 def configure_logging(service: str, level: str = "info", json: bool = False, *, stream: TextIO | None = None, **fields: object) -> None:
     """Set up the logs of this process; the last call wins.
 
-    ``level``: debug, info, warning or error. ``json``: one object a line instead of coloured text. ``fields`` (run, index) go into
-    every line beside ``service``. Lines of the standard ``logging`` module, as libraries write them, come out in the same form.
-    Raises ``ValueError`` when the level has no such name.
+    ``level``: debug, info, warning or error. ``json``: one object per line instead of coloured text. Every line contains ``fields`` (run,
+    index) and ``service``. Lines of the standard ``logging`` module, as libraries write them, get the same format. Raises ``ValueError``
+    for an unknown level.
     """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
@@ -55,7 +55,7 @@ def configure_logging(service: str, level: str = "info", json: bool = False, *, 
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        # Loggers are made at import time, before this call: caching would freeze them in the state before it.
+        # Loggers are created at import time, before this call, so they must not be cached in their state before it.
         cache_logger_on_first_use=False,
     )
 
@@ -66,10 +66,10 @@ def get_logger(name: str = "herd") -> structlog.stdlib.BoundLogger:
 
 
 class LineHandler(logging.Handler):
-    """Writes each record as one line; never raises, never waits for more than the write itself.
+    """Writes each record as one line; never raises, and waits only for the write itself.
 
-    Loses lines: what cannot be written (a full disk, a terminal that went away) is dropped, and the next line that can says how many
-    were. Nothing is kept back in a buffer, which would fail once more when the process ends.
+    Lines that cannot be written (a full disk, a closed terminal) are dropped, and the next successful line is followed by their number.
+    Nothing is buffered, because flushing a buffer could fail again when the process ends.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -82,7 +82,7 @@ class LineHandler(logging.Handler):
         """Write a record's line; called by ``logging`` under the handler's lock."""
         try:
             line = self.format(record)
-        except Exception:  # as every handler of the standard library: a record that cannot be shown must not end the process
+        except Exception:  # as in the standard library's handlers: a record that cannot be formatted must not end the process
             self.handleError(record)
             return
         try:
@@ -103,14 +103,14 @@ class LineHandler(logging.Handler):
             return
         data = f"{chr(10) * self._torn}{line}\n".encode(errors="backslashreplace")
         while data:
-            # A disk that becomes full takes the part that fits, and complains at the next call.
+            # On a full disk, a write stores the part that fits, and only the next call fails.
             written = os.write(descriptor, data)
             self._torn = data[written - 1 : written] != b"\n"
             data = data[written:]
 
 
 class LimitedWarnings:
-    """At most one warning per key and interval; the next one says how many were held back as ``suppressed``.
+    """Logs at most one warning per key and interval. The next one contains the number of ``suppressed`` warnings.
 
     Safe from any thread. Remembers at most ``MAX_LIMITED_KEYS`` keys.
     """
@@ -129,7 +129,7 @@ class LimitedWarnings:
         self._last: dict[str, tuple[float, int]] = {}
 
     def warn(self, key: str, event: str, **fields: object) -> bool:
-        """Warn, unless this key did within the interval; returns whether it did."""
+        """Warn, unless there was a warning of this key within the interval; returns whether it warned."""
         now = self._clock()
         with self._lock:
             if key not in self._last and len(self._last) >= MAX_LIMITED_KEYS:
@@ -149,7 +149,7 @@ _limited = LimitedWarnings(get_logger())
 
 
 def warn_limited(key: str, event: str, **fields: object) -> bool:
-    """Warn at most once a minute per ``key``, over the whole process: for what strangers or a broken disk can repeat without end."""
+    """Warn at most once a minute per ``key`` in this process, for events that foreign clients or a failing disk can repeat endlessly."""
     return _limited.warn(key, event, **fields)
 
 

@@ -22,49 +22,49 @@ ARE_ASKED: tuple[ServiceName, ...] = tuple(service.name for service in SERVERS)
 """Bind a socket that other processes connect to."""
 
 DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
-"""Why the learner never trained on an unroll."""
+"""Reasons why the learner never trained on an unroll."""
 MALFORMED_REASONS = ("header", "protocol", "array", "size", "compression", "digest", "unexpected", "other")
-"""What was wrong with a message that was dropped unread."""
+"""Reasons for dropping a message unread."""
 REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "ahead", "other")
-"""Why a message that could be read was not taken."""
+"""Reasons for refusing a readable message."""
 CONNECTIONS_CUT_BY = ("crowd", "unread")
-"""Why a server ended a connection."""
+"""Reasons for closing a connection."""
 PHASES = ("wait", "agree", "replay", "assemble", "host_to_device", "forward_backward", "optimizer", "publish")
-"""Where the learner's time goes; the phases of one update do not overlap."""
+"""Phases of the learner's time; the phases of one update do not overlap."""
 STREAMS = ("unrolls", "weights")
 """The two conversations on the wire."""
 FILES = ("metrics.jsonl", "report.json", "lineage.json")
-"""What the learner leaves in the run directory beside its checkpoints."""
+"""Files that the learner writes to the run directory in addition to checkpoints."""
 ANSWERS = ("weights", "not_modified", "refused")
-"""What the parameter server said to a request for weights."""
+"""Answers of the parameter server to requests for weights."""
 REQUEST_KINDS = ("get_weights", "publish_slice", "publish_heartbeat", "agent_ended", "lease_index", "release_index")
-"""What the parameter server is asked."""
+"""Requests to the parameter server."""
 REQUEST_OUTCOMES = ("new", "repeated", "late", "evaluation", "refused")
-"""What the bandit made of a request: answered, answered again, older than one answered since, best temperatures, of no run of ours."""
+"""Outcomes of requests to the bandit: answered, answered again, older than an answered one, best temperatures, of another run."""
 REPORT_OUTCOMES = ("accepted", "duplicate", "late", "unknown", "non_finite", "out_of_range")
-"""What the bandit made of a finished game."""
+"""Outcomes of reported games at the bandit."""
 REPLAY_OUTCOMES = ("inserted", "repeated", "early", "sampled", "empty", "refused", "malformed")
 """What replay made of a request: unrolls taken, taken before, or after some that are missing; drawn, nothing to draw; of no run of ours;
 broken."""
 DISCARDED_EPISODES_BY = ("hole", "open", "size")
-"""Why replay did not keep an episode: an unroll of it is missing, too many were open, it is too large."""
+"""Reasons for discarding an episode: an unroll is missing, too many episodes were open, it is too large."""
 DROPPED_PIECES_BY = ("duplicate", "late")
-"""Why replay did not take a piece of an episode: it has it, or the episode is over."""
+"""Reasons for dropping a piece of an episode: replay already has it, or the episode is over."""
 EVICTED_EPISODES_BY = ("capacity", "memory")
-"""Which bound an episode went for."""
+"""Limits for which an episode was evicted."""
 REPORT_ANSWERS = ("noted", "ordered", "refused")
-"""What the population said to a member's report: nothing to do, an order, not a member of ours."""
+"""Answers to a member's report: nothing to do, an order, a member of another run."""
 DECISIONS = ("copied", "perturbed", "unchanged")
-"""What the population decided for a member whose games were enough: another's weights, other settings alone, nothing."""
+"""Decisions about a member with enough games: a copy of another member, only other settings, nothing."""
 ACTING_OUTCOMES = ("new", "repeated", "late", "state_wanted", "refused")
 """What the inference service made of a request: acted on, answered as before or still being acted on, older than one answered since;
 without the state of environments that it does not know; of no run of ours."""
 SAMPLE_KINDS = ("unroll", "episode")
-"""What a learner asks replay for."""
+"""Kinds of samples."""
 
 
 AUTHENTICATION_FAILURES_BY = ("unknown_key", "revoked", "wrong_server_key", "mechanism", "incomplete", "protocol")
-"""Why somebody could not connect; docs/messaging.md, Security, says what each means."""
+"""Reasons for failed handshakes; see docs/messaging.md, Security."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +77,17 @@ class Metric:
     services: tuple[ServiceName, ...]
     labels: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
-    """The closed set of the single label's values; empty where the label is open. With ``other`` in it, strangers count as that."""
+    """The closed set of the single label's values; empty if the label is open. With ``other`` in it, unknown values count as that."""
 
 
 @dataclass(frozen=True, slots=True)
 class CounterMetric(Metric):
-    """Only grows; starts at 0 with the process."""
+    """Only increases; starts at 0 with the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class GaugeMetric(Metric):
-    """A value now."""
+    """A present value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,20 +208,20 @@ ACTOR_INFERENCE = CounterMetric(
 )
 ACTOR_ROUND_TRIP = HistogramMetric(
     "herd_actor_inference_round_trip_seconds",
-    "From asking the inference service about a row to its answer; some of it passes while other environments are stepped.",
+    "Time from the request for a row to the answer of the inference service. Part of it overlaps with steps of other environments.",
     "seconds",
     ("actor",),
     buckets=(0.003, 0.009, 0.03, 0.1),
 )
 ACTOR_REQUESTS_PENDING = GaugeMetric(
     "herd_actor_inference_requests_pending",
-    "Rows that the inference service has been asked about and has not answered.",
+    "Rows sent to the inference service and not answered yet.",
     "rows",
     ("actor",),
 )
 ACTOR_SUBSTITUTED = CounterMetric(
     "herd_actor_inference_substituted_rows_total",
-    "Rows of one half of the environments that the actor's own policy acted on while the inference service was away.",
+    "Rows of one half of the environments that the actor's own policy acted on while the inference service did not answer.",
     "rows",
     ("actor",),
 )
@@ -302,7 +302,7 @@ REPLAY_STALENESS = HistogramMetric(
 )
 REPLAY_TIMEOUTS = CounterMetric(
     "herd_learner_replay_timeouts_total",
-    "Batches that waited replay.timeout_seconds for the replay service in vain. Those that follow contain online unrolls only.",
+    "Batches that got no answer from replay within replay.timeout_seconds. The following batches contain online unrolls only.",
     "batches",
     ("learner",),
 )
@@ -554,7 +554,7 @@ BANDIT_REUSED = CounterMetric(
 )
 BANDIT_TEMPERATURE = HistogramMetric(
     "herd_bandit_inverse_temperature",
-    "Inverse temperatures (1/tau) handed out for training since this process started.",
+    "Inverse temperatures (1/tau) drawn for training since this process started.",
     "1",
     ("bandit",),
     labels=("agent", "task"),
@@ -632,10 +632,10 @@ REPLAY_INSERTED_UNROLLS = CounterMetric(
     labels=("agent",),
 )
 REPLAY_INSERTED_EPISODES = CounterMetric(
-    "herd_replay_inserted_episodes_total", "Episodes that became complete and were kept.", "episodes", ("replay",)
+    "herd_replay_inserted_episodes_total", "Episodes that became complete and were stored.", "episodes", ("replay",)
 )
 REPLAY_INSERTED_STEPS = CounterMetric(
-    "herd_replay_inserted_agent_steps_total", "Agent steps of the episodes that were kept.", "agent_steps", ("replay",)
+    "herd_replay_inserted_agent_steps_total", "Agent steps of the stored episodes.", "agent_steps", ("replay",)
 )
 REPLAY_DISCARDED = CounterMetric(
     "herd_replay_discarded_episodes_total",
@@ -806,7 +806,7 @@ INFERENCE_CAPACITY = GaugeMetric(
 )
 INFERENCE_EVICTED = CounterMetric(
     "herd_inference_evicted_environments_total",
-    "Environments whose state was dropped to make room, those silent longest first. Their actors send it again.",
+    "Environments whose state was dropped for others, those silent longest first. Their actors send it again.",
     "environments",
     ("inference",),
 )
@@ -862,4 +862,4 @@ WORK_DONE: dict[ServiceName, Metric] = {
     "population": POPULATION_REPORTS,
     "replay": REPLAY_REQUESTS,
 }
-"""What grows while a process of the service makes progress."""
+"""The metric that increases while a process of the service makes progress."""

@@ -17,14 +17,14 @@ _HEAD = """\
 
 Generated from `herd/telemetry/metric_names.py` by `python -m herd.telemetry.reference`; do not edit.
 
-Every process serves `/metrics` (Prometheus text), `/healthz` (200 while its main loop goes round) and `/readyz` (200 once it does
-its work) on `<service>.metrics_port`. Prometheus' own `job` and `instance` labels tell processes apart: no metric is labelled by
-pod, actor or host. An actor exports at most 30 series; series per task come from the learner and the bandit only.
+Every process serves `/metrics` (Prometheus text), `/healthz` (200 while its main loop is running) and `/readyz` (200 when it is
+ready) on `<service>.metrics_port`. Prometheus' own labels `job` and `instance` identify processes: no metric is labelled by pod, actor
+or host. An actor exports about 30 series; only the learner, the bandit and the evaluator export series per task.
 """
 
 
 def render_reference() -> str:
-    """Return ``docs/metrics.md`` as Markdown: one table for all processes, one for what some share, one per service."""
+    """Return ``docs/metrics.md`` as Markdown, with tables for all processes, for shared metrics, and for each service."""
     sections = [("Every process", names.EVERY_SERVICE)]
     shared = dict.fromkeys(metric.services for metric in names.CATALOGUE if 1 < len(metric.services) < len(names.EVERY_SERVICE))
     sections += [(" and ".join(services).capitalize(), services) for services in shared]

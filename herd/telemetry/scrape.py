@@ -1,4 +1,4 @@
-"""Reading another process's endpoint: its metrics for the live view, its probes for the supervisor."""
+"""Reads the endpoint of another process: metrics for the live view, probes for the supervisor."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import urllib.request
 from prometheus_client.parser import text_string_to_metric_families
 
 MAX_EXPOSITION_BYTES = 8 << 20
-"""A learner with 57 tasks exports some 40 kB; a page of this size is not ours."""
+"""Size limit of a page. A learner with 57 tasks exports about 40 kB."""
 
 Labels = tuple[tuple[str, str], ...]
 Samples = dict[tuple[str, Labels], float]
 
-# A proxy of the environment is for the world outside, not for the processes of a run.
+# Processes of a run are not reached through a proxy that the environment may name.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ScrapeError(OSError):
-    """The endpoint did not answer, or not with metrics; one line that names the address."""
+    """The endpoint did not answer with metrics; one line that names the address."""
 
 
 def scrape(url: str, timeout: float = 2.0) -> Samples:
-    """Every sample at ``url`` (``http://host:port/metrics``), by name and sorted (label, value) pairs.
+    """Return every sample at ``url`` (``http://host:port/metrics``), by name and sorted (label, value) pairs.
 
     ``timeout``: seconds of silence. Counters carry their ``_total`` names, histograms come as ``_bucket``, ``_sum`` and ``_count``.
     Raises ``ScrapeError``.
@@ -35,7 +35,7 @@ def scrape(url: str, timeout: float = 2.0) -> Samples:
 
 
 def parse(body: bytes, source: str) -> Samples:
-    """Every sample of a /metrics page that came from ``source``, as ``scrape`` gives them. Raises ``ScrapeError``."""
+    """Return every sample of a /metrics page from ``source``, as in ``scrape``. Raises ``ScrapeError``."""
     try:
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): float(sample.value)
@@ -47,13 +47,13 @@ def parse(body: bytes, source: str) -> Samples:
 
 
 def total(samples: Samples, name: str, **labels: str) -> float:
-    """Sum of the samples of this name whose labels include ``labels``; 0 where there is none."""
+    """Return the sum of the samples with this name whose labels include ``labels``; 0 if there are none."""
     wanted = set(labels.items())
     return sum(value for (sample, pairs), value in samples.items() if sample == name and wanted <= set(pairs))
 
 
 def probe(url: str, timeout: float = 2.0) -> bool:
-    """Whether ``url`` (``/healthz`` or ``/readyz``) answers 200; False also when nothing answers."""
+    """Return whether ``url`` (``/healthz`` or ``/readyz``) answers 200; False if it does not answer."""
     try:
         status, _ = _get(url, timeout)
     except ScrapeError:
@@ -62,7 +62,7 @@ def probe(url: str, timeout: float = 2.0) -> bool:
 
 
 def page(url: str, timeout: float = 2.0) -> str | None:
-    """What ``url`` answers where it answers 200; None where it answers anything else, or nothing does."""
+    """Return the contents of ``url`` if the status is 200, otherwise None."""
     try:
         status, body = _get(url, timeout)
     except ScrapeError:

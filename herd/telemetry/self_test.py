@@ -1,7 +1,7 @@
-"""``python -m herd.telemetry.self_test``: whether a run works, asked from outside. ``helm test`` runs it in the cluster.
+"""``python -m herd.telemetry.self_test``: checks from outside whether a run works. ``helm test`` runs it in the cluster.
 
-Every service must be ready, and the learner must train on frames, or have done so to the end of its run. Exit code 0 where that is
-so before the time is over, else 1; each line says what was found.
+Every service must be ready, and the learner must train on frames or have reached the end of its run. The exit code is 0 if this is the
+case within the time limit, otherwise 1. Each line reports the present state.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PAUSE_SECONDS = 2.0
-"""Between looks: longer than an update takes, so that frames that flow are seen to."""
+"""Seconds between two readings, longer than an update, so that progress is visible."""
 
 
 class Look(NamedTuple):
     """The run at one moment."""
 
     missing: tuple[str, ...]
-    """Services that are not ready."""
+    """Names of services that are not ready."""
     env_frames: float
-    """Trained on, by all shards since they started."""
+    """Env frames trained on by all shards since they started."""
     actors: float
-    """Connections of actors that shards have heard from: one actor may be counted by several."""
+    """Number of actors connected to shards; an actor may be counted by several shards."""
     is_over: bool
-    """Every shard says that the run is."""
+    """Whether every shard reports that the run is over."""
 
 
 class Verdict(NamedTuple):
-    """What two looks say."""
+    """The result of comparing two readings."""
 
     works: bool
     line: str
 
 
 def look(learners: Sequence[str], others: Sequence[str]) -> Look:
-    """Ask every service; ``learners`` and ``others`` are addresses such as ``http://herd-paramserver:9400``."""
+    """Read every service; ``learners`` and ``others`` are addresses such as ``http://herd-paramserver:9400``."""
     readiness = {url: page(f"{url}/readyz") for url in (*learners, *others)}
     env_frames = actors = 0.0
     for url in learners:
         try:
             samples = scrape(f"{url}/metrics")
         except ScrapeError:
-            continue  # it is among the missing ones, or will be at the next look
+            continue  # it is among the missing ones, or will be at the next reading
         env_frames += total(samples, "herd_learner_env_frames_total")
         actors += total(samples, "herd_learner_connected_actors")
     missing = tuple(url for url, answer in readiness.items() if answer is None)
@@ -57,7 +57,7 @@ def look(learners: Sequence[str], others: Sequence[str]) -> Look:
 
 
 def judge(before: Look, now: Look, seconds: float) -> Verdict:
-    """Compare two looks, ``seconds`` apart."""
+    """Compare two readings, ``seconds`` apart."""
     if now.missing:
         return Verdict(works=False, line=f"not ready: {', '.join(now.missing)}")
     if now.is_over:
@@ -75,7 +75,7 @@ def watch(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Look until it works, and say so; False when the time is over. What has not changed is not said again."""
+    """Check repeatedly until the run works; False when the time is over. Prints only changes."""
     deadline = clock() + timeout_seconds
     before, looked_at, said = look(learners, others), clock(), ""
     while True:

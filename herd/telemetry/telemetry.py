@@ -20,27 +20,26 @@ if TYPE_CHECKING:
 
     from herd.topology import ServiceName
 
-# A `_created` series beside every counter would double what an actor exports and says nothing that Prometheus needs.
+# A `_created` series for every counter would double an actor's series, and Prometheus does not need it.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 DEFAULT_ALIVE_SECONDS = 60.0
-"""The longest honest silence of a main loop is a first update with a cold torch or a checkpoint on a slow disk: seconds; 60 is 10x."""
+"""Ten times the longest normal pause of a main loop, which is a first update with a cold torch or a checkpoint on a slow disk."""
 
 RUN_IS_OVER = "the run is over"
-"""What ``/readyz`` of a learner says that has nothing left to do."""
+"""Answer of ``/readyz`` of a learner whose run is over."""
 
 Instrument = TypeVar("Instrument", Counter, Gauge, Histogram)
 Labels = tuple[str, ...]
 
 
 class Telemetry:
-    """Metrics of one process, out of the catalogue.
+    """The metrics of one process, from the catalogue.
 
-    Ask for an instrument once, outside the hot loop, and keep it: ``inc``, ``set`` and ``observe`` on it take about a microsecond and
-    may be called from any thread. A metric that the catalogue does not give to this service is a ``ValueError``, which is what keeps
-    an actor within its budget of series.
+    Look up an instrument once, outside the hot loop. Its ``inc``, ``set`` and ``observe`` take about a microsecond and may be called from
+    any thread. A metric that does not belong to this service is a ``ValueError``, which keeps actors within their number of series.
 
-    ``service``: who exports. ``run``: the run's name. ``alive_seconds``: age of the last ``beat()`` at which ``/healthz`` fails.
+    ``service``: the exporting service. ``run``: name of the run. ``alive_seconds``: age of the last ``beat()`` at which ``/healthz`` fails.
     """
 
     def __init__(
@@ -80,9 +79,9 @@ class Telemetry:
         return self._instrument(Histogram, metric, labels)
 
     def read(self, metric: names.CounterMetric | names.GaugeMetric, function: Callable[[], float], **labels: str) -> None:
-        """Call ``function`` at every scrape, from the HTTP thread, instead of setting the metric: for totals that live elsewhere.
+        """Call ``function`` at every scrape, from the HTTP thread, instead of setting the metric. For totals that are stored elsewhere.
 
-        It must be safe to call from another thread, quick, and, for a counter, must never go down.
+        The function must be fast and thread-safe. For a counter it must never decrease.
         """
         values = self._label_values(metric, labels)
         with self._lock:
@@ -91,41 +90,41 @@ class Telemetry:
             self._readings.add(metric, values, function)
 
     def set_weights_version(self, lineage: int, updates: int) -> None:
-        """Export the version of the weights now held (learner: just published). Their age counts from this call."""
+        """Export the version of the current weights (learner: just published). Their age counts from this call."""
         self._weights_at = self._clock()
         self.gauge(names.WEIGHTS_LINEAGE).set(lineage)
         self.gauge(names.WEIGHTS_UPDATES).set(updates)
 
     def beat(self) -> None:
-        """Tell that the main loop came round. Costs one read of the clock."""
+        """Record a turn of the main loop. Costs one read of the clock."""
         self._last_beat = self._clock()
 
     @property
     def heartbeat_age_seconds(self) -> float:
-        """Since the last ``beat()``, or since construction."""
+        """Seconds since the last ``beat()``, or since construction."""
         return self._clock() - self._last_beat
 
     def alive(self) -> bool:
-        """Whether the last ``beat()`` is recent enough; what ``/healthz`` answers."""
+        """Whether the last ``beat()`` is recent enough, which ``/healthz`` answers."""
         return self.heartbeat_age_seconds <= self._alive_seconds
 
     def set_ready(self, ready: bool, reason: str = "") -> None:
-        """Set what ``/readyz`` answers from now on; ``reason`` tells the operator what is still missing, or what to know all the same."""
+        """Set the answer of ``/readyz``. ``reason`` tells the operator what is missing, or gives further information."""
         self._readiness = reason
         self._ready = ready
 
     def set_warning(self, warning: str) -> None:
-        """Add a line to what ``/readyz`` answers, whatever it answers."""
+        """Add a warning to every answer of ``/readyz``."""
         self._warning = warning
 
     def exposition(self) -> bytes:
-        """Return the text that ``/metrics`` answers, in Prometheus' text format."""
+        """Return the answer of ``/metrics`` in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def serve(self, host: str, port: int) -> int:
-        """Serve ``/metrics``, ``/healthz`` and ``/readyz`` from threads of their own; returns the port (0 takes a free one).
+        """Serve ``/metrics``, ``/healthz`` and ``/readyz`` from separate threads; returns the port (0 takes a free one).
 
-        Raises ``MetricsEndpointError``, an ``OSError`` that names host and port, when the address cannot be bound.
+        Raises ``MetricsEndpointError``, an ``OSError`` that names host and port, if the address cannot be bound.
         """
         if self._endpoint is not None:
             raise RuntimeError(f"already serving on port {self._endpoint.port}")
@@ -134,7 +133,7 @@ class Telemetry:
 
     @property
     def port(self) -> int:
-        """The port served; 0 where none is."""
+        """The port; 0 if nothing is served."""
         return self._endpoint.port if self._endpoint is not None else 0
 
     def close(self) -> None:
@@ -188,7 +187,7 @@ class Telemetry:
             kind = Counter if isinstance(metric, names.CounterMetric) else Gauge
             instrument = kind(metric.name, metric.help, metric.labels, registry=self._registry)
         if self.service != "actor":
-            # A series that appears with its first event hides that event from rate(). Actors keep to their budget instead.
+            # If a series appears with its first event, rate() misses this event. Actors accept this to save series.
             for value in metric.values:
                 instrument.labels(value)
         return instrument
@@ -207,14 +206,14 @@ class Telemetry:
 
 
 class _Readings(Collector):
-    """Metrics whose values are asked for at the scrape."""
+    """Metrics whose values are read at each scrape."""
 
     def __init__(self) -> None:
         self._functions: dict[str, tuple[names.Metric, dict[Labels, Callable[[], float]]]] = {}
 
     def add(self, metric: names.Metric, values: Labels, function: Callable[[], float]) -> None:
         functions = self._functions.get(metric.name, (metric, {}))[1]
-        # Replaced whole, so that a scrape under way keeps iterating over what it has.
+        # Replaced as a whole, so that a scrape under way iterates over the old list.
         self._functions = {**self._functions, metric.name: (metric, {**functions, values: function})}
 
     def has(self, metric: names.Metric) -> bool:

@@ -1,1 +1,1 @@
-"""The points of a run in TensorBoard and in Weights & Biases: the only door to both packages."""
+"""Sends the points of a run to TensorBoard and Weights & Biases. Only this package imports theirs."""

@@ -1,4 +1,4 @@
-"""Points as TensorBoard's event files, written by the package `tensorboard` itself."""
+"""Writes points as TensorBoard event files with the package `tensorboard`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FOLDER = "tensorboard"
 
 
 class EventFiles:
-    """One more event file for each session of a run. Raises OSError where the disk does not take a point."""
+    """Writes a new event file for each session of a run. Raises OSError if a point cannot be written."""
 
     name = "TensorBoard"
 
     def __init__(self, run_dir: Path) -> None:
-        """Make RUN/tensorboard and a file in it; raises ImportError without the package, or OSError."""
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # where TensorFlow is installed too, it says much
+        """Create RUN/tensorboard and a file in it; raises ImportError without the package, or OSError."""
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # suppress messages of TensorFlow, if it is installed
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # noqa: PLC0415  half a second to load, optional
         from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415
@@ -32,10 +32,10 @@ class EventFiles:
         self._is_first = True
 
     def add(self, point: Mapping[str, Any]) -> None:
-        """Write a point and hand it to the disk."""
+        """Write a point and flush it."""
         step, now = int(point[STEP]), time.time()
         if self._is_first:
-            # A resumed run goes on from a checkpoint. Readers drop what an earlier session wrote from this step on.
+            # A resumed run continues from a checkpoint. Readers drop the points of earlier sessions from this step on.
             self._writer.add_event(self._event(wall_time=now, step=step, session_log=self._session(status=self._session.START)))
             self._is_first = False
         values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars(point).items()]
@@ -43,5 +43,5 @@ class EventFiles:
         self._writer.flush()
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         self._writer.close()

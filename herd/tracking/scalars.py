@@ -1,4 +1,4 @@
-"""The numbers of a point of metrics.jsonl under names that viewers group by: ``run/entropy``, ``tasks/pong/episodes``. Pure."""
+"""Names the numbers of a point of metrics.jsonl so that viewers group them: ``run/entropy``, ``tasks/pong/episodes``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 STEP = "env_frames"
-"""What all curves are drawn over."""
+"""Horizontal axis of all curves."""
 _RUN = "run"
-"""Group of the numbers that stand at the top of a point."""
+"""Group of the numbers at the top level of a point."""
 
 
 def scalars(point: Mapping[str, Any]) -> dict[str, float]:
-    """Every finite number of a point by its path; lists count from 1. What is null, a word or a truth value is left out."""
+    """Return every finite number of a point by its path; list indices start at 1. Nulls, texts and booleans are left out."""
     found: dict[str, float] = {}
     for key, value in point.items():
         path = key if isinstance(value, dict | list) else f"{_RUN}/{key}"

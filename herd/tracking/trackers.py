@@ -1,4 +1,4 @@
-"""Hands points to viewers in a thread of its own: a viewer that is slow, breaks or cannot be reached costs its points, never the run."""
+"""Passes points to viewers in a separate thread. If a viewer is slow, fails or cannot be reached, only its points are lost."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 MOST_WAITING = 256
-"""Points: twenty minutes' worth at one in 5 s, about 0.5 MB with one task."""
+"""Largest number of waiting points: twenty minutes at one per 5 s, about 0.5 MB with one task."""
 CLOSE_SECONDS = 15.0
-"""For what is under way when a run ends: ``herd train`` gives a learner longer than that before it kills it."""
+"""Longest wait for waiting points at the end of a run, which is shorter than the grace period of ``herd train``."""
 
 
 class Tracker(Protocol):
-    """A viewer's own format."""
+    """A viewer."""
 
     name: str
 

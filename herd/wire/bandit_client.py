@@ -19,7 +19,7 @@ from herd.wire.messages import (
     StartingEpisode,
     Temperatures,
 )
-from herd.wire.retrying import WAIT_SECONDS, RetryingRequest
+from herd.wire.retrying import WAIT_SECONDS, RetryingClient, RetryingRequest
 from herd.wire.sockets import Context, Dealer
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ FIRST_INVERSE_TEMPERATURE = 1.0
 """Of an environment whose first game begins without an answer: tau = 1, the paper's baseline."""
 
 
-class BanditClient:
+class BanditClient(RetryingClient):
     """One temperature per environment, changed only between games.
 
     Call ``finish`` for each game that ended, ``poll`` once a step, and ``begin`` when the next games start. One message carries what has
@@ -94,10 +94,10 @@ class BanditClient:
         self._clock = clock
         self._incarnation = secrets.randbits(63)
         # One request under way and its repetitions; answers to both.
-        self._dealer = Dealer(
+        self.socket = Dealer(
             context, endpoint, routing_id=f"bandit/{self._incarnation:016x}", max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=4
         )
-        self._request = RetryingRequest(self._dealer, lambda _: self._under_way, renumbers=False, clock=clock, random=random)
+        self._request = RetryingRequest(self.socket, lambda _: self._under_way, renumbers=False, clock=clock, random=random)
         self._reused = [True] * len(task_ids)
         self._reports: deque[FinishedEpisode] = deque()
         self._unasked: dict[int, int] = {}  # environment -> game that needs a temperature and is in no request yet
@@ -106,26 +106,6 @@ class BanditClient:
         self._under_way: list[Frame] = []
         self._num_under_way = 0
         self._is_silent = False
-
-    @property
-    def refused(self) -> str | None:
-        """Why the service refuses this client, until it answers."""
-        return self._request.refused
-
-    @property
-    def num_resent(self) -> int:
-        """Requests sent again after silence."""
-        return self._request.num_resent
-
-    @property
-    def num_malformed(self) -> int:
-        """Answers that broke the protocol."""
-        return self._request.num_malformed
-
-    @property
-    def socket(self) -> Dealer:
-        """For its byte counts."""
-        return self._dealer
 
     @property
     def num_waiting(self) -> int:
@@ -212,13 +192,9 @@ class BanditClient:
         self._unasked.clear()
         deadline = self._clock() + timeout_seconds
         while not self.is_idle and (left := deadline - self._clock()) > 0:
-            self._dealer.wait(min(left, WAIT_SECONDS))
+            self.socket.wait(min(left, WAIT_SECONDS))
             self.poll()
         return self.is_idle
-
-    def close(self) -> None:
-        """Close at once."""
-        self._dealer.close()
 
     def _wait(self, environments: Sequence[int]) -> None:
         if self._is_silent:
@@ -230,7 +206,7 @@ class BanditClient:
             if left <= 0 or self.refused is not None:
                 self._is_silent = True
                 break
-            self._dealer.wait(min(left, WAIT_SECONDS))
+            self.socket.wait(min(left, WAIT_SECONDS))
             self.poll()
         self.waited_seconds += self._clock() - began
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from herd.wire.codec import Frame, encode
 from herd.wire.messages import MAX_HEADER_BYTES, IndexLeased, LeaseIndex, Place, ReleaseIndex
-from herd.wire.retrying import RetryingRequest
+from herd.wire.retrying import RetryingClient, RetryingRequest
 from herd.wire.sockets import Context, Dealer
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ WAIT_SECONDS = 0.25
 """Longest wait in one piece while there is no place yet, so that the caller notices a signal."""
 
 
-class IndexLease:
+class IndexLease(RetryingClient):
     """Holds a place for as long as ``poll`` is called; renews it at a third of the lease's length.
 
     The server may answer a renewal with another place: its agent's run is over, another agent has too few actors, or somebody else was
@@ -35,20 +35,15 @@ class IndexLease:
         """What the server gave last."""
         self._run_id = run_id
         self._holder = secrets.token_hex(16)
-        self._dealer = Dealer(context, endpoint, routing_id=f"index/{self._holder}", max_frame_bytes=MAX_HEADER_BYTES)
-        self._request = RetryingRequest(self._dealer, self._question)
+        self.socket = Dealer(context, endpoint, routing_id=f"index/{self._holder}", max_frame_bytes=MAX_HEADER_BYTES)
+        self._request = RetryingRequest(self.socket, self._question)
         self._renew_at = 0.0
-
-    @property
-    def refused(self) -> str | None:
-        """Why the server gives no place, until it does."""
-        return self._request.refused
 
     def acquire(self, keep_waiting: Callable[[], bool]) -> Place | None:
         """Return the place; None when ``keep_waiting`` says no before there is one."""
         while self.place is None and keep_waiting():
             self.poll()
-            self._dealer.wait(WAIT_SECONDS)
+            self.socket.wait(WAIT_SECONDS)
         return self.place
 
     def poll(self) -> None:
@@ -68,8 +63,8 @@ class IndexLease:
     def close(self) -> None:
         """Give the place back and close."""
         agent = None if self.place is None else self.place.agent
-        self._dealer.send(encode(ReleaseIndex(run_id=self._run_id, agent=agent, holder=self._holder)))
-        self._dealer.close(FAREWELL_SECONDS)
+        self.socket.send(encode(ReleaseIndex(run_id=self._run_id, agent=agent, holder=self._holder)))
+        self.socket.close(FAREWELL_SECONDS)
 
     def _question(self, request_id: int) -> list[Frame]:
         agent, index = self.place if self.place is not None else (None, None)

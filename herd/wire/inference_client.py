@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from herd.wire.acting_rows import ActedRows, ActingLayout, pack_fields, read_answer
 from herd.wire.codec import MalformedMessage, encode
 from herd.wire.messages import Act, Acted, StateWanted
-from herd.wire.retrying import CONNECTING_SECONDS, WAIT_SECONDS, RetryingRequest
+from herd.wire.retrying import CONNECTING_SECONDS, WAIT_SECONDS, RetryingClient, RetryingRequest
 from herd.wire.sockets import Context, Dealer
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def acting_identity(actor_index: int, incarnation: int, group: int) -> str:
     return f"inference/{actor_index}/{incarnation:x}/{group}"
 
 
-class InferenceClient:
+class InferenceClient(RetryingClient):
     """Asks for the actions of one group of environments, one request under way; belongs to one thread. No call blocks longer than told.
 
     Loses data: nothing. A request that is lost, or whose answer is, is sent again under its number, and a service that has answered it
@@ -93,19 +93,14 @@ class InferenceClient:
         self._clock = clock
         answer_bytes = num_environments * sum(field.bytes_per_unroll for field in self._layout.answer_fields)
         name = acting_identity(actor_index, incarnation, group)
-        self._dealer = Dealer(context, endpoint, routing_id=name, max_frame_bytes=answer_bytes, high_water_mark=ANSWERS)
-        self._request = RetryingRequest(self._dealer, self._question, renumbers=False, clock=clock, random=random)
+        self.socket = Dealer(context, endpoint, routing_id=name, max_frame_bytes=answer_bytes, high_water_mark=ANSWERS)
+        self._request = RetryingRequest(self.socket, self._question, renumbers=False, clock=clock, random=random)
         self._fields: dict[str, Array] = {}
         self._stacks: NDArray[np.uint8] | None = None
         self._frames: list[Frame] = []
         self._asked_at = 0.0
         self._knows_us = False
         self._is_abandoned = False
-
-    @property
-    def refused(self) -> str | None:
-        """Why the service refuses this actor, until it answers."""
-        return self._request.refused
 
     @property
     def is_pending(self) -> bool:
@@ -150,17 +145,13 @@ class InferenceClient:
             longest = LONGEST_WAIT_SECONDS
             if not self._request.is_sent:
                 longest = max(CONNECTING_SECONDS, min(self._request.rest_seconds, WAIT_SECONDS))
-            self._dealer.wait(min(left, longest))
+            self.socket.wait(min(left, longest))
         return None
 
     def abandon(self) -> None:
         """Somebody else has acted on the row. The request goes on being sent, to learn when the service is back; the next brings states."""
         self._is_abandoned = True
         self._knows_us = False
-
-    def close(self) -> None:
-        """Close at once."""
-        self._dealer.close()
 
     def _question(self, request_id: int) -> list[Frame]:
         if not self._frames:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from herd.wire.codec import Frame, encode
 from herd.wire.messages import MAX_HEADER_BYTES, MemberAnswer, MemberReport, Order
-from herd.wire.retrying import RetryingRequest
+from herd.wire.retrying import RetryingClient, RetryingRequest
 from herd.wire.sockets import Context, Dealer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class PopulationClient:
+class PopulationClient(RetryingClient):
     """Reports the newest standing every so often while ``poll`` is called, and keeps the order that was answered.
 
     One thread polls. Another may set ``standing`` and read ``order``: each is replaced whole. Never blocks.
@@ -36,11 +36,6 @@ class PopulationClient:
         self._sent: MemberReport | None = None
         self._heard: MemberReport | None = None
         self._request = RetryingRequest(self.socket, self._report, clock=clock)
-
-    @property
-    def refused(self) -> str | None:
-        """Why the controller takes no reports, until it does."""
-        return self._request.refused
 
     @property
     def is_heard(self) -> bool:
@@ -68,10 +63,6 @@ class PopulationClient:
             self._due_at = self._clock() + self._interval_seconds
             self._request.begin()
         self._request.advance()
-
-    def close(self) -> None:
-        """Close the socket."""
-        self.socket.close()
 
     def _report(self, request_id: int) -> list[Frame]:
         assert self.standing is not None

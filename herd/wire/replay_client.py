@@ -135,17 +135,8 @@ class ReplayClient:
     @property
     def num_steps_stored(self) -> int | None:
         """Agent steps of complete episodes, over all replicas and as of what each said last; None until all have been heard."""
-        return self._stored("num_steps")
-
-    @property
-    def num_unrolls_stored(self) -> int | None:
-        """Unrolls of complete episodes, likewise."""
-        return self._stored("num_unrolls")
-
-    @property
-    def num_episodes_stored(self) -> int | None:
-        """Complete episodes, likewise."""
-        return self._stored("num_episodes")
+        known = [replica.stored for replica in self._replicas]
+        return sum(stored.num_steps for stored in known if stored is not None) if None not in known else None
 
     @property
     def num_requests(self) -> int:
@@ -281,10 +272,6 @@ class ReplayClient:
             replica.take(message.stored, parts)
         except MalformedMessage:
             replica.requests.num_malformed += 1
-
-    def _stored(self, name: str) -> int | None:
-        known = [replica.stored for replica in self._replicas]
-        return None if any(stored is None for stored in known) else sum(getattr(stored, name) for stored in known)
 
 
 @dataclass(frozen=True, slots=True)

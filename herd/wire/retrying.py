@@ -137,3 +137,35 @@ class RetryingRequest:
             elif message.request_id in {None, self.request_id}:
                 self.refused = message.reason
                 self.num_refused += 1
+
+
+class RetryingClient:
+    """A client whose every request is one `RetryingRequest` on one socket; sets both as it is made."""
+
+    socket: Dealer
+    """For a ``Poller`` and its byte counts."""
+    _request: RetryingRequest
+
+    @property
+    def refused(self) -> str | None:
+        """Why the server refuses this client, until it answers."""
+        return self._request.refused
+
+    @property
+    def num_refused(self) -> int:
+        """Refusals heard."""
+        return self._request.num_refused
+
+    @property
+    def num_resent(self) -> int:
+        """Requests sent again after silence."""
+        return self._request.num_resent
+
+    @property
+    def num_malformed(self) -> int:
+        """Answers that broke the protocol, or the client's own rules."""
+        return self._request.num_malformed
+
+    def close(self) -> None:
+        """Close at once."""
+        self.socket.close()

@@ -21,7 +21,7 @@ from herd.wire.messages import (
     StalePublish,
     Weights,
 )
-from herd.wire.retrying import WAIT_SECONDS, RetryingRequest
+from herd.wire.retrying import WAIT_SECONDS, RetryingClient, RetryingRequest
 from herd.wire.sockets import Context, Dealer
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class WeightsFrame:
         return self.lineage, self.updates
 
 
-class WeightsClient:
+class WeightsClient(RetryingClient):
     """Asks a parameter server for newer weights of one agent, one request under way, answered in the background.
 
     Loses data: a request or an answer, when a connection breaks; it asks again with doubling, jittered delays.
@@ -89,34 +89,14 @@ class WeightsClient:
         self._clock = clock
         self._pause_seconds = pause_seconds
         # Two answers in the queue at most: one to a request that was given up, one to the present one.
-        self._dealer = Dealer(context, endpoint, routing_id=self.routing_id, max_frame_bytes=max_slice_bytes, high_water_mark=2)
-        self._request = RetryingRequest(self._dealer, self._question, clock=clock, random=random)
+        self.socket = Dealer(context, endpoint, routing_id=self.routing_id, max_frame_bytes=max_slice_bytes, high_water_mark=2)
+        self._request = RetryingRequest(self.socket, self._question, clock=clock, random=random)
         self._have: Version | None = None
 
     @property
     def pending(self) -> bool:
         """A request is under way."""
         return self._request.is_pending
-
-    @property
-    def refused(self) -> str | None:
-        """Why the server refuses this client, until it answers."""
-        return self._request.refused
-
-    @property
-    def num_refused(self) -> int:
-        """Refusals heard."""
-        return self._request.num_refused
-
-    @property
-    def num_malformed(self) -> int:
-        """Answers that broke the protocol, failed their digest, or would have taken us back."""
-        return self._request.num_malformed
-
-    @property
-    def socket(self) -> Dealer:
-        """For a ``Poller`` and its byte counts."""
-        return self._dealer
 
     @property
     def rest_seconds(self) -> float:
@@ -147,12 +127,8 @@ class WeightsClient:
             if not self._request.is_pending or left <= 0:
                 break
             piece = HEARTBEAT_SECONDS if self._request.is_sent else max(PAUSE_SECONDS, min(self._request.rest_seconds, WAIT_SECONDS))
-            self._dealer.wait(min(left, piece))
+            self.socket.wait(min(left, piece))
         return None
-
-    def close(self) -> None:
-        """Close at once."""
-        self._dealer.close()
 
     def _question(self, request_id: int) -> list[Frame]:
         run_id, agent, contract = self._identity
@@ -193,7 +169,7 @@ class _Slice:
         return self.lineage, self.updates, self.index
 
 
-class WeightsPublisher:
+class WeightsPublisher(RetryingClient):
     """Keeps the newest slice of one learner shard at the parameter server; one slice under way, the latest wins.
 
     Loses data: versions that a newer one overtakes before they leave, by design. The newest is sent until the server has it, and again
@@ -221,28 +197,13 @@ class WeightsPublisher:
         self._contract = contract
         self._clock = clock
         # One slice under way and its repetitions: the queue never holds old versions for a server that is away.
-        self._dealer = Dealer(context, endpoint, routing_id=f"publisher/{secrets.token_hex(8)}", max_frame_bytes=0, high_water_mark=2)
-        self._publication = RetryingRequest(self._dealer, self._frames_of_newest, renumbers=False, clock=clock, random=random)
-        self._end = RetryingRequest(self._dealer, self._frames_of_end, clock=clock, random=random)
+        self.socket = Dealer(context, endpoint, routing_id=f"publisher/{secrets.token_hex(8)}", max_frame_bytes=0, high_water_mark=2)
+        self._request = RetryingRequest(self.socket, self._frames_of_newest, renumbers=False, clock=clock, random=random)
+        self._end = RetryingRequest(self.socket, self._frames_of_end, clock=clock, random=random)
         self._current: _Slice | None = None
         self._under_way: tuple[int, int, int] | None = None
         self._heartbeat_at = 0.0
         self._ended_lineage: int | None = None
-
-    @property
-    def socket(self) -> Dealer:
-        """For a ``Poller`` and its byte counts."""
-        return self._dealer
-
-    @property
-    def refused(self) -> str | None:
-        """Why the server refuses this learner, until it takes a slice."""
-        return self._publication.refused
-
-    @property
-    def num_malformed(self) -> int:
-        """Answers that broke the protocol."""
-        return self._publication.num_malformed
 
     @property
     def has_ended(self) -> bool:
@@ -272,7 +233,7 @@ class WeightsPublisher:
 
     def poll(self) -> None:
         """Handle answers, send what is due; never blocks."""
-        for message, _ in self._publication.answers():
+        for message, _ in self._request.answers():
             self._handle(message)
         current = self._current
         if self.has_ended:
@@ -283,18 +244,14 @@ class WeightsPublisher:
             else:
                 self._send()
 
-    def close(self) -> None:
-        """Close at once."""
-        self._dealer.close()
-
     def _is_stale(self, current: _Slice) -> bool:
         """Tell whether the server would not take ``current``; only a greater lineage helps."""
         return self.newer_lineage is not None and current.lineage <= self.newer_lineage
 
     def _send(self) -> None:
-        if not self._publication.is_pending:
-            self._publication.begin()
-        self._publication.advance()
+        if not self._request.is_pending:
+            self._request.begin()
+        self._request.advance()
 
     def _frames_of_newest(self, _request_id: int) -> list[Frame]:
         """The newest slice, whichever was under way before: an older one is not sent again."""
@@ -328,7 +285,7 @@ class WeightsPublisher:
             return
         self._heartbeat_at = now + HEARTBEAT_SECONDS
         # A lost heartbeat is followed by another: no timer, no answer awaited.
-        self._dealer.send(
+        self.socket.send(
             encode(
                 PublishHeartbeat(
                     run_id=self._run_id,
@@ -348,18 +305,18 @@ class WeightsPublisher:
             case Published():
                 key = (message.lineage, message.updates, message.index)
                 if key == self._under_way:
-                    self._publication.answered()
-                self._publication.refused = None
+                    self._request.answered()
+                self._request.refused = None
                 if current is not None and key == current.key:
                     current.confirmed = True
             case SliceWanted() if current is not None and (message.lineage, message.updates, message.index) == current.key:
                 current.confirmed = False
-                self._publication.answered()
+                self._request.answered()
             case StalePublish() if current is not None:
                 # An answer about a version that ours has overtaken needs nothing but the next slice.
-                self._publication.answered()
+                self._request.answered()
                 if message.lineage > MAX_LINEAGE:
-                    self._publication.refused = (
+                    self._request.refused = (
                         f"it holds lineage {message.lineage}, which no learner opened: restart it, and let nobody else publish"
                     )
                 elif (message.lineage, message.updates) >= (current.lineage, current.updates):

@@ -1,4 +1,4 @@
-"""Every alert, by what it is about."""
+"""All alerts, by subject."""
 
 from observability.alerts import bandit, disk, inference, learning, population, processes, progress, replay, weights, wire
 from observability.rules import Group

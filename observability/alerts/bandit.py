@@ -5,7 +5,7 @@ from observability.rules import Alert
 ALERTS = (
     Alert(
         name="HerdBanditSilent",
-        # Where games end and nobody asks; or where a bandit is scraped that exports nothing of the kind.
+        # Games end but no requests arrive, or a scraped bandit does not export these series.
         expression="""
             (
               sum by (RUN) (rate(herd_bandit_requests_total{SCOPE}[10m])) == 0
@@ -17,7 +17,7 @@ ALERTS = (
         lasting="5m",  # with the window: a quarter of an hour
         severity="warning",
         summary="No actor of {{ $labels.release }} asks the bandit for temperatures.",
-        description="Games continue under their last temperatures. The bandit is down, or actors cannot reach it.",
+        description="Games continue at their last temperatures. The bandit is down, or actors cannot reach it.",
     ),
     Alert(
         name="HerdTemperaturesReused",
@@ -28,7 +28,7 @@ ALERTS = (
             """,
         lasting="15m",  # a restart of the bandit costs every environment one game
         severity="warning",
-        summary="{{ $value | humanizePercentage }} of the games of {{ $labels.release }} are played under an old temperature.",
+        summary="{{ $value | humanizePercentage }} of the games of {{ $labels.release }} are played at an old temperature.",
         description="The bandit's answers come later than actor.bandit_timeout_seconds: its processor is busy, or the network is slow.",
     ),
 )

@@ -1,4 +1,4 @@
-"""What should be on disk and is not."""
+"""Files that should be on disk but are not."""
 
 from observability.rules import Alert
 
@@ -10,8 +10,8 @@ ALERTS = (
         lasting="0m",  # the next try is an interval away
         severity="critical",
         summary="The learner of {{ $labels.release }} cannot write checkpoints.",
-        description="The checkpoint before stays and the run goes on; a restart now would lose what came since. Most often the "
-        "volume is full.",
+        description="The previous checkpoint is kept and the run continues, but a restart would lose the training since then. The "
+        "most frequent cause is a full volume.",
     ),
     Alert(
         name="HerdCheckpointOverdue",
@@ -19,12 +19,12 @@ ALERTS = (
             sum by (RUN) (increase(herd_learner_checkpoints_written_total{SCOPE}[5m])) == 0
             and on (RUN) herd:learner_updates:rate5m{SCOPE} > 0
             """,
-        # Twelve of the intervals that learner.checkpoint_interval_seconds has by default. The hour is here and not in the window: a window
-        # that reaches back beyond the start is shorter than it says.
+        # Twelve default intervals of learner.checkpoint_interval_seconds. The hour is in the duration of the condition, not in the window,
+        # because a window that extends before the start is shorter than stated.
         lasting="1h",
         severity="warning",
         summary="{{ $labels.release }} has written no checkpoint for an hour.",
-        description="The learner trains, and a restart would lose an hour or more.",
+        description="The learner trains, but a restart would lose at least an hour of training.",
     ),
     Alert(
         name="HerdRunFilesFailing",

@@ -5,7 +5,7 @@ from observability.rules import Alert
 ALERTS = (
     Alert(
         name="HerdInferenceSilent",
-        # Where actors wait for it, or act themselves; or where a process is scraped that exports nothing of the kind.
+        # Actors wait for it or act themselves, or a scraped process does not export these series.
         expression="""
             (
               sum by (RUN) (rate(herd_inference_agent_steps_total{SCOPE}[10m])) == 0
@@ -20,8 +20,8 @@ ALERTS = (
         lasting="5m",  # with the window: a quarter of an hour
         severity="critical",
         summary="The inference service of {{ $labels.release }} answers no actor.",
-        description="Actors wait, or choose actions themselves where actor.inference_fallback is local: the service has no weights, is "
-        "away, or cannot be reached.",
+        description="Actors wait, or choose actions themselves if actor.inference_fallback is local. The service has no weights, is "
+        "down, or cannot be reached.",
     ),
     Alert(
         name="HerdInferenceForgets",
@@ -31,7 +31,7 @@ ALERTS = (
         lasting="15m",
         severity="warning",
         summary="The inference service of {{ $labels.release }} has no room for the states of all environments.",
-        description="Actors send whole stacks again and again. Raise inference.max_environments above the environments of all actors of "
-        "one process.",
+        description="Actors send whole stacks repeatedly. Increase inference.max_environments above the number of environments of all "
+        "actors of a process.",
     ),
 )

@@ -1,11 +1,11 @@
-"""Whether updates change the parameters for the better. Scores are for researchers to judge; this is what no run should show."""
+"""Problems of learning that no healthy run has. Scores are left to the researcher."""
 
 from observability.rules import Alert
 
 ALERTS = (
     Alert(
         name="HerdLossNotFinite",
-        # Every shard counts every skipped update. 2.5: increase() extrapolates, and three are meant. NaN is not equal to itself.
+        # Every shard counts every skipped update. 2.5 stands for three, because increase() extrapolates. NaN is not equal to itself.
         expression="""
             max by (RUN) (increase(herd_learner_updates_skipped_total{SCOPE}[15m])) > 2.5
             or
@@ -33,7 +33,7 @@ ALERTS = (
     ),
     Alert(
         name="HerdTaskNeglected",
-        # Tasks differ by one environment at most: the least has half of the most, so more than half of the mean.
+        # Tasks differ by at most one environment: the least has at least half of the most, so more than half of the mean.
         expression="""
             herd:task_env_frames:rate5m{SCOPE}
               < on (RUN) group_left () (avg by (RUN) (herd:task_env_frames:rate5m{SCOPE}) / 4)
@@ -41,6 +41,6 @@ ALERTS = (
         lasting="30m",  # actors that come, go or move leave a task for minutes
         severity="warning",
         summary="{{ $labels.release }} hardly trains on {{ $labels.task }}.",
-        description="It has less than a quarter of the frames that a task has on average.",
+        description="The task has less than a quarter of the mean number of frames per task.",
     ),
 )

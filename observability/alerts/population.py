@@ -5,7 +5,7 @@ from observability.rules import Alert
 ALERTS = (
     Alert(
         name="HerdPopulationSilent",
-        # Where learners train and report nothing; or where the controller is scraped that exports nothing of the kind.
+        # Learners train but do not report, or a scraped controller does not export these series.
         expression="""
             (
               sum by (RUN) (rate(herd_population_reports_total{SCOPE}[10m])) == 0
@@ -20,8 +20,8 @@ ALERTS = (
         lasting="5m",  # with the window: a quarter of an hour
         severity="warning",
         summary="No member of {{ $labels.release }} reports to the population.",
-        description="Members train on under the settings they have, and nobody copies anybody: the controller is away, or learners cannot "
-        "reach it.",
+        description="Members continue to train with their present settings, without copies. The controller is down, or learners "
+        "cannot reach it.",
     ),
     Alert(
         name="HerdPopulationOrdersFail",

@@ -9,13 +9,13 @@ from observability.rules import Alert
 ALERTS = (
     Alert(
         name="HerdNothingScraped",
-        # absent() takes its labels from the matchers: in the chart's rules they name the release.
+        # absent() takes its labels from the matchers, which name the release in the chart's rules.
         expression='absent(up{SCOPE, component="learner"})',
         lasting="10m",  # a pull of a large image on a new node
         severity="warning",
         summary="Prometheus scrapes no learner{{ with $labels.release }} of {{ . }}{{ end }}.",
-        description="No target carries component=learner and a release. Either no run is installed, or the PodMonitor is not "
-        "selected by this Prometheus, or its relabelling is missing; every other alert is silent then.",
+        description="No target has the labels component=learner and release. Either no run is installed, this Prometheus does not "
+        "select the PodMonitor, or its relabelling is missing. No other alert can fire in this state.",
     ),
     Alert(
         name="HerdComponentMissing",
@@ -29,8 +29,8 @@ ALERTS = (
         lasting="10m",  # as above
         severity="critical",
         summary="{{ $labels.release }} has no {{ $labels.component }}.",
-        description="Other processes of {{ $labels.namespace }}/{{ $labels.release }} are scraped and no pod of {{ $labels.component "
-        "}} is: it was scaled to zero, cannot be scheduled, or is not scraped.",
+        description="Other processes of {{ $labels.namespace }}/{{ $labels.release }} are scraped, but no pod of {{ $labels.component "
+        "}}. It was scaled to zero, cannot be scheduled, or is not scraped.",
     ),
     Alert(
         name="HerdProcessDown",
@@ -38,7 +38,7 @@ ALERTS = (
         lasting="5m",  # twice what a pod with torch needs to start
         severity="critical",
         summary="{{ $labels.pod }} of {{ $labels.release }} does not answer.",
-        description="The {{ $labels.component }} {{ $labels.pod }} has not answered a scrape for five minutes: it is dead, does not "
+        description="The {{ $labels.component }} {{ $labels.pod }} has not answered a scrape for five minutes. It is dead, does not "
         "become ready, or is cut off from Prometheus.",
     ),
     Alert(
@@ -51,7 +51,7 @@ ALERTS = (
     ),
     Alert(
         name="HerdCrashLoop",
-        # Processor time begins anew with the process. Who dies before its first scrape shows as `up` going to and fro instead.
+        # Processor time restarts with the process. A process that dies before its first scrape makes `up` change repeatedly instead.
         expression="""
             count by (RUN, component) (
               resets(herd_process_cpu_seconds_total{SCOPE}[15m]) >= 3 or changes(up{SCOPE, ANY_COMPONENT}[15m]) >= 6
@@ -59,9 +59,9 @@ ALERTS = (
             """,
         lasting="0m",  # three times is enough
         severity="critical",
-        summary="{{ $value }} {{ $labels.component }} processes of {{ $labels.release }} die again and again.",
-        description="Each of them restarted three times or more within fifteen minutes. Look at the logs of the container before the "
-        "present one; its last line says why.",
+        summary="{{ $value }} {{ $labels.component }} processes of {{ $labels.release }} are in a crash loop.",
+        description="Each of them restarted at least three times within fifteen minutes. The last line in the log of the previous "
+        "container gives the reason.",
     ),
     Alert(
         name="HerdProcessHangs",
@@ -69,16 +69,17 @@ ALERTS = (
         lasting="1m",  # the liveness probe should have ended it by then
         severity="critical",
         summary="{{ $value }} {{ $labels.component }} processes of {{ $labels.release }} hang.",
-        description="Their main loop has not come round for more than a minute, and they still answer scrapes: /healthz fails, and a "
+        description="Their main loop has been blocked for more than a minute, but they still answer scrapes. /healthz fails, so a "
         "liveness probe should restart them.",
     ),
     Alert(
         name="HerdMemoryGrows",
-        # Of the largest process of each component, so that thousands of actors cost one series.
+        # Only the largest process of each component, so that thousands of actors need one series.
         expression="herd:process_resident_memory_bytes:max{SCOPE} / (herd:process_resident_memory_bytes:max{SCOPE} offset 6h) > 1.5",
         lasting="1h",  # six hours after the start even replay is full
         severity="warning",
         summary="{{ $labels.component }} of {{ $labels.release }} needs {{ $value | humanize }} times the memory of six hours ago.",
-        description="Resident memory of every process is flat after its first minutes; a learner's rises until replay is full.",
+        description="The memory of every process should be constant after its first minutes. A learner's memory increases until "
+        "replay is full.",
     ),
 )

@@ -1,11 +1,11 @@
-"""Whether shared replay gets what is played. Runs without it have none of these series, and none of these alerts."""
+"""Whether shared replay receives the episodes. Runs without it have none of these series, and none of these alerts."""
 
 from observability.rules import Alert
 
 ALERTS = (
     Alert(
         name="HerdReplaySilent",
-        # Where a learner trains and asks for nothing; or where a replica is scraped that exports nothing of the kind.
+        # A learner trains but sends no requests, or a scraped replica does not export these series.
         expression="""
             (
               sum by (RUN) (rate(herd_replay_requests_total{SCOPE}[10m])) == 0
@@ -32,8 +32,8 @@ ALERTS = (
         lasting="15m",  # a restart of a learner costs every environment one game
         severity="warning",
         summary="Replay of {{ $labels.release }} discards {{ $value | humanizePercentage }} of the episodes.",
-        description="Unrolls of them are missing, most often since they were stale: replay holds less than is played, and the short "
-        "games of it.",
+        description="Unrolls of these episodes are missing, usually because they were stale. Replay then contains fewer games than "
+        "are played, and mostly short ones.",
     ),
     Alert(
         name="HerdReplayShortOfMemory",
@@ -43,7 +43,7 @@ ALERTS = (
             """,
         lasting="30m",
         severity="info",
-        summary="Replay of {{ $labels.release }} is full before it holds replay.capacity_agent_steps.",
+        summary="Replay of {{ $labels.release }} is full before it contains replay.capacity_agent_steps.",
         description="The oldest episodes are dropped because of replay_service.memory_bytes, so the run replays fewer "
         "episodes than its settings say.",
     ),

@@ -1,4 +1,4 @@
-"""Messages that do not arrive, or should not have been sent.
+"""Messages that do not arrive or should not have been sent.
 
 All of these counters are exported from the start, at 0: a counter that appears with its first event hides that event from rate().
 """
@@ -26,7 +26,7 @@ ALERTS = (
     ),
     Alert(
         name="HerdMessagesRefused",
-        # The other reasons are ordinary after any restart: session, sequence, credit, duplicate.
+        # The other reasons are normal after a restart: session, sequence, credit, duplicate.
         expression="""
             sum by (RUN, component, reason) (
               increase(herd_wire_refused_messages_total{SCOPE, reason=~"protocol|run|contract|size|full|other"}[10m])
@@ -35,8 +35,7 @@ ALERTS = (
         lasting="5m",  # as above
         severity="warning",
         summary="{{ $labels.component }} of {{ $labels.release }} refused {{ $value | humanize }} messages ({{ $labels.reason }}).",
-        description="A client of another release, run or configuration, or more clients than there are places. The client's log says "
-        "what differs.",
+        description="A client has another release, run or settings, or there are too many clients. The client's log gives the reason.",
     ),
     Alert(
         name="HerdAuthenticationFailures",
@@ -49,7 +48,7 @@ ALERTS = (
         lasting="0m",  # whoever tries often enough is worth a look at once
         severity="warning",
         summary="{{ $value | humanize }} handshakes with {{ $labels.component }} of {{ $labels.release }} failed ({{ $labels.reason }}).",
-        description="A process of the run without its key, keys of two runs mixed, or somebody who should not be here: the server's "
+        description="A process of the run has no key, keys of two runs are mixed, or a foreign client tries to connect. The server's "
         "log names the address.",
     ),
     Alert(
@@ -58,6 +57,6 @@ ALERTS = (
         lasting="0m",  # our own clients never give cause
         severity="warning",
         summary="{{ $labels.component }} of {{ $labels.release }} cut off connections ({{ $labels.cause }}).",
-        description="A client opens too many connections, or sends more than can be read. Herd's own clients do neither.",
+        description="A client opens too many connections, or sends data faster than the server reads it. Herd's own clients do neither.",
     ),
 )

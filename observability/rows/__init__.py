@@ -1,4 +1,4 @@
-"""The dashboard's rows: the speed of the run, then a frame's way from an actor to a score, stage by stage."""
+"""The dashboard's rows: the speed of the run, then the path of a frame from an actor to a score, stage by stage."""
 
 from observability.rows import (
     actors,

@@ -1,4 +1,4 @@
-"""Where actors' time goes, and whether some are slower than others. Thousands of them: sums and quantiles, never a line each."""
+"""How actors spend their time, and whether some are slower. There may be thousands, so there are only sums and quantiles."""
 
 from observability.panels import Panel, Query, Row, share
 
@@ -7,8 +7,9 @@ ROW = Row(
     panels=(
         share(
             "Where an actor's time goes",
-            "Mean over all actors. Healthy: environments and policy fill it. Credit: the learner is the bottleneck. Weights: the "
-            "parameter server or the network is. What is missing to 100 % is packing, sending and waiting for the processor.",
+            "Mean over all actors. Normal: environments and policy take most of the time. Credit: the learner is the "
+            "bottleneck. Weights: the parameter server or the network is. The rest up to 100 % is packing, sending and "
+            "waiting for the processor.",
             Query("herd:actor_env_step:ratio_rate1m{SCOPE}", "steps environments"),
             Query("herd:actor_inference:ratio_rate1m{SCOPE}", "policy"),
             Query("herd:actor_blocked:ratio_rate1m{SCOPE}", "waits for credit"),
@@ -17,7 +18,7 @@ ROW = Row(
         ),
         Panel(
             title="Frames per second of an actor",
-            description="Quantiles over all actors, five minutes. A wide gap: some run on slower or busier nodes.",
+            description="Quantiles over all actors and five minutes. If they differ widely, some actors run on slower or busier nodes.",
             queries=(
                 Query("herd:actor_rate_env_frames:p95_5m{SCOPE}", "fast (95 %)"),
                 Query("herd:actor_rate_env_frames:p50_5m{SCOPE}", "middle"),
@@ -26,15 +27,15 @@ ROW = Row(
         ),
         Panel(
             title="Slowest actors",
-            description="The five that play fewest env frames per second now; the first names for a look at nodes and logs.",
+            description="The five actors with the fewest env frames per second. Check their nodes and logs first.",
             queries=(Query("sort(bottomk(5, rate(herd_actor_env_frames_total{SCOPE}[5m])))", "{{pod}}"),),
             kind="bars",
             base="blue",
         ),
         Panel(
             title="Actors",
-            description="Those that Prometheus knows of, those that answer, and connections that shards count as alive: an actor may "
-            "hold several. Known above answering: pods start, hang or die.",
+            description="Actors known to Prometheus, actors that answer, and live connections to shards (an actor may have several). If "
+            "fewer answer than are known, pods are starting, hanging or dying.",
             queries=(
                 Query('herd:processes:count{SCOPE, component="actor"}', "known"),
                 Query('herd:processes_up:sum{SCOPE, component="actor"}', "answer"),
@@ -44,7 +45,8 @@ ROW = Row(
         ),
         Panel(
             title="Credit and unacknowledged unrolls",
-            description="Over all actors. Credit at 0: they wait for the learner. Unacknowledged rising: its answers do not come.",
+            description="Sums over all actors. If credit is 0, actors wait for the learner. If unacknowledged unrolls increase, the "
+            "learner's answers do not arrive.",
             queries=(
                 Query("herd:actor_credit_unrolls:sum{SCOPE}", "credit left"),
                 Query("herd:actor_unacknowledged_unrolls:sum{SCOPE}", "not acknowledged"),
@@ -52,7 +54,8 @@ ROW = Row(
         ),
         Panel(
             title="Unrolls per second",
-            description="Sent by actors, sent again after a broken connection, and refused by the learner for good. The last two are 0.",
+            description="Unrolls sent by actors, sent again after a broken connection, and refused by the learner. Normal: the last two "
+            "are 0.",
             queries=(
                 Query("herd:actor_unrolls_sent:rate5m{SCOPE}", "sent"),
                 Query("herd:actor_unrolls_resent:rate5m{SCOPE}", "sent again"),
@@ -61,12 +64,12 @@ ROW = Row(
         ),
         Panel(
             title="Cores in use by actors",
-            description="All actors together. Below their requests while nobody waits: the cgroup throttles them.",
+            description="Sum over all actors. If it is below their requests although they do not wait, the cgroup throttles them.",
             queries=(Query('herd:process_cpu_seconds:rate1m{SCOPE, component="actor"}', "cores"),),
         ),
         Panel(
             title="Memory of actors",
-            description="Of the largest actor; flat after the first minutes.",
+            description="Memory of the largest actor. Normal: constant after the first minutes.",
             queries=(Query('herd:process_resident_memory_bytes:max{SCOPE, component="actor"}', "largest actor"),),
             unit="bytes",
         ),

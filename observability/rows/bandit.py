@@ -1,4 +1,4 @@
-"""Temperatures: asked for, answered, reported. Empty where the run has no bandit."""
+"""Requests for temperatures, answers and reports. Empty if the run has no bandit."""
 
 from observability.panels import Panel, Query, Row, share
 
@@ -7,18 +7,18 @@ ROW = Row(
     panels=(
         Panel(
             title="Requests per second",
-            description="By what became of them. `new` follows the games; `repeated` and `late` are answers lost on the way.",
+            description="Requests by outcome. `new` follows the number of games; `repeated` and `late` follow lost answers.",
             queries=(Query("sum by (outcome) (rate(herd_bandit_requests_total{SCOPE}[$__rate_interval]))", "{{outcome}}"),),
         ),
         Panel(
             title="Games reported per second",
-            description="Only `accepted` ones change anything. `non_finite`: a game returns NaN; `unknown` and `out_of_range`: "
-            "another configuration.",
+            description="Reported games by outcome. Only `accepted` games count. `non_finite`: a game returned NaN; `unknown` and "
+            "`out_of_range`: an actor has other settings.",
             queries=(Query("sum by (outcome) (rate(herd_bandit_reports_total{SCOPE}[$__rate_interval]))", "{{outcome}}"),),
         ),
         share(
             "Games under an old temperature",
-            "Share of accepted games that an actor played under its last temperature, since no answer came in time.",
+            "Share of accepted games that were played at the previous temperature because no answer came in time.",
             Query(
                 "sum(rate(herd_bandit_reused_temperatures_total{SCOPE}[$__rate_interval]))\n"
                 '/ sum(rate(herd_bandit_reports_total{SCOPE, outcome="accepted"}[$__rate_interval]))',
@@ -28,7 +28,7 @@ ROW = Row(
         ),
         Panel(
             title="1/tau handed out",
-            description="Quantiles over five minutes, chosen tasks together. 0 is uniform play, large is greedy.",
+            description="Quantiles over five minutes and the chosen tasks. 0 is uniform play; large values are greedy.",
             queries=(
                 Query(
                     'histogram_quantile(0.9, sum by (le) (rate(herd_bandit_inverse_temperature_bucket{SCOPE, task=~"$task"}[5m])))',
@@ -46,7 +46,7 @@ ROW = Row(
         ),
         Panel(
             title="Best tiles",
-            description="The five tiles of log(1 + 1/tau) whose games return most, over the chosen tasks and all agents.",
+            description="The five tiles of log(1 + 1/tau) with the highest values, over the chosen tasks and all agents.",
             queries=(Query('topk(5, avg by (tile) (herd_bandit_tile_value{SCOPE, task=~"$task"}))', "tile {{tile}}"),),
             kind="bars",
             base="blue",
@@ -55,7 +55,7 @@ ROW = Row(
         ),
         Panel(
             title="Tiles played most",
-            description="Games per second, by tile. Concentrated near the best tiles once the bandit knows them.",
+            description="Games per second, by tile. They concentrate near the best tiles when the bandit has learned them.",
             queries=(
                 Query('topk(5, sum by (tile) (rate(herd_bandit_tile_reports_total{SCOPE, task=~"$task"}[5m])))', "tile {{tile}}"),
                 Query('sum(rate(herd_bandit_votes_total{SCOPE, task=~"$task"}[5m]))', "votes for all tiles"),
@@ -63,7 +63,8 @@ ROW = Row(
         ),
         Panel(
             title="State on disk",
-            description="Its age: what a kill now would cost. Far above bandit.snapshot_interval_seconds: the disk is full.",
+            description="Age of the state on disk, which is the loss if the process is killed. If it is far above "
+            "bandit.snapshot_interval_seconds, the disk may be full.",
             queries=(
                 Query("max(herd_bandit_snapshot_age_seconds{SCOPE})", "age"),
                 Query("sum by (file) (increase(herd_bandit_file_failures_total{SCOPE}[1h]))", "{{file}} not written, last hour"),
@@ -72,7 +73,7 @@ ROW = Row(
         ),
         Panel(
             title="Clients remembered",
-            description="So that each request counts once; and games that the state held when this process started.",
+            description="Clients that are remembered, so that each request counts once, and games in the state that this process restored.",
             queries=(
                 Query("max(herd_bandit_remembered_clients{SCOPE})", "clients"),
                 Query("max(herd_bandit_restored_episodes{SCOPE})", "games restored"),

@@ -1,4 +1,4 @@
-"""Evaluation of frozen weights while the run learns. Empty where the run has no evaluator."""
+"""Evaluation of frozen weights while the run learns. Empty if the run has no evaluator."""
 
 from observability.panels import Panel, Query, Row
 
@@ -7,16 +7,16 @@ ROW = Row(
     panels=(
         Panel(
             title="Score",
-            description="Mean raw return over whole games of the last evaluation, by task. Below the returns of training: other "
-            "environments than in training, or chance with few games.",
+            description="Mean raw return over whole games of the last evaluation, by task. If it is below the returns of training, the "
+            "environments differ, or there were too few games.",
             queries=(Query('max by (task) (herd_evaluator_score{SCOPE, task=~"$task"})', "{{task}}"),),
             low=None,
             width=12,
         ),
         Panel(
             title="Normalised score",
-            description="Over all tasks: human-normalised (1: human), and record-normalised (saber_...). Empty where a task has no "
-            "reference.",
+            description="Score over all tasks: human-normalised (1: human) and record-normalised (saber_...). Empty if a task has no "
+            "reference scores.",
             queries=(Query("max by (statistic) (herd_evaluator_normalised_score{SCOPE})", "{{statistic}}"),),
             unit="percentunit",
             low=None,
@@ -24,7 +24,7 @@ ROW = Row(
         ),
         Panel(
             title="Version evaluated",
-            description="Learner updates of the version that was played last, and of the newest that was published.",
+            description="Learner updates of the last evaluated version and of the newest published version.",
             queries=(
                 Query("max(herd_evaluator_evaluated_updates{SCOPE})", "evaluated"),
                 Query('max(herd_weights_updates{SCOPE, component="learner"})', "learner"),
@@ -33,14 +33,15 @@ ROW = Row(
         ),
         Panel(
             title="Length of an evaluation",
-            description="Seconds of the last one. Above evaluation.interval_seconds it sets the pace.",
+            description="Duration of the last evaluation. Above evaluation.interval_seconds, evaluations follow each other without a "
+            "break.",
             queries=(Query("max(herd_evaluator_last_evaluation_seconds{SCOPE})", "last"),),
             unit="s",
             width=8,
         ),
         Panel(
             title="Games and evaluations",
-            description="Games per second, evaluations per hour, and points that could not be written per hour.",
+            description="Games per second, evaluations per hour, and failed writes of points per hour.",
             queries=(
                 Query("sum(rate(herd_evaluator_episodes_total{SCOPE}[$__rate_interval]))", "games/s"),
                 Query("3600 * sum(rate(herd_evaluator_evaluations_total{SCOPE}[1h]))", "evaluations/h"),

@@ -1,4 +1,4 @@
-"""The first row: how fast, how far, how well, and who waits for whom."""
+"""The first row: speed, progress, returns and the bottleneck."""
 
 from observability.panels import Panel, Query, Row
 
@@ -7,7 +7,7 @@ ROW = Row(
     panels=(
         Panel(
             title="Frames per second",
-            description="Env frames that the learner trains on for the first time, all shards together, over the last minute. Red: none.",
+            description="Env frames that all learner shards trained on for the first time over the last minute. Red: none.",
             queries=(Query("herd:env_frames:rate1m{SCOPE}", "env frames/s"),),
             kind="figure",
             base="red",
@@ -17,8 +17,8 @@ ROW = Row(
         ),
         Panel(
             title="Frames per second over time",
-            description="Trained on, played by actors, and the trend of an hour. Played above trained on: frames are dropped or wait "
-            "in the queue. The target is the variable above; it is not drawn where that is 0.",
+            description="Env frames trained on, env frames played by actors, and the trend over an hour. If more is played than trained "
+            "on, frames are dropped or wait in the queue. The target is the dashboard variable; it is not drawn if it is 0.",
             queries=(
                 Query("herd:env_frames:rate1m{SCOPE}", "trained on (1 min)"),
                 Query("herd:env_frames:rate1h{SCOPE}", "trend (1 h)"),
@@ -29,10 +29,11 @@ ROW = Row(
             height=9,
         ),
         Panel(
-            title="Bottleneck: who waits",
-            description="Shares of time over the last minute. The longest bar is the bottleneck. Learner waits for batches (the "
-            "shard that waits most): the actors are. Actors wait for credit: the learner is. Actors wait for weights: the parameter "
-            "server or the network is. All short: everybody works, and more of everything makes it faster.",
+            title="Bottleneck: time spent waiting",
+            description="Shares of time over the last minute. The longest bar shows the bottleneck. Learner waits for batches (the shard "
+            "that waits most): the actors are the bottleneck. Actors wait for credit: the learner is. Actors wait for "
+            "weights: the parameter server or the network is. If all bars are short, the run is balanced, and only more "
+            "resources of every kind make it faster.",
             queries=(
                 Query("herd:learner_starved:ratio_rate1m{SCOPE}", "learner waits for batches"),
                 Query("herd:actor_blocked:ratio_rate1m{SCOPE}", "actors wait for credit"),
@@ -48,7 +49,7 @@ ROW = Row(
         ),
         Panel(
             title="Frames in total",
-            description="Env frames trained on since the run began, restarts of the learner included.",
+            description="Env frames trained on since the run began, including earlier sessions.",
             queries=(Query("herd:run_env_frames:max{SCOPE}", "env frames"),),
             kind="figure",
             base="blue",
@@ -57,7 +58,7 @@ ROW = Row(
         ),
         Panel(
             title="Of the target",
-            description="Frames per second against the variable `target`; empty where that is 0.",
+            description="Frames per second as a share of the variable `target`. Empty if it is 0.",
             queries=(Query("herd:env_frames:rate1m{SCOPE} / on () group_left () (vector($target) > 0)", "of the target"),),
             kind="figure",
             unit="percentunit",
@@ -79,8 +80,8 @@ ROW = Row(
         ),
         Panel(
             title="Policy lag",
-            description="Learner updates between the policy that began an unroll and the one that trained on it: one unroll in "
-            "twenty is older. Below 16 is ordinary.",
+            description="Learner updates between the policy that began an unroll and the one that trained on it: 95th percentile. Normal: "
+            "below 16.",
             queries=(Query("herd:policy_lag_updates:p95_5m{SCOPE}", "updates"),),
             kind="figure",
             decimals=1,
@@ -90,7 +91,7 @@ ROW = Row(
         ),
         Panel(
             title="Updates per second",
-            description="Steps of the optimizer, over the last minute.",
+            description="Optimizer steps per second over the last minute.",
             queries=(Query("herd:learner_updates:rate1m{SCOPE}", "updates/s"),),
             kind="figure",
             base="blue",
@@ -100,7 +101,7 @@ ROW = Row(
         ),
         Panel(
             title="Processes that answer",
-            description="By component, as Prometheus sees them.",
+            description="Number of processes that Prometheus can scrape, by component.",
             queries=(Query("herd:processes_up:sum{SCOPE}", "{{component}}"),),
             kind="figure",
             decimals=0,
@@ -111,7 +112,7 @@ ROW = Row(
         ),
         Panel(
             title="Alerts",
-            description="Alerts of this run that fire now. Each has its section in the runbook, under its name.",
+            description="Active alerts of this run. The runbook has a section for each.",
             queries=(Query('count(ALERTS{SCOPE, alertstate="firing"}) or vector(0)', "firing"),),
             kind="figure",
             decimals=0,

@@ -1,4 +1,4 @@
-"""Central inference: how large batches are, and how long actors wait. Empty where actors choose actions themselves."""
+"""Central inference: sizes of batches and waits of actors. Empty if actors choose actions themselves."""
 
 from observability.panels import Panel, Query, Row, share
 
@@ -7,7 +7,8 @@ ROW = Row(
     panels=(
         Panel(
             title="Round trip of an action",
-            description="From an actor's question to its answer. Shorter than a step of half of its environments, it costs nothing.",
+            description="Time from an actor's request to the answer. It costs nothing if it is shorter than a step of half of the actor's "
+            "environments.",
             queries=(
                 Query("histogram_quantile(0.99, sum by (le) (rate(herd_actor_inference_round_trip_seconds_bucket{SCOPE}[5m])))", "99 %"),
                 Query("histogram_quantile(0.5, sum by (le) (rate(herd_actor_inference_round_trip_seconds_bucket{SCOPE}[5m])))", "middle"),
@@ -22,7 +23,8 @@ ROW = Row(
         ),
         Panel(
             title="Wait for a batch",
-            description="From a request's arrival until its batch began: inference.deadline_milliseconds, and the batches before it.",
+            description="Time from the arrival of a request to the start of its batch: inference.deadline_milliseconds plus the batches "
+            "before it.",
             queries=(
                 Query("histogram_quantile(0.99, sum by (le) (rate(herd_inference_wait_seconds_bucket{SCOPE}[5m])))", "99 %"),
                 Query("histogram_quantile(0.5, sum by (le) (rate(herd_inference_wait_seconds_bucket{SCOPE}[5m])))", "middle"),
@@ -36,7 +38,8 @@ ROW = Row(
         ),
         Panel(
             title="Environments in a batch",
-            description="Up to inference.batch_size. Small batches on a GPU: too few actors, or too short a deadline.",
+            description="At most inference.batch_size. If batches on a GPU are small, there are too few actors or the deadline is too "
+            "short.",
             queries=(
                 Query("histogram_quantile(0.9, sum by (le) (rate(herd_inference_batch_environments_bucket{SCOPE}[5m])))", "90 %"),
                 Query(
@@ -48,23 +51,23 @@ ROW = Row(
         ),
         Panel(
             title="Actions",
-            description="Agent steps acted for, per second and process.",
+            description="Agent steps per second for which each process chose actions.",
             queries=(Query("rate(herd_inference_agent_steps_total{SCOPE}[$__rate_interval])", "{{pod}}"),),
         ),
         share(
             "Busy",
-            "By process: share of its time that it computes. Near 100 % it is the bottleneck: more replicas, or a GPU.",
+            "Share of time that each process computes. Near 100 % it is the bottleneck: use more replicas or a GPU.",
             Query("rate(herd_inference_compute_seconds_total{SCOPE}[$__rate_interval])", "{{pod}}"),
         ),
         Panel(
             title="Requests",
-            description="Per second, by what became of them. `repeated`: sent again after silence; `state_wanted`: of environments that "
-            "were not known.",
+            description="Requests per second, by outcome. `repeated`: sent again without an answer; `state_wanted`: for environments "
+            "whose state the service did not have.",
             queries=(Query("sum by (outcome) (rate(herd_inference_requests_total{SCOPE}[$__rate_interval]))", "{{outcome}}"),),
         ),
         Panel(
             title="Under way",
-            description="Rows that actors wait for, and requests that wait for a batch.",
+            description="Rows without an answer at actors, and requests that wait for a batch.",
             queries=(
                 Query("sum(herd_actor_inference_requests_pending{SCOPE})", "at actors"),
                 Query("sum(herd_inference_pending_requests{SCOPE})", "at the service"),
@@ -72,7 +75,8 @@ ROW = Row(
         ),
         Panel(
             title="Environments known",
-            description="Whose stacks and recurrent states are kept, of inference.max_environments; beyond it the longest silent go.",
+            description="Environments whose states are stored, and inference.max_environments. Beyond this limit, the environments that "
+            "were silent longest are dropped.",
             queries=(
                 Query("sum(herd_inference_environments{SCOPE})", "known"),
                 Query("sum(herd_inference_capacity_environments{SCOPE})", "most"),
@@ -81,7 +85,8 @@ ROW = Row(
         ),
         Panel(
             title="Acted on by actors themselves",
-            description="Rows per second of halves of environments, while the service was away (actor.inference_fallback local).",
+            description="Rows per second for which actors chose actions themselves while the service did not answer "
+            "(actor.inference_fallback local).",
             queries=(Query("sum(rate(herd_actor_inference_substituted_rows_total{SCOPE}[$__rate_interval]))", "rows"),),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Shared replay: what goes in, what is held, what is drawn. Empty where the run has no replay service."""
+"""Shared replay: insertions, contents and samples. Empty if the run has no replay service."""
 
 from observability.panels import Panel, Query, Row, share
 
@@ -7,8 +7,7 @@ ROW = Row(
     panels=(
         Panel(
             title="Agent steps in and out",
-            description="Per second: of complete episodes that were kept, and of what learners drew. Out is in times what "
-            "replay.fraction asks for.",
+            description="Agent steps per second of stored episodes and of samples. replay.fraction determines their ratio.",
             queries=(
                 Query("sum(rate(herd_replay_inserted_agent_steps_total{SCOPE}[$__rate_interval]))", "in"),
                 Query("sum(rate(herd_replay_sampled_agent_steps_total{SCOPE}[$__rate_interval]))", "out"),
@@ -16,12 +15,14 @@ ROW = Row(
         ),
         share(
             "Replay filled",
-            "By replica: agent steps held, of replay.capacity_agent_steps. Below 100 % for ever: replay_service.memory_bytes is the bound.",
+            "Stored agent steps as a share of replay.capacity_agent_steps, by replica. If it never reaches 100 %, "
+            "replay_service.memory_bytes is the limit.",
             Query("herd_replay_agent_steps{SCOPE} / herd_replay_capacity_agent_steps{SCOPE}", "{{pod}}"),
         ),
         Panel(
             title="Memory of episodes",
-            description="By replica, complete and open ones; and what complete ones may take. The process holds a little more.",
+            description="Memory of complete and open episodes by replica, and the limit for complete ones. The process needs a little "
+            "more.",
             queries=(
                 Query("herd_replay_bytes{SCOPE}", "{{pod}}"),
                 Query("max(herd_replay_max_bytes{SCOPE})", "bound"),
@@ -30,7 +31,8 @@ ROW = Row(
         ),
         Panel(
             title="Episodes",
-            description="Per second: kept, discarded and evicted. `hole`: an unroll was stale or lost; `open` and `size`: see the runbook.",
+            description="Episodes per second that were stored, discarded and evicted. `hole`: an unroll was stale or lost; `open` and "
+            "`size`: see the runbook.",
             queries=(
                 Query("sum(rate(herd_replay_inserted_episodes_total{SCOPE}[$__rate_interval]))", "kept"),
                 Query("sum by (reason) (rate(herd_replay_discarded_episodes_total{SCOPE}[$__rate_interval]))", "discarded: {{reason}}"),
@@ -39,7 +41,8 @@ ROW = Row(
         ),
         Panel(
             title="Age of what is drawn",
-            description="Quantiles over five minutes: agent steps inserted since the episode was. Half of the capacity in the middle.",
+            description="Agent steps inserted since a sampled episode was: quantiles over five minutes. Normal median: half of the "
+            "capacity.",
             queries=(
                 Query("histogram_quantile(0.9, sum by (le) (rate(herd_replay_sample_age_agent_steps_bucket{SCOPE}[5m])))", "90 %"),
                 Query("histogram_quantile(0.5, sum by (le) (rate(herd_replay_sample_age_agent_steps_bucket{SCOPE}[5m])))", "middle"),
@@ -52,7 +55,7 @@ ROW = Row(
         ),
         Panel(
             title="Staleness in learners",
-            description="Learner updates since the policy that began a replayed unroll; of the agent's own, over five minutes.",
+            description="Learner updates since the policy that began a replayed unroll of the same agent, over five minutes.",
             queries=(
                 Query("histogram_quantile(0.9, sum by (le) (rate(herd_learner_replay_staleness_updates_bucket{SCOPE}[5m])))", "90 %"),
                 Query("histogram_quantile(0.5, sum by (le) (rate(herd_learner_replay_staleness_updates_bucket{SCOPE}[5m])))", "middle"),
@@ -65,7 +68,8 @@ ROW = Row(
         ),
         Panel(
             title="Learners without replay",
-            description="Per second: batches that waited in vain, and unrolls that never reached replay (backlog) or came back damaged.",
+            description="Per second: batches without replayed unrolls after the timeout, and unrolls that never reached replay (backlog) "
+            "or came back damaged.",
             queries=(
                 Query("sum(rate(herd_learner_replay_timeouts_total{SCOPE}[$__rate_interval]))", "batches"),
                 Query("sum by (reason) (rate(herd_learner_replay_lost_unrolls_total{SCOPE}[$__rate_interval]))", "unrolls: {{reason}}"),
@@ -73,7 +77,8 @@ ROW = Row(
         ),
         Panel(
             title="Messages of learners",
-            description="Per second, by what became of them. `repeated`, `early`: after a lost connection; `empty`: nothing to draw yet.",
+            description="Messages per second, by outcome. `repeated` and `early` follow a lost connection; `empty`: there is nothing to "
+            "draw yet.",
             queries=(
                 Query("sum by (outcome) (rate(herd_replay_requests_total{SCOPE}[$__rate_interval]))", "{{outcome}}"),
                 Query("sum by (reason) (rate(herd_replay_dropped_pieces_total{SCOPE}[$__rate_interval]))", "pieces dropped: {{reason}}"),
@@ -81,7 +86,7 @@ ROW = Row(
         ),
         Panel(
             title="Unrolls in, samples out",
-            description="Per second: unrolls taken in, by the agent that played them; unrolls and whole episodes drawn.",
+            description="Per second: inserted unrolls by the agent that played them, and drawn unrolls and episodes.",
             queries=(
                 Query("sum by (agent) (rate(herd_replay_inserted_unrolls_total{SCOPE}[$__rate_interval]))", "in, agent {{agent}}"),
                 Query("sum by (kind) (rate(herd_replay_samples_total{SCOPE}[$__rate_interval]))", "drawn: {{kind}}"),
@@ -89,7 +94,7 @@ ROW = Row(
         ),
         Panel(
             title="Episodes held",
-            description="Complete ones, and those that have not ended yet: at most two for each environment.",
+            description="Complete episodes, and open episodes, of which there are at most two per environment.",
             queries=(
                 Query("sum(herd_replay_episodes{SCOPE})", "complete"),
                 Query("sum(herd_replay_open_episodes{SCOPE})", "open"),
@@ -98,7 +103,8 @@ ROW = Row(
         ),
         Panel(
             title="Snapshots",
-            description="Age of the oldest: what a kill now would cost. Far above replay_service.snapshot_interval_seconds: a full disk.",
+            description="Age of the oldest snapshot, which is the loss if a process is killed. If it is far above "
+            "replay_service.snapshot_interval_seconds, the disk may be full.",
             queries=(
                 Query("max(herd_replay_snapshot_age_seconds{SCOPE})", "age"),
                 Query("sum(increase(herd_replay_snapshots_written_total{SCOPE}[1h]))", "written, last hour"),

@@ -1,4 +1,4 @@
-"""What it is all for: returns, and the numbers of the update that researchers look at."""
+"""Returns, and the numbers of updates that matter to researchers."""
 
 from observability.panels import Panel, Query, Row
 
@@ -7,7 +7,7 @@ ROW = Row(
     panels=(
         Panel(
             title="Return",
-            description="Mean raw return of the last 100 games, by task. Several shards: the mean of theirs.",
+            description="Mean raw return of the last 100 games, by task. With several shards: the mean over shards.",
             queries=(Query('herd:episode_return:mean_100{SCOPE, task=~"$task"}', "{{task}}"),),
             low=None,
             width=12,
@@ -15,7 +15,7 @@ ROW = Row(
         ),
         Panel(
             title="Return now",
-            description="The same, newest value.",
+            description="Newest value of the mean return, by task.",
             queries=(Query('sort_desc(herd:episode_return:mean_100{SCOPE, task=~"$task"})', "{{task}}"),),
             kind="bars",
             low=None,
@@ -26,24 +26,25 @@ ROW = Row(
         ),
         Panel(
             title="Length of games",
-            description="Mean agent steps of the last 100 games, by task. At its limit: games end by the clock, not by their rules.",
+            description="Mean agent steps of the last 100 games, by task. At the limit, games end by the time limit and not by their "
+            "rules.",
             queries=(Query('herd:episode_length:mean_100{SCOPE, task=~"$task"}', "{{task}}"),),
             height=9,
         ),
         Panel(
             title="Games finished per second",
-            description="By task. One at 0 while its frames go on: its games do not end.",
+            description="Finished games per second, by task. If a task has frames but no finished games, its games do not end.",
             queries=(Query('herd:episodes:rate5m{SCOPE, task=~"$task"}', "{{task}}"),),
         ),
         Panel(
             title="Frames per second, by task",
-            description="Trained on for the first time.",
+            description="Env frames trained on for the first time, per second and task.",
             queries=(Query('herd:task_env_frames:rate5m{SCOPE, task=~"$task"}', "{{task}}"),),
             stacked=True,
         ),
         Panel(
             title="Evenness of tasks",
-            description="Frames of the least and the most trained task over five minutes, against the mean of all. 1: tasks are even.",
+            description="Frames of the least and the most trained task over five minutes, relative to the mean. 1: all tasks are equal.",
             queries=(
                 Query("min(herd:task_env_frames:rate5m{SCOPE}) / avg(herd:task_env_frames:rate5m{SCOPE})", "least"),
                 Query("max(herd:task_env_frames:rate5m{SCOPE}) / avg(herd:task_env_frames:rate5m{SCOPE})", "most"),
@@ -51,22 +52,23 @@ ROW = Row(
         ),
         Panel(
             title="Human-normalised",
-            description="Mean over tasks of (return - random) / (human - random), each at most 1: the fitness of IMPALA's Table G.1. Empty "
-            "before each task with human scores has finished a game.",
+            description="Mean over tasks of (return - random) / (human - random), each at most 1: the fitness of IMPALA's Table G.1. "
+            "Empty until each task with human scores has finished a game.",
             queries=(Query("max(herd_learner_human_normalised_mean_capped{SCOPE})", "mean capped"),),
             unit="percentunit",
             low=None,
         ),
         Panel(
             title="Entropy",
-            description="Of the trained policy, nats. log(number of actions): nothing learned yet; 0: the policy has collapsed.",
+            description="Entropy of the trained policy in nats. At log(number of actions) nothing is learned yet; at 0 the policy is "
+            "deterministic.",
             queries=(Query('avg(herd_learner_metric{SCOPE, name="entropy"})', "entropy"),),
             width=8,
         ),
         Panel(
             title="Loss, by term",
-            description="Of the last update, each with its cost: they add up to total. `value` dwarfing the others: rewards are not "
-            "shaped.",
+            description="Loss terms of the last update, each times its cost. They add up to total. If `value` is far larger than the "
+            "others, rewards are not shaped.",
             queries=(Query("avg by (term) (herd_learner_loss{SCOPE})", "{{term}}"),),
             low=None,
             width=8,
@@ -79,8 +81,8 @@ ROW = Row(
         ),
         Panel(
             title="Explained variance and effective sample size",
-            description="Of one batch in some hundred (`learner.health_interval_updates`). Values: 1 perfect, 0 no better than a constant. "
-            "Samples: the share that importance ratios leave.",
+            description="Measured on one batch in several hundred (`learner.health_interval_updates`). Explained variance: 1 is perfect, "
+            "0 is no better than a constant. Effective samples: the share that remains after importance sampling.",
             queries=(
                 Query("avg(herd_learner_explained_variance_ratio{SCOPE})", "explained variance"),
                 Query("avg(herd_learner_effective_sample_size_ratio{SCOPE})", "effective sample size"),
@@ -89,7 +91,8 @@ ROW = Row(
         ),
         Panel(
             title="Step of an update",
-            description="KL(policy before || after), nats, and the share of updates whose gradient was clipped.",
+            description="KL divergence between the policies before and after an update, in nats, and the share of updates with a clipped "
+            "gradient.",
             queries=(
                 Query("avg(herd_learner_update_kl_nats{SCOPE})", "KL, nats"),
                 Query(
@@ -100,30 +103,30 @@ ROW = Row(
         ),
         Panel(
             title="Dead units, by layer",
-            description="Share of a layer's units or filters that gave 0 on all of a batch. The first layer's never come back.",
+            description="Share of a layer's units or filters that were 0 on a whole batch. Those of the first layer do not recover.",
             queries=(Query("max by (layer) (herd_learner_layer_dead_ratio{SCOPE})", "layer {{layer}}"),),
         ),
         Panel(
             title="Units always on, by layer",
-            description="Share that gave more than 0 on all of a batch: these are linear.",
+            description="Share of a layer's units or filters that were above 0 on a whole batch, which makes them linear.",
             queries=(Query("max by (layer) (herd_learner_layer_always_on_ratio{SCOPE})", "layer {{layer}}"),),
         ),
         Panel(
             title="Importance ratio",
-            description="Mean of the last update, clipped at rho-bar. Far below 1: far off-policy.",
+            description="Mean importance ratio of the last update, clipped at rho-bar. Far below 1, the data is far off-policy.",
             queries=(Query('avg(herd_learner_metric{SCOPE, name="mean_rho"})', "mean rho"),),
             width=12,
         ),
         Panel(
             title="Learning rate",
-            description="Of the last update.",
+            description="Learning rate of the last update.",
             queries=(Query("max(herd_learner_learning_rate{SCOPE})", "learning rate"),),
             width=12,
         ),
         Panel(
             title="What the loss measures",
-            description="Every number that the loss names, of the last update and without its cost. A loss of your own appears here with "
-            "its names.",
+            description="All numbers that the loss returned in the last update, without their costs. Those of your own loss appear here "
+            "too.",
             queries=(Query("avg by (name) (herd_learner_metric{SCOPE})", "{{name}}"),),
             low=None,
             width=24,

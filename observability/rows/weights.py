@@ -1,4 +1,4 @@
-"""From the learner through the parameter servers to actors: whether everybody has the newest version, and how old data is."""
+"""The path of weights from the learner through parameter servers to actors: their versions, and the age of data."""
 
 from observability.panels import Panel, Query, Row
 
@@ -7,15 +7,16 @@ ROW = Row(
     panels=(
         Panel(
             title="Updates behind the learner",
-            description="Of the oldest weights of each component. Read it from the root to the actors: the first that stays behind "
-            "is cut off from the one before it. Behind what the learner published: where it publishes nothing all stay at 0, and the "
-            "panel Age of weights shows it.",
+            description="Lag of the oldest weights of each component behind the published version. Read it from the root to the actors: "
+            "the first component that lags is cut off from the previous one. If the learner publishes nothing, all stay at 0; "
+            "the panel Age of weights shows this case.",
             queries=(Query("herd:weights_behind_updates:max{SCOPE}", "{{component}}"),),
         ),
         Panel(
             title="Age of weights",
-            description="Since the weights held arrived; learner: since they were published. Actors: the length of an unroll and some. "
-            "All rise together: a shard's slice is not confirmed, and nobody publishes.",
+            description="Time since the current weights arrived (learner: since they were published). Normal for actors: a little more "
+            "than the duration of an unroll. If all increase together, a shard's slice is not confirmed and publication has "
+            "stopped.",
             queries=(
                 Query("herd:weights_age_seconds:max{SCOPE}", "{{component}} oldest"),
                 Query("herd:weights_age_seconds:p50{SCOPE}", "{{component}} middle"),
@@ -25,7 +26,7 @@ ROW = Row(
         ),
         Panel(
             title="Policy lag",
-            description="Learner updates between the policy that began an unroll and the one that trained on it.",
+            description="Learner updates between the policy that began an unroll and the update that trained on it.",
             queries=(
                 Query("herd:policy_lag_updates:p95_5m{SCOPE}", "95 %"),
                 Query("herd:policy_lag_updates:p50_5m{SCOPE}", "middle"),
@@ -35,20 +36,22 @@ ROW = Row(
         ),
         Panel(
             title="Lineage",
-            description="A restored checkpoint opens a new one, which everybody follows. Components apart for long: cut off.",
+            description="A restored checkpoint opens a new lineage, which all components follow. A component that stays on another "
+            "lineage is cut off.",
             queries=(Query("herd:weights_lineage:min{SCOPE}", "{{component}}"),),
             low=None,
             decimals=0,
         ),
         Panel(
             title="Versions per second",
-            description="Complete versions taken, by parameter server. The root takes what the learner publishes; a replica the "
-            "newest at each question.",
+            description="Complete versions accepted by each parameter server. The root accepts all published versions, a replica the "
+            "newest one at each request.",
             queries=(Query("sum by (pod) (rate(herd_paramserver_versions_total{SCOPE}[$__rate_interval]))", "{{pod}}"),),
         ),
         Panel(
             title="Answers per second",
-            description="To actors and replicas. Mostly `not_modified`: they ask more often than there are versions.",
+            description="Answers to actors and replicas. Most are `not_modified`, because clients ask more often than versions are "
+            "published.",
             queries=(
                 Query(
                     "sum by (component, answer) (rate(herd_paramserver_answers_total{SCOPE}[$__rate_interval]))",
@@ -58,7 +61,7 @@ ROW = Row(
         ),
         Panel(
             title="Requests per second",
-            description="By kind; the learner publishes slices, actors ask for weights and lease an index.",
+            description="Requests by kind. The learner publishes slices; actors request weights and lease an index.",
             queries=(
                 Query(
                     "sum by (component, kind) (rate(herd_paramserver_requests_total{SCOPE}[$__rate_interval]))", "{{component}}: {{kind}}"
@@ -68,13 +71,13 @@ ROW = Row(
         ),
         Panel(
             title="Version held",
-            description="Bytes of the version that each server holds; the network carries it once per actor and version.",
+            description="Size of the stored weights of each server. They are sent once per actor and version.",
             queries=(Query("max by (pod) (herd_paramserver_weights_bytes{SCOPE})", "{{pod}}"),),
             unit="bytes",
         ),
         Panel(
             title="Replicas: silence of the parent",
-            description="Part of a second while the parent lives.",
+            description="Seconds since the last answer of the parent. Normal: less than one.",
             queries=(Query("max by (pod) (herd_paramserver_upstream_silence_seconds{SCOPE})", "{{pod}}"),),
             unit="s",
             steps=((30.0, "red"),),
@@ -82,7 +85,7 @@ ROW = Row(
         ),
         Panel(
             title="Replicas: answers of the parent",
-            description="Per second, by kind; and index requests passed on and not answered yet.",
+            description="Answers per second, by kind, and forwarded index requests without an answer.",
             queries=(
                 Query("sum by (answer) (rate(herd_paramserver_upstream_answers_total{SCOPE}[$__rate_interval]))", "{{answer}}"),
                 Query("sum(herd_paramserver_relayed_requests{SCOPE})", "index requests waiting"),
@@ -91,14 +94,15 @@ ROW = Row(
         ),
         Panel(
             title="Indices leased",
-            description="Actor indices held by living actors: as many as there are actors.",
+            description="Actor indices that are leased. Normal: the number of actors.",
             queries=(Query("max(herd_paramserver_leased_indices{SCOPE})", "leased"),),
             decimals=0,
             width=8,
         ),
         Panel(
             title="Actors by agent",
-            description="As many for each, give or take one; none for an agent whose run is over. And actors moved per minute.",
+            description="Actors by agent, and moved actors per minute. The numbers differ by at most one, except for agents whose run is "
+            "over, which have none.",
             queries=(
                 Query("max by (agent) (herd_paramserver_agent_leased_indices{SCOPE})", "agent {{agent}}"),
                 Query("60 * sum(rate(herd_paramserver_moves_total{SCOPE}[$__rate_interval]))", "moved per minute"),
@@ -107,14 +111,15 @@ ROW = Row(
         ),
         Panel(
             title="Updates by agent",
-            description="Of the weights that parameter servers serve: the one furthest behind. One that stands still: its learner has.",
+            description="Learner updates of the weights that parameter servers serve, by agent (the lowest of all servers). If a line is "
+            "constant, the agent's learner has stopped.",
             queries=(Query("min by (agent) (herd_paramserver_agent_updates{SCOPE})", "agent {{agent}}"),),
             decimals=0,
             width=8,
         ),
         Panel(
             title="Lineage by agent",
-            description="Opened anew by a learner that restored a checkpoint.",
+            description="A learner that restores a checkpoint opens a new lineage.",
             queries=(Query("min by (agent) (herd_paramserver_agent_lineage{SCOPE})", "agent {{agent}}"),),
             low=None,
             decimals=0,

@@ -1,4 +1,4 @@
-"""What moves between processes, and what is dropped on the way."""
+"""Traffic between processes, and dropped messages."""
 
 from observability.panels import Panel, Query, Row
 
@@ -7,7 +7,8 @@ ROW = Row(
     panels=(
         Panel(
             title="Received",
-            description="By component and stream. The learner receives unrolls; actors receive weights, and far more than they send.",
+            description="Bytes per second, by component and stream. The learner receives unrolls. Actors receive weights, far more than "
+            "they send.",
             queries=(
                 Query("herd:wire_received_bytes:rate1m{SCOPE}", "{{component}}: {{stream}}"),
                 Query("sum(rate(herd_bandit_received_bytes_total{SCOPE}[$__rate_interval]))", "bandit"),
@@ -20,7 +21,8 @@ ROW = Row(
         ),
         Panel(
             title="Sent",
-            description="By component and stream. Parameter servers send weights: bytes of a version x actors x versions per second.",
+            description="Bytes per second, by component and stream. Parameter servers send weights: bytes of a version x actors x "
+            "versions per second.",
             queries=(
                 Query("herd:wire_sent_bytes:rate1m{SCOPE}", "{{component}}: {{stream}}"),
                 Query("sum(rate(herd_bandit_sent_bytes_total{SCOPE}[$__rate_interval]))", "bandit"),
@@ -33,20 +35,22 @@ ROW = Row(
         ),
         Panel(
             title="Connections",
-            description="To each server, half-open ones among them. Far above the number of its clients: somebody else opens them.",
+            description="Connections to each server, including half-open ones. If there are far more than clients, a foreign program "
+            "opens connections.",
             queries=(Query("sum by (pod) (herd_wire_connections{SCOPE})", "{{pod}}"),),
             decimals=0,
             width=8,
         ),
         Panel(
             title="Malformed messages",
-            description="Dropped since they could not be read. 0; anything else is another release, a damaged path, or a stranger.",
+            description="Messages that were dropped because they could not be read. Normal: 0. Otherwise there is another release, a "
+            "network that damages data, or a foreign client.",
             queries=(Query("herd:wire_malformed_messages:rate5m{SCOPE}", "{{component}}: {{reason}}"),),
         ),
         Panel(
             title="Refused messages",
-            description="Understood and not taken. `session`, `sequence`, `credit` and `duplicate` after a restart are ordinary; "
-            "`run`, `contract` and `protocol` are a client of another run or release.",
+            description="Readable messages that were refused. `session`, `sequence`, `credit` and `duplicate` are normal after a restart. "
+            "`run`, `contract` and `protocol` mean a client of another run or release.",
             queries=(
                 Query(
                     "sum by (component, reason) (rate(herd_wire_refused_messages_total{SCOPE}[$__rate_interval]))",
@@ -56,7 +60,7 @@ ROW = Row(
         ),
         Panel(
             title="Authentication failures",
-            description="Handshakes that failed, where the run has keys. `incomplete` is what TCP probes leave.",
+            description="Failed handshakes of a run with keys. TCP probes cause `incomplete`.",
             queries=(
                 Query(
                     "sum by (component, reason) (rate(herd_wire_authentication_failures_total{SCOPE}[$__rate_interval]))",
@@ -66,8 +70,7 @@ ROW = Row(
         ),
         Panel(
             title="Connections cut and bytes unread",
-            description="Connections that a server ended, per second, and bytes that its clients sent and it has not read yet. Both "
-            "near 0.",
+            description="Connections closed by a server per second, and bytes that it has received but not read. Normal: both near 0.",
             queries=(
                 Query(
                     "sum by (component, cause) (rate(herd_wire_connections_cut_total{SCOPE}[$__rate_interval]))",

@@ -194,8 +194,8 @@ def test_the_random_ablation_learns_nothing_and_keeps_the_account() -> None:
     ("changes", "reason"),
     [
         ({"run_id": "other"}, "belongs to run run, not other"),
-        ({"contract": "c" * 64}, "does not match the bandit's contract"),
-        ({"agent": 1}, r"serves agents 0 to 0 \(agents\), not 1"),
+        ({"contract": "c" * 64}, "does not match this bandit's contract"),
+        ({"agent": 1}, "serves agents 0 to 0, not 1"),
     ],
 )
 def test_strangers_are_refused_with_a_reason(changes: dict[str, object], reason: str) -> None:

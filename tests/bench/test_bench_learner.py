@@ -62,18 +62,16 @@ def test_a_learner_that_ends_is_one_line_and_exit_code_1(capsys: pytest.CaptureF
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("shards", ["1", "2"])
-def test_two_feeders_keep_a_real_learner_busy(shards: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_feeders_keep_a_real_learner_of_two_shards_busy(capsys: pytest.CaptureFixture[str]) -> None:
     before = set(psutil.Process().children(recursive=True))
     words = ["--json", "--seconds", "1", "--warmup_seconds", "0.2", "--repeats", "2", "--actor.count", "2", "--actor.environments", "8"]
-    assert main(["bench", "learner", CATCH, *words, "--learner.shards", shards, "--learner.threads", "1"]) == 0
+    assert main(["bench", "learner", CATCH, *words, "--learner.shards", "2", "--learner.threads", "1"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["repeats"] == 2
     # Every unroll has 20 steps of one frame, every batch 32 of them. A scrape reads one counter after the other, while both grow.
     assert report["frames_per_second"] == pytest.approx(640 * report["updates_per_second"], rel=0.4)
     phases = report["phase_milliseconds"]
-    assert all(phases[phase] > 0 for phase in ("assemble", "forward_backward", "optimizer", "publish"))
-    assert (phases["agree"] > 0.0) or shards == "1"
+    assert all(phases[phase] > 0 for phase in ("agree", "assemble", "forward_backward", "optimizer", "publish"))
     assert sum(phases.values()) == pytest.approx(report["update_milliseconds"], rel=0.05)
     left = set(psutil.Process().children(recursive=True)) - before
     assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.dice_comparison import differences_of, print_tables
 from benchmarks.dice_picture import draw
-from benchmarks.dice_runs import train, train_all
 from benchmarks.dice_statistics import RunResult, curve_estimates, difference, estimate, frames_to_level, summarise, windowed
 
 NAN = float("nan")
@@ -86,42 +82,3 @@ def test_table_and_picture_show_every_ablation(tmp_path: Path, capsys: pytest.Ca
     assert "0 of 3" in printed
     draw(summaries, results, tmp_path / "picture.png", total=1000.0, level=0.7)
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Command lines of the runs, each of which is replaced by a process that makes its directory; seed 3 fails, seed 4 never ends."""
-    seen: list[list[str]] = []
-    real = subprocess.Popen
-
-    def popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        seen.append(command)
-        directory, seed = (command[command.index(word) + 1] for word in ("--run_dir", "--seed"))
-        after = {"3": "sys.exit(7)", "4": "time.sleep(600)"}.get(seed, "")
-        return real([sys.executable, "-c", f"import pathlib, sys, time; pathlib.Path({directory!r}).mkdir()\n{after}"], **options)
-
-    monkeypatch.setattr(subprocess, "Popen", popen)
-    return seen
-
-
-@pytest.mark.processes
-def test_what_is_there_is_not_trained_again(tmp_path: Path, commands: list[list[str]]) -> None:
-    (tmp_path / "dice-seed1").mkdir()
-    (tmp_path / "dice-seed2.partial" / "left").mkdir(parents=True)  # of a comparison that was interrupted
-    train_all(tmp_path, ["dice", "random"], [1, 2], ["--stop.env_frames", "5"], limit_seconds=60.0)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["dice-seed1", "dice-seed2", "random-seed1", "random-seed2"]
-    assert not (tmp_path / "dice-seed2" / "left").exists()
-    assert [command[command.index("--name") + 1] for command in commands] == ["random-seed1", "dice-seed2", "random-seed2"]
-    assert [command[command.index("--loss.ablation") + 1] for command in commands] == ["random", "dice", "random"]
-    assert all(command[-2:] == ["--stop.env_frames", "5"] for command in commands)
-
-
-@pytest.mark.processes
-def test_a_run_that_fails_or_hangs_ends_the_comparison_and_counts_for_nothing(tmp_path: Path, commands: list[list[str]]) -> None:
-    with pytest.raises(SystemExit, match="exit code 7"):
-        train(tmp_path / "dice-seed3", "dice", 3, [], limit_seconds=60.0)
-    with pytest.raises(SystemExit, match=r"did not end within 0\.5 s"):
-        train(tmp_path / "dice-seed4", "dice", 4, [], limit_seconds=0.5)
-    assert len(commands) == 2
-    assert not (tmp_path / "dice-seed3").exists()
-    assert not (tmp_path / "dice-seed4").exists()

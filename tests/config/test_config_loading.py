@@ -110,6 +110,7 @@ def test_scalars_on_the_command_line(tmp_path: Path) -> None:
         ("env: {suite: catch, noop_max: 3}", ["env.noop_max: does not apply to env.suite catch", "env.suite: ", "run.yaml"]),
         ("algorithm: {entropy_cost: 0.1}", ["algorithm.entropy_cost: is now loss.entropy_cost", "run.yaml"]),
         ("algorithm: {loss: dice}", ["algorithm.loss: is now loss.kind, and actor_critic is now impala", "run.yaml"]),
+        ("replay_service: {index: 1}", ["replay_service", "index 1 must be below replicas, which is 1", "run.yaml"]),
         ("actor: {environments: 999}", ["actor.environments: ", "run.yaml", "learner.queue_batches: default"]),
     ],
 )

@@ -80,7 +80,8 @@ def test_double_dunks_menu_takes_a_random_time_under_sticky_actions(sticky: floa
     environments.close()
 
 
-def test_every_game_of_the_table_starts_and_has_its_actions() -> None:
+@pytest.mark.processes  # twenty seconds of one core
+def test_every_game_of_the_table_has_its_actions_and_all_57_play_side_by_side() -> None:
     starts, told = {}, {}
     for game, reference in atari_scores().items():
         starts[game] = game_start(game, full_action_set=False, fire_on_reset=False, sticky_action_probability=0.0)
@@ -91,6 +92,18 @@ def test_every_game_of_the_table_starts_and_has_its_actions() -> None:
     assert {game for game, actions in told.items() if actions is not None} == {"skiing"}
     late = {game: start.frames_before_noops for game, start in starts.items() if start.frames_before_noops}
     assert late == {"berzerk": 20, "double_dunk": 13, "name_this_game": 134, "surround": 1, "yars_revenge": 7}
+
+    settings = AtariSettings(tasks=("atari57",), action_set="full", noop_max=0, max_episode_frames=12)
+    environments = make(settings, 57, num_threads=3)
+    assert environments.task_ids.tolist() == list(range(57))
+    environments.reset()
+    num_valid = np.zeros(57, np.int64)
+    for action in range(18):
+        num_valid += environments.step(np.full(57, action, np.int32)).valid
+    environments.close()
+    # A game starts after some frames of its own: the longer its menu, the fewer steps to the limit; then a step plays nothing.
+    assert num_valid.min() >= 18 // 2
+    assert num_valid.max() == 18 - 18 // 4
 
 
 def test_a_lost_life_terminates_but_the_game_and_its_return_go_on() -> None:
@@ -208,21 +221,6 @@ def test_finished_games_name_their_task() -> None:
     games = [game for after in play(environments, 12) for game in after.finished]
     environments.close()
     assert [(game.environment, game.task_id) for game in games] == [(0, 1), (1, 0), (2, 1)]
-
-
-@pytest.mark.processes  # twenty seconds of one core
-def test_all_57_games_play_side_by_side() -> None:
-    settings = AtariSettings(tasks=("atari57",), action_set="full", noop_max=0, max_episode_frames=12)
-    environments = make(settings, 57, num_threads=3)
-    assert environments.task_ids.tolist() == list(range(57))
-    environments.reset()
-    num_valid = np.zeros(57, np.int64)
-    for action in range(18):
-        num_valid += environments.step(np.full(57, action, np.int32)).valid
-    environments.close()
-    # A game starts after some frames of its own: the longer its menu, the fewer steps to the limit; then a step plays nothing.
-    assert num_valid.min() >= 18 // 2
-    assert num_valid.max() == 18 - 18 // 4
 
 
 def test_skiing_has_no_button_and_all_18_actions() -> None:

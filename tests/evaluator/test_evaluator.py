@@ -266,7 +266,6 @@ def test_dices_games_get_their_temperatures_from_the_service_and_tell_it_nothing
     [
         (["--evaluation.protocol", "saber"], "evaluator: evaluation.protocol: saber is a protocol of suite atari, not of catch"),
         (["--evaluation.interval_seconds", "null"], "contains no checkpoint yet"),
-        (["--evaluation.episodes", "0"], "evaluation.episodes"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path: Path, words: list[str], line: str) -> None:

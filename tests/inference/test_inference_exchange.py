@@ -127,7 +127,7 @@ def test_clients_that_do_not_belong_here_are_told_why() -> None:
     service = Service()
     for changes, reason in (
         ({"run_id": "another"}, "belongs to run run, not another"),
-        ({"contract": "other"}, "contract other does not match"),
+        ({"contract": "other"}, "contract other does not match this inference service's"),
         ({"agent": 2}, "serves agents 0 to 1"),
         ({"count": 5}, "a request of 5 environments exceeds the limit of 4"),
     ):

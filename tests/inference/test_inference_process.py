@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from herd.checkpoints.weights import encode_weights
@@ -20,15 +19,13 @@ from herd.config.settings import RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
 from herd.telemetry.scrape import probe
-from herd.wire.codec import encode
 from herd.wire.inference_client import Answer, InferenceClient
-from herd.wire.messages import GetWeights
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import Context, new_context
 from herd.wire.weights_client import WeightsPublisher
 from tests.inference.serving import remote_policy
 from tests.inference.test_inference_equality import CASES, Both, peaked_agent
-from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, killed_at_the_end, until
+from tests.server_process import ANSWER_SECONDS, ServerProcess, killed_at_the_end, until
 
 pytestmark = pytest.mark.processes
 
@@ -154,25 +151,6 @@ def test_nobody_is_answered_before_there_are_weights(tmp_path: Path) -> None:
         until(lambda: probe(readiness))
 
 
-def test_strangers_are_counted_and_change_nothing(tmp_path: Path) -> None:
-    with Context() as context, a_run(tmp_path, context) as run, ExitStack() as stack:
-        run.publish(1)
-        server = stack.enter_context(killed_at_the_end(ServerProcess("inference", run.service_settings())))
-        client = stack.enter_context(closing(client_of(context, server, 2)))
-        group = Both(run.settings, run.agent, remote_policy(client), range(2))
-        play(group, 2)
-        with connecting(AskingClient, context) as connect:
-            stranger = connect(server)
-            random = np.random.default_rng(3)
-            for _ in range(50):
-                stranger.send(random.bytes(int(random.integers(1, 400))), random.bytes(30))
-            stranger.send(*encode(GetWeights(request_id=1, run_id="acting", agent=0, contract=server.contract, have=None)))
-            until(lambda: server.total("herd_wire_malformed_messages_total") == 51)
-        play(group, 3)
-        assert client.num_states_sent == 1
-        assert server.end(signal.SIGTERM) == 0
-
-
 def test_keys_and_who_may_ask(tmp_path: Path) -> None:
     """An actor's key may ask for actions, a viewer's may not; the service's own may ask for weights and publish none."""
     keys = tmp_path / "keys"
@@ -231,21 +209,13 @@ def test_an_actor_that_waits_for_it_hears_a_request_to_stop(tmp_path: Path, fall
             assert actor.wait(ANSWER_SECONDS) == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--inference.device", "cuda"], "inference.device cuda: torch finds no GPU here"),
-        (["--inference.host", "192.0.2.1"], "inference.host, inference.port"),
-        (["--inference.batch_size", "0"], "inference.batch_size"),
-        (["--actor.lockstep", "true"], "actor.lockstep needs actor.inference local"),
-    ],
-)
-def test_what_cannot_work_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str], said: str, monkeypatch: Any) -> None:
+def test_a_gpu_that_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     config = tmp_path / "config.yaml"
     config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\nactor: {inference: remote, count: 1}\ninference: {port: 0}\n")
-    command = [sys.executable, "-m", "herd_inference", "--config", str(config), "--run_dir", str(tmp_path / "run"), *words]
+    command = [sys.executable, "-m", "herd_inference", "--config", str(config), "--run_dir", str(tmp_path / "run")]
+    command += ["--inference.device", "cuda"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("inference: ")]
-    assert said in line
+    assert "inference.device cuda: torch finds no GPU here" in line

@@ -13,7 +13,6 @@ import yaml
 
 from herd.config.loading import load_settings
 from tests.cluster.cluster_settings import REPOSITORY, RUNS, ClusterSettings, SettingsProblemError
-from tests.cluster.helm_release import HelmError, HelmRelease
 from tests.cluster.live_release import (
     LiveRelease,
     WentBackError,
@@ -90,45 +89,6 @@ def test_any_number_of_shards_is_a_valid_run(tmp_path: Path, shards: int, run: s
     assert settings.learner.batch_size / shards == 16
     # Every shard gets unrolls, although there are few actors: each is linked to all.
     assert settings.actor.links >= shards
-
-
-@pytest.mark.processes
-def test_helm_is_called_with_context_namespace_values_and_time_out(tmp_path: Path) -> None:
-    more = tmp_path / "more.yaml"
-    more.write_text("{}")
-    settings = ClusterSettings.read(
-        environment(
-            tmp_path, CLUSTER_CONTEXT="prod", CLUSTER_VALUES=str(more), CLUSTER_TIMEOUT_SECONDS="30", HELM=program(tmp_path, SAY, "says")
-        )
-    )
-    helm = HelmRelease(settings, "herd", "ns", tmp_path)
-    helm.install({"actor": {"replicas": 2}})
-    helm.upgrade({"actor": {"replicas": 3}})
-    helm.rollback(1)
-    helm.test()
-    helm.uninstall()
-    where = ["--namespace", "ns", "--kube-context", "prod"]
-    values = ["--values", str(tmp_path / "values.yaml"), "--values", str(more)]
-    said = [line.split() for line in (tmp_path / "said").read_text().splitlines()]
-    folder = str(chart(tmp_path))
-    assert said == [
-        ["install", "herd", folder, *values, "--wait", "--timeout", "30s", *where],
-        ["upgrade", "herd", folder, *values, "--wait", "--timeout", "30s", *where],
-        ["rollback", "herd", "1", "--wait", "--timeout", "30s", *where],
-        ["test", "herd", "--timeout", "30s", *where],
-        ["uninstall", "herd", "--wait", "--timeout", "30s", *where],
-    ]
-    assert yaml.safe_load((tmp_path / "values.yaml").read_text()) == {"actor": {"replicas": 3}}
-
-
-SAY = "import pathlib\nwith (pathlib.Path(__file__).parent / 'said').open('a') as file: print(*sys.argv[1:], file=file)"
-
-
-@pytest.mark.processes
-def test_helm_that_fails_is_quoted(tmp_path: Path) -> None:
-    settings = ClusterSettings.read(environment(tmp_path, HELM=program(tmp_path, "sys.exit('release not found')", "fails")))
-    with pytest.raises(HelmError, match=r"helm rollback herd 1 .*ended with 1:\nrelease not found"):
-        HelmRelease(settings, "herd", "ns", tmp_path).rollback(1)
 
 
 @pytest.fixture

@@ -63,6 +63,18 @@ def no_pods(component: str) -> dict[str, None]:
     return gone("up", component)
 
 
+def silent(alert: str, counter: str, pod: str, what: str, quiet: str, unasked: Mapping[str, str], **labels: str) -> tuple[Case, ...]:
+    """``what`` stopped counting: that fires, unless ``quiet``, with the series ``unasked``, or where the run has no such service."""
+    stands = {key(counter, pod, **labels): stays(9, LONG)}
+    return (
+        Case(alert, what, stands, fires=(RUN,)),
+        Case(alert, "it exports nothing", {}, without=(counter,), fires=(RUN,)),
+        Case(alert, quiet, {**stands, **unasked}),
+        Case(alert, "the run has none", no_pods(PODS[pod]), without=(counter,)),
+    )
+
+
+NOBODY_TRAINS = everywhere("herd_learner_env_frames_total", "learner", stays(5, LONG))
 IS_OVER = everywhere("herd_learner_run_is_over", "learner", stays(1, LONG))
 """The run has reached its stop, and is still installed."""
 
@@ -459,17 +471,15 @@ DISK = (
 )
 
 TEMPERATURES = (
-    Case("HerdBanditSilent", "nobody asks", {key("herd_bandit_requests_total", BANDIT, outcome="new"): stays(100, LONG)}, fires=(RUN,)),
-    Case("HerdBanditSilent", "it exports nothing", {}, without=("herd_bandit_requests_total",), fires=(RUN,)),
-    Case(
+    *silent(
         "HerdBanditSilent",
+        "herd_bandit_requests_total",
+        BANDIT,
+        "nobody asks",
         "no game ends",
-        {
-            key("herd_bandit_requests_total", BANDIT, outcome="new"): stays(100, LONG),
-            **everywhere("herd_actor_episodes_total", "actor", stays(5, LONG)),
-        },
+        everywhere("herd_actor_episodes_total", "actor", stays(5, LONG)),
+        outcome="new",
     ),
-    Case("HerdBanditSilent", "the run has none", no_pods("bandit"), without=("herd_bandit_requests_total",)),
     Case(
         "HerdTemperaturesReused",
         "by three games in ten",
@@ -480,17 +490,7 @@ TEMPERATURES = (
 )
 
 SHARED_REPLAY = (
-    Case("HerdReplaySilent", "nobody asks", {key("herd_replay_requests_total", REPLAY, outcome="inserted"): stays(9, LONG)}, fires=(RUN,)),
-    Case("HerdReplaySilent", "it exports nothing", {}, without=("herd_replay_requests_total",), fires=(RUN,)),
-    Case(
-        "HerdReplaySilent",
-        "nobody trains",
-        {
-            key("herd_replay_requests_total", REPLAY, outcome="inserted"): stays(9, LONG),
-            **everywhere("herd_learner_env_frames_total", "learner", stays(5, LONG)),
-        },
-    ),
-    Case("HerdReplaySilent", "the run has none", no_pods("replay"), without=("herd_replay_requests_total",)),
+    *silent("HerdReplaySilent", "herd_replay_requests_total", REPLAY, "nobody asks", "nobody trains", NOBODY_TRAINS, outcome="inserted"),
     Case(
         "HerdReplayDiscarding",
         "three episodes in ten",
@@ -518,22 +518,15 @@ SHARED_REPLAY = (
 )
 
 EVOLVING = (
-    Case(
+    *silent(
         "HerdPopulationSilent",
+        "herd_population_reports_total",
+        POPULATION,
         "nobody reports",
-        {key("herd_population_reports_total", POPULATION, outcome="noted"): stays(9, LONG)},
-        fires=(RUN,),
-    ),
-    Case("HerdPopulationSilent", "it exports nothing", {}, without=("herd_population_reports_total",), fires=(RUN,)),
-    Case(
-        "HerdPopulationSilent",
         "nobody trains",
-        {
-            key("herd_population_reports_total", POPULATION, outcome="noted"): stays(9, LONG),
-            **everywhere("herd_learner_env_frames_total", "learner", stays(5, LONG)),
-        },
+        NOBODY_TRAINS,
+        outcome="noted",
     ),
-    Case("HerdPopulationSilent", "the run has none", no_pods("population"), without=("herd_population_reports_total",)),
     Case(
         "HerdPopulationOrdersFail",
         "two in three",
@@ -544,22 +537,14 @@ EVOLVING = (
 )
 
 ACTING = (
-    Case(
+    *silent(
         "HerdInferenceSilent",
+        "herd_inference_agent_steps_total",
+        INFERENCE,
         "actors wait",
-        {key("herd_inference_agent_steps_total", INFERENCE): stays(9, LONG)},
-        fires=(RUN,),
-    ),
-    Case("HerdInferenceSilent", "it exports nothing", {}, without=("herd_inference_agent_steps_total",), fires=(RUN,)),
-    Case(
-        "HerdInferenceSilent",
         "nobody waits",
-        {
-            key("herd_inference_agent_steps_total", INFERENCE): stays(9, LONG),
-            **everywhere("herd_actor_inference_requests_pending", "actor", stays(0, LONG)),
-        },
+        everywhere("herd_actor_inference_requests_pending", "actor", stays(0, LONG)),
     ),
-    Case("HerdInferenceSilent", "the run has none", no_pods("inference"), without=("herd_inference_agent_steps_total",)),
     Case(
         "HerdInferenceForgets",
         "every few seconds all of them",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from herd.config.settings import ParamserverSettings, RunSettings
 from herd.wire.codec import encode
 from herd.wire.messages import GetWeights, Message, PublishSlice
-from herd.wire.weights_client import WeightsClient, WeightsPublisher
-from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, killed_at_the_end, until
+from herd.wire.weights_client import WeightsClient
+from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, killed_at_the_end
 
 
 class Server(ServerProcess):
@@ -52,14 +52,6 @@ class Client(AskingClient):
 def running(run_dir: Path, *, port: int = 0, upstream: str | None = None) -> Iterator[Server]:
     with killed_at_the_end(Server(run_dir, port=port, upstream=upstream)) as server:
         yield server
-
-
-def publish_until(publisher: WeightsPublisher, condition: Callable[[], bool]) -> None:
-    def holds() -> bool:
-        publisher.poll()
-        return condition()
-
-    until(holds)
 
 
 def get_weights(client: WeightsClient, have: tuple[int, int] | None) -> tuple[int, int, bytes]:

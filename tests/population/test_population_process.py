@@ -159,7 +159,7 @@ def test_strangers_are_refused_and_change_nothing(tmp_path: Path, connect: Conne
         for changes, said in (
             ({"run_id": "breakout"}, "belongs to run pong, not breakout"),
             ({"contract": "c"}, "does not match"),
-            ({"agent": 3}, "members 0 to 2"),
+            ({"agent": 3}, "serves agents 0 to 2, not 3"),
             ({"applied": Applied(number=2**63 - 1, env_frames=0, learner_updates=0)}, "carried out order 9223372036854775807"),
         ):
             answer = member.ask(report.model_copy(update=changes))

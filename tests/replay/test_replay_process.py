@@ -304,21 +304,11 @@ def test_what_it_reports_is_what_it_takes(tmp_path: Path, context: Context) -> N
         assert held_then - held == pytest.approx(taken_then - taken, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["--replay.kind", "none"], "does not use a replay service"),
-        (["--replay_service.index", "1"], "index 1 must be below replicas, which is 1"),
-        (["--replay_service.memory_bytes", "1000"], "memory_bytes"),
-        (["--env.tasks", "pongg"], "'pongg'"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str], line: str) -> None:
-    shared = ["--replay.kind", "shared", "--actor.environments", "4", "--run_dir", str(tmp_path)]
-    command = [sys.executable, "-m", "herd_replay", *shared, *words]
+def test_a_run_without_shared_replay_is_bad_input(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "herd_replay", "--replay.kind", "none", "--run_dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert line in done.stderr
+    assert "does not use a replay service" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -331,9 +321,3 @@ def test_a_snapshot_of_another_contract_is_bad_input(tmp_path: Path, context: Co
     command = [sys.executable, "-m", "herd_replay", "--config", str(tmp_path / "config.yaml"), "--algorithm.unroll_length", "8"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, "belongs to another run or contract" in done.stderr) == (2, True)
-
-
-def test_it_runs_where_torch_is_not_installed() -> None:
-    script = "import sys, herd_replay.server; print(sorted({'torch', 'ale_py', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

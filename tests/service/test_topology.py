@@ -93,3 +93,13 @@ def test_roles_of_sockets() -> None:
 def test_the_table_is_read_without_anything_heavy() -> None:
     code = "import sys, herd.topology; print(sorted({'pydantic', 'zmq', 'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.processes
+def test_services_that_open_no_weights_load_neither_torch_nor_emulators() -> None:
+    code = (
+        "import sys, herd_bandit.server, herd_paramserver.server, herd_population.server, herd_replay.server\n"
+        "print(sorted({'torch', 'ale_py', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"

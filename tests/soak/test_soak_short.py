@@ -27,17 +27,17 @@ def read(folder: Path) -> dict[str, Any]:
     return report
 
 
-def test_a_minute_of_random_faults_is_survived(tmp_path: Path) -> None:
+def test_random_faults_are_survived(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
     # Seed 24: servers killed and moved, an actor killed, a process stopped, links cut, slowed and deafened, two at once; no stop of 36 s.
-    arguments = words(folder, "--minutes", "1", "--faults", "9", "--all-faults", "--recovery-limit", "120")
+    arguments = words(folder, "--minutes", "0.4", "--faults", "5", "--all-faults", "--recovery-limit", "120")
     command = [sys.executable, "-m", "benchmarks.soak", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=patient(780), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     report = read(folder)
     assert report["promises_broken"] == []
     assert report["exit_code"] == 0
-    assert report["num_faults"] == 9
+    assert report["num_faults"] == 5
     assert sum(row["faults"] for row in report["by_kind"].values()) == report["num_faults"]
     assert all(event["recovery_seconds"] > 0 for event in report["events"])
     ledger = report["ledger"]

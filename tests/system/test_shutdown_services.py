@@ -14,7 +14,7 @@ from tests.system.three_services import SERVICES, Services, assert_free, left_in
 from tests.system.whole_runs import SECONDS, read_report
 
 
-@pytest.mark.parametrize("order", [SERVICES[first:] + SERVICES[:first] for first in range(3)], ids="-".join)
+@pytest.mark.parametrize("order", [SERVICES[first:] + SERVICES[:first] for first in (0, 2)], ids="-".join)
 def test_one_after_the_other(tmp_path: Path, order: tuple[str, ...]) -> None:
     run_dir = tmp_path / "run"
     with Services(run_dir, "--learner.checkpoint_interval_seconds", "3600") as services:

@@ -120,11 +120,8 @@ def test_evaluating_a_checkpoint_of_another_network(catch_run: Path, tmp_path: P
     ("service", "words", "named"),
     [
         ("learner", ("--learner.port", "{taken}"), "{taken}"),
-        ("paramserver", ("--paramserver.port", "{taken}"), "paramserver.port"),
         ("learner", ("--run_dir", "{run}", "--resume", "true", "--network.core", "lstm"), "another network"),
         ("actor", ("--env.tasks", "cach"), "cach"),
-        ("learner", ("--learner.batch_sise", "3"), "learner.batch_sise"),
-        ("actor", ("--actor.count", "none"), "actor.count"),
         ("paramserver", ("--config", "missing.yaml"), "missing.yaml"),
     ],
 )

@@ -58,17 +58,6 @@ def test_the_lab_trains_with_instructions_popart_and_pixel_control(tmp_path: Pat
     assert "of human" in evaluated.stdout
 
 
-def test_a_level_that_cannot_start_is_told_in_one_line(tmp_path: Path, lab: None) -> None:
-    words = ("--env.tasks", "levels/nope", "--actor.count", "1", "--actor.environments", "1", "--learner.batch_size", "1")
-    done = herd("train", "impala-dmlab30", "--run_dir", tmp_path / "run", *words, *SMALL)
-    assert done.returncode != 0
-    log = (tmp_path / "run" / "logs" / "actor-0.log").read_text()
-    said = "actor: levels/nope, environment 0: its process failed: RuntimeError: Failed to init environment"
-    assert said in log
-    assert said in done.stderr
-    assert "Traceback" not in log
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -9,26 +9,25 @@ import pytest
 
 from tests.system.whole_runs import ROOT, herd, train
 
-RANDOM_CARTPOLE = 22.0
-"""Mean return of random play."""
 RANDOM_MINIGRID = 0.3
 """Above random play's mean return, 0.18, of 100 games."""
 
 
-def test_cartpole_is_learned_from_vectors(tmp_path: Path) -> None:
-    report = train(tmp_path / "run", "--stop.env_frames", "100000", "--optimizer.schedule_env_frames", "100000", file="cartpole")
-    assert report["tasks"]["CartPole-v1"]["episode_return"]["mean_last_100"] > 2 * RANDOM_CARTPOLE
+def test_cartpole_trains_and_is_watched(tmp_path: Path) -> None:
+    """That it is learned from vectors is tested in tests/learner/test_learner_vectors.py."""
+    report = train(tmp_path / "run", "--stop.env_frames", "8000", file="cartpole")
+    assert list(report["tasks"]) == ["CartPole-v1"]
     watched = herd("watch", tmp_path / "run", "--output", tmp_path / "game.gif", "--max_seconds", "2")
     assert watched.returncode == 0, watched.stderr
     assert (tmp_path / "game.gif").stat().st_size > 10_000
 
 
 def test_a_minigrid_room_trains(tmp_path: Path) -> None:
-    report = train(tmp_path / "run", "--stop.env_frames", "12000", file="minigrid-empty")
+    report = train(tmp_path / "run", "--stop.env_frames", "5000", file="minigrid-empty")
     [(task, counted)] = report["tasks"].items()
-    assert (task, counted["env_frames"] >= 12_000) == ("minigrid:MiniGrid-Empty-5x5-v0", True)
+    assert (task, counted["env_frames"] >= 5_000) == ("minigrid:MiniGrid-Empty-5x5-v0", True)
     # Games end at 100 steps, and one that reaches the goal returns up to 1.
-    assert counted["episode_return"]["episodes"] > 12_000 / 100 / 2
+    assert counted["episode_return"]["episodes"] > 5_000 / 100 / 2
     assert 0.0 <= counted["episode_return"]["mean_last_100"] < 1.0
 
 
@@ -59,7 +58,7 @@ def test_another_packages_suite_trains(tmp_path: Path, monkeypatch: pytest.Monke
     file.write_text(
         "env: {suite: corridor, length: 5}\nnetwork: {torso: mlp}\nactor: {count: 1}\nlearner: {port: 0}\nparamserver: {port: 0}\n"
     )
-    done = herd("train", file, "--stop.env_frames", "20000", "--run_dir", tmp_path / "run", folder=tmp_path)
+    done = herd("train", file, "--stop.env_frames", "5000", "--run_dir", tmp_path / "run", folder=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     evaluated = herd("evaluate", tmp_path / "run", "--episodes", "4", folder=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 import msgpack
 from hypothesis import strategies as st
 
-EDITS = ("set", "flip", "delete", "insert", "cut", "repeat")
+EDITS = st.lists(
+    st.tuples(st.sampled_from(["set", "flip", "delete", "insert", "cut", "repeat"]), st.integers(0, 2**16), st.integers(0, 255)),
+    min_size=1,
+    max_size=3,
+)
+"""Kind, position and byte of each."""
 NUMBERS = st.sampled_from([0, 1, -1, 2, 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)])
 VALUES = st.one_of(
     NUMBERS,
@@ -73,8 +78,7 @@ def mutated_frames(draw: st.DrawFn, valid: Sequence[Sequence[bytes]]) -> list[by
         where = draw(st.integers(0, len(frames) - 1))
         if what in ("bytes", "header"):
             where = 0 if what == "header" else where
-            edits = st.tuples(st.sampled_from(EDITS), st.integers(0, 2**16), st.integers(0, 255))
-            frames[where] = edited(frames[where], draw(st.lists(edits, min_size=1, max_size=3)))
+            frames[where] = edited(frames[where], draw(EDITS))
         elif what == "field":
             frames[0] = with_field(frames[0], draw(st.integers(0, 20)), draw(VALUES))
         elif what == "drop" and len(frames) > 1:

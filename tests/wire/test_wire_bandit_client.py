@@ -240,21 +240,6 @@ def test_a_temperature_that_comes_too_late_is_not_used(service: Service, make: M
     assert (client.num_late, client.num_reused, client.num_handed) == (1, 1, 0)
 
 
-def test_it_finds_a_service_that_starts_later(service: Service, make: Make) -> None:
-    service.stop()
-    client = make(timeout_seconds=0.05)
-    client.ask(0, 0)
-    client.begin([0])
-    finish(client, 0, 0)
-    again = Service(service.endpoint)
-    try:
-        until(client, lambda: client.is_idle)
-        [report] = [report for message in again.seen for report in message.finished]
-        assert (report.inverse_temperature, report.reused) == (1.0, True)
-    finally:
-        again.stop()
-
-
 def test_a_refusal_is_told_and_nobody_waits_for_it(service: Service, make: Make) -> None:
     service.refusal = "another run"
     client = make()  # would wait for 20 s
@@ -328,15 +313,6 @@ def test_an_evaluation_asks_and_reports_nothing(service: Service, make: Make) ->
     assert client.inverse_temperatures[0] == 2.5
     assert {message.purpose for message in service.seen} == {"evaluation"}
     assert [message.finished for message in service.seen] == [(), ()]
-
-
-def test_garbage_is_counted_and_ignored(service: Service, make: Make) -> None:
-    service.garbage_first = True
-    client = make(1)
-    client.ask(0, 0)
-    client.begin([0])
-    assert client.inverse_temperatures[0] == 1.5
-    assert client.num_malformed == 1
 
 
 def test_the_last_reports_are_waited_for_at_the_end(service: Service, make: Make) -> None:

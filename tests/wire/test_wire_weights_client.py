@@ -210,24 +210,6 @@ def test_a_server_that_sends_what_is_not_newer_is_not_followed(server: Server, c
     assert not any(found)
 
 
-def test_an_unanswered_request_is_repeated_and_late_answers_are_ignored(server: Server, client: WeightsClient) -> None:
-    server.answers = False
-    client.request(None)
-    until(lambda: len(server.seen) == 2, server, client.poll)
-    first, second = server.seen
-    assert isinstance(first, GetWeights)
-    assert isinstance(second, GetWeights)
-    assert first.request_id < second.request_id
-    server.answers = True
-    late = Weights(request_id=first.request_id, lineage=7, updates=7, digests=(payload_digest(b"late"),))
-    peer = client.socket._routing_id
-    assert server.router.send(peer, [*encode(late), b"late"])
-    server.held = ((8, 8), [b"w"])
-    frame = pull(client, server, None)
-    assert frame is not None
-    assert frame.version == (8, 8)
-
-
 def test_a_restarted_server_is_found(server: Server, client: WeightsClient) -> None:
     server.held = ((1, 5), [b"w"])
     assert pull(client, server, None) is not None
@@ -236,29 +218,6 @@ def test_a_restarted_server_is_found(server: Server, client: WeightsClient) -> N
     frame = pull(client, server, (1, 5))
     assert frame is not None
     assert frame.version == (1, 6)
-
-
-def test_a_refused_client_knows_why(server: Server, client: WeightsClient) -> None:
-    server.refusal = "another run"
-    client.request(None)
-    until(lambda: client.refused == "another run", server, client.poll)
-    server.refusal = None
-    server.held = ((1, 1), [b"w"])
-    assert pull(client, server, None) is not None
-    assert client.refused is None
-    assert client.num_refused >= 1
-
-
-def test_no_server_no_wait(context: Context) -> None:
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1) as router:
-        endpoint = router.endpoint
-    client = WeightsClient(context, endpoint, run_id="run", contract="contract")
-    client.request(None)
-    start = time.monotonic()
-    assert client.poll(0.1) is None
-    assert 0.05 < time.monotonic() - start < 5.0
-    assert client.pending
-    client.close()
 
 
 def test_without_a_connection_the_owner_of_a_loop_need_not_spin(context: Context) -> None:

@@ -1,1 +1,1 @@
-"""Environments that cannot share a process: each plays in one of its own, and what it sees comes over shared memory."""
+"""Environments in separate processes, for those that cannot share a process. Observations go through shared memory."""

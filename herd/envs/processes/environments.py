@@ -1,14 +1,14 @@
 """A batch of environments, each in a process of its own.
 
-For what cannot be stepped in a thread: DeepMind Lab keeps the interpreter's lock all the time, ViZDoom runs a process a game. A step is
-one byte to every process and one byte back; observations, rewards and ends lie in memory that all of them share, which has no name and
-goes with the last of them. Nothing but numbers is read from it.
+This is for environments that cannot be stepped in a thread: DeepMind Lab holds the interpreter's lock all the time, and ViZDoom runs a
+process per game. A step is one byte to every process and one byte back. Observations, rewards and ends are in shared memory without a
+name, which is freed with the last process. Only numbers are read from it.
 
-Where games take long to start, each environment has a second process, which starts the next game while the first plays (``standby``).
+If games take long to start, each environment has a second process that starts the next game during the current one (``standby``).
 
-A process that fails in the middle of a game is started again: its step becomes one that only starts the next game (``valid`` False), so
-the rows before it bootstrap from the last observation as those of a truncated game do, and the broken game is reported as no game. One
-that fails where a game starts, or fails again before it finished a game, is an `BrokenEnvironmentError`.
+A process that fails in the middle of a game is restarted. Its step becomes one that only starts the next game (``valid`` False). So the
+rows before it bootstrap from the last observation as in a truncated game, and the failed game is not reported. A process that fails at
+the start of a game, or again before it has finished a game, is a `BrokenEnvironmentError`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from herd.config.suites import SuiteSettings
 
 ANSWER_SECONDS = 600
-"""Longest wait for a step or a new game: the Lab compiles the largest maps for two minutes on a CPU that it shares with three others."""
+"""Longest wait for a step or a new game: on a CPU shared by four, the Lab compiles the largest maps for two minutes."""
 CLOSE_SECONDS = 10.0
 _ONE_THREAD = ("LP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Mesa's software renderer, OpenMP and numpy would start a thread per CPU in every process."""
@@ -51,13 +51,13 @@ class _Worker:
     process: subprocess.Popen[bytes]
     control: socket.socket
     num_asked: int = 0
-    """Commands without an answer yet."""
+    """Number of commands without an answer yet."""
 
 
 class ProcessEnvironments:
-    """A ``BatchedEnvironment`` of processes; at most ``num_threads`` of them step at a time.
+    """A ``BatchedEnvironment`` of processes, of which at most ``num_threads`` step at a time.
 
-    ``maker``: ``module:function`` of what makes a `SoloEnvironment` of the JSON of ``settings`` and the name of a task. ``standby``: two
+    ``maker``: ``module:function`` that creates a `SoloEnvironment` from the JSON of ``settings`` and the name of a task. ``standby``: two
     processes play the games of an environment in turn, and each starts its next game while the other plays.
     """
 
@@ -87,7 +87,7 @@ class ProcessEnvironments:
         self._buffer = 0
         height, width, channels = spec.frame_shape
         shape = (num_environments, spec.frame_stack, channels, height, width)
-        # With one frame in a stack the shared memory is the stack; else two buffers take turns, too.
+        # With one frame in a stack, the shared memory is the stack; otherwise there are two alternating buffers.
         self._stacks = [np.zeros(shape, np.uint8) for _ in range(2)] if spec.frame_stack > 1 else []
         self._over = np.zeros(num_environments, np.bool_)
         self._return = np.zeros(num_environments, np.float64)
@@ -96,7 +96,7 @@ class ProcessEnvironments:
         self._has_failed = np.zeros(num_environments, np.bool_)
         self._workers: list[_Worker] = []
         self._standbys: list[_Worker] = []
-        # What engines leave when they are killed goes with it.
+        # Files that killed engines leave behind are removed with it.
         self._folder = TemporaryDirectory(prefix="herd-environments-", ignore_cleanup_errors=True)
         try:
             for environment in range(num_environments):
@@ -108,7 +108,7 @@ class ProcessEnvironments:
             raise
 
     def reset(self) -> Observation:
-        """Start a new game everywhere. BrokenEnvironmentError where that fails."""
+        """Start a new game in every environment. BrokenEnvironmentError if that fails."""
         everywhere = np.ones(self.num_environments, np.bool_)
         for environment in self._run(everywhere):
             raise self._failure(environment)
@@ -117,7 +117,7 @@ class ProcessEnvironments:
         return self._observe(everywhere)
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
-        """Step every game at once and wait for all; those that are over start again instead. BrokenEnvironmentError: see above."""
+        """Step all games and wait for all of them; games that are over are restarted instead. BrokenEnvironmentError: see above."""
         self._rows.actions[:] = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.num_actions)
         starting = self._over
         failed = self._run(starting)
@@ -155,7 +155,7 @@ class ProcessEnvironments:
             self._memory = -1
 
     def _run(self, resets: NDArray[np.bool_]) -> list[int]:
-        """One command everywhere, a reset or a step, into the other buffer; the environments whose processes failed."""
+        """Run a command, a reset or a step, in every environment, into the other buffer; returns environments whose processes failed."""
         self._buffer = 1 - self._buffer
         commands = [self._buffer | (RESET if reset else 0) for reset in resets]
         new_games = [int(environment) for environment in np.flatnonzero(resets)] if self._standbys else []
@@ -174,7 +174,7 @@ class ProcessEnvironments:
         return failed
 
     def _answers(self, environment: int) -> bool:
-        """Wait for an environment; False if its process ended or keeps silent."""
+        """Wait for an environment; False if its process ended or does not answer."""
         worker = self._workers[environment]
         try:
             while worker.num_asked:
@@ -192,13 +192,13 @@ class ProcessEnvironments:
         self._rows.complaints[environment] = 0
         self._num_starts[environment] += 1
         ours, theirs = socket.socketpair()
-        # An option instead of `settimeout`, which would look at the socket twice.
+        # A socket option instead of `settimeout`, which would poll the socket twice.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", ANSWER_SECONDS, 0))
         order = Order(
             maker=self._maker,
             settings=self._settings,
             task=self.spec.task_names[self.task_ids[environment]],
-            # Distinct over all slots of a run; a process that is started again does not play the games of the one before it.
+            # Distinct over all slots of a run. A restarted process does not repeat the games of its predecessor.
             entropy=(self._seed, self._first_slot + environment, int(self._num_starts[environment])),
             environment=environment,
             memory=self._memory,
@@ -210,14 +210,14 @@ class ProcessEnvironments:
                 [sys.executable, "-m", "herd.envs.processes.worker", order.to_json()],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(self._memory, theirs.fileno()),
-                # The game may be a process of its own below this one; together they are a group that can be ended.
+                # The game may be a child process of this one; together they form a group that can be killed.
                 process_group=0,
                 env=dict.fromkeys(_ONE_THREAD, "1") | os.environ | {"TMPDIR": self._folder.name},
             )
         return _Worker(process, ours)
 
     def _restart(self, environment: int, *, in_game: bool) -> None:
-        """A new process and a new game in place of what failed."""
+        """Replace a failed process by a new one with a new game."""
         failure = self._failure(environment)
         if not in_game or self._has_failed[environment]:
             raise failure
@@ -230,7 +230,7 @@ class ProcessEnvironments:
             raise self._failure(environment)
 
     def _failure(self, environment: int) -> BrokenEnvironmentError:
-        """Why an environment's process failed, which is ended."""
+        """Return why an environment's process failed, after ending it."""
         code = _end(self._workers[environment].process)
         reason = self._rows.complaint(environment) or (f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}")
         task = self.spec.task_names[self.task_ids[environment]]
@@ -250,13 +250,13 @@ class ProcessEnvironments:
 
 def _ask(worker: _Worker, command: int) -> None:
     worker.num_asked += 1
-    with suppress(ConnectionError):  # it ended, which the wait for its answer finds out
+    with suppress(ConnectionError):  # the process ended; the wait for its answer notices this
         worker.control.send(bytes([command]))
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a process whose socket has ended; whatever is left of its group is killed."""
-    if process.returncode is None:  # or its number, and its group's, may be somebody else's by now
+    """Return the exit code of a process whose socket is closed, after killing the rest of its group."""
+    if process.returncode is None:  # otherwise its id, and that of its group, may have been reused
         with suppress(subprocess.TimeoutExpired):
             process.wait(CLOSE_SECONDS)
         with suppress(ProcessLookupError):

@@ -1,7 +1,7 @@
-"""The memory that the process of a batch shares with those of its environments.
+"""The memory that the process of a batch shares with the processes of its environments.
 
-Shapes: E environments, H W C one frame, L words of an instruction. What is seen lies there twice: one buffer is written while the other
-is still read (`herd.envs.api.BatchedEnvironment` keeps the arrays of the last call as they are).
+Shapes: E environments, H W C one frame, L words of an instruction. There are two buffers of observations: one is written while the other
+is still read (`herd.envs.api.BatchedEnvironment` keeps the arrays of the last call unchanged).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ALIGNMENT = 64
-"""Bytes of a cache line."""
+"""Alignment: the size of a cache line."""
 COMPLAINT_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the layout follows from."""
+    """The sizes that determine the layout."""
 
     num_environments: int
     frame_shape: tuple[int, int, int]
@@ -34,7 +34,7 @@ class Sizes:
 
 
 class SharedRows:
-    """Arrays in one block of memory, laid out alike in every process that is given the same sizes."""
+    """Arrays in one block of memory, with the same layout in every process for the same sizes."""
 
     frames: NDArray[np.uint8]
     """[2, E, C, H, W]."""
@@ -49,7 +49,7 @@ class SharedRows:
     truncated: NDArray[np.bool_]
     """[E]."""
     complaints: NDArray[np.uint8]
-    """[E, COMPLAINT_BYTES]: UTF-8, then zeros: why an environment's process ended."""
+    """[E, COMPLAINT_BYTES]: why an environment's process ended, in UTF-8, padded with zeros."""
 
     def __init__(self, memory: mmap, sizes: Sizes) -> None:
         offset = 0
@@ -59,19 +59,19 @@ class SharedRows:
 
     @staticmethod
     def num_bytes(sizes: Sizes) -> int:
-        """Of the block."""
+        """Return the size of the block."""
         offset = 0
         for shape, dtype in _fields(sizes).values():
             offset = _after(offset, shape, dtype)
         return offset
 
     def complain(self, environment: int, text: str) -> None:
-        """Leave word of why the process of ``environment`` ends, in one line."""
+        """Store one line about why the process of ``environment`` ends."""
         said = " ".join(text.split()).encode()[:COMPLAINT_BYTES]
         self.complaints[environment, : len(said)] = np.frombuffer(said, np.uint8)
 
     def complaint(self, environment: int) -> str:
-        """What it left; empty if nothing."""
+        """Return the stored line; empty if there is none."""
         said: bytes = self.complaints[environment].tobytes()
         return said.rstrip(b"\0").decode(errors="ignore")
 

@@ -1,4 +1,4 @@
-"""What one environment offers that plays in a process of its own."""
+"""The interface of an environment that plays in its own process."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
 
 
 class Seen(NamedTuple):
-    """What an environment shows."""
+    """An observation."""
 
     frame: NDArray[np.uint8]
-    """[H, W, C]; read before the environment is asked again."""
+    """[H, W, C]; read before the environment's next call."""
     instruction: str = ""
 
 
 class Played(NamedTuple):
-    """What one agent step led to."""
+    """The result of one agent step."""
 
     seen: Seen | None
-    """None where the end of a game leaves nothing to look at: what was seen before stands."""
+    """None if there is no observation after the end of a game; the previous one is then kept."""
     reward: float
     """Summed over the step's env frames."""
     terminated: bool = False
@@ -32,10 +32,10 @@ class SoloEnvironment(Protocol):
     """One environment of one task. An exception of any of these is a crash of its process."""
 
     def reset(self, seed: int) -> Seen:
-        """Start a new game; ``seed`` in 0..2^31-1 decides what it draws."""
+        """Start a new game with a random ``seed`` in 0..2^31-1."""
 
     def step(self, action: int) -> Played:
-        """One agent step with an action that exists, in a game that goes on."""
+        """Take one agent step with a valid action in a running game."""
 
     def close(self) -> None:
-        """Release what does not go with the process: files, processes of its own."""
+        """Release resources that outlive the process, such as files and child processes."""

@@ -1,7 +1,7 @@
 """The process of one environment: ``python -m herd.envs.processes.worker ORDER``, started by `ProcessEnvironments` alone.
 
-It is told what to do by single bytes over a socket, and answers each with the same byte once the shared memory holds the outcome. The
-socket ends with the process at its other end, however that ends, and so does this one, after the call of its environment that it is in.
+It receives single-byte commands over a socket, and answers each with the same byte when the shared memory contains the result. When the
+process at the other end ends for any reason, the socket is closed, and this process ends after the current call of its environment.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from herd.envs.processes.solo import Seen, SoloEnvironment
 
 BUFFER, RESET, PREPARE = 1, 2, 4
-"""Bits of a command: which of the two buffers to write; to show the first row of a new game instead of taking a step; only to start that
-game, and show nothing yet."""
+"""Bits of a command: which of the two buffers to write; return the first row of a new game instead of taking a step; only start that game,
+and return nothing yet."""
 NUM_SEEDS = 2**31
 _hashed = lru_cache(maxsize=1024)(hash_instruction)
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a worker is to play, and where; travels as JSON in its command line."""
+    """What a worker plays, and where; passed as JSON on its command line."""
 
     maker: str
     """``module:function``, called with ``settings`` and ``task``; returns a `SoloEnvironment`."""
     settings: str
-    """The suite's, as JSON."""
+    """Settings of the suite, as JSON."""
     task: str
     entropy: tuple[int, ...]
-    """Of the seeds of its games."""
+    """Random seed of the seeds of its games."""
     environment: int
     """Its index in the memory."""
     sizes: Sizes
@@ -55,22 +55,22 @@ class Order:
     """File descriptor of the socket."""
 
     def to_json(self) -> str:
-        """For the command line."""
+        """Return JSON for the command line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Order:
-        """What `to_json` made."""
+        """Inverse of `to_json`."""
         fields = json.loads(text)
         sizes = Sizes(**fields["sizes"] | {"frame_shape": tuple(fields["sizes"]["frame_shape"])})
         return cls(**fields | {"entropy": tuple(fields["entropy"]), "sizes": sizes})
 
 
 def main(order: Order) -> int:
-    """Play until the socket ends; 1 if the environment failed, which is left in the memory."""
-    # A key at the terminal is for the process that started this one, which then ends the socket.
+    """Play until the socket is closed; returns 1 if the environment failed. The reason is in the shared memory."""
+    # Ctrl-C at the terminal is for the parent process, which then closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A game's own process must not keep the socket open, or nobody would hear of the end of this one.
+    # A child process of the game must not keep the socket open, or the end of this process would go unnoticed.
     os.set_inheritable(order.control, False)
     os.set_inheritable(order.memory, False)
     rows = SharedRows(mmap(order.memory, SharedRows.num_bytes(order.sizes)), order.sizes)
@@ -90,9 +90,9 @@ def main(order: Order) -> int:
 
 
 def serve(environment: SoloEnvironment, rows: SharedRows, index: int, random: np.random.Generator, control: socket.socket) -> None:
-    """Carry out commands until nobody can give any."""
+    """Carry out commands until the socket is closed."""
     prepared: Seen | None = None
-    with suppress(ConnectionError):  # whoever asked did not wait for the answer
+    with suppress(ConnectionError):  # the parent did not wait for the answer
         while command := control.recv(1):
             buffer = command[0] & BUFFER
             if command[0] & (RESET | PREPARE):

@@ -9,8 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from herd.wire.codec import MalformedMessage, printable
+from herd.wire.codec import MalformedMessage
 from herd.wire.messages import ExchangeTemperatures, HandedTemperature, Refused, Temperatures
+from herd.wire.served_run import ServedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -60,9 +61,7 @@ class ExchangeHandler:
         """``learns`` False: count returns but do not change the ensembles, as in the ablation ``random`` of Table 4."""
         self._settings = settings
         self._learns = learns
-        self._num_agents = num_agents
-        self._run_id = run_id
-        self._contract = contract
+        self._run = ServedRun("bandit", "actor.bandit", run_id, contract, num_agents)
         self._action_repeat = action_repeat
         self._bandits = bandits
         self._window = window
@@ -81,9 +80,9 @@ class ExchangeHandler:
             raise MalformedMessage(f"{message.type} is not a bandit request", "unexpected")
         if message.purpose == "evaluation" and message.finished:
             raise MalformedMessage("an evaluation must not report games", "unexpected")
-        reason = self._mismatch(message)
-        if reason is not None:
-            return Answer("refused", Refused(request_id=message.request_id, reason=reason))
+        mismatch = self._run.mismatch(message.run_id, message.agent, message.contract)
+        if mismatch is not None:
+            return Answer("refused", Refused(request_id=message.request_id, reason=mismatch[1]))
         if message.purpose == "evaluation":
             return Answer("evaluation", self._evaluate(message))
         return self._train(message)
@@ -145,19 +144,6 @@ class ExchangeHandler:
             if bandit is not None
         ]
         return _temperatures(request, drawn)
-
-    def _mismatch(self, request: ExchangeTemperatures) -> str | None:
-        if request.run_id != self._run_id:
-            theirs = printable(request.run_id, 64)  # foreign text goes into answers and logs
-            return f"this bandit belongs to run {self._run_id}, not {theirs}: check the bandit address of run {theirs}"
-        if request.contract != self._contract:
-            return (
-                f"run {self._run_id}: contract {printable(request.contract, 12)} does not match the bandit's {self._contract[:12]}: "
-                "start all processes of the run with the same env, network, unroll_length and reward_shaping settings"
-            )
-        if request.agent >= self._num_agents:
-            return f"this bandit serves agents 0 to {self._num_agents - 1} (agents), not {request.agent}"
-        return None
 
 
 def _temperatures(request: ExchangeTemperatures, handed: Iterable[tuple[int, int, float]]) -> Temperatures:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, serve, warn_refused
+from herd.service.serving import Inbox, open_router, serve, warn_refused
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.wire.codec import decode_header, encode
 from herd.wire.messages import MAX_HEADER_BYTES, Refused
-from herd.wire.sockets import Router
 from herd_bandit.exchange import ExchangeHandler
 from herd_bandit.keeper import Keeper
 from herd_bandit.meters import Meters
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
+    from herd.wire.sockets import Router
 
 # After an outage, 5,000 actors may each send 26 kB (200 games), two thirds of them before the server reads. The bound does not cover all
 # of them, because a single foreign client could fill it.
@@ -80,15 +80,10 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         LostAtEndError: the last state could not be written.
 
     """
-    own = settings.bandit
     with ServiceProcess("bandit", settings) as process:
         meters = Meters(process.telemetry)
         handler, keeper = _restored(process, meters)
-        try:
-            endpoint = f"tcp://{own.host}:{own.port or '*'}"
-            router = Router(process.context, endpoint, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
-        except OSError as error:
-            raise BadInputError(f"bandit.host, bandit.port: {error.strerror}") from error
+        router = open_router(process.context, settings, "bandit", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:
             meters.watch_wire(router, process.context.refusals)
             process.serve_metrics()

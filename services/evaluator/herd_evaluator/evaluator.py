@@ -11,6 +11,7 @@ import torch
 from herd.checkpoints.errors import CheckpointError
 from herd.checkpoints.weights import decode_weights
 from herd.config.foreign_files import read_json
+from herd.config.network_size import max_weights_bytes
 from herd.evaluation.errors import EvaluationError
 from herd.evaluation.play import drawn_from
 from herd.evaluation.protocols import protocol_named
@@ -81,7 +82,12 @@ class Evaluator:
                 sockets.enter_context(
                     closing(
                         WeightsClient(
-                            process.context, settings.evaluation.paramserver, run_id=settings.name, agent=number, contract=process.contract
+                            process.context,
+                            settings.evaluation.paramserver,
+                            run_id=settings.name,
+                            agent=number,
+                            contract=process.contract,
+                            max_slice_bytes=max_weights_bytes(settings, process.spec),
                         )
                     )
                 )

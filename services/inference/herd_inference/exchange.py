@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from herd.wire.acting_rows import pack_fields, read_request
-from herd.wire.codec import MalformedMessage, encode, printable
+from herd.wire.codec import MalformedMessage, encode
 from herd.wire.messages import Act, Acted, Refused, StateWanted
+from herd.wire.served_run import ServedRun
 from herd_inference.sessions import Request
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ class ActingHandler:
         batches: Batches,
     ) -> None:
         """``max_request``: largest number of environments of one request."""
-        self._run_id = run_id
-        self._contract = contract
-        self._num_agents = num_agents
+        self._run = ServedRun("inference service", "actor.inference_service", run_id, contract, num_agents)
         self._max_request = max_request
         self._layout = layout
         self._sessions = sessions
@@ -99,16 +98,8 @@ class ActingHandler:
         return Decision("new")
 
     def _mismatch(self, message: Act) -> str | None:
-        if message.run_id != self._run_id:
-            theirs = printable(message.run_id, 64)  # foreign text goes into answers and logs
-            return f"this inference service belongs to run {self._run_id}, not {theirs}: check actor.inference_service of run {theirs}"
-        if message.contract != self._contract:
-            return (
-                f"run {self._run_id}: contract {printable(message.contract, 12)} does not match the inference service's "
-                f"{self._contract[:12]}: start all processes of the run with the same env, network and algorithm settings"
-            )
-        if message.agent >= self._num_agents:
-            return f"this inference service serves agents 0 to {self._num_agents - 1} (agents), not {message.agent}"
+        if (mismatch := self._run.mismatch(message.run_id, message.agent, message.contract)) is not None:
+            return mismatch[1]
         if message.num_environments > self._max_request:
             return (
                 f"a request of {message.num_environments} environments exceeds the limit of {self._max_request}: "

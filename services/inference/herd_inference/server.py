@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from herd.acting.device import device_of, precision_of
 from herd.config.network_size import max_weights_bytes
 from herd.networks.agent import agent_of
-from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16
 from herd.service.process import ServiceProcess
-from herd.service.serving import POLL_SECONDS, Inbox, serve, warn_refused
-from herd.service.startup import BadInputError
+from herd.service.serving import POLL_SECONDS, Inbox, open_router, serve, warn_refused
 from herd.wire.acting_rows import ActingLayout
 from herd.wire.codec import decode_header
 from herd.wire.messages import MAX_HEADER_BYTES
 from herd.wire.run_layout import run_layout
-from herd.wire.sockets import Router
 from herd_inference.batches import Batches
 from herd_inference.engine import Engine
 from herd_inference.exchange import ActingHandler
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
+    from herd.wire.sockets import Router
     from herd_inference.engine import Acting
 
 ANSWERS_PER_PEER = 4
@@ -139,14 +138,13 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     own = settings.inference
     torch.set_num_threads(own.threads)
     with ServiceProcess("inference", settings) as process, ExitStack() as sockets:
-        device = _device(own.device)
+        device = device_of(own.device, "inference.device")
         layout = ActingLayout(run_layout(settings, process.spec))
         meters = Meters(process.telemetry)
         batches = Batches(settings.agents, batch_size=own.batch_size, deadline_seconds=own.deadline_milliseconds / 1000)
         sessions = Sessions(own.max_environments, batches.discard)
         max_request = settings.actor.environments
-        on_gpu = device.type == "cuda"
-        precision = choose_precision(own.precision, gains_from_bfloat16=on_gpu or cpu_gains_from_bfloat16())
+        precision = precision_of(own.precision, device)
         # A restarted service must not repeat the random numbers of its predecessor.
         entropy = [settings.seed, own.index, secrets.randbits(63)]
         engine = Engine(
@@ -156,7 +154,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             num_places=own.max_environments,
             max_batch=max(own.batch_size, max_request),
             device=device,
-            precision=torch.bfloat16 if precision == "bfloat16" else torch.float32,
+            precision=precision,
             seed=int(np.random.SeedSequence(entropy).generate_state(1)[0]),
         )
         handler = ActingHandler(
@@ -169,17 +167,15 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             batches=batches,
         )
         request_bytes = layout.max_frame_bytes(max_request)
-        try:
-            router = Router(
-                process.context,
-                f"tcp://{own.host}:{own.port or '*'}",
-                max_frame_bytes=max(MAX_HEADER_BYTES, request_bytes),
-                high_water_mark=ANSWERS_PER_PEER,
-                # After a restart of this process, every client has one request under way that contains stacks and states.
-                unread_bytes_each=request_bytes,
-            )
-        except OSError as error:
-            raise BadInputError(f"inference.host, inference.port: {error.strerror}") from error
+        router = open_router(
+            process.context,
+            settings,
+            "inference",
+            max_frame_bytes=max(MAX_HEADER_BYTES, request_bytes),
+            high_water_mark=ANSWERS_PER_PEER,
+            # After a restart of this process, every client has one request under way that contains stacks and states.
+            unread_bytes_each=request_bytes,
+        )
         sockets.enter_context(router)
         weights = Weights(
             process.context,
@@ -195,16 +191,10 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         meters.watch_sessions(sessions, own.max_environments)
         process.serve_metrics()
         process.telemetry.set_ready(False, "no weights yet")
-        process.announce(own.index, "listening", endpoint=router.endpoint, device=str(device), precision=precision)
+        process.announce(
+            own.index, "listening", endpoint=router.endpoint, device=str(device), precision=str(precision).removeprefix("torch.")
+        )
         InferenceServer(router, handler, batches=batches, engine=engine, weights=weights, meters=meters, telemetry=process.telemetry).run(
             stop
         )
         process.log.info("stopped")
-
-
-def _device(wanted: str) -> torch.device:
-    """Return the device; BadInputError if there is no GPU."""
-    has_gpu = torch.cuda.is_available()
-    if wanted == "cuda" and not has_gpu:
-        raise BadInputError("inference.device cuda: torch finds no GPU here; choose auto or cpu")
-    return torch.device("cuda" if has_gpu and wanted != "cpu" else "cpu")

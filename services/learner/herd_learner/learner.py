@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from herd.acting.device import device_of, precision_of
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
@@ -19,7 +20,7 @@ from herd.learning.optimizers import Rates, rates_at
 from herd.learning.readback import Readback
 from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
-from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16, usable_cpus
+from herd.service.hardware import usable_cpus
 from herd.service.machine import describe_hardware
 from herd.service.process import ServiceProcess
 from herd.service.run_settings import changed_settings, is_supervised, keep_settings
@@ -141,15 +142,12 @@ def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, prec
 
 def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     """The device and the precision of convolutions and matrix products."""
-    name = settings.learner.device
-    device = torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+    device = device_of(settings.learner.device, "learner.device")
     if device.type == "cuda" and "LOCAL_RANK" in os.environ:
         # One process per GPU: torchrun and ``herd train`` number those of one machine.
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    gains_from_bfloat16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_gains_from_bfloat16()
-    choice = choose_precision(settings.learner.precision, gains_from_bfloat16=gains_from_bfloat16)
-    return device, torch.bfloat16 if choice == "bfloat16" else torch.float32
+    return device, precision_of(settings.learner.precision, device)
 
 
 class Prepared(NamedTuple):

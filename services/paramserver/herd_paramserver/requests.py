@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from herd.wire.codec import MalformedMessage, OtherProtocol, printable
+from herd.wire.codec import MalformedMessage, OtherProtocol
 from herd.wire.messages import (
     AgentEnded,
     GetWeights,
@@ -22,6 +22,7 @@ from herd.wire.messages import (
     ReleaseIndex,
     Weights,
 )
+from herd.wire.served_run import ServedRun
 from herd_paramserver.store import Version
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ class RequestHandler(ABC):
     """Serves one run. Requests of another run, agent, contract or protocol version are refused with a reason."""
 
     def __init__(self, *, run_id: str, contract: str, stores: Stores) -> None:
-        self._run_id = run_id
-        self._contract = contract
+        self._run = ServedRun("parameter server", "actor.paramserver and learner.paramserver", run_id, contract, len(stores))
         self._stores = stores
 
     def answer(self, message: Message, payloads: Sequence[memoryview], *, peer: bytes, now: float) -> Action | None:
@@ -94,7 +94,7 @@ class RequestHandler(ABC):
             case LeaseIndex():
                 return self._mismatch(message) or self._lease(message, peer, now)
             case ReleaseIndex():
-                return self._release(message, peer, now) if message.run_id == self._run_id else None
+                return self._release(message, peer, now) if message.run_id == self._run.run_id else None
             case _:
                 raise UnfitMessage("unexpected", f"{message.type} is not a parameter server request")
 
@@ -123,27 +123,15 @@ class RequestHandler(ABC):
         return Reply(Refused(request_id=error.request_id, reason=error.reason), refusal="protocol")
 
     def _mismatch(self, request: GetWeights | PublishSlice | PublishHeartbeat | AgentEnded | LeaseIndex) -> Reply | None:
-        # Foreign text goes into answers and logs, so it is shortened and stripped of control characters.
-        theirs = printable(request.run_id, 64)
-        # The wish for another agent's index is none that anybody grants, and no mistake of this size is worth a refusal.
-        agent = 0 if isinstance(request, LeaseIndex) else request.agent
-        contract = self._contract if isinstance(request, LeaseIndex) else request.contract
-        if request.run_id != self._run_id:
-            label = "run"
-            reason = f"this parameter server belongs to run {self._run_id}, not {theirs}: check the paramserver address of run {theirs}"
-        elif agent >= len(self._stores):
-            label = "agent"
-            reason = (
-                f"run {theirs} has agents 0 to {len(self._stores) - 1}, not {agent}: start all its processes with the same agents setting"
-            )
-        elif contract != self._contract:
-            label = "contract"
-            reason = (
-                f"run {theirs}: contract {printable(contract, 12)} does not match the parameter server's {self._contract[:12]}: "
-                "start all processes of the run with the same env, network, unroll_length and reward_shaping settings"
-            )
+        ours = self._run
+        if isinstance(request, LeaseIndex):
+            # The wish for another agent's index is none that anybody grants, and no mistake of this size is worth a refusal.
+            mismatch = ours.mismatch(request.run_id, 0, ours.contract)
         else:
+            mismatch = ours.mismatch(request.run_id, request.agent, request.contract)
+        if mismatch is None:
             return None
+        label, reason = mismatch
         return Reply(Refused(request_id=getattr(request, "request_id", None), reason=reason), refusal=label)
 
     def _get_weights(self, request: GetWeights) -> Reply:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from herd.config.network_size import max_weights_bytes
 from herd.envs.make import environment_spec
 from herd.service.process import ServiceProcess
-from herd.service.serving import POLL_SECONDS, Inbox, serve, warn_refused
+from herd.service.serving import POLL_SECONDS, Inbox, open_router, serve, warn_refused
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import get_logger
 from herd.wire.codec import OtherProtocol, decode_header, encode
 from herd.wire.messages import PublishSlice, Refused
-from herd.wire.sockets import Router
 from herd_paramserver.following import Following, readiness_of_all
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
     from herd.wire.messages import Message
-    from herd.wire.sockets import Context, Dealer
+    from herd.wire.sockets import Context, Dealer, Router
     from herd_paramserver.requests import Reply, RequestHandler, Stores
     from herd_paramserver.store import Version
 
@@ -186,12 +185,9 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
     own = settings.paramserver
     spec = environment_spec(settings.env)
     version_bytes = max_weights_bytes(settings, spec)
-    try:
-        address = f"tcp://{own.host}:{own.port or '*'}"
-        # Each agent has a version under way, and may have repeated it over a new connection.
-        router = sockets.enter_context(Router(context, address, max_frame_bytes=version_bytes, unread_frames=2 * settings.agents))
-    except OSError as error:
-        raise BadInputError(f"paramserver.host, paramserver.port: {error.strerror}") from error
+    # Each agent has a version under way, and may have repeated it over a new connection.
+    router = open_router(context, settings, "paramserver", max_frame_bytes=version_bytes, unread_frames=2 * settings.agents)
+    sockets.enter_context(router)
     stores: Stores = tuple(WeightsStore(max_version_bytes=version_bytes) for _ in range(settings.agents))
     meters = Meters(telemetry)
     meters.watch_clients(router, context.refusals)

@@ -8,14 +8,14 @@ from herd.config.population_journal import JournalError
 from herd.config.sweep import swept_values
 from herd.envs.make import suite_of
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, serve, warn_refused
+from herd.service.serving import Inbox, open_router, serve, warn_refused
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
 from herd.wire.codec import decode_header, encode
 from herd.wire.messages import MAX_HEADER_BYTES, MemberAnswer, Refused
-from herd.wire.sockets import Router
+from herd.wire.served_run import ServedRun
 from herd_population.controller import Controller
-from herd_population.exchange import objection, report_of
+from herd_population.exchange import report_of
 from herd_population.journal import Journal
 from herd_population.meters import Meters
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
     from herd.wire.messages import MemberReport
+    from herd.wire.sockets import Router
 
 UNREAD_BYTES_EACH = 64 << 10
 """A report of 64 settings takes 10 kB, and a learner has one under way."""
@@ -40,6 +41,7 @@ class PopulationServer:
         self._controller = controller
         self._journal = journal
         self._meters = meters
+        self._run = ServedRun("population", "learner.population", process.settings.name, process.contract, process.settings.agents)
         self._inbox = Inbox(router, self._answer, meters)
 
     def run(self, stop: StopRequest) -> None:
@@ -51,9 +53,8 @@ class PopulationServer:
         message = decode_header(frames[0])
         self._router.check(message)
         report = report_of(message, num_payloads=len(frames) - 1)
-        settings = self._process.settings
-        reason = objection(report, run_id=settings.name, contract=self._process.contract, num_members=settings.agents)
-        reason = reason or self._controller.objection(report)
+        mismatch = self._run.mismatch(report.run_id, report.agent, report.contract)
+        reason = self._controller.objection(report) if mismatch is None else mismatch[1]
         if reason is not None:
             warn_refused("member", reason, peer)
             self._meters.answered("refused")
@@ -88,7 +89,6 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         BadInputError: an unknown task, an address that cannot be used, a journal of other settings, a fitness that these tasks lack.
 
     """
-    own = settings.population
     with ServiceProcess("population", settings) as process:
         check_fitness(settings, process.spec.task_names)
         meters = Meters(process.telemetry)
@@ -98,17 +98,13 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         except JournalError as error:
             raise BadInputError(str(error)) from error
         controller = Controller(
-            own,
+            settings.population,
             num_members=settings.agents,
             seed=settings.seed,
             is_allowed=lambda values: _is_allowed(settings, values),
             events=journal.events,
         )
-        try:
-            endpoint = f"tcp://{own.host}:{own.port or '*'}"
-            router = Router(process.context, endpoint, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
-        except OSError as error:
-            raise BadInputError(f"population.host, population.port: {error.strerror}") from error
+        router = open_router(process.context, settings, "population", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:
             meters.watch_wire(router, process.context.refusals)
             process.serve_metrics()

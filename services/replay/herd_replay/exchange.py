@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from herd.wire.codec import MalformedMessage, encode, printable, read_arrays
+from herd.wire.codec import MalformedMessage, encode, read_arrays
 from herd.wire.episode_pieces import EpisodeKey, PieceLayout, check_episode_fields, inserted_layout, replica_of, segments_of
 from herd.wire.layout import LINK_BITS
 from herd.wire.messages import (
@@ -21,6 +21,7 @@ from herd.wire.messages import (
     StoredEpisodes,
 )
 from herd.wire.replay_samples import MAX_EPISODE_STEPS, pieces_with_rows, rows_of_unroll
+from herd.wire.served_run import ServedRun
 from herd_replay.assembly import Piece
 
 if TYPE_CHECKING:
@@ -95,9 +96,7 @@ class ReplayHandler:
         max_episode_bytes: int,
     ) -> None:
         """``layout``: that of sampled unrolls. ``max_episode_bytes``: largest packed size of an episode."""
-        self._run_id = run_id
-        self._contract = contract
-        self._num_agents = num_agents
+        self._run = ServedRun("replay service", "learner.replay", run_id, contract, num_agents)
         self._layout = layout
         self._replica = replica
         self._assembler = assembler
@@ -121,10 +120,10 @@ class ReplayHandler:
         request_id = None if isinstance(message, InsertUnrolls) else message.request_id
         if payload and request_id is not None:
             raise MalformedMessage(f"{message.type} with {len(payload)} payload frames", "array")
-        reason = self._mismatch(message)
-        if reason is not None:
-            refused = Refused(request_id=request_id, reason=reason)
-            return Answer("refused", encode(refused), refusal=reason, agent=message.agent)
+        mismatch = self._run.mismatch(message.run_id, message.agent, message.contract)
+        if mismatch is not None:
+            refused = Refused(request_id=request_id, reason=mismatch[1])
+            return Answer("refused", encode(refused), refusal=refused.reason, agent=message.agent)
         if isinstance(message, InsertUnrolls):
             return self._insert(message, payload)
         if isinstance(message, SampleUnrolls):
@@ -251,19 +250,6 @@ class ReplayHandler:
     def _stored(self) -> StoredEpisodes:
         store = self._store
         return StoredEpisodes(num_episodes=store.num_episodes, num_unrolls=store.num_unrolls, num_steps=store.num_steps)
-
-    def _mismatch(self, message: InsertUnrolls | SampleUnrolls | SampleEpisode) -> str | None:
-        if message.run_id != self._run_id:
-            both = f"run {printable(message.run_id, 64)}, this replay service belongs to run {self._run_id[:64]}"
-            return f"{both}: check learner.replay"
-        if message.agent >= self._num_agents:
-            return f"agent {message.agent}, this run has {self._num_agents}: check agents"
-        if message.contract != self._contract:
-            return (
-                f"contract {printable(message.contract, 12)} differs from this replay service's {self._contract[:12]}: env, network, "
-                "algorithm.unroll_length, algorithm.burn_in and algorithm.reward_shaping must be equal"
-            )
-        return None
 
 
 def _actors(frame: Frame, count: int) -> NDArray[np.int64]:

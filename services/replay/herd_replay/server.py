@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, serve, warn_refused
+from herd.service.serving import Inbox, open_router, serve, warn_refused
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.wire.codec import decode_header
 from herd.wire.episode_pieces import inserted_layout
 from herd.wire.messages import MAX_HEADER_BYTES, MAX_UNROLLS_PER_INSERT
 from herd.wire.replay_client import MAX_EPISODE_BYTES, WINDOW
 from herd.wire.run_layout import run_layout
-from herd.wire.sockets import Router
 from herd_replay.assembly import Assembler
 from herd_replay.exchange import ReplayHandler, Replica
 from herd_replay.keeper import Keeper
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
+    from herd.wire.sockets import Router
 
 ANSWERS_PER_PEER = 4
 """Limit of unread requests: a client has one request under way, and repeats it after seconds."""
@@ -124,17 +124,16 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         inserted = inserted_layout(layout)
         message_bytes = MAX_UNROLLS_PER_INSERT * inserted.bytes_per_unroll
         frame_bytes = max(inserted.max_frame_bytes(MAX_UNROLLS_PER_INSERT), MAX_HEADER_BYTES)
-        try:
-            router = Router(
-                process.context,
-                f"tcp://{own.host}:{own.port or '*'}",
-                max_frame_bytes=frame_bytes,
-                high_water_mark=ANSWERS_PER_PEER,
-                # Requests of all learner shards wait while one is processed, and a restarted shard may have old and new ones.
-                unread_frames=max(2, -(-2 * settings.agents * settings.learner.shards * WINDOW * message_bytes // frame_bytes)),
-            )
-        except OSError as error:
-            raise BadInputError(f"replay_service.host, replay_service.port: {error.strerror}") from error
+        # Requests of all learner shards wait while one is processed, and a restarted shard may have old and new ones.
+        unread_frames = max(2, -(-2 * settings.agents * settings.learner.shards * WINDOW * message_bytes // frame_bytes))
+        router = open_router(
+            process.context,
+            settings,
+            "replay",
+            max_frame_bytes=frame_bytes,
+            high_water_mark=ANSWERS_PER_PEER,
+            unread_frames=unread_frames,
+        )
         with router:
             meters.watch_wire(router, process.context.refusals)
             process.serve_metrics()

@@ -10,7 +10,6 @@ from tests.helm.rendering import container_of, find, names, pod_of, render, sett
 
 pytestmark = pytest.mark.processes
 
-SETTING = "experiment.replay_service.replicas"
 SHARED = ("experiment.replay.kind=shared", "experiment.learner.queue_batches=16")
 
 

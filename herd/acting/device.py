@@ -1,0 +1,32 @@
+"""Where a network runs, and in which precision: what the settings `device` and `precision` mean on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16
+from herd.service.startup import BadInputError
+
+if TYPE_CHECKING:
+    from herd.service.hardware import Precision
+
+
+def device_of(wanted: str, key: str) -> torch.device:
+    """The GPU, or the CPU where ``auto`` finds none; ``key``: the setting's.
+
+    Raises:
+        BadInputError: cuda is wanted, and torch finds no GPU.
+
+    """
+    has_gpu = torch.cuda.is_available()
+    if wanted == "cuda" and not has_gpu:
+        raise BadInputError(f"{key} cuda: torch finds no GPU here; choose auto or cpu")
+    return torch.device("cuda" if has_gpu and wanted != "cpu" else "cpu")
+
+
+def precision_of(wanted: Precision | Literal["auto"], device: torch.device) -> torch.dtype:
+    """The type in which convolutions and matrix products are computed on ``device``."""
+    gains = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_gains_from_bfloat16()
+    return torch.bfloat16 if choose_precision(wanted, gains_from_bfloat16=gains) == "bfloat16" else torch.float32
