@@ -1,9 +1,9 @@
-"""Which services a run is made of: one table that the supervisor, keys, metrics, chart, images and benchmarks read.
+"""The services of a run: one table that the supervisor, keys, metrics, chart, images and benchmarks read.
 
 A *service* is a program: its package is ``herd_<name>``, its settings are the section ``<name>`` (replay's are
 ``replay_service``), its folder is ``services/<name>``.
-A *component* is a part that a service plays in a run, and what the pods of a release are labelled by: a parameter server is the root or a
-replica. Both stand in the order in which processes start: who is asked comes before those who ask.
+A *component* is the part that a service plays in a run, and the label of the pods of a release: a parameter server is the root or a
+replica. Both are listed in starting order: servers come before their clients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ServiceName = Literal["paramserver", "bandit", "replay", "population", "inference", "learner", "actor", "evaluator"]
 METRICS_PORT = 9400
-"""Where every container serves metrics and probes."""
+"""Port of metrics and probes in every container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,30 +28,30 @@ class Service:
 
     name: ServiceName
     port: int | None = None
-    """Of the socket that it binds, in containers and by default; None: nobody connects to it."""
+    """Port of the socket that it binds, in containers and by default; None: it has no clients."""
     group_port: int | None = None
-    """Where its own processes meet, in containers."""
+    """Port of the rendezvous of its own processes, in containers."""
     packages: Literal["", "actor", "learner", "replay"] = ""
-    """Extra of the distribution that it needs beside what every process needs."""
+    """Extra of the distribution that it needs in addition to those of every process."""
     has_torch: bool = False
-    """Its processes import torch, under the allocator that is tuned for it."""
+    """Whether its processes import torch, with the tuned allocator."""
     section_name: str | None = None
-    """Of its own settings, where they are not called after it."""
+    """Name of its section of settings, if it differs from the service's name."""
     keeps_files: bool = False
-    """It writes state to the run directory and reads it when it starts again."""
+    """Whether it writes state to the run directory and reads it after a restart."""
     moves_weights: bool = False
-    """It makes, serves or uses the network's weights."""
+    """Whether it makes, serves or uses the network's weights."""
     niceness: int = 0
-    """On a machine that it shares with other services of the run; those with less go first."""
+    """Niceness on a machine that it shares with other services of the run; a lower one has priority."""
 
     @property
     def module(self) -> str:
-        """For ``python -m``."""
+        """Name of the module for ``python -m``."""
         return f"herd_{self.name}"
 
     @property
     def section(self) -> str:
-        """Of the settings: what is its own."""
+        """Name of its section of settings."""
         return self.section_name or self.name
 
 
@@ -59,11 +59,11 @@ class Asks(NamedTuple):
     """A connection that a component makes."""
 
     setting: str
-    """In the section of its own service: the address."""
+    """Key of the address, in the section of its own service."""
     components: tuple[str, ...]
-    """Who may be behind it: on one machine, the first of these that the run has."""
+    """Components that may be behind the address: on one machine, the first of these that the run has."""
     of_all: bool = False
-    """It is told the addresses of all processes there; else of one, and neighbours of different ones."""
+    """Whether it gets the addresses of all processes there. Otherwise it gets one, and neighbouring processes get different ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +73,12 @@ class Component:
     service: Service
     name: str
     count: Callable[[RunSettings], int]
-    """Processes that ``herd train`` starts; 0: the run has none."""
+    """Number of processes that ``herd train`` starts; 0: the run has none."""
     asks: tuple[Asks, ...] = ()
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Of its sockets, which decide about its CURVE keys."""
+        """Roles of its sockets, which determine its CURVE keys."""
         server: tuple[Role, ...] = ("server",) if self.service.port is not None else ()
         client: tuple[Role, ...] = ("client",) if self.asks else ()
         return (*server, *client)
@@ -160,11 +160,11 @@ COMPONENTS = (
 SERVICE_NAMES = tuple(service.name for service in SERVICES)
 COMPONENT_NAMES = tuple(component.name for component in COMPONENTS)
 SERVERS = tuple(service for service in SERVICES if service.port is not None)
-"""Those that others connect to."""
+"""Services that others connect to."""
 
 
 def component_of(service: str, settings: RunSettings) -> Component:
-    """Which part a process of ``service`` plays under its own ``settings``: a parameter server with a parent is a replica."""
+    """Return the component of a process of ``service`` with these ``settings``: a parameter server with a parent is a replica."""
     is_replica = service == PARAMSERVER.name and settings.paramserver.upstream is not None
     name = "paramserver-replica" if is_replica else service
     return next(component for component in COMPONENTS if component.name == name)

@@ -28,6 +28,8 @@ Generated from `values.yaml` by `python -m helm.tools.chart_readme > helm/herd/R
 | StatefulSet `RELEASE-herd-paramserver-replica` | replicas that actors ask, where there are any |
 | StatefulSet `RELEASE-herd-bandit` | the bandit, where the experiment has one |
 | StatefulSet `RELEASE-herd-replay` | replicas of the replay service, where the experiment has one |
+| StatefulSet `RELEASE-herd-population` | the controller of the population, where the experiment has one |
+| Deployment `RELEASE-herd-inference` | the inference service, where the experiment has `actor.inference: remote` |
 
 [docs/kubernetes.md](../../docs/kubernetes.md) explains installation, scaling, keys, upgrades and monitoring. `ci/` holds values for
 usual cases, each rendered and checked by tests. A release that says `herd` in its name gives that name to its objects.

@@ -20,7 +20,7 @@ ACCEPTED = {
     "CKV_K8S_43": "low: digests are values (image.digest); a chart cannot know those of images that its users build",
     "CKV_K8S_15": "low: Always asks the registry at every start, of thousands of actors at once; image.pullPolicy sets it",
     "CKV_K8S_8": "low: only the pod of helm test, which ends by itself and has a time-out",
-    "CKV_K8S_9": "low: only the pod of helm test, to which nobody connects",
+    "CKV_K8S_9": "low: only the pod of helm test, which accepts no connections",
 }
 ONLY_TEST_POD = frozenset({"CKV_K8S_8", "CKV_K8S_9"})
 

@@ -75,7 +75,7 @@ def resource_validators() -> Path:
 
 
 def _fill(folder: Path, unpack: Callable[[Path], None]) -> None:
-    """Make ``folder`` whole or not at all, also where two processes do it at once."""
+    """Create ``folder`` atomically, even if two processes do it at the same time."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         target = Path(scratch) / "new"

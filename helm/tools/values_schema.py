@@ -40,7 +40,7 @@ def values_schema() -> dict[str, Any]:
     # Shared with charts that this one knows nothing of.
     root["properties"]["global"]["additionalProperties"] = True
     actor = root["properties"]["actor"]["properties"]
-    own = {name: schema for name, schema in actor.items() if name not in {"groups", "autoscaling"}}
+    own = {name: schema for name, schema in actor.items() if name != "groups"}
     actor["groups"]["additionalProperties"] = {"type": "object", "additionalProperties": False, "properties": own}
     return root
 

@@ -1,4 +1,4 @@
-"""The policy. It is asked and answers in two steps, so that an answer may be under way while other environments are stepped.
+"""The policy interface. Requests and answers are separate steps, so that other environments can be stepped in between.
 
 E environments, S frames in a stack, C H W one frame, D numbers of a vector, L words of an instruction, A actions.
 """
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """One row of E environments: all that a policy needs to act on it."""
+    """One row of E environments: all inputs of a policy."""
 
     frames: NDArray[np.uint8] | None
-    """[E, S * C, H, W], oldest first, in any memory order; valid until the next row. None where observations have no frames."""
+    """[E, S * C, H, W], oldest first, in any memory order; valid until the next row. None if observations have no frames."""
     vectors: NDArray[np.float32] | None
-    """[E, D]; None where observations are frames alone."""
+    """[E, D]; None if observations have only frames."""
     instructions: NDArray[np.int64] | None
-    """[E, L]; None where the suite has none."""
+    """[E, L]; None if the suite has no instructions."""
     game_reset: NDArray[np.bool_]
-    """[E]: the row's newest frame is the first of its game."""
+    """[E]: whether the row's newest frame is the first of its game."""
     core_reset: NDArray[np.bool_]
-    """[E]: the core's state is zeroed before this row."""
+    """[E]: whether the core's state is zeroed before this row."""
     core_state: NDArray[np.float32]
     """[E, 2, core_size] before this row; [E, 0, 0] without a recurrent core."""
     last_actions: NDArray[np.int32]
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
     last_rewards: NDArray[np.float32]
     """[E], raw."""
     inverse_temperatures: NDArray[np.float32] | None
-    """[E]: 1/tau, which the logits are multiplied by before sampling; None: tau is 1."""
+    """[E]: 1/tau, by which the logits are multiplied before sampling; None: tau is 1."""
 
 
 Version = tuple[int, int]
@@ -52,40 +52,40 @@ Version = tuple[int, int]
 
 
 class PolicyStep(NamedTuple):
-    """What the policy says to one row."""
+    """The policy's answer for one row."""
 
     actions: NDArray[np.int32]
     """[E]."""
     behaviour_logits: NDArray[np.float32]
     """[E, A], before any temperature."""
     values: NDArray[np.float32]
-    """[E, K], of shaped and discounted rewards to come: one for all tasks, or one for each. [E, 0] where the policy does not tell."""
+    """[E, K]: values of shaped and discounted future rewards, one for all tasks or one for each. [E, 0] if the policy returns none."""
     core_state: NDArray[np.float32]
     """[E, 2, core_size] after the row, or [E, 0, 0]."""
     version: Version = (0, 0)
-    """Of the weights that said so."""
+    """Version of the weights."""
 
 
 Ticket = TypeVar("Ticket")
 
 
 class Policy(Protocol[Ticket]):
-    """Whatever chooses actions. It keeps nothing of the environments between rows: that is in `RowState`.
+    """Chooses actions. It stores no state of environments between rows; `RowState` does.
 
     So one policy may serve several groups of environments, each with a row under way.
     """
 
     def submit(self, rows: Rows) -> Ticket:
-        """Ask for the actions of one row; `collect` takes the ticket."""
+        """Request the actions of one row; pass the ticket to `collect`."""
         ...
 
     def collect(self, ticket: Ticket) -> PolicyStep:
-        """Wait for the answer. Each ticket is collected once."""
+        """Wait for the answer. Each ticket must be collected once."""
         ...
 
 
 def inference_precision(settings: RunSettings) -> torch.dtype:
-    """Of the network's torso in play, on this machine: bfloat16 where it was asked for, or the CPU has it."""
+    """Return the precision of the acting network's torso: bfloat16 if it is set, or if ``auto`` and this CPU is faster with it."""
     return precision_of(settings.actor.inference_precision, torch.device("cpu"))
 
 
@@ -93,7 +93,7 @@ class LocalPolicy:
     """Samples from a network on this machine's CPU, or takes its most probable action. `submit` computes at once."""
 
     def __init__(self, agent: Agent, *, seed: int, precision: torch.dtype, greedy: bool = False) -> None:
-        """Copy ``agent`` for inference in ``precision``; ``seed`` is of the sampling."""
+        """Copy ``agent`` for inference in ``precision``; ``seed`` is the random seed of the sampling."""
         self._agent = agent.for_inference(precision)
         self._generator = torch.Generator().manual_seed(seed)
         self._greedy = greedy
@@ -103,7 +103,7 @@ class LocalPolicy:
         """Use new weights from the next row on.
 
         Raises:
-            CheckpointError: tensors of another network; the old weights stay.
+            CheckpointError: the tensors belong to another network; the old weights are kept.
         """
         load_into(self._agent, tensors)
         self._version = version
@@ -126,7 +126,7 @@ class LocalPolicy:
         else:
             inverse = rows.inverse_temperatures
             actions = sample_actions(logits, self._generator, None if inverse is None else torch.from_numpy(inverse))
-        # Without a core its state comes back as it went in: wrapping that anew at every row would make a chain without end.
+        # Without a core its state is returned unchanged; wrapping it again at every row would create an endless chain.
         after = rows.core_state if self._agent.core is None else core_state.numpy()
         return PolicyStep(actions.numpy().astype(np.int32), logits.numpy(), output.values[0].numpy(), after, self._version)
 
@@ -140,5 +140,5 @@ def _row(array: NDArray[Any]) -> torch.Tensor: ...
 @overload
 def _row(array: NDArray[Any] | None) -> torch.Tensor | None: ...
 def _row(array: NDArray[Any] | None) -> torch.Tensor | None:
-    """[E, ...] as one row of E unrolls, [1, E, ...]."""
+    """Return [E, ...] as one row of E unrolls, [1, E, ...]."""
     return None if array is None else torch.from_numpy(array).unsqueeze(0)

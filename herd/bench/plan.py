@@ -1,16 +1,18 @@
 """From a rate of frames to a cluster, for ``herd plan``. No processes, no files: settings and figures in, a plan out.
 
 Each part adds its lines to the sheet, a quantity with its formula in numbers, in the order in which a reader can follow them: frames,
-actors, learner shards, parameter servers, bandit, pods.
+actors, learner shards, parameter servers, bandit, other services (`plan_services`), pods.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from herd.bench.plan_figures import FiguresError
+from herd.bench.plan_services import plan_services
+from herd.bench.plan_sheet import Pod, Sheet, rounded_up, shown, shown_bytes
 from herd.bench.weights_size import num_parameters, weights_bytes
 from herd.envs.make import environment_spec
 from herd.wire.connections import MAX_CONNECTIONS
@@ -19,8 +21,9 @@ from herd.wire.weights_client import PAUSE_SECONDS
 
 if TYPE_CHECKING:
     from herd.bench.plan_figures import Figures, StageFigures
+    from herd.bench.plan_services import ServicesPlan
     from herd.config.settings import RunSettings
-Number = TypeVar("Number", int, float)
+
 INGEST_SHARE = 0.7
 """Of one core, what the I/O thread may use on average: bursts need the rest, and the training thread shares the interpreter with it."""
 NETWORK_SHARE = 0.8
@@ -40,7 +43,7 @@ class PlanOptions:
     """Of ``herd plan``."""
 
     frames_per_second: float
-    """F: env frames that the learner consumes."""
+    """F: env frames that learners consume, those of all agents together."""
     learner: Literal["gpu", "cpu"] = "gpu"
     """What learner shards train on."""
     learner_frames_per_second: float | None = None
@@ -54,7 +57,7 @@ class PlanOptions:
     compression_ratio: float | None = None
     """Of frames on the wire; None for the figure of ``actor.compression``."""
     game_steps: float = 1000.0
-    """Agent steps of a game: how often the bandit is asked."""
+    """Agent steps of a game: how often the bandit is asked, and what replay holds of games that have not ended."""
 
     @property
     def pod_bytes_per_second(self) -> float:
@@ -71,6 +74,8 @@ class Plan:
     learners: LearnerPlan
     servers: ServerPlan
     bandit: BanditPlan | None
+    inference: Literal["local", "remote"]
+    """What the figures support for ``actor.inference``."""
     pods: tuple[Pod, ...]
     sheet: Sheet
 
@@ -88,66 +93,11 @@ def make_plan(settings: RunSettings, options: PlanOptions, figures: Figures) -> 
     learners = plan_learners(settings, options, figures, demand=demand, actors=actors, sheet=sheet)
     servers = plan_servers(options, figures, demand=demand, actors=actors, sheet=sheet)
     bandit = plan_bandit(options, figures, demand, sheet) if settings.loss.draws_temperatures else None
-    pods = plan_pods(settings, figures, demand=demand, actors=actors, learners=learners, servers=servers, bandit=bandit, sheet=sheet)
-    return Plan(demand, actors, learners, servers, bandit, pods, sheet)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One quantity."""
-
-    section: str
-    quantity: str
-    formula: str
-    """In numbers; empty for what is given."""
-    value: float
-    unit: str
-
-
-@dataclass(slots=True)
-class Sheet:
-    """Collects lines as they are worked out, and what the reader must know beside them."""
-
-    lines: list[Line] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    _section: str = ""
-
-    def section(self, name: str) -> None:
-        """What the next lines are about."""
-        self._section = name
-
-    def line(self, quantity: str, formula: str, value: Number, unit: str = "") -> Number:
-        """Add a line; returns its value."""
-        self.lines.append(Line(self._section, quantity, formula, value, unit))
-        return value
-
-    def note(self, text: str) -> None:
-        """Add a remark."""
-        self.notes.append(text)
-
-
-def rounded_up(needed: float) -> int:
-    """Whole things for a need, at least one; what is over by rounding alone does not count."""
-    return max(1, math.ceil(needed - 1e-9))
-
-
-def shown(value: float) -> str:
-    """A number for people: whole from 100 on, else three digits; powers of ten where it would fill the line."""
-    if abs(value) >= 1e15:
-        return f"{value:.3g}"
-    if value == int(value) or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:,.3g}"
-
-
-def shown_bytes(value: float) -> str:
-    """Bytes for people, in powers of a thousand, as networks count."""
-    if value >= 1e15:
-        return f"{value / 1e9:.3g} GB"
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= size:
-            return f"{value / size:,.3g} {unit}" if value < 100 * size else f"{value / size:,.0f} {unit}"
-    return f"{value:,.0f} B"
+    services, inference = plan_services(settings, options, figures, demand=demand, actors=actors, sheet=sheet)
+    pods = plan_pods(
+        settings, figures, demand=demand, actors=actors, learners=learners, servers=servers, bandit=bandit, services=services, sheet=sheet
+    )
+    return Plan(demand, actors, learners, servers, bandit, inference, pods, sheet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +106,13 @@ class Demand:
 
     stage: StageFigures
     """Measured with this run's network."""
+    agents: int
     steps: float
     unrolls: float
     updates: float
+    """Of each agent."""
     versions: float
-    """Of weights."""
+    """Of each agent's weights."""
     unroll_bytes: float
     """On the wire, compressed where the run does."""
     raw_unroll_bytes: int
@@ -180,10 +132,12 @@ def work_out_demand(settings: RunSettings, options: PlanOptions, figures: Figure
     sheet.line("env frames/s", "", frames)
     steps = sheet.line("agent steps/s", f"{shown(frames)} / {repeat} (env.action_repeat)", frames / repeat)
     unrolls = sheet.line("unrolls/s", f"{shown(steps)} / {new_steps} (agent steps of an unroll)", steps / new_steps)
+    agents = settings.agents
+    shared = f" / {agents} agents" if agents > 1 else ""
     updates = sheet.line(
         "learner updates/s",
-        f"{shown(unrolls)} / {fresh} fresh unrolls a batch x {learner.sample_reuse} (learner.sample_reuse)",
-        unrolls / fresh * learner.sample_reuse,
+        f"{shown(unrolls)}{shared} / {fresh} fresh unrolls a batch x {learner.sample_reuse} (learner.sample_reuse)",
+        unrolls / agents / fresh * learner.sample_reuse,
     )
     versions = sheet.line(
         "versions of weights/s",
@@ -205,6 +159,7 @@ def work_out_demand(settings: RunSettings, options: PlanOptions, figures: Figure
         sheet.note(f"compression {shown(ratio)} to 1: {figures.compression.source}")
     return Demand(
         stage=stage,
+        agents=agents,
         steps=steps,
         unrolls=unrolls,
         updates=updates,
@@ -267,7 +222,7 @@ def plan_actors(settings: RunSettings, options: PlanOptions, demand: Demand, she
 
 @dataclass(frozen=True, slots=True)
 class LearnerPlan:
-    """All shards."""
+    """All shards of one agent."""
 
     shards: int
     gpus: int
@@ -282,17 +237,16 @@ def plan_learners(
     settings: RunSettings, options: PlanOptions, figures: Figures, *, demand: Demand, actors: ActorPlan, sheet: Sheet
 ) -> LearnerPlan:
     """Raise FiguresError where nobody knows how fast a GPU trains this network."""
-    sheet.section("learner")
+    sheet.section("learner" if demand.agents == 1 else "learner of each agent")
     ingest, room = figures.ingest, options.pod_bytes_per_second * NETWORK_SHARE
+    messages, unrolls = actors.messages / demand.agents, demand.unrolls / demand.agents
     ingest_cores = sheet.line(
         "cores of I/O threads",
-        f"({shown(actors.messages)} messages x {shown(ingest.microseconds_per_message)} us + {shown(demand.unrolls)} unrolls x "
+        f"({shown(messages)} messages x {shown(ingest.microseconds_per_message)} us + {shown(unrolls)} unrolls x "
         f"{shown(ingest.microseconds_per_unroll)} us) / 1e6",
-        (actors.messages * ingest.microseconds_per_message + demand.unrolls * ingest.microseconds_per_unroll) / 1e6,
+        (messages * ingest.microseconds_per_message + unrolls * ingest.microseconds_per_unroll) / 1e6,
     )
-    arriving = sheet.line(
-        "unrolls in", f"{shown(demand.unrolls)} x {shown_bytes(demand.unroll_bytes)}", demand.unrolls * demand.unroll_bytes, "B/s"
-    )
+    arriving = sheet.line("unrolls in", f"{shown(unrolls)} x {shown_bytes(demand.unroll_bytes)}", unrolls * demand.unroll_bytes, "B/s")
     training = (
         _for_training_on_cpus(options, demand, sheet)
         if options.learner == "cpu"
@@ -310,7 +264,7 @@ def plan_learners(
         ),
     }
     links = settings.actor.links
-    sessions = actors.processes * min(links, max(bounds.values()))
+    sessions = math.ceil(actors.processes / demand.agents) * min(links, max(bounds.values()))
     bounds["sessions"] = sheet.line(
         "shards for connections", f"{shown(sessions)} / {shown(MAX_CONNECTIONS)} each, rounded up", rounded_up(sessions / MAX_CONNECTIONS)
     )
@@ -334,10 +288,11 @@ def _for_training(settings: RunSettings, options: PlanOptions, figures: Figures,
             )
         rate, given = published.frames_per_second, "published"
         sheet.note(f"one GPU: {published.source}. No GPU learner was measured for this plan: --learner_frames_per_second N gives your own")
+    fresh = options.frames_per_second / demand.agents
     trained = sheet.line(
         "frames/s to train on",
-        f"{shown(options.frames_per_second)} x {shown(demand.trained_per_fresh)} (replayed and repeated ones included)",
-        options.frames_per_second * demand.trained_per_fresh,
+        f"{shown(fresh)} x {shown(demand.trained_per_fresh)} (replayed and repeated ones included)",
+        fresh * demand.trained_per_fresh,
     )
     sheet.line("frames/s of one GPU", given, rate)
     if trained <= rate:
@@ -350,10 +305,11 @@ def _for_training(settings: RunSettings, options: PlanOptions, figures: Figures,
 
 def _for_training_on_cpus(options: PlanOptions, demand: Demand, sheet: Sheet) -> int:
     spent, factor = demand.stage.microseconds["learner"], demand.trained_per_fresh / demand.stage.trained_per_fresh_unroll
+    steps = demand.steps / demand.agents
     cores = sheet.line(
         "cores for training",
-        f"{shown(demand.steps)} steps x {shown(spent)} us x {shown(factor)} (replayed and repeated ones included) / 1e6",
-        demand.steps * spent * factor / 1e6,
+        f"{shown(steps)} steps x {shown(spent)} us x {shown(factor)} (replayed and repeated ones included) / 1e6",
+        steps * spent * factor / 1e6,
     )
     sheet.note(
         f"a CPU learner is taken to be as fast on {options.learner_cores} cores as {options.learner_cores} times on one: not measured"
@@ -454,7 +410,7 @@ class _Tree:
 
 def _tree(demand: Demand, replicas: int, room: float, sheet: Sheet) -> _Tree:
     """Each replica fetches every version that it sees; one that asks all the time sees a hundred a second."""
-    seen = min(demand.versions, 1.0 / PAUSE_SECONDS)
+    seen = demand.agents * min(demand.versions, 1.0 / PAUSE_SECONDS)
     child = sheet.line("weights to a replica", f"{shown(seen)} x {shown_bytes(demand.version_bytes)}", seen * demand.version_bytes, "B/s")
     children = max(1, min(MOST_CHILDREN, math.floor(room / child)))
     children = sheet.line("replicas below one server", f"{shown_bytes(room)}/s / {shown_bytes(child)}/s, at most {MOST_CHILDREN}", children)
@@ -462,7 +418,7 @@ def _tree(demand: Demand, replicas: int, room: float, sheet: Sheet) -> _Tree:
         return _Tree(between=0, levels=1, fetched=child, root_bytes_out=replicas * child)
     remedy = "put replicas below replicas (paramserver.upstream)"
     if children < MOST_CHILDREN:
-        interval = math.ceil(demand.updates * replicas * demand.version_bytes / room)
+        interval = math.ceil(demand.agents * demand.updates * replicas * demand.version_bytes / room)
         remedy = f"publish less often (learner.publish_interval_updates {interval}), or as bfloat16, or {remedy}"
     sheet.note(f"the root feeds {children} replicas, not {replicas}: {remedy}")
     counts = _levels(replicas, children)
@@ -513,21 +469,6 @@ def plan_bandit(options: PlanOptions, figures: Figures, demand: Demand, sheet: S
     return BanditPlan(requests, cores, requests * REQUEST_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """One kind; everything of each."""
-
-    role: str
-    pods: int
-    cores: float
-    gpus: int
-    memory_bytes: float
-    bytes_in: float
-    """Per second."""
-    bytes_out: float
-    """Per second."""
-
-
 def plan_pods(
     settings: RunSettings,
     figures: Figures,
@@ -537,12 +478,15 @@ def plan_pods(
     learners: LearnerPlan,
     servers: ServerPlan,
     bandit: BanditPlan | None,
+    services: ServicesPlan,
     sheet: Sheet,
 ) -> tuple[Pod, ...]:
     """Network counts unrolls, weights and temperatures; acknowledgements, gradients and metrics are not in it."""
     memory, sheet_memory = figures.memory, _learner_memory(settings, figures, demand, learners, sheet)
-    arriving, published = demand.unrolls * demand.unroll_bytes, demand.versions * demand.version_bytes
-    server_memory = memory.paramserver_bytes + 2 * demand.version_bytes  # the visible version, and one that is not whole yet
+    arriving, published = demand.unrolls * demand.unroll_bytes, demand.agents * demand.versions * demand.version_bytes
+    shards = demand.agents * learners.shards
+    # Of each agent the visible version, and one that is not whole yet.
+    server_memory = memory.paramserver_bytes + 2 * demand.agents * demand.version_bytes
     games = bandit.bytes_each_way if bandit is not None else 0.0
     pods = [
         Pod(
@@ -551,28 +495,40 @@ def plan_pods(
             actors.cores_each,
             0,
             memory.actor_bytes,
-            (servers.bytes_out + games) / actors.processes,
-            (arriving + games) / actors.processes,
+            (servers.bytes_out + games + services.to_actors) / actors.processes,
+            (arriving + games + services.from_actors) / actors.processes,
         ),
         Pod(
             "learner",
-            learners.shards,
+            shards,
             learners.cores_each,
             learners.gpus // learners.shards,
             sheet_memory,
-            arriving / learners.shards,
-            published / learners.shards,
+            (arriving + services.to_learners) / shards,
+            (published + services.from_learners) / shards,
         ),
-        Pod("paramserver", 1, 1 if servers.replicas else max(1.0, servers.cores), 0, server_memory, published, servers.root_bytes_out),
+        Pod(
+            "paramserver",
+            1,
+            1 if servers.replicas else max(1.0, servers.cores),
+            0,
+            server_memory,
+            published,
+            servers.root_bytes_out + (0.0 if servers.replicas else services.weights),
+        ),
     ]
     if servers.between:
         relayed = servers.relayed_bytes_out / servers.between
         pods.append(Pod("paramserver-between", servers.between, 1, 0, server_memory, servers.replica_bytes_in, relayed))
     if servers.replicas:
-        leaving = servers.bytes_out if servers.between else servers.bytes_out + servers.relayed_bytes_out  # in a chain they feed each other
+        leaving = services.weights
+        leaving += (
+            servers.bytes_out if servers.between else servers.bytes_out + servers.relayed_bytes_out
+        )  # in a chain they feed each other
         pods.append(Pod("paramserver-replica", servers.replicas, 1, 0, server_memory, servers.replica_bytes_in, leaving / servers.replicas))
     if bandit is not None:
         pods.append(Pod("bandit", 1, 1, 0, memory.bandit_bytes, games, games))
+    pods += services.pods
     _totals(pods, sheet)
     if learners.shards > 1:
         sheet.note("between shards, each update moves all gradients once more: not in the network above, and wants a network of its own")

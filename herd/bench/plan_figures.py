@@ -87,6 +87,25 @@ class BanditFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayFigures:
+    """What a replica of the replay service spends and keeps (``benchmarks/replay.py``)."""
+
+    microseconds_per_inserted_unroll: float
+    microseconds_per_drawn_unroll: float
+    bytes_per_agent_step: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceFigures:
+    """Frames with central inference over those with local inference (``benchmarks/inference.py``)."""
+
+    lowest_ratio: float
+    """Of the pairs of runs."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryFigures:
     """Resident memory of a process, without what grows with settings."""
 
@@ -118,6 +137,9 @@ class Figures:
     ingest: IngestFigures
     weights: WeightsFigures
     bandit: BanditFigures
+    replay: ReplayFigures
+    inference: Mapping[str, InferenceFigures]
+    """By network, as ``benchmarks.inference`` names them."""
     memory: MemoryFigures
     compression: CompressionFigures
 
@@ -142,7 +164,7 @@ def package_figures() -> Figures:
 
 
 def with_own_figures(figures: Figures, paths: Sequence[Path]) -> Figures:
-    """Put what ``herd bench --json``, ``benchmarks.fan_in`` and ``fan_out`` print in the place of the package's; the last of a kind counts.
+    """Put what ``herd bench --json`` and benchmarks print in the place of the package's; the last of a kind counts.
 
     Raises:
         FiguresError: a file that cannot be read, or is none of these.
@@ -161,9 +183,13 @@ def _with_own(figures: Figures, report: Mapping[str, Any], path: Path) -> Figure
             return replace(figures, ingest=_own_ingest(report, path))
         if "cpu_microseconds_per_weights" in report:
             return replace(figures, weights=_own_weights(report, path))
+        if "networks" in report:
+            return replace(figures, inference={**figures.inference, **_own_inference(report, path)})
+        if "figures" in report:
+            return replace(figures, replay=_own_replay(report, path))
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise FiguresError(f"{path}: incomplete: {type(error).__name__} {error}") from error
-    raise FiguresError(f"{path}: not the output of herd bench --json, benchmarks.fan_in or benchmarks.fan_out")
+    raise FiguresError(f"{path}: not the output of herd bench --json or of benchmarks.fan_in, fan_out, inference or replay")
 
 
 def _own_stages(report: Mapping[str, Any], path: Path) -> StageFigures:
@@ -195,6 +221,25 @@ def _own_weights(report: Mapping[str, Any], path: Path) -> WeightsFigures:
         microseconds_per_answer=0.0,
         microseconds_per_megabyte=_positive(report["cpu_microseconds_per_weights"]) / megabytes,
         microseconds_per_not_modified=_positive(report["cpu_microseconds_per_not_modified"]),
+        source=_own_source(report, path),
+    )
+
+
+def _own_inference(report: Mapping[str, Any], path: Path) -> dict[str, InferenceFigures]:
+    source = " ".join([_own_source(report, path), *map(str, report["settings"])])
+    found = {}
+    for network, pairs in report["networks"].items():
+        ratios = [_positive(pair["remote"]["frames_per_second"]) / _positive(pair["local"]["frames_per_second"]) for pair in pairs]
+        found[str(network)] = InferenceFigures(min(ratios), source)
+    return found
+
+
+def _own_replay(report: Mapping[str, Any], path: Path) -> ReplayFigures:
+    figures = report["figures"]
+    return ReplayFigures(
+        microseconds_per_inserted_unroll=1e6 / _positive(figures["inserted_unrolls_per_core_second"]),
+        microseconds_per_drawn_unroll=1e6 / _positive(figures["drawn_unrolls_per_core_second"]),
+        bytes_per_agent_step=_positive(figures["bytes_per_agent_step"]),
         source=_own_source(report, path),
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from herd.bench.plan import shown, shown_bytes
+from herd.bench.plan_sheet import shown, shown_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from herd.bench.plan import Line, Plan, Pod
+    from herd.bench.plan import Plan
+    from herd.bench.plan_sheet import Line, Pod
 
 MEBIBYTE = 2**20
 MEMORY_ROOM = 1.5
@@ -35,6 +36,7 @@ def as_json(plan: Plan) -> dict[str, object]:
         "learners": asdict(plan.learners),
         "paramservers": asdict(plan.servers),
         "bandit": asdict(plan.bandit) if plan.bandit is not None else None,
+        "inference": plan.inference,
         "notes": plan.sheet.notes,
     }
 
@@ -95,6 +97,10 @@ def helm_values(plan: Plan, *, experiment: Path | None = None, overrides: Sequen
     }
     if plan.servers.replicas:
         values["paramserverReplica"] = {"replicas": plan.servers.replicas, "resources": _resources(pods["paramserver-replica"])}
+    for role in ("replay", "inference"):
+        if role in pods:
+            values[role] = {"replicas": pods[role].pods, "resources": _resources(pods[role])}
+    values |= {role: {"resources": _resources(pods[role])} for role in ("population", "evaluator") if role in pods}
     return _comments(plan, experiment, overrides) + yaml.safe_dump(values, sort_keys=False)
 
 

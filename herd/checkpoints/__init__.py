@@ -1,1 +1,1 @@
-"""Weights as safetensors bytes, and checkpoints on disk that are whole or not there."""
+"""Weights as safetensors bytes, and checkpoints that are written atomically."""

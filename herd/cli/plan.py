@@ -64,7 +64,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Computes the resources for a frame rate: actors, learner shards, parameter servers, network and memory. "
         "Prints the arithmetic and the source of each figure. Settings are given as for herd train: --actor.environments 64.",
     )
-    parser.add_argument("--frames_per_second", type=RATE, required=True, help="env frames per second that the learner consumes")
+    parser.add_argument(
+        "--frames_per_second", type=RATE, required=True, help="env frames per second that learners consume, over all agents"
+    )
     parser.add_argument(
         "--preset",
         type=Path,
@@ -91,7 +93,10 @@ def _parser() -> argparse.ArgumentParser:
         help="compression ratio of frames on the wire",
     )
     parser.add_argument(
-        "--game_steps", type=POSITIVE, default=1000.0, help="agent steps of a game; they determine how often the bandit is asked"
+        "--game_steps",
+        type=POSITIVE,
+        default=1000.0,
+        help="agent steps of a game: how often the bandit is asked, what replay holds of games that have not ended",
     )
     parser.add_argument(
         "--figures",
@@ -99,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FILE",
-        help="output of herd bench --json, benchmarks.fan_in or benchmarks.fan_out",
+        help="output of herd bench --json, or of benchmarks.fan_in, fan_out, inference or replay",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--values", action="store_true", help="print values for the Helm chart")

@@ -53,6 +53,17 @@ class ComponentRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberRow:
+    """One member of a population, as its controller has it."""
+
+    agent: int
+    fitness: float | None
+    """None: not reported yet."""
+    settings: Mapping[str, float]
+    """Numbers among those that differ between members."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReleasePicture:
     """A release at one moment."""
 
@@ -65,6 +76,8 @@ class ReleasePicture:
     """Whether every shard answered. The run's numbers are sums over all shards, so they are unknown otherwise."""
     actors_asked: int
     """Number of actors whose waits are in ``run``: a sample of all actors."""
+    members: tuple[MemberRow, ...]
+    """Members of a population, if its controller answers."""
     notes: tuple[str, ...]
     """What could not be read, and why."""
 
@@ -89,9 +102,20 @@ class ReleasePicture:
             "who_waits": run.bottleneck,
             "actors_asked": self.actors_asked,
             "tasks": [_task(task) for task in run.tasks],
+            "agents": [_agent(agent) for agent in run.agents],
+            "members": [{**asdict(member), "settings": dict(member.settings)} for member in self.members],
             "failed_writes": run.failed_writes,
             "notes": list(self.notes),
         }
+
+
+def _agent(run: RunSnapshot) -> dict[str, Any]:
+    return {
+        "env_frames_since_learner_start": run.env_frames,
+        "frames_per_second": run.frames_per_second,
+        "learner_updates": run.learner_updates,
+        "tasks": [_task(task) for task in run.tasks],
+    }
 
 
 def _task(task: TaskRow) -> dict[str, Any]:
@@ -129,6 +153,7 @@ def make_picture(release: Release, pods: Sequence[Pod], looks: Sequence[Readings
         run=runs[-1],
         learners_answer=all(pod.name in newest.samples for pod in pods if pod.component == "learner") and bool(ages),
         actors_asked=sum(pod.component == "actor" and pod.name in newest.samples for pod in pods),
+        members=_members([newest.samples[pod.name] for pod in pods if pod.component == "population" and pod.name in newest.samples]),
         notes=tuple(notes),
     )
 
@@ -140,6 +165,21 @@ def read_version(samples: Samples) -> Version | None:
     if math.isnan(lineage) or math.isnan(updates) or math.isnan(age):  # the age is NaN before the first version
         return None
     return Version(int(lineage), int(updates), age)
+
+
+def _members(controllers: Sequence[Samples]) -> tuple[MemberRow, ...]:
+    fitness: dict[int, float] = {}
+    settings: dict[int, dict[str, float]] = {}
+    for samples in controllers:
+        for (name, pairs), value in samples.items():
+            labels = dict(pairs)
+            if not (agent := labels.get("agent", "")).isdecimal():
+                continue
+            if name == names.POPULATION_FITNESS.name:
+                fitness[int(agent)] = value
+            elif name == names.POPULATION_SETTING.name:
+                settings.setdefault(int(agent), {})[labels.get("setting", "")] = value
+    return tuple(MemberRow(agent, fitness.get(agent), settings.get(agent, {})) for agent in sorted(fitness.keys() | settings.keys()))
 
 
 def _by_child(look: Readings, children: Mapping[str, str], agents: Mapping[str, int]) -> Readings:

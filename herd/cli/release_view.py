@@ -14,7 +14,7 @@ from herd.supervisor.view import facts, number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.cli.release_picture import ComponentRow, PodRow, ReleasePicture, Version
+    from herd.cli.release_picture import ComponentRow, MemberRow, PodRow, ReleasePicture, Version
 
 _MOST_PODS = 12
 """Largest number of pods of a component that are listed one by one."""
@@ -36,6 +36,9 @@ def print_release(picture: ReleasePicture, *, show_all: bool, console: Console |
             f"frames count from the start of the learner; waits are those of {picture.actors_asked} of {_actors(picture):,} actors",
             style="dim",
         )
+    if picture.members:
+        console.print()
+        console.print(_member_table(picture.members), highlight=False)
     console.print()
     console.print(_component_table(picture.components), highlight=False)
     console.print()
@@ -56,6 +59,14 @@ def age(seconds: float | None) -> str:
     if units[first][0] >= 10:
         return f"{units[first][0]}{units[first][1]}"
     return "".join(f"{value}{letter}" for value, letter in units[first : first + 2] if value) or "0s"
+
+
+def _member_table(members: Sequence[MemberRow]) -> Table:
+    table = _table("member", "fitness", "settings")
+    for member in members:
+        settings = ", ".join(f"{key.rpartition('.')[2]} {value:.3g}" for key, value in sorted(member.settings.items()))
+        table.add_row(str(member.agent), number(member.fitness, 2), settings)
+    return table
 
 
 def _component_table(rows: Sequence[ComponentRow]) -> Table:

@@ -185,6 +185,7 @@ def _process_state(announcement: Path) -> tuple[str, int | None]:
     """Return ready, not ready or gone, and the id of the process if it is alive."""
     import psutil  # noqa: PLC0415  not needed for --help
 
+    from herd.service.announcement import metrics_address  # noqa: PLC0415
     from herd.telemetry.scrape import probe  # noqa: PLC0415
 
     try:
@@ -193,10 +194,10 @@ def _process_state(announcement: Path) -> tuple[str, int | None]:
         # Process ids are reused: the process that wrote the file started before the file was written.
         if process.create_time() > announcement.stat().st_mtime + 1 or process.status() == psutil.STATUS_ZOMBIE:
             return "gone", None
-        port = int(said["metrics_port"])
+        address = metrics_address(said)
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return "gone", None
-    return "ready" if probe(f"http://127.0.0.1:{port}/readyz", timeout=0.5) else "not ready", process.pid
+    return "ready" if probe(f"{address}/readyz", timeout=0.5) else "not ready", process.pid
 
 
 def _returns(status: RunStatus) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from herd.config.addresses import Address
 from herd.config.section import Port, PositiveFloat, PositiveInt, Section
 
 
@@ -18,9 +19,9 @@ class EvaluationSettings(Section):
     """Protocol that sets the environments (docs/evaluation.md). The number of games stays ``episodes``. Null: as in training."""
     final: bool = False
     """``herd train`` evaluates the last checkpoint before it exits, if the run reached its stop condition."""
-    paramserver: str = "tcp://127.0.0.1:7200"
+    paramserver: Address = "tcp://127.0.0.1:7200"
     """Address of the parameter server that the evaluator follows."""
-    bandit: str = "tcp://127.0.0.1:7300"
+    bandit: Address = "tcp://127.0.0.1:7300"
     """Address of the bandit service. DiCE's games are played under its best-valued temperatures."""
     metrics_host: str = "127.0.0.1"
     """Network interface of the metrics and health endpoint."""

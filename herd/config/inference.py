@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from herd.config.addresses import Address
 from herd.config.section import NonNegativeFloat, NonNegativeInt, Port, PositiveInt, Section
 
 MAX_REPLICAS = 256
@@ -32,7 +33,7 @@ class InferenceSettings(Section):
     """Precision of convolutions and matrix products. ``auto``: bfloat16 if the processor is faster with it."""
     threads: PositiveInt = 1
     """Number of torch threads on a CPU."""
-    paramserver: str = "tcp://127.0.0.1:7200"
+    paramserver: Address = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
     host: str = "127.0.0.1"
     """Network interface that the request socket listens on."""

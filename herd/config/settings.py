@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from herd.config.addresses import Address, tcp_address
 from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.evaluation import EvaluationSettings
 from herd.config.inference import InferenceSettings
@@ -157,14 +158,14 @@ class ActorSettings(Section):
     weights_timeout_seconds: PositiveFloat = 1.0
     """Longest wait for the parameter server at the start of an unroll, in seconds. After it the actor continues with the weights it has,
     and does not wait until the server answers again."""
-    learner: Annotated[tuple[str, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7100",)
+    learner: Annotated[tuple[Address, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7100",)
     """Addresses of the unroll sockets of the learner's shards, in the order of their ranks, agent 0 first. A single address may be given
     without a list."""
     links: PositiveInt = 2
     """Number of shards that an actor connects to. It sends each message to a shard that has granted credit."""
-    paramserver: str = "tcp://127.0.0.1:7200"
+    paramserver: Address = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
-    bandit: str = "tcp://127.0.0.1:7300"
+    bandit: Address = "tcp://127.0.0.1:7300"
     """Address of the bandit service. It is used if ``loss.kind`` is dice, except in the ablation ``baseline``."""
     bandit_timeout_seconds: PositiveFloat = 1.0
     """Longest wait for a temperature at the start of a game, in seconds. After it the game is played under the last temperature of its
@@ -172,7 +173,7 @@ class ActorSettings(Section):
     inference: Literal["local", "remote"] = "local"
     """Where actions are chosen. ``local``: in the actor itself. ``remote``: by the inference service, for many actors at once. The actor
     then plays its environments in two halves, so that one half is answered while the other is stepped."""
-    inference_service: str = "tcp://127.0.0.1:7600"
+    inference_service: Address = "tcp://127.0.0.1:7600"
     """Address of the inference service. Used with ``inference: remote``."""
     inference_fallback: Literal["wait", "local"] = "wait"
     """What the actor does while the inference service is down. ``wait``: wait for it. ``local``: fetch weights and choose actions itself
@@ -241,11 +242,11 @@ class LearnerSettings(Section):
     """Network interface that the unroll socket listens on."""
     port: Port = 7100
     """Port of the unroll socket. ``herd train`` replaces 0 with a free port."""
-    paramserver: str = "tcp://127.0.0.1:7200"
+    paramserver: Address = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
-    replay: Annotated[tuple[str, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7400",)
+    replay: Annotated[tuple[Address, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7400",)
     """Addresses of all replicas of the replay service, in order. Used with ``replay.kind: shared``."""
-    population: str = "tcp://127.0.0.1:7500"
+    population: Address = "tcp://127.0.0.1:7500"
     """Address of the controller of the population. Used with ``population.strategy: pbt``."""
     metrics_host: str = "127.0.0.1"
     """Network interface of the metrics and health endpoint."""
@@ -256,7 +257,7 @@ class LearnerSettings(Section):
 class ParamserverSettings(Section):
     """One parameter server process: the root, or a replica below it."""
 
-    upstream: str | None = None
+    upstream: Address | None = None
     """Address of the parent. With a parent this process is a replica: it follows the parent's weights and passes index leases on. Null: it
     is the root, to which the learner publishes."""
     replicas: NonNegativeInt = 0
@@ -280,7 +281,7 @@ class ParamserverSettings(Section):
 
     @model_validator(mode="after")
     def _is_not_its_own_parent(self) -> Self:
-        if self.port and self.upstream == f"tcp://{self.host}:{self.port}":
+        if self.port and self.upstream == tcp_address(self.host, self.port):
             raise ValueError("upstream is this parameter server's own address; set its parent's address, or null for the root")
         return self
 

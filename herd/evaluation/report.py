@@ -50,7 +50,7 @@ class ScoredRun:
     run: str
     directory: str
     seed: int
-    """Of training."""
+    """Random seed of training."""
     checkpoint: str | None
     """None if the scores are the returns of training."""
     learner_updates: int

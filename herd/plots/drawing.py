@@ -144,10 +144,11 @@ def _limits(panel: Panel, lines: Sequence[Line]) -> tuple[float, float]:
         inner_low, inner_high = (float(end) for end in np.quantile(values, (0.02, 0.98)))
         if high - low > _LONGEST_TRANSIENT * (inner_high - inner_low) > 0.0:
             low, high = inner_low, inner_high
+    low = 0.0 if panel.lowest == 0.0 else low
     margin = 0.06 * (high - low) or 0.05 * max(abs(high), 1.0)
     low, high = low - margin, high + margin
     if panel.lowest is not None:
-        low = panel.lowest if panel.lowest == 0.0 else max(low, panel.lowest)
+        low = max(low, panel.lowest)
     if panel.highest is not None:
         high = panel.highest + 0.03 if panel.lowest == 0.0 else min(high, panel.highest + 0.03)
     return (low, high) if low < high else (low, low + 1.0)

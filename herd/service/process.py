@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from herd.config.contract import contract_digest
 from herd.envs.make import environment_spec
@@ -42,6 +42,7 @@ class ServiceProcess:
         configure_logging(service, run=settings.name)
         self.service = service
         self.settings = settings
+        self._own: Any = getattr(settings, component_of(service, settings).service.section)
         self.log = get_logger(service)
         try:
             self.spec = environment_spec(settings.env)
@@ -64,7 +65,7 @@ class ServiceProcess:
     def _warn_of_open_door(self) -> None:
         """Warn if anyone who can reach this machine may act as a process of the run."""
         service = component_of(self.service, self.settings).service
-        own = getattr(self.settings, service.section)
+        own = self._own
         if service.port is None or self.context.curve or is_loopback(own.host):
             return
         warning = f"{service.section}.host {own.host} is open to the network, and connections are without keys (security.curve_keys)"
@@ -78,13 +79,14 @@ class ServiceProcess:
             BadInputError: the port cannot be bound.
 
         """
-        own = getattr(self.settings, component_of(self.service, self.settings).service.section)
         try:
-            self.telemetry.serve(own.metrics_host, own.metrics_port)
+            self.telemetry.serve(self._own.metrics_host, self._own.metrics_port)
         except OSError as error:
             raise BadInputError(str(error)) from error
 
     def announce(self, number: int, event: str, **facts: object) -> None:
         """Announce process ``number`` of this service with its metrics port in the run directory, for the live view, and in the log."""
-        announce_process(self.settings.directory, self.service, number, metrics_port=self.telemetry.port)
+        announce_process(
+            self.settings.directory, self.service, number, metrics_host=self._own.metrics_host, metrics_port=self.telemetry.port
+        )
         self.log.info(event, metrics_port=self.telemetry.port, contract=self.contract[:12], **facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from herd.config.addresses import tcp_address
 from herd.service.allocator import FreeMemory
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
@@ -40,7 +41,7 @@ def open_router(context: Context, settings: RunSettings, service: ServiceName, *
     section = component_of(service, settings).service.section
     own = getattr(settings, section)
     try:
-        return Router(context, f"tcp://{own.host}:{own.port or '*'}", max_frame_bytes=max_frame_bytes, **limits)
+        return Router(context, tcp_address(own.host, own.port or "*"), max_frame_bytes=max_frame_bytes, **limits)
     except OSError as error:
         raise BadInputError(f"{section}.host, {section}.port: {error.strerror}") from error
 

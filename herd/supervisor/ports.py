@@ -7,10 +7,10 @@ import socket
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from herd.config.addresses import accept_both_versions, interface, local_host, tcp_address, with_port
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-ANY_INTERFACE = frozenset({"*", "0.0.0.0", ""})  # noqa: S104  names that mean every interface; nothing is bound by this
 
 
 class PortError(ValueError):
@@ -36,20 +36,22 @@ def choose_ports(wanted: Mapping[str, tuple[str, int]]) -> dict[str, int]:
 
 def local_address(host: str, port: int) -> str:
     """Return the address at which processes of this machine reach a socket that is bound to ``host``."""
-    return f"tcp://{'127.0.0.1' if host in ANY_INTERFACE else host}:{port}"
+    return tcp_address(local_host(host), port)
 
 
 def _bind(held: ExitStack, key: str, host: str, port: int) -> int:
-    probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    # As in ZeroMQ: a port with connections in TIME_WAIT is free, a port with a listener is not.
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        probe.bind(("" if host in ANY_INTERFACE else host, port))
+        family, address = interface(host)
+        probe = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        # As in ZeroMQ: a port with connections in TIME_WAIT is free, a port with a listener is not.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        accept_both_versions(probe)
+        probe.bind((address, port))
         probe.listen(1)
     except OSError as error:
         section = key.rpartition(".")[0]
         if error.errno == errno.EADDRINUSE:
             raise PortError(f"{key}: port {port} of {host} is in use; choose another, or 0 for any free one") from None
-        raise PortError(f"{section}.host: cannot bind {host}:{port}: {error.strerror or error}") from None
+        raise PortError(f"{section}.host: cannot bind {with_port(host, port)}: {error.strerror or error}") from None
     chosen: int = probe.getsockname()[1]
     return chosen

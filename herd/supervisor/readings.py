@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from herd.config.foreign_files import parse_json, read_json
-from herd.service.announcement import PROCESSES
+from herd.service.announcement import PROCESSES, metrics_address
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 
@@ -85,7 +85,7 @@ def metrics_url(run_dir: Path, name: str, pid: int | None = None) -> str | None:
         announced = read_json(run_dir / PROCESSES / f"{name}.json")
         if pid is not None and announced["pid"] != pid:
             return None
-        return f"http://127.0.0.1:{int(announced['metrics_port'])}/metrics"
+        return f"{metrics_address(announced)}/metrics"
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

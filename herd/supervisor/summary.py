@@ -80,8 +80,9 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     for name, task in report.get("tasks", {}).items():
         score = task.get("episode_return", {})
         mean = score.get("mean_last_100")
-        shown = "no game ended" if mean is None else f"{mean:,.2f} (mean return of the last 100 of {score.get('episodes', 0):,} games)"
-        rows.append((name, shown))
+        games = score.get("episodes", 0)
+        averaged = f"the last 100 of {games:,} games" if games > 100 else f"all {games} games"
+        rows.append((name, "no game ended" if mean is None else f"{mean:,.2f} (mean return of {averaged})"))
     tasks = report.get("tasks", {})
     moved = [(name, task["progress"]) for name, task in tasks.items() if task.get("progress")]
     rows += [("learned", learned(progress, name if len(tasks) > 1 else None)) for name, progress in moved[:_MOST_TASKS]]
@@ -89,12 +90,12 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def learned(progress: Mapping[str, float], name: str | None = None) -> str:
-    """Describe the change of a task's return from a report's ``progress`` in one line, relative to random play if that is known."""
-    first, last = progress["mean_first"], progress["mean_last"]
+    """Describe the change of a task's return from a report's ``progress`` in one line, and name random play's if that is known."""
     games = int(progress["games"])
-    line = f"return {first:,.2f} -> {last:,.2f} (first and last {games:,} games)" if games > 1 else f"return {first:,.2f} -> {last:,.2f}"
+    notes = [f"first and last {games:,} games"] if games > 1 else []
     if (random := progress.get("random")) is not None:
-        line += f", from random play ({random:,.2f}): {first - random:+,.2f} -> {last - random:+,.2f}"
+        notes.append(f"random play: {random:,.2f}")
+    line = f"return {progress['mean_first']:,.2f} -> {progress['mean_last']:,.2f}" + (f" ({'; '.join(notes)})" if notes else "")
     return line if name is None else f"{name}: {line}"
 
 

@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import NamedTuple, Self
 
+from herd.config.addresses import accept_both_versions, interface, with_port
+
 CLIENT_TIMEOUT_SECONDS = 5.0
 """A connection is closed if its client is silent this long, because a thread waits for it."""
 MAX_CLIENTS = 256
@@ -51,7 +53,7 @@ class HttpEndpoint:
             self._server = _Server(host, port, pages)
         except OSError as error:
             refused = MetricsEndpointError(
-                f"cannot serve metrics on {host}:{port}: {error.strerror or error}; set another metrics_port, or 0"
+                f"cannot serve metrics on {with_port(host, port)}: {error.strerror or error}; set another metrics_port, or 0"
             )
             refused.errno = error.errno
             raise refused from error
@@ -78,11 +80,11 @@ class _Server(ThreadingHTTPServer):
         self.pages = pages
         self._clients: OrderedDict[int, socket.socket] = OrderedDict()
         self._lock = threading.Lock()
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        self.address_family = family
-        super().__init__((str(address[0]), port), _Handler)
+        self.address_family, address = interface(host)
+        super().__init__((address, port), _Handler)
 
     def server_bind(self) -> None:
+        accept_both_versions(self.socket)
         # HTTPServer's method looks up the host name, which takes seconds without a name service.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]

@@ -25,6 +25,7 @@ _EVENTS = (
     | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
     | zmq.Event.DISCONNECTED
 )
+_CLIENT_EVENTS = _EVENTS | zmq.Event.CONNECTED
 _SERVER_EVENTS = (_EVENTS | zmq.Event.ACCEPTED) & ~zmq.Event.HANDSHAKE_SUCCEEDED
 _NUMBERS = itertools.count()
 MOST_EVENTS = 4096
@@ -32,6 +33,9 @@ MOST_EVENTS = 4096
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 5.0
 """Between attempts of a client that is refused: 4,000 of them cost their server 800 handshakes/s, and a key added is used soon."""
+FIRST_VERSION_SECONDS = 1.0
+LONGEST_VERSION_SECONDS = 30.0
+"""Without any connection over one version of IP, before the other is tried: each change begins again with the fast attempts."""
 PATIENCE_SECONDS = 10.0
 """Without any connection, before it is worth a line: a service starts in less."""
 CLOSED_BEFORE_WORTH_A_LINE = 3
@@ -41,6 +45,8 @@ CLOSED_BEFORE_WORTH_A_LINE = 3
 class Handshake(Enum):
     """How one went, or what became of its connection."""
 
+    BEGUN = auto()
+    """There is a connection; of a client."""
     SUCCEEDED = auto()
     REFUSED = auto()
     """The server does not know the client's key."""
@@ -57,6 +63,7 @@ class Handshake(Enum):
 
 
 _KINDS = {
+    zmq.Event.CONNECTED: Handshake.BEGUN,
     zmq.Event.HANDSHAKE_SUCCEEDED: Handshake.SUCCEEDED,
     zmq.Event.HANDSHAKE_FAILED_AUTH: Handshake.REFUSED,
     zmq.Event.HANDSHAKE_FAILED_PROTOCOL: Handshake.PROTOCOL,
@@ -77,7 +84,7 @@ class HandshakeMonitor:
         self._socket = socket
         self._connections = connections
         address = f"inproc://herd-handshakes-{next(_NUMBERS)}"
-        socket.monitor(address, int(_EVENTS if connections is None else _SERVER_EVENTS))
+        socket.monitor(address, int(_CLIENT_EVENTS if connections is None else _SERVER_EVENTS))
         self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
         self._events.setsockopt(zmq.LINGER, 0)
         # No bound: libzmq's own thread would wait at it, with everybody's traffic, and for ever where we are closing meanwhile. A flood
@@ -119,9 +126,18 @@ class ClientConnection:
     """
 
     def __init__(
-        self, endpoint: str, *, key_name: str | None, clock: Callable[[], float] = time.monotonic, jitter: random.Random | None = None
+        self,
+        endpoint: str,
+        *,
+        key_name: str | None,
+        is_name: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: random.Random | None = None,
     ) -> None:
-        """Begin, unconnected; ``key_name`` is that of the client's own key, None without CURVE."""
+        """Begin, unconnected; ``key_name`` is that of the client's own key, None without CURVE.
+
+        With ``is_name`` the host may have addresses of both versions of IP.
+        """
         self._endpoint = endpoint
         self._key_name = key_name
         self._clock = clock
@@ -131,6 +147,10 @@ class ClientConnection:
         self._delay = FIRST_DELAY_SECONDS
         self._num_closed = 0
         self._failure: Handshake | None = None
+        self._is_name = is_name
+        self._attempts_since: float | None = clock()
+        """Without any connection; None while there is one, or while the endpoint is let go."""
+        self._version_seconds = FIRST_VERSION_SECONDS
 
     @property
     def connected(self) -> bool:
@@ -139,6 +159,10 @@ class ClientConnection:
 
     def on_handshake(self, handshake: Handshake) -> bool:
         """Take one event; tell whether the endpoint must be let go."""
+        if handshake is Handshake.BEGUN:
+            self._attempts_since = None
+            self._version_seconds = FIRST_VERSION_SECONDS
+            return False
         if handshake is Handshake.SUCCEEDED:
             self._down_since = self._failure = self._connect_at = None
             self._num_closed = 0
@@ -147,6 +171,8 @@ class ClientConnection:
         if self._down_since is None:
             self._down_since = self._clock()
         if handshake is Handshake.DISCONNECTED:
+            if self._connect_at is None:  # libzmq connects again
+                self._attempts_since = self._clock()
             return False
         self._num_closed = self._num_closed + 1 if handshake is Handshake.CLOSED else 0
         if handshake is not Handshake.CLOSED or self._num_closed >= CLOSED_BEFORE_WORTH_A_LINE:
@@ -160,6 +186,15 @@ class ClientConnection:
         if self._connect_at is None or self._clock() < self._connect_at:
             return False
         self._connect_at = None
+        self._attempts_since = self._clock()
+        return True
+
+    def must_try_other_version(self) -> bool:
+        """Tell, once, that the host should be asked for over the other version of IP: over this one nobody answers."""
+        if not self._is_name or self._attempts_since is None or self._clock() - self._attempts_since < self._version_seconds:
+            return False
+        self._attempts_since = self._clock()
+        self._version_seconds = min(2 * self._version_seconds, LONGEST_VERSION_SECONDS)
         return True
 
     @property

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 import zmq
 
+from herd.config.addresses import BOTH_VERSIONS, host_of, is_ipv6, is_name
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.layers import SettingsError
 from herd.wire import run_token
@@ -263,7 +264,8 @@ class Router(_Socket):
 
         Args:
             context: the process's.
-            bind_endpoint: such as ``tcp://127.0.0.1:7100``; port ``*`` takes a free one, see ``endpoint``.
+            bind_endpoint: such as ``tcp://127.0.0.1:7100`` or ``tcp://[::1]:7100``; host ``*`` is every interface, of IPv4 and IPv6;
+                port ``*`` takes a free one, see ``endpoint``.
             max_frame_bytes: a peer that announces a larger frame is disconnected.
             high_water_mark: answers queued per peer.
             unread_frames: of the largest, that all peers together may have sent before this process reads them.
@@ -296,6 +298,9 @@ class Router(_Socket):
         except SettingsError:
             self.close()
             raise
+        host = host_of(bind_endpoint)
+        # A socket of IPv6 at every interface takes IPv4 too; where the kernel has no IPv6, libzmq falls back to IPv4.
+        self._socket.setsockopt(zmq.IPV6, host in BOTH_VERSIONS or is_ipv6(host))
         try:
             self._socket.bind(bind_endpoint)
         except zmq.ZMQError as error:
@@ -401,8 +406,8 @@ class Dealer(_Socket):
 
     Loses data: whatever was written and not received when the connection breaks. ``send`` returns False, and queues
     nothing, while there is no connection (IMMEDIATE) or ``high_water_mark`` messages are queued. Never blocks.
-    Reconnects by itself, resolving the host name each time; after a failed handshake only while ``receive`` is called. What keeps
-    it from connecting is logged once a minute.
+    Reconnects by itself, resolving the host name each time; after a failed handshake, and to the other version of IP, only while
+    ``receive`` is called. What keeps it from connecting is logged once a minute.
     """
 
     def __init__(
@@ -418,7 +423,7 @@ class Dealer(_Socket):
 
         Args:
             context: the process's.
-            connect_endpoint: such as ``tcp://learner-0:7100``.
+            connect_endpoint: such as ``tcp://learner-0:7100`` or ``tcp://[::1]:7100``.
             routing_id: 1..255 bytes, unique among the server's peers.
             max_frame_bytes: a server that announces a larger frame is disconnected.
             high_water_mark: messages queued in each direction.
@@ -432,6 +437,8 @@ class Dealer(_Socket):
         self._endpoint = connect_endpoint
         self._routing_id = routing_id.encode()
         self._limits = (max_frame_bytes, high_water_mark)
+        # IPv6 finds a name without an IPv6 address too; of a name with both kinds, libzmq tries only one.
+        self._ipv6 = is_ipv6(host_of(connect_endpoint))
         self._open()
 
     def _open(self) -> None:
@@ -441,10 +448,11 @@ class Dealer(_Socket):
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MILLISECONDS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MILLISECONDS)
+        self._socket.setsockopt(zmq.IPV6, self._ipv6)
         self._complained = False
         try:
             key_name = self._context.secure_client(self._socket)
-            self._connection = ClientConnection(self._endpoint, key_name=key_name)
+            self._connection = ClientConnection(self._endpoint, key_name=key_name, is_name=is_name(host_of(self._endpoint)))
             self._socket.connect(self._endpoint)
         except SettingsError:
             self.close()
@@ -467,7 +475,9 @@ class Dealer(_Socket):
         """Drop the connection and everything queued, and connect afresh, to another endpoint if given. Pollers must register again."""
         bytes_in, bytes_out = self.bytes_in, self.bytes_out
         self.close()
-        self._endpoint = connect_endpoint or self._endpoint
+        if connect_endpoint is not None and connect_endpoint != self._endpoint:
+            self._endpoint = connect_endpoint
+            self._ipv6 = is_ipv6(host_of(connect_endpoint))
         self._open()
         self.bytes_in, self.bytes_out = bytes_in, bytes_out
 
@@ -493,6 +503,12 @@ class Dealer(_Socket):
             with contextlib.suppress(zmq.ZMQError):  # libzmq has let go already
                 self._socket.disconnect(self._endpoint)
         if self._connection.must_connect():
+            self._socket.connect(self._endpoint)
+        elif self._connection.must_try_other_version():
+            self._ipv6 = not self._ipv6
+            with contextlib.suppress(zmq.ZMQError):
+                self._socket.disconnect(self._endpoint)
+            self._socket.setsockopt(zmq.IPV6, self._ipv6)
             self._socket.connect(self._endpoint)
         if (trouble := self._connection.trouble) is not None:
             self._complained |= self._context.warn(self._endpoint, trouble)

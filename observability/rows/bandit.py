@@ -27,7 +27,7 @@ ROW = Row(
             steps=((0.2, "orange"),),
         ),
         Panel(
-            title="1/tau handed out",
+            title="1/tau drawn",
             description="Quantiles over five minutes and the chosen tasks. 0 is uniform play; large values are greedy.",
             queries=(
                 Query(

@@ -12,16 +12,21 @@ from herd.bench.plan_figures import (
     CompressionFigures,
     Figures,
     FiguresError,
+    InferenceFigures,
     IngestFigures,
     LearnerFigures,
     MemoryFigures,
+    ReplayFigures,
     StageFigures,
     WeightsFigures,
     package_figures,
 )
 from herd.bench.weights_size import num_parameters
+from herd.config.evaluation import EvaluationSettings
 from herd.config.losses import DiceSettings
-from herd.config.replay import UniformReplay
+from herd.config.population import PopulationSettings
+from herd.config.replay import SharedReplay, UniformReplay
+from herd.config.replay_service import ReplayServiceSettings
 from herd.config.settings import (
     ActorSettings,
     LearnerSettings,
@@ -51,6 +56,10 @@ FIGURES = Figures(
         microseconds_per_answer=200.0, microseconds_per_megabyte=450.0, microseconds_per_not_modified=150.0, source="a fan-out"
     ),
     bandit=BanditFigures(microseconds_per_request=250.0, answers_per_second=7000.0, source="a load"),
+    replay=ReplayFigures(
+        microseconds_per_inserted_unroll=300.0, microseconds_per_drawn_unroll=100.0, bytes_per_agent_step=500.0, source="a replay"
+    ),
+    inference={},
     memory=MemoryFigures(
         actor_bytes=400_000_000, learner_bytes=500_000_000, paramserver_bytes=70_000_000, bandit_bytes=250_000_000, source="an hour"
     ),
@@ -232,6 +241,69 @@ def test_bandits_are_planned_where_the_run_has_one() -> None:
     assert any("one bandit answered 7,000" in note for note in busy.sheet.notes)
 
 
+def with_replay(memory_bytes: int, capacity: int = 10_000_000) -> RunSettings:
+    replay = SharedReplay(fraction=0.75, capacity_agent_steps=capacity)
+    return SETTINGS.model_copy(update={"replay": replay, "replay_service": ReplayServiceSettings(memory_bytes=memory_bytes)})
+
+
+def test_replay_is_planned_by_its_processor_its_memory_and_its_network() -> None:
+    plan = make_plan(with_replay(2 << 30), HALF_BUSY, FIGURES)
+    # 1,000 unrolls/s in, and 24 replayed for each 8 fresh: 3,000 out. 1,000 x 300 us + 3,000 x 100 us.
+    assert value(plan, "replay", "unrolls drawn/s") == pytest.approx(3000)
+    assert value(plan, "replay", "cores") == pytest.approx(0.6)
+    # 10 million steps, and 160 games of 1,000 that have not ended, of 500 B: 5.08 GB in replicas of 2.15.
+    assert value(plan, "replay", "memory for them") == pytest.approx(5.08e9)
+    (replay,) = [pod for pod in plan.pods if pod.role == "replay"]
+    assert replay.pods == 3
+    assert replay.memory_bytes == pytest.approx(70e6 + 5.08e9 / 3)
+    # 3,000 unrolls of 20 steps of 500 B out.
+    assert replay.bytes_out * 3 == pytest.approx(30e6)
+    assert replay.bytes_in * 3 == pytest.approx(1000 * UNROLL_BYTES)
+    large = make_plan(with_replay(64 << 30), replace(HALF_BUSY, frames_per_second=240_000.0), FIGURES)
+    assert next(pod.pods for pod in large.pods if pod.role == "replay") == 3  # 1.8 cores, at 0.7 of each
+
+
+@pytest.mark.parametrize(("ratio", "way"), [(None, "local"), (0.99, "local"), (1.0, "local"), (1.01, "remote")])
+def test_central_inference_is_proposed_where_it_was_measured_to_pay(ratio: float | None, way: str) -> None:
+    figures = FIGURES if ratio is None else replace(FIGURES, inference={"shallow": InferenceFigures(ratio, "pairs")})
+    plan = make_plan(SETTINGS, HALF_BUSY, figures)
+    assert plan.inference == way
+    assert sum(note.startswith(f"actor.inference {way}: ") for note in plan.sheet.notes) == 1
+    lstm = replace(STAGE, core="lstm")
+    recurrent = SETTINGS.model_copy(update={"network": NetworkSettings(core="lstm")})
+    assert make_plan(recurrent, HALF_BUSY, replace(figures, stages=(lstm,))).inference == "local"
+
+
+def test_a_service_that_acts_has_replicas_enough_for_every_step() -> None:
+    remote = SETTINGS.model_copy(update={"actor": ActorSettings(environments=16, inference="remote")})
+    plan = make_plan(remote, HALF_BUSY, FIGURES)
+    # 20,000 steps x 50 us: one core, at 0.7 of each.
+    (inference,) = [pod for pod in plan.pods if pod.role == "inference"]
+    assert (inference.pods, inference.cores) == (2, 1)
+    assert "inference" not in {pod.role for pod in make_plan(SETTINGS, HALF_BUSY, FIGURES).pods}
+
+
+def test_agents_share_the_frames_and_have_learners_of_their_own() -> None:
+    settings = SETTINGS.model_copy(
+        update={
+            "agents": 4,
+            "population": PopulationSettings(strategy="pbt"),
+            "evaluation": EvaluationSettings(interval_seconds=100.0),
+        }
+    )
+    alone, plan = (make_plan(each, replace(HALF_BUSY, frames_per_second=400_000.0), FIGURES) for each in (SETTINGS, settings))
+    assert plan.actors == alone.actors
+    assert plan.demand.updates == pytest.approx(alone.demand.updates / 4)
+    # 100,000 frames/s each: one GPU trains as many.
+    assert (alone.learners.shards, plan.learners.shards) == (5, 1)
+    pods = {pod.role: pod for pod in plan.pods}
+    assert (pods["learner"].pods, pods["learner"].gpus) == (4, 1)
+    assert {"population", "evaluator"} <= set(pods)
+    assert value(plan, "together", "GPUs") == 4
+    # A version of each agent every 100 s.
+    assert pods["evaluator"].bytes_in == pytest.approx(4 * 4_000_000 / 100)
+
+
 def test_memory_holds_the_queue_twice_and_the_replay() -> None:
     plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
     # Two batches of 32 may be granted.
@@ -257,6 +329,23 @@ def test_the_pods_add_up() -> None:
     sent = sum(pod.pods * pod.bytes_out for pod in plan.pods)
     assert received == pytest.approx(sent)
     assert value(plan, "together", "network") == pytest.approx(received)
+
+
+EVERYTHING = with_replay(8 << 30).model_copy(
+    update={
+        "agents": 2,
+        "actor": ActorSettings(environments=16, inference="remote"),
+        "evaluation": EvaluationSettings(interval_seconds=60.0),
+        "loss": DiceSettings(),
+    }
+)
+
+
+@pytest.mark.parametrize("frames_per_second", [80_000.0, 2_400_000.0])
+def test_what_every_service_sends_is_received(frames_per_second: float) -> None:
+    plan = make_plan(EVERYTHING, replace(HALF_BUSY, frames_per_second=frames_per_second, learner_frames_per_second=1e6), FIGURES)
+    assert {"replay", "inference", "evaluator", "bandit"} <= {pod.role for pod in plan.pods}
+    assert sum(pod.pods * pod.bytes_in for pod in plan.pods) == pytest.approx(sum(pod.pods * pod.bytes_out for pod in plan.pods))
 
 
 @pytest.mark.parametrize(
@@ -305,7 +394,14 @@ def test_the_package_counts_parameters_as_the_networks_have_them(torso: str) -> 
 
 def test_every_figure_of_the_package_says_where_it_is_from() -> None:
     figures = package_figures()
-    for source in (figures.ingest.source, figures.weights.source, figures.bandit.source, figures.memory.source, figures.compression.source):
+    for source in (
+        figures.replay.source,
+        figures.ingest.source,
+        figures.weights.source,
+        figures.bandit.source,
+        figures.memory.source,
+        figures.compression.source,
+    ):
         assert len(source) > 20
     for stage in figures.stages:
         assert "benchmarks/results/" in stage.source

@@ -108,6 +108,34 @@ def test_fan_in_and_fan_out_are_figures_too(capsys: pytest.CaptureFixture[str], 
     assert report["paramservers"]["cores"] == pytest.approx(97.656 * 3000e-6 * 2.709716, rel=1e-3)
 
 
+def test_replay_and_inference_benchmarks_are_figures_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    common = {"hardware": {"usable_cores": 8, "processor": "Mine"}, "date": "2026-11-22"}
+    replay, inference = tmp_path / "replay.json", tmp_path / "inference.json"
+    costs = {"inserted_unrolls_per_core_second": 1000.0, "drawn_unrolls_per_core_second": 4000.0, "bytes_per_agent_step": 800.0}
+    replay.write_text(json.dumps({**common, "figures": costs}))
+    pairs = [{"local": {"frames_per_second": 100.0}, "remote": {"frames_per_second": remote}} for remote in (130.0, 120.0)]
+    inference.write_text(json.dumps({**common, "settings": ["--inference.device", "cuda"], "networks": {"shallow": pairs}}))
+    words = [
+        "--frames_per_second",
+        "80000",
+        "--replay.kind",
+        "shared",
+        "--replay.fraction",
+        "0.5",
+        "--replay.capacity_agent_steps",
+        "5000000",
+    ]
+    words += ["--learner.queue_batches", "16"]
+    report = plan_json([*words, "--game_steps", "1", "--figures", str(replay), "--figures", str(inference)], capsys)
+    found = {line["quantity"]: line["value"] for line in report["arithmetic"] if line["section"] == "replay"}
+    # As many out as in, 1,000 a second: 1,000 x (1,000 + 250) us.
+    assert found["cores"] == pytest.approx(1.25)
+    assert found["memory for them"] == pytest.approx(800.0 * 5e6, rel=1e-3)
+    assert report["inference"] == "remote"
+    [note] = [note for note in report["notes"] if note.startswith("actor.inference remote: remote made at least 1.2 times")]
+    assert "--inference.device cuda" in note
+
+
 def values_text(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["plan", *words, "--values"]) == 0
     return capsys.readouterr().out
@@ -119,12 +147,24 @@ def values_text(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ["--frames_per_second", "1000", "--learner", "cpu"],
         ["--frames_per_second", "250000", "--preset", "atari-deep", "--actor.environment_threads", "3"],
         ["--frames_per_second", "92000000"],  # levels of replicas
+        [
+            "--frames_per_second",
+            "250000",
+            "--replay.kind",
+            "shared",
+            "--learner.queue_batches",
+            "16",
+            "--actor.inference",
+            "remote",
+            "--evaluation.interval_seconds",
+            "60",
+        ],
     ],
 )
 def test_values_fit_the_schema_of_the_chart(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     values = yaml.safe_load(values_text(words, capsys))
     assert [error.message for error in Draft7Validator(json.loads(SCHEMA.read_text())).iter_errors(values)] == []
-    for component in ("actor", "learner", "paramserver", "paramserverReplica"):
+    for component in values:
         resources = values[component].get("resources")
         if resources is None:
             assert values[component] == {"replicas": 0}
@@ -180,7 +220,7 @@ def test_values_are_keys_of_the_chart(capsys: pytest.CaptureFixture[str]) -> Non
         (["--frames_per_second", "1e5", "--preset", "atari-shallow"], "no published GPU rate for network.torso nature"),
         (["--frames_per_second", "1e5", "--preset", "atari-deep-lstm"], "no figures for atari with network.torso deep"),
         (["--frames_per_second", "1e5", "--figures", "missing.json"], "missing.json: cannot be read"),
-        (["--frames_per_second", "1e5", "--figures", "BROKEN"], "no JSON"),
+        (["--frames_per_second", "1e5", "--figures", "BROKEN"], "not JSON"),
         (["--frames_per_second", "1e5", "--figures", "FOREIGN"], "not the output of herd bench"),
         (["--frames_per_second", "1e5", "--figures", "PARTIAL"], "incomplete: KeyError 'settings'"),
         (["--frames_per_second", "1e5", "--actor.enviroments", "3"], "--actor.environments"),

@@ -22,7 +22,9 @@ VARIABLES = {
     "CLUSTER_IMAGE_PULL_POLICY": "IfNotPresent (default), Always, or Never where images are loaded into the nodes",
     "CLUSTER_VALUES": "one more values file, which wins over the suite's own",
     "CLUSTER_CHART": "the chart; default: helm/herd",
-    "CLUSTER_RUN": "dice (default): one agent, with a bandit; agents: two agents, with shared replay and an evaluator",
+    "CLUSTER_RUN": "dice (default): one agent, with a bandit; agents: two agents, with shared replay and an evaluator; "
+    "population: two members of a population, on one volume",
+    "CLUSTER_ACCESS_MODE": "of the claim that members of a population share; default: ReadWriteMany",
     "CLUSTER_SHARDS": "learner shards of each agent; default: 1",
     "CLUSTER_PROCESSES": "0: no pod runs here (no nodes, no images), so only objects are checked; default: 1",
     "CLUSTER_KEEP": "1: the namespace stays, to be looked at; default: 0",
@@ -32,7 +34,9 @@ VARIABLES = {
 """Everything that may be set, and what it is."""
 
 
-RUNS = ("dice", "agents")
+RUNS = ("dice", "agents", "population")
+SHARED_CLAIM = "runs"
+"""Of the members of a population and their controller; the suite makes it beside the release."""
 AGENTS = 2
 REPLAY_REPLICAS = 2
 
@@ -58,6 +62,8 @@ class ClusterSettings:
     shards: int
     processes: bool
     """Whether pods run here; objects are all there is otherwise."""
+    access_mode: str
+    """Of ``SHARED_CLAIM``."""
     keep: bool
     """Whether the namespace stays."""
     timeout_seconds: float
@@ -89,6 +95,7 @@ class ClusterSettings:
             run=_choice(environ, "CLUSTER_RUN", RUNS),
             shards=_number(environ, "CLUSTER_SHARDS", 1),
             processes=_switch(environ, "CLUSTER_PROCESSES", default=True),
+            access_mode=environ.get("CLUSTER_ACCESS_MODE") or "ReadWriteMany",
             keep=_switch(environ, "CLUSTER_KEEP", default=False),
             timeout_seconds=_number(environ, "CLUSTER_TIMEOUT_SECONDS", 600),
         )
@@ -98,7 +105,13 @@ class ClusterSettings:
         common = {"paramserver": 1, "paramserver-replica": 1, "actor": ACTORS}
         if self.run == "agents":
             return common | {"learner": AGENTS * self.shards, "replay": REPLAY_REPLICAS, "evaluator": 1}
+        if self.run == "population":
+            return common | {"learner": AGENTS * self.shards, "population": 1}
         return common | {"learner": self.shards, "bandit": 1}
+
+    def changed_by_upgrade(self) -> set[str]:
+        """Components whose pods another learning rate replaces."""
+        return {"learner", "population"} if self.run == "population" else {"learner"}
 
     def values(self, *, volumes: bool, learning_rate: float = LEARNING_RATE) -> dict[str, Any]:
         """Values of the chart: the run on CPUs, in pods that fit a laptop's cluster.
@@ -106,6 +119,7 @@ class ClusterSettings:
         ``volumes``: keep the files of learner, bandit and replay on volumes of the default storage class, deleted with the release.
         """
         volume = {"enabled": volumes, "size": "1Gi", "retention": {"whenDeleted": "Delete", "whenScaled": "Delete"}}
+        members = {"existingClaim": SHARED_CLAIM} if self.run == "population" else volume
         return {
             "image": {"registry": self.registry, "tag": self.tag, "pullPolicy": self.pull_policy},
             "experiment": experiment(learning_rate, self.shards, self.run),
@@ -114,13 +128,14 @@ class ClusterSettings:
                 "shards": self.shards,
                 "sharedMemory": "64Mi",
                 "scratch": "1Gi",
-                "persistence": volume,
+                "persistence": members,
                 "resources": _resources("200m", "512Mi", "2", "2Gi"),
             },
             "paramserver": {"resources": _resources("50m", "96Mi", "500m", "512Mi")},
             "paramserverReplica": {"replicas": 1, "resources": _resources("50m", "96Mi", "500m", "512Mi")},
             "bandit": {"persistence": volume, "resources": _resources("50m", "96Mi", "500m", "512Mi")},
             "replay": {"persistence": volume, "scratch": "256Mi", "resources": _resources("50m", "128Mi", "500m", "512Mi")},
+            "population": {"persistence": members, "resources": _resources("50m", "96Mi", "500m", "512Mi")},
             "evaluator": {"resources": _resources("100m", "384Mi", "1", "1Gi")},
         }
 
@@ -149,6 +164,12 @@ def experiment(learning_rate: float, shards: int, run: str = "dice") -> dict[str
             "replay": {"kind": "shared", "fraction": 0.5, "capacity_agent_steps": 100_000, "minimum_fill_agent_steps": 1_000},
             "replay_service": {"replicas": REPLAY_REPLICAS, "memory_bytes": 64 << 20, "snapshot_interval_seconds": 5},
             "evaluation": {"interval_seconds": 10},
+        }
+    if run == "population":
+        return common | {
+            "agents": AGENTS,
+            "sweep": {"loss.entropy_cost": {"draw": "log_uniform", "low": 1.0e-3, "high": 1.0e-1}},
+            "population": {"strategy": "pbt", "fitness": "episode_return", "fitness_episodes": 200, "burn_in_env_frames": 0},
         }
     return common | {"loss": {"kind": "dice", "ablation": "dice"}, "bandit": {"snapshot_interval_seconds": 5}}
 

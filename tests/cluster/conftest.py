@@ -12,9 +12,9 @@ import pytest
 
 from herd.kube.cluster import open_cluster
 from herd.kube.kubeconfig import Access
-from tests.cluster.cluster_settings import ClusterSettings, SettingsProblemError
+from tests.cluster.cluster_settings import SHARED_CLAIM, ClusterSettings, SettingsProblemError
 from tests.cluster.helm_release import HelmError, HelmRelease
-from tests.cluster.live_release import LiveRelease, delete_namespace, has_default_storage, make_namespace
+from tests.cluster.live_release import LiveRelease, delete_namespace, has_default_storage, make_claim, make_namespace
 from tests.cluster.live_trouble import describe
 
 RELEASE = "herd"
@@ -31,7 +31,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tests of other kinds out: those of processes where none runs or of another run, else those of objects alone."""
-    of_run = {"agents": "test_cluster_agents.py"}.get(os.environ.get("CLUSTER_RUN", ""), "test_cluster_release.py")
+    of_run = {"agents": "test_cluster_agents.py", "population": "test_cluster_population.py"}.get(
+        os.environ.get("CLUSTER_RUN", ""), "test_cluster_release.py"
+    )
     chosen = "test_cluster_objects.py" if os.environ.get("CLUSTER_PROCESSES") == "0" else of_run
     left_out = [item for item in items if item.path.parent == Path(__file__).parent and item.path.name != chosen]
     if left_out:
@@ -68,6 +70,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     try:
         volumes = has_default_storage(cluster)
         make_namespace(cluster, namespace)
+        if settings.run == "population":
+            make_claim(cluster, SHARED_CLAIM, settings.access_mode)
         try:
             helm.install(settings.values(volumes=volumes))
         except HelmError as error:

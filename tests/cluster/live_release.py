@@ -221,6 +221,18 @@ def make_namespace(cluster: Cluster, name: str) -> None:
     cluster.get(Want("create", "namespaces", name), CoreV1Api(cluster.client).create_namespace, body)
 
 
+def make_claim(cluster: Cluster, name: str, access_mode: str) -> None:
+    """Make a claim of the default storage class, which the release does not own."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {"accessModes": [access_mode], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    request = CoreV1Api(cluster.client).create_namespaced_persistent_volume_claim
+    cluster.get(Want("create", "persistentvolumeclaims", name), request, cluster.namespace, body)
+
+
 def delete_namespace(cluster: Cluster, name: str) -> None:
     """Delete it and everything in it; not waited for."""
     try:

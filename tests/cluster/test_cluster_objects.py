@@ -105,10 +105,11 @@ def test_a_pod_that_is_deleted_comes_again(installed: Installed, controllers: bo
         assert {pod.uid for pod in installed.live.lasting() if pod.component != component} == others
 
 
-def test_an_upgrade_changes_the_learners_template_alone(installed: Installed, first: dict[Key, Object], controllers: bool) -> None:
+def test_an_upgrade_changes_the_templates_of_learners_alone(installed: Installed, first: dict[Key, Object], controllers: bool) -> None:
+    """And of the population's controller, which knows their settings."""
     before = update_revisions(objects(installed))
     installed.helm.upgrade(installed.settings.values(volumes=installed.volumes, learning_rate=OTHER_LEARNING_RATE))
-    assert changed_components(first, objects(installed)) == {"learner"}
+    assert changed_components(first, objects(installed)) == installed.settings.changed_by_upgrade()
     if not controllers:
         return
     newest = installed.live.until("a new version", lambda: update_revisions(objects(installed)), lambda found: not found & before)
@@ -142,7 +143,7 @@ def test_an_upgrade_keeps_the_number_that_somebody_set(installed: Installed, fir
     installed.helm.upgrade(installed.settings.values(volumes=installed.volumes, learning_rate=OTHER_LEARNING_RATE))
     assert installed.helm.status() == "deployed"
     assert actors(installed) == ACTORS + 3
-    assert changed_components(first, objects(installed)) == {"learner"}
+    assert changed_components(first, objects(installed)) == installed.settings.changed_by_upgrade()
 
 
 def test_a_rollback_after_that_takes_the_number_of_its_revision(installed: Installed, first: dict[Key, Object]) -> None:

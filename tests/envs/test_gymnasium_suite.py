@@ -74,6 +74,10 @@ def broken():
 
 def nothing():
     return 7
+
+
+def anything(**kwargs):
+    return Counting()
 '''
 
 
@@ -295,6 +299,8 @@ def test_tasks_are_dealt_round_robin(folder: str) -> None:
         ({"tasks": ("MINE:nothing",)}, "must return a gymnasium.Env, not int"),
         ({"tasks": ("MINE:continuous",)}, "only discrete actions (Discrete) are supported"),
         ({"tasks": ("MINE:Counting",), "kwargs": {"size": 3}}, "got an unexpected keyword argument 'size'"),
+        ({"tasks": ("MINE:Counting",), "render": True}, "env.tasks MINE:Counting: cannot be drawn: it must take render_mode"),
+        ({"tasks": ("MINE:anything",), "render": True}, "env.tasks MINE:anything: cannot be drawn: it must take render_mode"),
         ({"tasks": ("MINE:Counting",), "kwargs": {"space": "tuple"}}, "its observations are a Tuple: set env.flatten to make them one"),
         ({"tasks": ("MINE:Counting",), "kwargs": {"space": "sequence"}}, "cannot be converted to a vector"),
         ({"tasks": (MINIGRID,)}, "its observations are a Dict with the entries direction, image, mission: choose some with env.image_key"),

@@ -47,6 +47,8 @@ EXPERIMENTS = sorted(path.name for path in (ROOT / "experiments").glob("*.yaml")
 EVERY_SWITCH = with_values(
     "security.curve.existingSecret=herd-keys",
     "priorityClasses.create=true",
+    "service.ipFamilyPolicy=PreferDualStack",
+    'service.ipFamilies=["IPv6", "IPv4"]',
     "actor.autoscaling.enabled=true",
     "actor.spot.enabled=true",
     "learner.gpu.enabled=true",
@@ -74,6 +76,18 @@ def test_snapshot(name: str) -> None:
     if os.environ.get("UPDATE_SNAPSHOTS"):
         file.write_text(text)
     assert text == file.read_text(), f"{file.name}: look at the difference, and approve it with UPDATE_SNAPSHOTS=1"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_service_has_the_families_that_the_values_name(engine: str) -> None:
+    def families(*words: str) -> list[tuple[object, object]]:
+        services = [each["spec"] for each in render_ci("multi-learner-values.yaml", *words, engine=engine) if each["kind"] == "Service"]
+        return [(spec.get("ipFamilyPolicy"), spec.get("ipFamilies")) for spec in services]
+
+    plain = families()
+    assert set(plain) == {(None, None)}
+    chosen = families(*with_values("service.ipFamilyPolicy=PreferDualStack", 'service.ipFamilies=["IPv6", "IPv4"]'))
+    assert chosen == [("PreferDualStack", ["IPv6", "IPv4"])] * len(plain)
 
 
 @pytest.mark.parametrize("name", CI_FILES)

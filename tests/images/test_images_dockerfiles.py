@@ -71,9 +71,9 @@ def test_a_container_is_the_service_as_a_user_of_its_own(service: ServiceName) -
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_container_listens_on_the_ports_of_the_table(service: Service) -> None:
     section = getattr(load_settings([ROOT / "experiments" / "catch.yaml"], [], environment(service.name)), service.section)
-    assert (section.metrics_host, section.metrics_port) == ("0.0.0.0", METRICS_PORT)
+    assert (section.metrics_host, section.metrics_port) == ("*", METRICS_PORT)
     if service.port is not None:
-        assert (section.host, section.port) == ("0.0.0.0", service.port)
+        assert (section.host, section.port) == ("*", service.port)
 
 
 @pytest.mark.parametrize("service", SERVICE_NAMES)

@@ -69,7 +69,7 @@ def test_without_a_cluster_the_suite_is_one_line_and_an_error() -> None:
         ({"CLUSTER_SHARDS": "two"}, "CLUSTER_SHARDS=two"),
         ({"CLUSTER_TIMEOUT_SECONDS": "0"}, "CLUSTER_TIMEOUT_SECONDS=0"),
         ({"CLUSTER_PROCESSES": "no"}, "CLUSTER_PROCESSES=no: 0 or 1 is needed"),
-        ({"CLUSTER_RUN": "both"}, "CLUSTER_RUN=both: one of dice, agents is needed"),
+        ({"CLUSTER_RUN": "both"}, "CLUSTER_RUN=both: one of dice, agents, population is needed"),
         ({"CLUSTER_KEEP": "2"}, "CLUSTER_KEEP=2: 0 or 1 is needed"),
     ],
 )

@@ -134,6 +134,13 @@ def test_a_larger_release_is_not_asked_more(shards: int, replicas: int, actors: 
     assert 2 * len(moving) + len(others) <= max(28, 2 * (shards + 4) + len(others))
 
 
+MEMBERS = """herd_population_fitness{agent="0"} 0.5
+herd_population_setting{agent="0",setting="loss.entropy_cost"} 0.01
+herd_population_setting{agent="0",setting="optimizer.learning_rate"} 0.002
+herd_population_setting{agent="1",setting="loss.entropy_cost"} 0.003
+"""
+
+
 def test_several_agents_and_groups_of_actors_are_one_component_each(served: Served, herd: Herd) -> None:
     """The learners of two agents have the same ranks."""
     fake = served.fake
@@ -153,10 +160,21 @@ def test_several_agents_and_groups_of_actors_are_one_component_each(served: Serv
     spot = workload("Deployment", "actor", 2)
     spot["metadata"]["name"] = "herd-actor-spot"
     fake.objects["deployments"].append(spot)
+    fake.objects["pods"].append(pod("herd-population-0", "population"))
+    fake.objects["statefulsets"].append(workload("StatefulSet", "population", 1))
+    fake.pages["herd-population-0"] = MEMBERS
     said = json.loads(herd("status", "--release", "herd", "--seconds", "0.2", "--json").output)
     assert {name: row["wanted"] for name, row in said["components"].items()} == {
-        "learner": 2, "paramserver": 1, "paramserver-replica": 1, "actor": 5,
+        "learner": 2, "paramserver": 1, "paramserver-replica": 1, "actor": 5, "population": 1,
     }  # fmt: skip
+    assert said["members"] == [
+        {"agent": 0, "fitness": 0.5, "settings": {"loss.entropy_cost": 0.01, "optimizer.learning_rate": 0.002}},
+        {"agent": 1, "fitness": None, "settings": {"loss.entropy_cost": 0.003}},
+    ]
+    assert [each["learner_updates"] for each in said["agents"]] == [100, 101]
+    lines = [line.split() for line in herd("status", "--release", "herd", "--seconds", "0").output.splitlines()]
+    assert ["0", "0.50", "entropy_cost", "0.01,", "learning_rate", "0.002"] in lines
+    assert ["1", "-", "entropy_cost", "0.003"] in lines
     assert said["env_frames_since_learner_start"] == 1_010 + 2_010
     assert said["learner_updates"] == 201
     assert said["frames_per_second"] > 0

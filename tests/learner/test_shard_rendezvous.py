@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 from herd.config.settings import RunSettings
 from herd.service.startup import BadInputError
 from herd.telemetry.telemetry import Telemetry
+from tests.ipv6 import needs_ipv6
 from tests.system.whole_runs import free_ports
 
 CATCH = {"env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ["catch"]}, "network": {"torso": "mlp"}}
@@ -40,7 +42,8 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PAUSE_SECONDS", 0.0)
 
 
-def test_the_first_shard_keeps_the_store_that_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6)])
+def test_the_first_shard_keeps_the_store_that_it_serves(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     read, failures = rendezvous._read, [RuntimeError("Connection reset")]
 
     def fail_once(store: Store, key: str) -> str | None:
@@ -51,7 +54,8 @@ def test_the_first_shard_keeps_the_store_that_it_serves(monkeypatch: pytest.Monk
     monkeypatch.setattr(rendezvous, "_read", fail_once)
     (port,) = free_ports(1)
     attempts = iter(range(10))
-    membership = join(Place(0, 1, "127.0.0.1", port), lambda: next(attempts, None) is not None, {})
+    place = place_of(2, {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": host, "MASTER_PORT": str(port)})
+    membership = join(replace(place, size=1), lambda: next(attempts, None) is not None, {})
     assert membership.place.port == port
     assert not failures
 

@@ -5,13 +5,16 @@ import sys
 from pathlib import Path
 
 import matplotlib.image
+import numpy as np
 import pytest
 import yaml
 from matplotlib.figure import Figure
 
 from herd.plots import drawing
+from herd.plots.averaging import Curve
 from herd.plots.curves import plot_runs
 from herd.plots.history import PlotError
+from herd.plots.panels import SPEED
 
 
 def make_run(
@@ -83,6 +86,14 @@ def test_every_task_has_its_panel(tmp_path: Path) -> None:
     plot_runs([run], tmp_path / "curve.png", data=data)
     assert float(final(rows_of(data), "pong", "multi")["mean"]) == 10.0
     assert float(final(rows_of(data), "qbert", "multi")["mean"]) == 11.0
+
+
+def test_a_flat_curve_of_a_short_run_does_not_lie_on_the_edge() -> None:
+    x, speeds, none = np.array([1.6e3, 3e3]), np.array([2320.0, 2205.0]), np.full(2, np.nan)
+    line = drawing.Line(SPEED, "walk", "C0", "-", Curve(x, speeds, none, none, num_runs=1), thin=False)
+    low, high = drawing._limits(SPEED, [line])
+    assert low == 0.0
+    assert high >= 1.05 * 2320.0
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.9), (1.5, 9.0), (25.0, 29.0), (32.0, 900.0)])

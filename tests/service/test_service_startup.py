@@ -62,26 +62,26 @@ def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
 
 
 def test_a_process_announces_itself(tmp_path: Path) -> None:
-    announce_process(tmp_path / "run", "actor", 3, metrics_port=9_100)
-    announce_process(tmp_path / "run", "actor", 3, metrics_port=9_200)  # restarted
+    announce_process(tmp_path / "run", "actor", 3, metrics_host="*", metrics_port=9_100)
+    announce_process(tmp_path / "run", "actor", 3, metrics_host="*", metrics_port=9_200)  # restarted
     (path,) = (tmp_path / "run" / "processes").iterdir()
     assert path.name == "actor-3.json"
-    assert json.loads(path.read_text()) == {"pid": os.getpid(), "metrics_port": 9_200}
+    assert json.loads(path.read_text()) == {"pid": os.getpid(), "metrics_host": "127.0.0.1", "metrics_port": 9_200}
 
 
 def test_a_process_that_cannot_announce_itself_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "processes").write_text("a file in the way of the folder")
     with caplog.at_level(logging.WARNING):
-        announce_process(tmp_path, "actor", 3, metrics_port=9_100)
+        announce_process(tmp_path, "actor", 3, metrics_host="*", metrics_port=9_100)
     (record,) = caplog.records
     assert record.getMessage().startswith(f"cannot announce this process: {tmp_path / 'processes' / 'actor-3.json'}: ")
 
 
 @pytest.mark.processes
 def test_on_a_read_only_disk_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    announce_process(tmp_path, "actor", 3, metrics_port=9_100)
+    announce_process(tmp_path, "actor", 3, metrics_host="*", metrics_port=9_100)
     with read_only(tmp_path):
-        announce_process(tmp_path, "actor", 3, metrics_port=9_200)
+        announce_process(tmp_path, "actor", 3, metrics_host="*", metrics_port=9_200)
     assert "Read-only file system" in caplog.text
     assert json.loads((tmp_path / "processes" / "actor-3.json").read_text())["metrics_port"] == 9_100
 

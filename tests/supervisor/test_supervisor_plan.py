@@ -184,7 +184,9 @@ def test_a_foreign_interface_is_refused() -> None:
 
 
 def test_every_interface_is_reached_over_the_loopback() -> None:
-    assert local_address("0.0.0.0", 7) == "tcp://127.0.0.1:7"
+    for host in ("0.0.0.0", "*", "::"):
+        assert local_address(host, 7) == "tcp://127.0.0.1:7"
+    assert local_address("::1", 7) == local_address("[::1]", 7) == "tcp://[::1]:7"
     assert local_address("10.0.0.3", 7) == "tcp://10.0.0.3:7"
 
 

@@ -214,7 +214,9 @@ def test_only_the_living_process_of_a_name_is_read(tmp_path: Path) -> None:
     (tmp_path / "processes").mkdir()
     (tmp_path / "processes" / "actor-0.json").write_text(json.dumps({"pid": 5, "metrics_port": 99}))
     (tmp_path / "processes" / "actor-1.json").write_text("{")
+    (tmp_path / "processes" / "actor-2.json").write_text(json.dumps({"pid": 5, "metrics_host": "::1", "metrics_port": 99}))
     assert metrics_url(tmp_path, "actor-0", 5) == "http://127.0.0.1:99/metrics"
+    assert metrics_url(tmp_path, "actor-2", 5) == "http://[::1]:99/metrics"
     assert metrics_url(tmp_path, "actor-0", 6) is None
     assert metrics_url(tmp_path, "actor-1", 5) is None
     asked: list[str] = []

@@ -214,12 +214,11 @@ def test_summary_names_figures_and_paths(tmp_path: Path) -> None:
     print_summary(Console(file=output, width=60), tmp_path, None)
     text = output.getvalue()
     for part in (
-        "learned           return -20.50 -> -18.25 (first and last 15 games), from random play (-20.70): +0.20 -> +2.45\n",
+        "learned           return -20.50 -> -18.25 (first and last 15 games; random play: -20.70)\n",
         "1.25 M in 02:05",
         "15,432 (420 updates)",
         "1.8 updates",
-        "-20.51",
-        "31 games",
+        "-20.51 (mean return of all 31 games)",
         "000000000420",
         "report.json",
         "curve.png",

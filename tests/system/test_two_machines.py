@@ -17,7 +17,7 @@ import yaml
 
 from herd.config.arguments import split_arguments
 from herd.config.loading import load_settings
-from herd.topology import METRICS_PORT
+from herd.topology import COMPONENTS, METRICS_PORT, SERVICES, Service
 from tests.observability.prometheus_server import tool
 from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, SECONDS, environment, free_ports, read_report, until
@@ -26,8 +26,9 @@ pytestmark = pytest.mark.processes
 
 PAGE = (ROOT / "docs" / "two-machines.md").read_text()
 COMPOSE = ROOT / "compose"
-COMPOSED = {"paramserver": 7200, "learner": 7100, "actor": None}
-"""Services of the program, and the port of each that others connect to."""
+COMPOSED: dict[str, Service] = {service.name: service for service in SERVICES if service.name != "population"}
+"""Services of the program. A population has several learners, which one machine starts with `herd train`."""
+ALWAYS = {"paramserver", "learner", "actor"}
 
 
 def blocks(title: str) -> list[str]:
@@ -123,14 +124,17 @@ def test_each_container_finds_the_others(name: str) -> None:
     assert files == [Path("/etc/herd/experiment.yaml")]
     assert any(":/etc/herd/experiment.yaml:ro" in volume for volume in service["volumes"])
     settings = load_settings([ROOT / CATCH], words, dockerfile_variables(name) | service.get("environment", {}))
-    own = getattr(settings, name)
-    assert (own.metrics_host, own.metrics_port) == ("0.0.0.0", METRICS_PORT)
-    if COMPOSED[name] is not None:
-        assert (own.host, own.port) == ("0.0.0.0", COMPOSED[name])
-    else:
+    own = getattr(settings, COMPOSED[name].section)
+    assert (own.metrics_host, own.metrics_port) == ("*", METRICS_PORT)
+    assert service.get("profiles", []) == ([] if name in ALWAYS else [name])
+    if COMPOSED[name].port is not None:
+        assert (own.host, own.port) == ("*", COMPOSED[name].port)
+    if name == "actor":
         assert own.index is None
-    asked = {word for value in service.get("environment", {}).values() for word in re.findall(r"tcp://(\w+):(\d+)", value)}
-    assert asked == {("paramserver", "7200")} if name == "learner" else asked <= {("learner", "7100"), ("paramserver", "7200")}
+    for asks in next(component for component in COMPONENTS if component.name == name).asks:
+        told = getattr(own, asks.setting)
+        asked = COMPOSED.get(asks.components[-1])
+        assert asked is None or told in (f"tcp://{asked.name}:{asked.port}", (f"tcp://{asked.name}:{asked.port}",))
     assert set(service["image"].partition("/")[2].split(":")) >= {f"herd-{name}"}
 
 

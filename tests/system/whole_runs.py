@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from herd.service.announcement import metrics_address
 from herd.telemetry.scrape import Samples, ScrapeError, scrape
 from tests.patience import patient
 
@@ -88,8 +89,8 @@ def pid_of(run_dir: Path, process: str) -> int | None:
 def metrics(run_dir: Path, process: str) -> Samples:
     """Of a process that has announced itself; nothing where it does not answer."""
     try:
-        port = json.loads((run_dir / "processes" / f"{process}.json").read_text())["metrics_port"]
-        return scrape(f"http://127.0.0.1:{port}/metrics")
+        announced = json.loads((run_dir / "processes" / f"{process}.json").read_text())
+        return scrape(f"{metrics_address(announced)}/metrics")
     except (FileNotFoundError, ScrapeError):
         return {}
 

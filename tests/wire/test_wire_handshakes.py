@@ -6,7 +6,15 @@ from random import Random
 
 import pytest
 
-from herd.wire.handshakes import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, PATIENCE_SECONDS, ClientConnection, Handshake
+from herd.wire.handshakes import (
+    FIRST_DELAY_SECONDS,
+    FIRST_VERSION_SECONDS,
+    LONGEST_DELAY_SECONDS,
+    LONGEST_VERSION_SECONDS,
+    PATIENCE_SECONDS,
+    ClientConnection,
+    Handshake,
+)
 
 ENDPOINT = "tcp://learner-0:7100"
 FAILURES = (Handshake.REFUSED, Handshake.MECHANISM, Handshake.CRYPTOGRAPHIC, Handshake.PROTOCOL, Handshake.CLOSED)
@@ -106,3 +114,43 @@ def test_silence_is_worth_a_line_after_some_time(connection: ClientConnection, c
     assert connection.trouble is None
     clock.now += PATIENCE_SECONDS
     assert "is it running" in (connection.trouble or "")
+
+
+def test_a_name_is_tried_over_the_other_version_of_ip_less_and_less_often(clock: Clock) -> None:
+    connection = ClientConnection(ENDPOINT, key_name=None, is_name=True, clock=clock)
+    wait = FIRST_VERSION_SECONDS
+    for _ in range(8):
+        clock.now += wait - 0.001
+        assert not connection.must_try_other_version()
+        clock.now += 0.002
+        assert connection.must_try_other_version()
+        assert not connection.must_try_other_version()  # once
+        wait = min(2 * wait, LONGEST_VERSION_SECONDS)
+    # Where somebody answers, the handshake may take its time, and so may the pause after one that failed.
+    connection.on_handshake(Handshake.BEGUN)
+    clock.now += 1000.0
+    assert not connection.must_try_other_version()
+    connection.on_handshake(Handshake.CLOSED)
+    connection.on_handshake(Handshake.DISCONNECTED)
+    clock.now += 1000.0
+    assert not connection.must_try_other_version()
+    assert connection.must_connect()
+    clock.now += FIRST_VERSION_SECONDS + 0.001
+    assert connection.must_try_other_version()
+
+
+def test_after_a_connection_broke_its_version_has_its_time_again(clock: Clock) -> None:
+    connection = ClientConnection(ENDPOINT, key_name=None, is_name=True, clock=clock)
+    for handshake in (Handshake.BEGUN, Handshake.SUCCEEDED):
+        connection.on_handshake(handshake)
+    clock.now += 1000.0
+    connection.on_handshake(Handshake.DISCONNECTED)
+    assert not connection.must_try_other_version()
+    clock.now += FIRST_VERSION_SECONDS
+    assert connection.must_try_other_version()
+
+
+def test_an_address_has_one_version(clock: Clock) -> None:
+    connection = ClientConnection("tcp://[::1]:7100", key_name=None, clock=clock)
+    clock.now += 1000.0
+    assert not connection.must_try_other_version()

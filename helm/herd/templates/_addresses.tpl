@@ -74,3 +74,13 @@ tcp://{{ include "herd.fullname" . }}-population:7500
 {{- end -}}
 {{- $addresses | toJson -}}
 {{- end -}}
+
+{{/* Of a Service: which versions of IP it has. */}}
+{{- define "herd.ipFamilies" -}}
+{{- with .Values.service.ipFamilyPolicy }}
+  ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+  ipFamilies: {{ toJson . }}
+{{- end }}
+{{- end -}}

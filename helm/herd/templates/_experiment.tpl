@@ -106,15 +106,11 @@
 
 {{/* Fewest actors there may be: links to shards are enough for so many. */}}
 {{- define "herd.fewestActors" -}}
-{{- if .Values.actor.autoscaling.enabled -}}
-{{- .Values.actor.autoscaling.minReplicas | int -}}
-{{- else -}}
 {{- $sum := 0 -}}
 {{- range include "herd.actor.deployments" . | fromJsonArray -}}
-{{- $sum = add $sum (.values.replicas | default 0 | int) -}}
+{{- $sum = add $sum (.values.autoscaling.enabled | ternary .values.autoscaling.minReplicas .values.replicas | default 0 | int) -}}
 {{- end -}}
 {{- max 1 $sum -}}
-{{- end -}}
 {{- end -}}
 
 {{/*

@@ -1,4 +1,4 @@
-"""What a learner does every so often, counted from the end of the last time. No clock of its own: the loop passes it in."""
+"""Intervals of recurring work, counted from the end of the last time. The caller passes the time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ class Cadence:
     """``now`` is any monotonic clock in seconds."""
 
     def __init__(self, interval_seconds: float, *, now: float) -> None:
-        """For the first time an interval from ``now``."""
+        """The work is first due an interval after ``now``."""
         self._interval_seconds = interval_seconds
         self._due_at = now + interval_seconds
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time again."""
+        """Return whether the work is due."""
         return now >= self._due_at
 
     def done(self, now: float) -> None:
-        """It has been done; the next time is an interval from ``now``."""
+        """Record that the work was done; it is next due an interval after ``now``."""
         self._due_at = now + self._interval_seconds

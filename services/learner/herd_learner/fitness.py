@@ -1,4 +1,4 @@
-"""How fit a member of a population is: what it scored in its newest games."""
+"""The fitness of a member of a population: its scores in its newest games."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class FitnessWindow:
-    """The newest games of all tasks together, at most ``num_games``, all played since the member has its weights.
+    """The newest games of all tasks, at most ``num_games``, since the member has its present weights.
 
-    Games that were under way when it got them, at most one for each environment, count too.
+    Games that were under way when it got them, at most one per environment, also count.
     """
 
     def __init__(self, task_names: Sequence[str], references: Mapping[str, ReferenceScores], *, num_games: int) -> None:
-        """``references``: what people reach, by task, as far as that is known."""
+        """``references``: known reference scores, by task."""
         self._names = task_names
         self._references = references
         self._games: deque[tuple[int, float]] = deque(maxlen=num_games)
@@ -33,15 +33,15 @@ class FitnessWindow:
 
     @property
     def is_full(self) -> bool:
-        """As many games as count."""
+        """Whether there are enough games."""
         return len(self._games) == self._games.maxlen
 
     def add(self, task_id: int, episode_return: float) -> None:
-        """A game ended."""
+        """Add a finished game."""
         self._games.append((task_id, episode_return))
 
     def begin(self, games: Iterable[tuple[int, float]] = ()) -> None:
-        """Hold these games and no others."""
+        """Replace the games."""
         self._games.clear()
         self._games.extend((int(task_id), float(episode_return)) for task_id, episode_return in games)
 

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from herd.config.addresses import tcp_address
 from herd.service.serving import Inbox
 from herd.telemetry.logs import get_logger, warn_limited
 from herd.wire.codec import encode
@@ -65,7 +66,7 @@ class IoThread:
         """
         learner = settings.learner
         capacity = settings.credit_capacity
-        self._router = Router(context, f"tcp://{learner.host}:{learner.port}", max_frame_bytes=layout.max_frame_bytes(capacity))
+        self._router = Router(context, tcp_address(learner.host, learner.port), max_frame_bytes=layout.max_frame_bytes(capacity))
         self._publisher = WeightsPublisher(context, learner.paramserver, run_id=settings.name, agent=learner.agent, contract=contract)
         self._shard = shard
         self._population = population

@@ -1,11 +1,11 @@
-"""The ledger: where every env frame that any actor reported has gone, and which messages were already taken.
+"""The ledger: counts what happened to every env frame that actors reported, and remembers which messages were accepted.
 
 ``generated == consumed + sum(dropped.values()) + in_flight`` in every snapshot. ``generated`` is the sum, over
 (actor, incarnation), of the cumulative count in the last message header received from it. The accounts that drop
 duplicates live here too, so that a checkpoint holds both as of one moment.
 
-The same is booked for each task, as far as its frames are known by task: those of unusable arrays, and those of messages that a learner
-acknowledged and took with it, are in the totals alone (``LedgerSnapshot.unattributed``).
+The same is counted for each task. Frames whose task is unknown (of unusable arrays, and of messages that a dead learner had acknowledged)
+are only in the totals (``LedgerSnapshot.unattributed``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LEARNER_RESTART = "learner_restart"
 """Acknowledged, but lost with the learner before an update consumed it."""
 MALFORMED = "malformed"
-"""The header counted, the arrays were unusable."""
+"""The header was valid, but the arrays were unusable."""
 STALE = "stale"
 """Begun under a policy older than ``learner.max_policy_lag`` updates, of an abandoned lineage, or not made yet."""
 
@@ -42,21 +42,21 @@ ActorKey = tuple[int, int]
 
 
 class Verdict(Enum):
-    """What to do with a message, judged by its header alone."""
+    """What to do with a message, according to its header."""
 
     NEXT = auto()
-    """The next one in sequence: take it."""
+    """The next one in sequence: accept it."""
     DUPLICATE = auto()
-    """Already taken: acknowledge again, count nothing."""
+    """Already accepted: acknowledge it again, and count nothing."""
     OUT_OF_SEQUENCE = auto()
-    """Something before it is missing: the actor must say hello."""
+    """An earlier message is missing: the actor must send a hello."""
     INCONSISTENT = auto()
-    """Its cumulative count cannot be: lower than what the actor reported before, or higher than all it can have sent since."""
+    """Its cumulative count is impossible: lower than before, or higher than all that the actor can have sent since."""
 
 
 @dataclass(slots=True)
 class Account:
-    """The last message taken from one incarnation."""
+    """The last accepted message of an incarnation."""
 
     sequence: int = 0
     generated: int = 0
@@ -64,7 +64,7 @@ class Account:
 
 @dataclass(slots=True)
 class Frames:
-    """Where the env frames of one task, or all of them, have gone. Python's integers: no count is ever rounded."""
+    """What happened to the env frames of a task or of all tasks. Python's integers are never rounded."""
 
     generated: int = 0
     consumed: int = 0
@@ -77,7 +77,7 @@ class Frames:
         return self.generated == self.consumed + self.in_flight + sum(self.dropped.values())
 
     def add(self, other: Frames, sign: int = 1) -> None:
-        """Add up, or take off with ``sign`` -1."""
+        """Add the other counts, or subtract them with ``sign`` -1."""
         self.generated += sign * other.generated
         self.consumed += sign * other.consumed
         self.in_flight += sign * other.in_flight
@@ -85,7 +85,7 @@ class Frames:
             self.dropped[reason] += sign * count
 
     def copy(self) -> Frames:
-        """Apart from this one."""
+        """Return a copy."""
         return Frames(self.generated, self.consumed, self.in_flight, Counter(self.dropped))
 
     def as_json(self) -> dict[str, Any]:
@@ -101,31 +101,31 @@ class Frames:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
-    """One consistent reading, in env frames."""
+    """A consistent snapshot, in env frames."""
 
     total: Frames = field(default_factory=Frames)
     tasks: dict[int, Frames] = field(default_factory=dict)
-    """By task id, those that any frame was booked for."""
+    """Counts by task id, for tasks with any frames."""
     accounts: dict[ActorKey, tuple[int, int]] = field(default_factory=dict)
     """(actor_index, incarnation) -> (sequence, generated), least recently heard first."""
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every generated frame is accounted for, in all and by task, and nothing is booked for a task beyond the totals."""
+        """Whether every generated frame is accounted for, in total and by task, and no task exceeds the totals."""
         rest = self.unattributed
         counts = (rest.generated, rest.consumed, rest.in_flight, *rest.dropped.values())
         return self.total.is_balanced and all(task.is_balanced for task in self.tasks.values()) and min(counts) >= 0
 
     @property
     def unattributed(self) -> Frames:
-        """Frames whose task nobody can tell any more: the totals less what is booked by task."""
+        """Frames whose task is unknown: the totals minus the counts by task."""
         rest = self.total.copy()
         for task in self.tasks.values():
             rest.add(task, -1)
         return rest
 
     def task(self, task_id: int) -> Frames:
-        """Of one task; zeros where nothing was booked for it."""
+        """Return the counts of a task; zeros if it has none."""
         return self.tasks.get(task_id, Frames())
 
     def report(self) -> dict[str, Any]:
@@ -141,9 +141,9 @@ class LedgerSnapshot:
 
     @classmethod
     def of_shards(cls, snapshots: Sequence[LedgerSnapshot]) -> LedgerSnapshot:
-        """The global ledger: sums, and everybody's accounts.
+        """Return the global ledger: sums, and the accounts of all shards.
 
-        An incarnation sends to one shard only (each link of an actor has its own); other shards may hold its account as of a checkpoint.
+        An incarnation sends to only one shard (each link of an actor has its own); other shards may have its account from a checkpoint.
         """
         total = Frames()
         tasks: dict[int, Frames] = {}
@@ -157,35 +157,35 @@ class LedgerSnapshot:
         return cls(total, tasks, accounts)
 
     def without_totals(self) -> LedgerSnapshot:
-        """The accounts alone: what a shard other than the first starts from, so that a restored sum counts once."""
+        """Return only the accounts, from which shards other than the first start, so that a restored sum counts once."""
         return LedgerSnapshot(accounts=self.accounts)
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> LedgerSnapshot:
-        """Inverse of `as_json`. Checkpoints of versions that did not count by task have totals alone."""
+        """Inverse of `as_json`. Checkpoints of older versions, which did not count by task, have only totals."""
         accounts = {(index, incarnation): (sequence, generated) for index, incarnation, sequence, generated in state["accounts"]}
         tasks = {task_id: Frames.from_json(frames) for task_id, frames in state.get("tasks", [])}
         return cls(Frames.from_json(state), tasks, accounts)
 
 
 class Ledger:
-    """Counts env frames through the learner; safe to use from the I/O thread and the training thread."""
+    """Counts env frames in the learner; may be used by the I/O thread and the training thread."""
 
     def __init__(self, restored: LedgerSnapshot | None = None) -> None:
-        """Start empty, or from a checkpoint: what was in flight then died with that learner."""
+        """Start empty, or from a checkpoint. Frames that were in flight then are lost."""
         restored = restored or LedgerSnapshot()
         self._lock = threading.Lock()
-        # Booked by processes before this one. What was in flight is not: it is lost by this start.
+        # Counted by earlier processes. Frames in flight are not included, because this start lost them.
         self._before = restored.total.copy()
         self._total = _lost_in_flight(restored.total)
         self._tasks = {task_id: _lost_in_flight(frames) for task_id, frames in restored.tasks.items()}
         self._accounts = OrderedDict((key, Account(*account)) for key, account in restored.accounts.items())
-        # Who is in a session, and the sequence before the oldest that it can still send. Kept apart from the accounts, which only
-        # a message that was taken may make or change: a hello costs nothing.
+        # Actors in a session, and the sequence before the oldest message that each can still send. Separate from the accounts, which only
+        # an accepted message may create or change, so that a hello has no cost.
         self._sessions: dict[ActorKey, int] = {}
 
     def on_hello(self, actor: ActorKey, oldest_sequence: int) -> int:
-        """The last sequence taken from ``actor``, moved up to just before the oldest message that it can still send. Opens its session."""
+        """Open the session of ``actor``; returns its last accepted sequence, at least the one before the oldest that it can still send."""
         with self._lock:
             known = self._accounts.get(actor)
             accepted = max(known.sequence if known is not None else 0, oldest_sequence - 1)
@@ -193,22 +193,22 @@ class Ledger:
             return accepted
 
     def can_skip_to(self, actor: ActorKey, oldest_sequence: int) -> bool:
-        """Whether so many messages of ``actor`` may have been accepted and forgotten."""
+        """Return whether this many messages of ``actor`` may have been accepted and forgotten."""
         with self._lock:
             known = self._accounts.get(actor)
             return oldest_sequence - 1 - (known.sequence if known is not None else 0) <= MAX_SKIPPED
 
     def on_session_end(self, actor: ActorKey) -> None:
-        """``actor`` is no longer in a session; its account stays while there is room."""
+        """End the session of ``actor``; its account is kept while there is room."""
         with self._lock:
             self._sessions.pop(actor, None)
             if actor in self._accounts:
                 self._accounts.move_to_end(actor)
 
     def judge(self, actor: ActorKey, *, sequence: int, generated: int, num_frames: int, most_frames: int = 2**63 - 1) -> Verdict:
-        """Whether a message with this header is to be taken; changes nothing.
+        """Decide whether a message with this header is accepted; changes nothing.
 
-        ``most_frames`` is what one message of this actor can hold: it bounds what the skipped ones can have held.
+        ``most_frames`` is the largest number of frames in a message of this actor, which bounds the frames of skipped messages.
         """
         with self._lock:
             account = self._accounts.get(actor, Account())
@@ -223,9 +223,9 @@ class Ledger:
             return Verdict.NEXT
 
     def receive(self, actor: ActorKey, *, sequence: int, generated: int, frames: Mapping[int, int]) -> None:
-        """Book a message judged NEXT whose unrolls go into the queue; ``frames``: of this message, by task id.
+        """Count a message with verdict NEXT whose unrolls go into the queue. ``frames``: frames of this message, by task id.
 
-        Frames that its cumulative count holds beyond what is known were acknowledged by a learner that then died.
+        Additional frames in its cumulative count were acknowledged by a learner that then died.
         """
         with self._lock:
             self._book(actor, sequence, generated, sum(frames.values()))
@@ -235,13 +235,13 @@ class Ledger:
                 self._tasks[task_id].generated += num_frames
 
     def refuse(self, actor: ActorKey, *, sequence: int, generated: int, num_frames: int, reason: str) -> None:
-        """Book a message judged NEXT whose unrolls cannot be used: nobody knows the tasks of its frames."""
+        """Count a message with verdict NEXT whose unrolls cannot be used, so that the tasks of its frames are unknown."""
         with self._lock:
             self._book(actor, sequence, generated, num_frames)
             self._total.dropped[reason] += num_frames
 
     def consume(self, frames: Mapping[int, int]) -> None:
-        """Queued frames, by task id, went through an update."""
+        """Count queued frames, by task id, that an update was computed on."""
         with self._lock:
             for task_id, num_frames in frames.items():
                 for booked in (self._total, self._tasks[task_id]):
@@ -249,7 +249,7 @@ class Ledger:
                     booked.consumed += num_frames
 
     def drop(self, reason: str, frames: Mapping[int, int]) -> None:
-        """Queued frames, by task id, were thrown away."""
+        """Count queued frames, by task id, that were dropped."""
         with self._lock:
             for task_id, num_frames in frames.items():
                 for booked in (self._total, self._tasks[task_id]):
@@ -257,28 +257,28 @@ class Ledger:
                     booked.dropped[reason] += num_frames
 
     def snapshot(self) -> LedgerSnapshot:
-        """A consistent copy."""
+        """Return a consistent copy."""
         with self._lock:
             accounts = {key: (account.sequence, account.generated) for key, account in self._accounts.items()}
             return LedgerSnapshot(self._total.copy(), {task_id: frames.copy() for task_id, frames in self._tasks.items()}, accounts)
 
     def totals(self) -> Frames:
-        """Of all tasks together: cheap, however many accounts there are."""
+        """Return the totals over all tasks, at a cost independent of the number of accounts."""
         with self._lock:
             return self._total.copy()
 
     def generated_since_start(self) -> int:
-        """Without the checkpoint's: for a counter that begins with the process, as rates expect."""
+        """Return generated frames without those of the checkpoint, for a counter that starts with the process."""
         with self._lock:
             return self._total.generated - self._before.generated
 
     def dropped_since_start(self, reason: str) -> int:
-        """Likewise, for one reason. What was in flight at the checkpoint is among them, since this start lost it."""
+        """Return dropped frames of one reason since the start, including those in flight at the checkpoint, which this start lost."""
         with self._lock:
             return self._total.dropped[reason] - self._before.dropped[reason]
 
     def _book(self, actor: ActorKey, sequence: int, generated: int, num_frames: int) -> None:
-        """The message in its account, and what its count says of messages that are gone."""
+        """Update the account with a message, and count the frames of lost messages that its count implies."""
         account = self._account(actor)
         num_missing = generated - account.generated - num_frames
         account.sequence, account.generated = sequence, generated
@@ -289,7 +289,7 @@ class Ledger:
     def _account(self, actor: ActorKey) -> Account:
         account = self._accounts.setdefault(actor, Account())
         self._accounts.move_to_end(actor)
-        # Ends: there are fewer sessions than accounts may be. One in a session goes to the back, so that each is passed over once a round.
+        # This ends, because there are fewer sessions than allowed accounts. An account in a session is moved to the back.
         while len(self._accounts) > MAX_ACCOUNTS:
             oldest = next(iter(self._accounts))
             if oldest in self._sessions:
@@ -300,7 +300,7 @@ class Ledger:
 
 
 def _lost_in_flight(frames: Frames) -> Frames:
-    """What was in flight died with the learner before."""
+    """Count frames that were in flight when the previous learner died as lost."""
     after = frames.copy()
     if after.in_flight:
         after.dropped[LEARNER_RESTART] += after.in_flight
@@ -309,7 +309,7 @@ def _lost_in_flight(frames: Frames) -> Frames:
 
 
 def frames_by_task(unrolls: Iterable[QueuedUnroll]) -> dict[int, int]:
-    """Env frames of unrolls, by task id."""
+    """Return the env frames of unrolls, by task id."""
     frames: dict[int, int] = {}
     for unroll in unrolls:
         frames[unroll.task_id] = frames.get(unroll.task_id, 0) + unroll.num_frames

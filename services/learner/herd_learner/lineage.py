@@ -1,8 +1,7 @@
-"""Which lineage this learner process publishes under.
+"""The lineage under which this learner process publishes.
 
 A version is (lineage, learner_updates). Every start of a learner opens a lineage higher than any that was ever published
-from this run directory, so no number ever means two different weights, even where the last process died before its
-first checkpoint.
+from this run directory, so no number ever means two different weights, even if the last process died before its first checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ MAX_LINEAGE = 2**63 - 1
 
 
 class LineageError(Exception):
-    """The file that remembers lineages is damaged, or cannot be made; one line."""
+    """The file with the lineage is damaged or cannot be created; one line."""
 
 
 def is_stale(policy: tuple[int, int], newest: tuple[int, int], limit: int | None) -> bool:
@@ -43,10 +42,10 @@ def open_lineage(
     on_failure: Callable[[OSError], None] | None = None,
     now: Callable[[], float] = time.time,
 ) -> int:
-    """Take the next lineage (from 1 on, and not below ``at_least``) and put it on disk before anyone sees it.
+    """Open the next lineage (from 1 on, and not below ``at_least``), and write it to disk before it is used.
 
-    Where the disk cannot take it, the next number would be given again at the next start. The clock's milliseconds are taken instead:
-    far beyond every number counted, and others at every start. ``on_failure`` is told; ``keep_lineage`` puts it on disk later.
+    If it cannot be written, the next start would use the same number. So the clock's milliseconds are used instead, which are far larger
+    than counted numbers and different at every start. ``on_failure`` is called, and ``keep_lineage`` writes the number later.
 
     Raises:
         LineageError: the file is there and damaged: going on without it could give one number two meanings; or this run has none

@@ -1,4 +1,4 @@
-"""The unroll queue between the I/O thread and the training thread.
+"""The queue of unrolls between the I/O thread and the training thread.
 
 Unrolls wait in the memory in which their message came, until they are copied into a batch. The training thread takes them
 first-in-first-out, one by one, so that a policy-lag bound holds at the moment of consumption. What may wait is bounded by the credit

@@ -1,4 +1,4 @@
-"""Experience replay of IMPALA section 5.2.2: whole unrolls, uniform, first-in-first-out."""
+"""Experience replay of IMPALA, section 5.2.2: whole unrolls, drawn uniformly, first-in-first-out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class UnrollReplay:
-    """A ring of the newest ``capacity`` unrolls. Its memory is touched, and so taken, only as it fills."""
+    """A ring of the newest ``capacity`` unrolls. Its memory is used only as it fills."""
 
     def __init__(self, fields: Sequence[Field], capacity: int, seed: int) -> None:
         self._arrays: Arrays = {field.name: np.zeros((capacity, *field.shape), field.dtype) for field in fields}
@@ -28,13 +28,13 @@ class UnrollReplay:
         self.random = np.random.default_rng(seed)
 
     def __len__(self) -> int:
-        """Unrolls held."""
+        """Return the number of stored unrolls."""
         return self._size
 
     def insert(self, batch: Arrays, versions: Sequence[tuple[int, int]]) -> None:
-        """Copy the first rows of ``batch``, an unroll for each of ``versions``: (lineage, learner_updates) of the policy that began it.
+        """Copy the first rows of ``batch``, one unroll for each of ``versions``: (lineage, learner_updates) of the policy that began it.
 
-        The oldest unrolls make room.
+        The oldest unrolls are replaced.
         """
         num_unrolls = len(versions)
         rows = (self._next + np.arange(num_unrolls)) % self._capacity
@@ -48,7 +48,7 @@ class UnrollReplay:
         """Draw ``num_unrolls`` uniformly, with replacement, into the rows of ``batch`` from ``start``; returns their versions.
 
         Raises:
-            ValueError: while nothing was inserted.
+            ValueError: nothing has been inserted yet.
         """
         rows = self.random.integers(0, self._size, num_unrolls)
         for name, array in self._arrays.items():

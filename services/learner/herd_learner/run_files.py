@@ -1,4 +1,4 @@
-"""What the learner leaves in the run directory besides checkpoints. A disk that fails costs a file, never the run."""
+"""The learner's files in the run directory, except checkpoints. If a file cannot be written, the run continues."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ REPORT = "report.json"
 
 
 class RunFiles:
-    """Every failure is counted, and told once a minute; the next write is tried as if there had been none."""
+    """Failures are counted, and logged once a minute. Later writes are tried as usual."""
 
     def __init__(self, run_dir: Path, on_failure: Callable[[str], None], trackers: Trackers | None = None) -> None:
-        """``on_failure`` gets the name of each file that could not be written; ``trackers`` get every point as well."""
+        """``on_failure`` gets the name of each file that could not be written; ``trackers`` also get every point."""
         self._run_dir = run_dir
         self._on_failure = on_failure
         self._trackers = trackers
 
     def close(self) -> None:
-        """Let viewers finish what they have been given, for some seconds at most; may be called again."""
+        """Let viewers finish, for some seconds at most. May be called again."""
         if self._trackers is not None:
             self._trackers.close()
 
     def add_point(self, point: Mapping[str, Any]) -> None:
-        """Append a point of the learning curve. One that cannot be written is lost: the next says as much of the run."""
+        """Append a point of the learning curve. A point that cannot be written is lost."""
         if self._trackers is not None:
             self._trackers.add(point)
         try:
@@ -52,13 +52,13 @@ class RunFiles:
         return True
 
     def keep_lineage(self, lineage: int) -> None:
-        """Put on disk what could not be when the lineage was opened."""
+        """Write the lineage if it could not be written when it was opened."""
         try:
             keep_lineage(self._run_dir, lineage)
         except OSError as error:
             self.failed(LINEAGE_FILE, error)
 
     def failed(self, file: str, error: OSError) -> None:
-        """``file`` could not be written."""
+        """Count and log that ``file`` could not be written."""
         self._on_failure(file)
         warn_limited(f"write {file}", "cannot write a file of the run", file=str(self._run_dir / file), reason=error.strerror or str(error))

@@ -52,7 +52,7 @@ def test_it_leases_an_index_and_knows_every_shard(tmp_path: Path) -> None:
     assert settings.actor.learner == tuple(f"tcp://herd-learner-{rank}.herd-learner:7100" for rank in range(8))
     assert settings.actor.paramserver == "tcp://herd-paramserver-replica:7200"
     assert settings.actor.bandit == "tcp://herd-bandit:7300"
-    assert (settings.actor.metrics_host, settings.actor.metrics_port) == ("0.0.0.0", 9400)
+    assert (settings.actor.metrics_host, settings.actor.metrics_port) == ("*", 9400)
 
 
 def test_a_laptops_places_are_not_the_clusters(tmp_path: Path) -> None:
@@ -127,12 +127,12 @@ def test_autoscalers_switch(words: tuple[str, ...], kinds: set[str]) -> None:
     assert found & {"HorizontalPodAutoscaler", "ScaledObject"} == kinds
 
 
-def test_the_horizontal_autoscaler_wants_a_number_of_pods() -> None:
+def test_the_horizontal_autoscaler_multiplies_the_number_of_pods() -> None:
     scaler = find(render(*with_values("actor.autoscaling.enabled=true")), "HorizontalPodAutoscaler", "herd-actor")["spec"]
     assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "herd-actor"}
     (metric,) = scaler["metrics"]
-    assert metric["external"]["metric"] == {"name": "herd_actors_wanted", "selector": {"matchLabels": {"release": "herd"}}}
-    assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1"}
+    assert metric["external"]["metric"] == {"name": "herd_actors_wanted_ratio", "selector": {"matchLabels": {"release": "herd"}}}
+    assert metric["external"]["target"] == {"type": "Value", "value": "1"}
 
 
 def test_the_query_for_actors_wanted_is_promql_over_metrics_that_there_are() -> None:
@@ -141,10 +141,11 @@ def test_the_query_for_actors_wanted_is_promql_over_metrics_that_there_are() -> 
     query = scaled["triggers"][0]["metadata"]["query"]
     promql_parser.parse(query)
     described = (HERE.parents[2] / "docs" / "metrics.md").read_text()
-    for metric in ("herd_actor_env_frames_total", "herd_actor_blocked_seconds_total", "herd_learner_starved_seconds_total"):
+    assert scaled["triggers"][0]["metricType"] == "Value"
+    for metric in ("herd_actor_blocked_seconds_total", "herd_learner_starved_seconds_total"):
         assert f"{metric}{{" in query
         assert f"`{metric}`" in described
-    assert query.count('namespace="rl",release="herd"') == 3
+    assert query.count('namespace="rl",release="herd"') == 2
     assert "950 / 1000" in query  # the learner may starve for a twentieth of its time
 
 

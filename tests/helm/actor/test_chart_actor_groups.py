@@ -53,6 +53,28 @@ def test_all_of_them_count_where_links_are_worked_out(tmp_path: Path) -> None:
     assert settings_of(objects, find(objects, "Deployment", "herd-actor-a"), tmp_path).actor.links == 6
 
 
+@pytest.mark.parametrize(
+    ("kind", "scaler", "bounds"), [("hpa", "HorizontalPodAutoscaler", "Replicas"), ("keda", "ScaledObject", "ReplicaCount")]
+)
+def test_a_group_may_have_an_autoscaler_of_its_own(kind: str, scaler: str, bounds: str, tmp_path: Path) -> None:
+    scaled = '{"enabled": true, "minReplicas": 2, "maxReplicas": 300}'
+    words = ("learner.shards=8", "experiment.learner.batch_size=64", f"actor.autoscaling.kind={kind}")
+    objects = render(*with_values(*GROUPS, *words, f"actor.groups.spot.autoscaling={scaled}", "actor.groups.fixed.replicas=1"))
+    assert [name for each, name in names(objects) if each == scaler] == ["herd-actor-spot"]
+    spec = find(objects, scaler, "herd-actor-spot")["spec"]
+    assert spec["scaleTargetRef"]["name"] == "herd-actor-spot"
+    assert (spec[f"min{bounds}"], spec[f"max{bounds}"]) == (2, 300)
+    spot, fixed = (find(objects, "Deployment", f"herd-actor-{name}") for name in ("spot", "fixed"))
+    assert "replicas" not in spot["spec"]
+    assert fixed["spec"]["replicas"] == 1
+    assert settings_of(objects, fixed, tmp_path).actor.links == 6  # three actors at least, of eight shards
+
+
+def test_autoscaling_of_all_is_of_each_group() -> None:
+    objects = render(*with_values(*GROUPS, "actor.autoscaling.enabled=true"))
+    assert {name for kind, name in names(objects) if kind == "HorizontalPodAutoscaler"} == {"herd-actor-spot", "herd-actor-fixed"}
+
+
 def test_services_and_policies_know_them_as_actors() -> None:
     objects = render(*with_values(*GROUPS))
     assert ("NetworkPolicy", "herd-actor") in names(objects)
@@ -68,7 +90,7 @@ def test_services_and_policies_know_them_as_actors() -> None:
         (("actor.groups.spot.groups.more.replicas=3",), "groups"),
         (('actor.groups={"Spot": {}}',), "Spot"),
         (('actor.groups={"a-name-that-is-too-long-here": {}}',), "a-name-that-is-too-long-here"),
-        (("actor.groups.spot.replicas=3", "actor.autoscaling.enabled=true"), "actor.groups: only one of them"),
+        (('actor.groups.spot.autoscaling={"enabled": true, "minReplicas": 2000}',), "actor.groups.spot.autoscaling.minReplicas is above"),
     ],
 )
 @pytest.mark.parametrize("engine", ENGINES)

@@ -41,7 +41,7 @@ def test_it_is_one_and_listens(tmp_path: Path) -> None:
     bandit = find(objects, "StatefulSet", "herd-bandit")
     assert bandit["spec"]["replicas"] == 1
     settings = settings_of(objects, bandit, tmp_path).bandit
-    assert (settings.host, settings.port, settings.metrics_port) == ("0.0.0.0", 7300, 9400)
+    assert (settings.host, settings.port, settings.metrics_port) == ("*", 7300, 9400)
 
 
 def test_persistence_and_budget_switch() -> None:

@@ -32,7 +32,7 @@ def test_it_is_one_and_follows_the_weights_that_actors_use(tmp_path: Path) -> No
     actor = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path).actor
     assert (settings.evaluation.paramserver, settings.evaluation.bandit) == (actor.paramserver, actor.bandit)
     assert settings.evaluation.paramserver == "tcp://herd-paramserver-replica:7200"
-    assert (settings.evaluation.metrics_host, settings.evaluation.metrics_port) == ("0.0.0.0", 9400)
+    assert (settings.evaluation.metrics_host, settings.evaluation.metrics_port) == ("*", 9400)
     assert settings.evaluation.interval_seconds == 600
 
 

@@ -32,7 +32,7 @@ def test_actors_find_it_and_it_follows_the_weights_that_they_use(tmp_path: Path)
     actor = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path).actor
     assert actor.inference_service == f"tcp://herd-inference:{inference.port}"
     assert inference.paramserver == actor.paramserver == "tcp://herd-paramserver-replica:7200"
-    assert (inference.host, inference.metrics_host, inference.metrics_port) == ("0.0.0.0", "0.0.0.0", 9400)
+    assert (inference.host, inference.metrics_host, inference.metrics_port) == ("*", "*", 9400)
     assert "--ready=http://herd-inference:9400" in container_of(find(objects, "Pod", "herd-test"))["args"]
     assert find(render(*with_values(*WITH, "inference.replicas=5")), "Deployment", "herd-inference")["spec"]["replicas"] == 5
 

@@ -97,7 +97,7 @@ def test_every_start_goes_on_and_an_end_is_no_crash(tmp_path: Path) -> None:
     assert settings.stop.wait_for_signal
     assert settings.stop.env_frames == 1000
     assert settings.directory == Path("/var/lib/herd/runs/mine")
-    assert (settings.learner.host, settings.learner.port, settings.learner.threads) == ("0.0.0.0", 7100, None)
+    assert (settings.learner.host, settings.learner.port, settings.learner.threads) == ("*", 7100, None)
     assert settings.learner.paramserver == "tcp://herd-paramserver:7200"
 
 

@@ -19,7 +19,7 @@ def test_the_root_is_one_and_has_no_parent(tmp_path: Path) -> None:
     assert root["spec"]["replicas"] == 1
     settings = settings_of(objects, root, tmp_path).paramserver
     assert settings.upstream is None
-    assert (settings.host, settings.port) == ("0.0.0.0", 7200)
+    assert (settings.host, settings.port) == ("*", 7200)
     assert find(objects, "Service", "herd-paramserver")["spec"]["clusterIP"] == "None"
 
 

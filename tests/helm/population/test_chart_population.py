@@ -59,7 +59,7 @@ def test_every_member_has_learners_of_its_own_and_actors_know_them_all(shards: i
     assert [word for word in test if word.startswith("--learner")] == [f"--learner=http://{host}:9400" for host in hosts]
     assert "--ready=http://herd-population:9400" in test
     service = settings("StatefulSet", "herd-population").population
-    assert (service.strategy, service.host, service.port, service.metrics_port) == ("pbt", "0.0.0.0", 7500, 9400)
+    assert (service.strategy, service.host, service.port, service.metrics_port) == ("pbt", "*", 7500, 9400)
 
 
 def test_members_share_a_volume_or_are_refused() -> None:

@@ -33,7 +33,7 @@ def test_every_replica_has_a_name_and_a_number(words: tuple[str, ...], tmp_path:
     replay = find(objects, "StatefulSet", "herd-replay")
     assert replay["spec"]["replicas"] == 3
     settings = settings_of(objects, replay, tmp_path).replay_service
-    assert (settings.replicas, settings.host, settings.port, settings.metrics_port) == (3, "0.0.0.0", 7400, 9400)
+    assert (settings.replicas, settings.host, settings.port, settings.metrics_port) == (3, "*", 7400, 9400)
     (index,) = [each for each in container_of(replay)["env"] if each["name"] == "HERD_REPLAY_SERVICE__INDEX"]
     assert index["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['apps.kubernetes.io/pod-index']"
     assert find(objects, "Service", "herd-replay")["spec"]["clusterIP"] == "None"

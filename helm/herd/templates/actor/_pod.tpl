@@ -18,7 +18,7 @@
 # Actors begin at neighbouring shards: with so few of them, fewer links would leave a shard without any.
 - --actor.links={{ $enough }}
 {{- end }}
-- --actor.metrics_host=0.0.0.0
+- --actor.metrics_host=*
 - --actor.metrics_port=9400
 {{- end -}}
 
@@ -26,15 +26,19 @@
 {{- define "herd.actor.deployments" -}}
 {{- $name := printf "%s-actor" (include "herd.fullname" .) -}}
 {{- $shared := omit .Values.actor "groups" -}}
-{{- if and .Values.actor.groups .Values.actor.autoscaling.enabled -}}
-{{- fail "actor.autoscaling counts all actors of the release, and cannot scale one of actor.groups: only one of them may be given" -}}
-{{- end -}}
 {{- $deployments := list -}}
 {{- range $group, $own := .Values.actor.groups -}}
 {{- $values := (include "herd.patched" (list $shared ($own | default dict)) | fromJson).value -}}
 {{- $deployments = append $deployments (dict "name" (printf "%s-%s" $name $group) "group" $group "values" $values) -}}
 {{- end -}}
-{{- $deployments | default (list (dict "name" $name "group" "" "values" $shared)) | toJson -}}
+{{- $deployments = $deployments | default (list (dict "name" $name "group" "" "values" $shared)) -}}
+{{- range $deployments -}}
+{{- $scaling := .values.autoscaling -}}
+{{- if and $scaling.enabled (gt (int $scaling.minReplicas) (int $scaling.maxReplicas)) -}}
+{{- fail (printf "actor%s.autoscaling.minReplicas is above maxReplicas" (empty .group | ternary "" (printf ".groups.%s" .group))) -}}
+{{- end -}}
+{{- end -}}
+{{- $deployments | toJson -}}
 {{- end -}}
 
 {{/*
@@ -44,7 +48,7 @@ Deployment was last written, the number that is there stays: whoever changed it 
 {{- define "herd.actor.replicas" -}}
 {{- $root := index . 0 -}}
 {{- $given := (index . 1).values.replicas -}}
-{{- if not (or $root.Values.actor.autoscaling.enabled (kindIs "invalid" $given)) -}}
+{{- if not (or (index . 1).values.autoscaling.enabled (kindIs "invalid" $given)) -}}
 {{- $live := lookup "apps/v1" "Deployment" $root.Release.Namespace (index . 1).name -}}
 {{- $before := dig "metadata" "annotations" (include "herd.actor.replicasAnnotation" .) "" $live -}}
 {{- eq $before ($given | int | toString) | ternary (dig "spec" "replicas" $given $live) $given | int -}}

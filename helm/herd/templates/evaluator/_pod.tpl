@@ -8,7 +8,7 @@
 {{- if include "herd.hasBandit" . }}
 - --evaluation.bandit={{ include "herd.address.bandit" . }}
 {{- end }}
-- --evaluation.metrics_host=0.0.0.0
+- --evaluation.metrics_host=*
 - --evaluation.metrics_port=9400
 {{- end -}}
 

@@ -10,7 +10,7 @@
 {{- if gt (include "herd.agents" . | int) 1 }}
 - --learner.agent={{ $agent }}
 {{- end }}
-- --learner.host=0.0.0.0
+- --learner.host=*
 - --learner.port=7100
 - --learner.paramserver={{ include "herd.address.paramserver" . }}
 {{- if include "herd.hasPopulation" . }}
@@ -24,7 +24,7 @@
 {{- if .Values.learner.gpu.enabled }}
 - --learner.device=cuda
 {{- end }}
-- --learner.metrics_host=0.0.0.0
+- --learner.metrics_host=*
 - --learner.metrics_port=9400
 {{- end -}}
 {{- end -}}

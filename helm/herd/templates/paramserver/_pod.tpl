@@ -1,9 +1,9 @@
 {{/* (list $ upstream): of the root ("null") or of a replica. */}}
 {{- define "herd.paramserver.args" -}}
 - --paramserver.upstream={{ index . 1 }}
-- --paramserver.host=0.0.0.0
+- --paramserver.host=*
 - --paramserver.port=7200
-- --paramserver.metrics_host=0.0.0.0
+- --paramserver.metrics_host=*
 - --paramserver.metrics_port=9400
 {{- end -}}
 

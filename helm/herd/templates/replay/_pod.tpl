@@ -1,10 +1,10 @@
 {{- define "herd.replay.args" -}}
 - --replay_service.replicas={{ include "herd.replayReplicas" . }}
-- --replay_service.host=0.0.0.0
+- --replay_service.host=*
 - --replay_service.port=7400
 # How much may be sent and not yet read follows from their number.
 - --learner.shards={{ include "herd.shards" . }}
-- --replay_service.metrics_host=0.0.0.0
+- --replay_service.metrics_host=*
 - --replay_service.metrics_port=9400
 {{- end -}}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from herd.envs.api import BatchedEnvironment
 
 NUM_FULL_ACTIONS = 18
-"""Of the console: nine joystick positions, with and without the button."""
+"""Number of actions of the console: nine joystick positions, with and without the button."""
 SCREEN_HEIGHT, SCREEN_WIDTH = 210, 160
 
 

@@ -1,17 +1,17 @@
 """Atari 2600 games over ale-py's C++ ``AtariVectorEnv``, with the switches of IMPALA's Table G.1.
 
-The C++ side repeats actions, takes the maximum of the last two frames, resizes (area interpolation), stacks, and starts the
-next game one step after the last one ended. What it does otherwise than the papers is settled here:
+The C++ side repeats actions, takes the maximum of the last two frames, resizes (area interpolation), stacks, and starts the next game one
+step after the last one ended. This module corrects its differences from the papers:
 
-- A lost life is read from the number of lives, so that it is told apart from the end of the game.
-- No-ops are 1..noop_max, uniformly; its own draw is 0..noop_max-1. It is asked for 0..noop_max, and a game that drew 0 is started
-  again: what remains is uniform. The frames of a new game tell what it drew; only where they cannot (``atari_start``: Double Dunk
-  under sticky actions) are no-ops 0..noop_max.
-- The time limit counts all emulator frames of a game, no-ops included, once per agent step; so does the limit on those without a reward,
-  from the game's first row. Its own limit breaks off in the middle
-  of a step before the screen is read, which would leave the last observation, from which a truncated game bootstraps, stale.
+- A lost life is detected by the number of lives, to distinguish it from the end of the game.
+- The number of no-ops is uniform in 1..noop_max; the C++ side draws from 0..noop_max-1. It is configured for 0..noop_max, and a game that
+  drew 0 is restarted, so the rest is uniform. The frame count of a new game shows what it drew. Only if it does not (``start.py``: Double
+  Dunk with sticky actions), the number is in 0..noop_max.
+- The time limit counts all emulator frames of a game, including no-ops, once per agent step. The limit on frames without a reward counts
+  from the game's first row. The C++ side's own limit ends a step before the screen is read, so the last observation, from which a truncated
+  game bootstraps, would be stale.
 
-Where its own game-over breaks off a step, the newest plane of that last observation lacks the final frames: nothing learns from it.
+If a game over ends a step early, the newest plane of the last observation lacks the final frames. Nothing is learned from it.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class AtariEnvironments:
         raw.frames[part.environments] = info["episode_frame_number"]
 
     def _restart(self, raw: _Raw, again: NDArray[np.bool_]) -> None:
-        """Start the games ``again`` [E] anew until each has as many no-ops as it must; writes into ``raw``."""
+        """Restart the games ``again``, [E], until each has the required number of no-ops; writes into ``raw``."""
         for _ in range(_MAX_RESTARTS):
             if not again.any():
                 return

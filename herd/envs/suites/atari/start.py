@@ -27,7 +27,7 @@ class GameStart:
     """One game under one sticky-action probability."""
 
     num_actions: int
-    """Of the chosen action set."""
+    """Number of actions of the chosen action set."""
     emulator_actions: NDArray[np.int32] | None
     """[num_actions]: the emulator's number for each; None where it is the same."""
     fire_frames: int
@@ -54,7 +54,7 @@ def game_start(game: str, *, full_action_set: bool, fire_on_reset: bool, sticky_
 
 
 def _without_button(actions: Sequence[Action]) -> NDArray[np.int32]:
-    """Of the 18 actions those of a game to whose emulator the button does not exist (Skiing): positions count, with the button or not."""
+    """Return the actions, of all 18, of a game without a button (Skiing): the joystick positions."""
     own = list(actions)
     names = [action.name if action in own else action.name.removesuffix("FIRE") or "NOOP" for action in CONSOLE_ACTIONS]
     return np.array([own.index(Action.__members__[name]) for name in names], np.int32)

@@ -17,9 +17,10 @@ _log = logging.getLogger(__name__)
 
 
 class LevelCache:
-    """What `deepmind_lab.Lab` takes as ``level_cache``. An exception of it would end the game, so that a bad disk is no cache instead.
+    """The object that `deepmind_lab.Lab` accepts as ``level_cache``. Its exceptions would end the game, so disk errors are ignored.
 
-    Processes share the folder without a lock: a map gets its name once it is whole, and whoever compiles the same one writes the same.
+    Processes share the folder without a lock: a map appears only when it is complete, and processes that compile the same map write the
+    same data.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, SupportsFloat, cast
 
 import gymnasium
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 
     from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
+_UNDRAWN = "cannot be drawn: it must take render_mode, keep it as an attribute, and return a picture from render() (docs/extending.md)"
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
-"""Of red, green and blue (ITU-R BT.601), as the Atari suite's emulator weighs them."""
+"""Weights of red, green and blue (ITU-R BT.601), as in the Atari suite's emulator."""
 _hashed = lru_cache(maxsize=1024)(hash_instruction)
 
 
@@ -63,7 +65,7 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
             total += float(reward)
             if terminated or truncated:
                 break
-        # Nobody reads what else an environment tells, and a vector environment takes long to collect it.
+        # The info dictionary is not used, and a vector environment is slow to collect it.
         return self.parts(observation), total, bool(terminated), bool(truncated), {}
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
@@ -121,6 +123,8 @@ def make_rows(settings: GymnasiumSettings, task: str) -> Rows:
         environment = _made(settings, task)
     except UserCodeError as error:
         raise UnknownTaskError(str(error)) from error
+    except UnknownTaskError:
+        raise
     except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
         elsewhere = "an id that another package registers is module:id, such as minigrid:MiniGrid-Empty-5x5-v0"
         raise UnknownTaskError(f"env.tasks {task}: {' '.join(str(error).split())}; {elsewhere}") from error
@@ -136,15 +140,25 @@ def make_rows(settings: GymnasiumSettings, task: str) -> Rows:
 def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:
     kwargs = {"render_mode": "rgb_array", **settings.kwargs} if settings.render else settings.kwargs
     if re.fullmatch(USER_CODE, task):
-        environment: gymnasium.Env[Any, Any] = load_user_code(task, "env.tasks")(**kwargs)
+        make = load_user_code(task, "env.tasks")
+        if settings.render and not _takes_render_mode(make):
+            raise UnknownTaskError(f"env.tasks {task}: {_UNDRAWN}")
+        environment: gymnasium.Env[Any, Any] = make(**kwargs)
         if settings.max_episode_steps is not None:
             environment = TimeLimit(environment, settings.max_episode_steps)
     else:
         # The checker looks at every step for mistakes of the environment, at a quarter of CartPole's speed.
         environment = gymnasium.make(task, max_episode_steps=settings.max_episode_steps, disable_env_checker=True, **kwargs)
     if settings.render:
+        if environment.render_mode is None:
+            raise UnknownTaskError(f"env.tasks {task}: {_UNDRAWN}")
         environment = AddRenderObservation(environment, render_only=True)
     return environment
+
+
+def _takes_render_mode(make: Callable[..., object]) -> bool:
+    parameters = signature(make).parameters
+    return "render_mode" in parameters or any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
 
 
 _Part = tuple[spaces.Space[Any], "Callable[[Any], NDArray[Any]]"]
@@ -224,7 +238,7 @@ def _vector(space: spaces.Space[Any], task: str) -> _Part:
     """Whatever gymnasium can flatten, as numbers; a Discrete becomes one-hot."""
     try:
         size = spaces.flatdim(space)
-    except (NotImplementedError, ValueError) as error:  # a space of somebody else's; one without a fixed size
+    except (NotImplementedError, ValueError) as error:  # an unknown kind of space, or one without a fixed size
         raise UnknownTaskError(f"env.tasks {task}: observations of {space} cannot be converted to a vector") from error
     return _numbers(size), lambda value: np.asarray(spaces.flatten(space, value), np.float32)
 

@@ -55,7 +55,7 @@ class Game:
         os.chdir(self._folder.name)
         self._game.set_doom_config_path(str(Path(self._folder.name) / "vizdoom.ini"))
         self._game.init()
-        # Both ends have the memory that they share open now. Without its name nobody has to remove it, however they end.
+        # Both processes have opened their shared memory. Without its name it is freed when they end, for any reason.
         for name in set(re.findall(r"/\S+/ViZDoom(?:SM|MQ)\S+", Path("/proc/self/maps").read_text(encoding="utf-8"))):
             os.unlink(name)
 

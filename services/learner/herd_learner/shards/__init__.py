@@ -1,1 +1,1 @@
-"""Learner shards in lockstep: how N processes find each other, agree on every turn, and notice that one is gone."""
+"""Learner shards in lockstep: how N processes meet, agree on every turn, and detect a lost shard."""

@@ -1,7 +1,6 @@
-"""What learner shards do together: agree on every turn, add up, gather. Alone, each of these is the identity.
+"""The collective operations of learner shards: agree on every turn, sum, gather. With one shard, each is the identity.
 
-Collectives run over gloo for tensors on the CPU and NCCL for those on a GPU. Whatever is not a number travels as JSON: nothing is
-pickled.
+Collectives use gloo for tensors on the CPU and NCCL for tensors on a GPU. Everything except numbers is sent as JSON; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -30,41 +29,41 @@ COLLECTIVE_SECONDS = 1800.0
 compiler at the first update."""
 
 LEAVE_SECONDS = 60.0
-"""Longest wait for the others at the end, when all that is left is to go."""
+"""Longest wait for the other shards at the end."""
 
 _left: list[dist.ProcessGroup | None] = []
 """The group that was left. DistributedDataParallel holds it too, and drops it later with the interpreter's lock held: were that the last
 reference, the group's end would wait for threads that wait for the lock. This one outlives their work."""
 
 _PEER_IS_GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
-"""What gloo and NCCL say when a process at the other end of a connection has ended."""
+"""Parts of the messages of gloo and NCCL when a process at the other end of a connection has ended."""
 
 
 class Turn(NamedTuple):
-    """What one shard brings to a turn of the training loop."""
+    """The contribution of a shard to a turn of the training loop."""
 
     is_ready: bool = False
-    """It holds its part of a batch."""
+    """Whether it has its part of a batch."""
     stop: bool = False
-    """It was told to stop, or its time is over."""
+    """Whether it was told to stop, or its time is over."""
     log_due: bool = False
-    """Shard 0's clock says so; the others' is not asked."""
+    """Whether a point is due by shard 0's clock; the others' clocks are ignored."""
     checkpoint_due: bool = False
     """Likewise."""
     may_publish: bool = True
-    """Its last slice is at the parameter server, or superseded there."""
+    """Whether its last slice is at the parameter server, or superseded there."""
     newer_lineage: int = 0
-    """That the parameter server holds beyond ours; 0 for none."""
+    """A greater lineage at the parameter server; 0 for none."""
     lineage: int = 0
-    """Shard 0's is everybody's."""
+    """Lineage; all shards use that of shard 0."""
     num_frames: int = 0
     """Env frames in its part of the batch."""
     is_ordered: bool = False
-    """Shard 0 has an order of the population that is to be carried out."""
+    """Whether shard 0 has an order of the population to carry out."""
 
 
 class ShardGroup:
-    """The group, seen from one shard."""
+    """The group, from the view of one shard."""
 
     def __init__(self, place: Place, heartbeat: Heartbeat | None = None) -> None:
         self.rank = place.rank
@@ -73,15 +72,15 @@ class ShardGroup:
 
     @property
     def is_first(self) -> bool:
-        """Shard 0 keeps the run's files."""
+        """Whether this is shard 0, which writes the run's files."""
         return self.rank == 0
 
     def share(self, total: int) -> int:
-        """This shard's part of a number of unrolls."""
+        """Return this shard's part of a number of unrolls."""
         return share(total, self.rank, self.size)
 
     def agree(self, turn: Turn) -> Turn:
-        """Everybody's turn as one: ready when all are, to stop when one is to, frames added up."""
+        """Combine the turns of all shards: ready if all are ready, stop if one must stop, frames summed."""
         if self.size == 1:
             return turn
         turns = [Turn(*row) for row in self.rows(torch.tensor(turn, dtype=torch.int64)).tolist()]
@@ -99,7 +98,7 @@ class ShardGroup:
         )
 
     def rows(self, mine: Tensor) -> Tensor:
-        """[N, K]: each shard's [K], in the order of their ranks."""
+        """Return each shard's [K] as [N, K], ordered by rank."""
         rows = torch.empty(self.size * len(mine), dtype=mine.dtype, device=mine.device)
         dist.all_gather_single(rows, mine)
         return rows.view(self.size, len(mine))
@@ -111,7 +110,7 @@ class ShardGroup:
         return tensor
 
     def gather(self, value: Any) -> list[Any]:
-        """What each shard brought, as JSON, in the order of their ranks."""
+        """Return the values of all shards, sent as JSON, ordered by rank."""
         if self.size == 1:
             return [value]
         mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
@@ -120,11 +119,11 @@ class ShardGroup:
         return [json.loads(row[:length].numpy().tobytes()) for row, length in zip(rows, lengths, strict=True)]
 
     def first_says(self, value: Any) -> Any:
-        """Shard 0's value, as JSON."""
+        """Return shard 0's value, sent as JSON."""
         return self.gather(value if self.is_first else None)[0]
 
     def spread(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Shard 0's tensors, on the CPU; the others bring none."""
+        """Return shard 0's tensors on the CPU; the others pass none."""
         if self.size == 1:
             return dict(tensors)
         told = {name: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for name, tensor in tensors.items()}
@@ -136,23 +135,23 @@ class ShardGroup:
         return spread
 
     def end_if_broken(self, error: Exception) -> None:
-        """Something failed that may have been a collective: where a shard is gone, end this process; where not, return."""
+        """Handle an error that may come from a collective: end this process if a shard is lost, otherwise return."""
         if self._heartbeat is None:
             return
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         if any(word in reason for word in _PEER_IS_GONE):
             end_process(reason)
-        # The error may say nothing of it. While the others' hearts beat, it is this shard's own.
+        # The error may not mention it. If the other shards are alive, the error is this shard's own.
         self._heartbeat.end_if_silent()
 
     def leave(self) -> None:
-        """The last thing that shards do together; then each may go when it likes.
+        """Wait for all shards, as the last collective operation.
 
         Raises:
-            RuntimeError: another shard has gone, or did not come within `LEAVE_SECONDS`.
+            RuntimeError: another shard is lost, or did not arrive within `LEAVE_SECONDS`.
         """
         if self.size > 1 and dist.is_initialized():
-            # A barrier that can be bounded; over gloo on every machine, as tensors on the CPU go.
+            # A barrier with a timeout; it uses gloo on every machine.
             work = dist.all_reduce(torch.zeros(1), async_op=True)
             work.wait(timedelta(seconds=LEAVE_SECONDS))
             if self._heartbeat is not None:
@@ -169,11 +168,11 @@ def join_group(
     go_on: Callable[[], bool],
     environ: Mapping[str, str] = os.environ,
 ) -> ShardGroup:
-    """Meet the other shards; at once where there are none.
+    """Meet the other shards; returns at once if there are none.
 
     Raises:
         BadInputError: see ``place_of``.
-        NotGatheredError: ``go_on`` turned false before all were there.
+        NotGatheredError: ``go_on`` became false before all shards had joined.
     """
     place = place_of(num_shards, environ)
     if place.size == 1:

@@ -1,11 +1,11 @@
-"""Who still lives: a thread that beats for this shard and watches the others, and one that watches the first.
+"""Detects lost shards: one thread sends this shard's heartbeat and watches the others, and a second one watches the first thread.
 
-Collectives wait as long as their slowest member, and cannot be interrupted: a shard that was stopped would hold the others for ever.
-So the thread that finds a shard silent ends this process at once, as a kill would, with `EXIT_SHARD_LOST`: whoever started it starts
-it again, and the new group goes on from the newest checkpoint.
+Collectives wait for their slowest member and cannot be interrupted, so a stopped shard would block the others forever. Therefore the thread
+that finds a shard silent ends this process at once, like a kill, with `EXIT_SHARD_LOST`. The supervisor restarts it, and the new group
+continues from the newest checkpoint.
 
-The store is at shard 0. Where that process is stopped, or its machine vanishes, a question to it never returns, whatever its time-out.
-So a second thread, which asks nobody anything, looks at when the last answer came.
+The store is at shard 0. If that process is stopped or its machine is lost, a request to it never returns, regardless of its timeout. So a
+second thread, without input or output, watches the time of the last answer.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 
 INTERVAL_SECONDS = 0.5
 GOODBYE_SECONDS = 5.0
-"""Longest wait for the thread that beats to end: it may be in a question that never returns."""
+"""Longest wait for the end of the heartbeat thread, which may be in a request that never returns."""
 _GOODBYE = b"bye"
 
 
 class Silence:
-    """Judges beats, which are counters: a shard is lost when its counter has stood still for too long. No clock, no store."""
+    """Evaluates heartbeats, which are counters: a shard is lost if its counter has not changed for too long. No clock, no store."""
 
     def __init__(self, size: int, timeout_seconds: float, now: float) -> None:
         self._timeout_seconds = timeout_seconds
         self._last: list[tuple[bytes, float]] = [(b"", now)] * size
 
     def lost(self, beats: list[bytes], now: float) -> list[int]:
-        """Ranks that are silent, given everybody's newest beat."""
+        """Return the silent ranks, given the newest heartbeats of all."""
         self._last = [(beat, now) if beat != known[0] else known for beat, known in zip(beats, self._last, strict=True)]
         return [rank for rank, (beat, at) in enumerate(self._last) if now - at > self._timeout_seconds and beat != _GOODBYE]
 
     def forgive(self, now: float) -> None:
-        """This process itself stood still: nobody was silent up to now."""
+        """Restart all time limits, because this process itself was stopped."""
         self._last = [(beat, now) for beat, _ in self._last]
 
 
 class Heartbeat:
-    """Beats until `stop`; ``give_up`` is called, once, with what was found."""
+    """Sends heartbeats until `stop`. ``give_up`` is called once, with the reason, if a shard is lost."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Heartbeat:
         timeout_seconds: float,
         give_up: Callable[[str], None] | None = None,
     ) -> None:
-        """``store``: a connection of its own. Beats once before it returns."""
+        """``store``: a separate connection. Sends a heartbeat before it returns."""
         self._store = store
         self._rank = rank
         self._keys = [f"beat/{each}" for each in range(size)]
@@ -74,20 +74,20 @@ class Heartbeat:
         self._watchdog = threading.Thread(target=self._watch, name="shard-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin, once every shard has beaten once."""
+        """Start to watch, when every shard has sent a heartbeat."""
         self._reached_at = time.monotonic()
         self._thread.start()
         self._watchdog.start()
 
     def stop(self) -> None:
-        """After the last thing that shards do together: say goodbye. From here on others may go, as this one may for them."""
+        """Stop after the last collective operation. From now on all shards may end."""
         self._stopping.set()
         for thread in (self._thread, self._watchdog):
             if thread.is_alive():
                 thread.join(GOODBYE_SECONDS)
 
     def end_if_silent(self) -> None:
-        """Give the watch the time that it needs to find a silent shard, which ends this process; else return."""
+        """Wait as long as the detection of a silent shard takes, which ends this process; otherwise return."""
         if not self._stopping.is_set():
             self._given_up.wait(self._timeout_seconds + 4 * INTERVAL_SECONDS)
 
@@ -117,12 +117,12 @@ class Heartbeat:
             self._beat(_GOODBYE)
 
     def _watch(self) -> None:
-        """Shard 0 serves the store. Gone, it does not come back as the same group. No input or output here."""
+        """Watch for answers of the store at shard 0. If shard 0 is lost, this group cannot continue. No input or output here."""
         excused_at = looked_at = time.monotonic()
         while not self._stopping.wait(INTERVAL_SECONDS):
             before, looked_at = looked_at, time.monotonic()
             if looked_at - before > INTERVAL_SECONDS + self._timeout_seconds:
-                # Stopped and resumed with its container or machine: shard 0 has had no chance to answer.
+                # This process was stopped and resumed with its container or machine, so shard 0 could not answer.
                 excused_at = looked_at
             if looked_at - max(self._reached_at, excused_at) > self._timeout_seconds:
                 self._find_lost([0])
@@ -140,7 +140,7 @@ class Heartbeat:
 
 
 def end_process(reason: str) -> NoReturn:
-    """As a kill: nothing of this process is worth saving but the checkpoints on disk."""
+    """End this process like a kill: nothing except the checkpoints on disk needs to be saved."""
     get_logger().error(
         "the group of learner shards is broken: this process exits, to be restarted from the newest checkpoint", reason=reason
     )

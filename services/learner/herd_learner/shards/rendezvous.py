@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from herd.config.addresses import bare, with_port
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import get_logger, warn_limited
 
@@ -75,7 +76,7 @@ def place_of(num_shards: int, environ: Mapping[str, str]) -> Place:
         return Place(0, 1)
     try:
         rank, size, port = int(environ["RANK"]), int(environ["WORLD_SIZE"]), int(environ["MASTER_PORT"])
-        host = environ["MASTER_ADDR"]
+        host = bare(environ["MASTER_ADDR"])
     except KeyError as error:
         raise BadInputError(
             f"learner.shards is {num_shards}, but {error.args[0]} is not set: start shards with herd train or torchrun"
@@ -114,7 +115,7 @@ def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = o
             in_use = place.serves and "address already in use" in str(error).lower()
             if in_use and time.monotonic() > listen_until:
                 raise BadInputError(f"MASTER_PORT {place.port} is in use") from None
-            warn_limited("rendezvous", "waiting for shard 0", address=f"{place.host}:{place.port}", reason=_first_line(error))
+            warn_limited("rendezvous", "waiting for shard 0", address=with_port(place.host, place.port), reason=_first_line(error))
             if not place.serves:
                 serving = None  # connect again; one that serves keeps its port
         time.sleep(PAUSE_SECONDS)

@@ -1,0 +1,82 @@
+"""What a plan is written on: quantities with their formulas, remarks, and kinds of pods."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One quantity."""
+
+    section: str
+    quantity: str
+    formula: str
+    """In numbers; empty for what is given."""
+    value: float
+    unit: str
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Collects lines as they are worked out, and what the reader must know beside them."""
+
+    lines: list[Line] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _section: str = ""
+
+    def section(self, name: str) -> None:
+        """What the next lines are about."""
+        self._section = name
+
+    def line(self, quantity: str, formula: str, value: Number, unit: str = "") -> Number:
+        """Add a line; returns its value."""
+        self.lines.append(Line(self._section, quantity, formula, value, unit))
+        return value
+
+    def note(self, text: str) -> None:
+        """Add a remark."""
+        self.notes.append(text)
+
+
+def rounded_up(needed: float) -> int:
+    """Whole things for a need, at least one; what is over by rounding alone does not count."""
+    return max(1, math.ceil(needed - 1e-9))
+
+
+def shown(value: float) -> str:
+    """A number for people: whole from 100 on, else three digits; powers of ten where it would fill the line."""
+    if abs(value) >= 1e15:
+        return f"{value:.3g}"
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.3g}"
+
+
+def shown_bytes(value: float) -> str:
+    """Bytes for people, in powers of a thousand, as networks count."""
+    if value >= 1e15:
+        return f"{value / 1e9:.3g} GB"
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:,.3g} {unit}" if value < 100 * size else f"{value / size:,.0f} {unit}"
+    return f"{value:,.0f} B"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One kind; everything of each."""
+
+    role: str
+    pods: int
+    cores: float
+    gpus: int
+    memory_bytes: float
+    bytes_in: float
+    """Per second."""
+    bytes_out: float
+    """Per second."""

@@ -1,0 +1,82 @@
+"""A population of two on a real cluster (``CLUSTER_RUN=population``), in the order of this file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from herd.telemetry import metric_names as names
+from herd.telemetry.scrape import total
+from tests.cluster.cluster_settings import ACTORS, AGENTS
+from tests.cluster.conftest import Installed
+from tests.cluster.herd_command import herd
+from tests.cluster.test_cluster_agents import of_agents
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
+
+
+def decisions(installed: Installed) -> float:
+    """Since the controller started."""
+    return sum(total(each, names.POPULATION_DECISIONS.name) for each in installed.live.component_samples("population"))
+
+
+def until_members_learn(installed: Installed) -> None:
+    frames = names.LEARNER_ENV_FRAMES.name
+    before = installed.live.until("frames of all members", lambda: of_agents(installed, frames), lambda found: min(found) >= 0)
+    installed.live.until(
+        f"more frames than {before}",
+        lambda: of_agents(installed, frames),
+        lambda now: all(new > old for new, old in zip(now, before, strict=True)),
+    )
+
+
+def test_every_member_and_the_actors_of_all_become_ready(installed: Installed) -> None:
+    installed.live.until_settled()
+    counted = {component: len(installed.live.lasting(component)) for component in installed.settings.pods()}
+    assert counted == installed.settings.pods()
+    places = {(pod.agent, pod.rank) for pod in installed.live.pods("learner")}
+    assert places == {(agent, rank) for agent in range(AGENTS) for rank in range(installed.settings.shards)}
+
+
+def test_members_learn_and_are_compared(installed: Installed) -> None:
+    until_members_learn(installed)
+    installed.live.until("a decision", lambda: decisions(installed), lambda found: found > 0)
+
+
+def test_status_has_a_line_for_each_member(installed: Installed) -> None:
+    said = json.loads(herd(installed, "status", "--seconds", "5", "--json"))
+    assert said["notes"] == []
+    assert said["actors_asked"] == ACTORS
+    assert len(said["agents"]) == AGENTS
+    assert all(each["learner_updates"] > 0 for each in said["agents"])
+    assert [each["agent"] for each in said["members"]] == list(range(AGENTS))
+    assert all(each["fitness"] is not None and "loss.entropy_cost" in each["settings"] for each in said["members"])
+
+
+def test_the_controller_is_killed(installed: Installed) -> None:
+    """Members go on meanwhile; afterwards it knows them, from the journal and their reports, and decides again."""
+    learners = {(pod.uid, pod.restarts) for pod in installed.live.lasting("learner")}
+    installed.live.kill("population")
+    until_members_learn(installed)
+    installed.live.until("decisions of the new controller", lambda: decisions(installed), lambda found: found > 0)
+    assert {(pod.uid, pod.restarts) for pod in installed.live.lasting("learner")} == learners
+    [samples] = installed.live.component_samples("population")
+    assert total(samples, names.POPULATION_REPORTS.name, outcome="refused") == 0
+
+
+def test_a_member_is_killed(installed: Installed) -> None:
+    others = {pod.uid for pod in installed.live.lasting("learner") if pod.agent != 0}
+    installed.live.kill("learner")
+    until_members_learn(installed)
+    assert {pod.uid for pod in installed.live.lasting("learner") if pod.agent != 0} == others
+
+
+def test_the_chart_tests_itself(installed: Installed) -> None:
+    assert "Succeeded" in installed.helm.test()
+
+
+def test_an_uninstall_leaves_nothing_but_the_claim(installed: Installed) -> None:
+    installed.helm.uninstall()
+    installed.live.until("no pod", installed.live.pods, lambda pods: not pods)
+    installed.live.until("nothing left over", installed.live.leftovers, lambda left: not left)

@@ -1,0 +1,53 @@
+"""Sockets over both versions of IP."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from herd.wire.sockets import Dealer, Router, new_context
+from tests.ipv6 import needs_ipv6
+from tests.patience import patient
+
+pytestmark = needs_ipv6
+
+REACHED = [("*", "127.0.0.1"), ("*", "[::1]"), ("[::]", "127.0.0.1"), ("[::]", "[::1]"), ("[::1]", "[::1]"), ("127.0.0.1", "127.0.0.1")]
+NAMES = "::1 only-six\n127.0.0.1 only-four\n::1 both\n127.0.0.1 both\n"
+
+
+def reach(bound: str, host: str) -> None:
+    """Send a message to ``host`` of a server at ``bound``; returns when it is there."""
+    with (
+        new_context(environ={}) as context,
+        Router(context, f"tcp://{bound}:*", max_frame_bytes=1024) as router,
+        Dealer(context, f"tcp://{host}:{router.endpoint.rpartition(':')[2]}", routing_id="peer", max_frame_bytes=1024) as dealer,
+    ):
+        while not dealer.send([b"here"]):
+            dealer.wait(0.02)
+            dealer.receive()
+        while (message := router.receive()) is None:
+            pass
+        assert message[0] == b"peer"
+
+
+@pytest.mark.parametrize(("bound", "host"), REACHED)
+def test_a_server_is_reached_over_the_versions_that_it_listens_to(bound: str, host: str) -> None:
+    reach(bound, host)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("bound", "host"), [("[::1]", "only-six"), ("[::1]", "both"), ("127.0.0.1", "both"), ("*", "only-four")])
+def test_a_name_is_tried_over_one_version_and_then_the_other(bound: str, host: str, tmp_path: Path) -> None:
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("names are made by a mount of its own, which takes root")
+    hosts = tmp_path / "hosts"
+    hosts.write_text(NAMES)
+    code = f"from tests.wire.test_wire_ipv6 import reach; reach({bound!r}, {host!r})"
+    command = f'mount --bind {hosts} /etc/hosts && exec {sys.executable} -c "$CODE"'
+    environ = os.environ | {"CODE": code}
+    subprocess.run(["unshare", "--mount", "sh", "-c", command], check=True, timeout=patient(60), env=environ, cwd=Path(__file__).parents[2])
