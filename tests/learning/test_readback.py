@@ -26,10 +26,10 @@ class _Event:
 
 def _sent(number: int, readback: Readback[float]) -> _Event:
     readback.send([torch.tensor(float(number))], lambda here: here[0].item())
-    event: Any = _Event()
-    readback._sent[-1] = readback._sent[-1]._replace(copied=event)
-    copied: _Event = event
-    return copied
+    event = _Event()
+    copied: Any = event
+    readback._sent[-1] = readback._sent[-1]._replace(copied=copied)
+    return event
 
 
 def test_on_a_cpu_everything_is_there_at_once_and_comes_once() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -30,7 +32,7 @@ def _case() -> tuple[LSTMCore, torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def _rows(reset: torch.Tensor, *, is_known: bool) -> list[int] | None:
-    return reset.any(dim=1).nonzero().flatten().tolist() if is_known else None
+    return [row for row in range(len(reset)) if reset[row].any()] if is_known else None
 
 
 @knowledge
@@ -61,9 +63,14 @@ def test_gradients_are_those_of_the_rows_one_by_one() -> None:
 
 def test_what_is_long_enough_goes_through_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     core, inputs, reset, state = _case()
-    lengths = []
-    fused = torch.lstm
-    monkeypatch.setattr(torch, "lstm", lambda rows, *arguments: (lengths.append(len(rows)), fused(rows, *arguments))[1])
+    lengths: list[int] = []
+    fused: Any = torch.lstm
+
+    def watched(rows: torch.Tensor, *arguments: Any) -> Any:
+        lengths.append(len(rows))
+        return fused(rows, *arguments)
+
+    monkeypatch.setattr(torch, "lstm", watched)
     core(inputs, reset, state, 1, _rows(reset, is_known=True))
     assert lengths == [FUSED, FUSED + 1]
     core(inputs, reset, state, 1)
