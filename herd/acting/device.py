@@ -1,4 +1,4 @@
-"""Where a network runs, and in which precision: what the settings `device` and `precision` mean on this machine."""
+"""Device and precision of a network on this machine, from the settings `device` and `precision`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def device_of(wanted: str, key: str) -> torch.device:
-    """The GPU, or the CPU where ``auto`` finds none; ``key``: the setting's.
+    """Return the GPU, or the CPU if ``auto`` finds none; ``key`` is the name of the setting.
 
     Raises:
         BadInputError: cuda is wanted, and torch finds no GPU.
@@ -27,6 +27,6 @@ def device_of(wanted: str, key: str) -> torch.device:
 
 
 def precision_of(wanted: Precision | Literal["auto"], device: torch.device) -> torch.dtype:
-    """The type in which convolutions and matrix products are computed on ``device``."""
+    """Return the type in which convolutions and matrix products are computed on ``device``."""
     gains = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_gains_from_bfloat16()
     return torch.bfloat16 if choose_precision(wanted, gains_from_bfloat16=gains) == "bfloat16" else torch.float32

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _SMALLEST_SPREAD = 1e-8
-"""Advantages that are all the same stay 0."""
+"""Keeps advantages at 0 if they are all equal."""
 
 
 class CorrectedSettings(Protocol):
@@ -52,7 +52,7 @@ class CorrectedSettings(Protocol):
 
     @property
     def log_epsilon(self) -> float:
-        """Of the ``epsilon`` correction."""
+        """Epsilon of the ``epsilon`` correction."""
 
     @property
     def trust_region(self) -> TrustRegion:
@@ -76,7 +76,7 @@ class ActorCriticSettings(CorrectedSettings, Protocol):
 
     @property
     def advantage_normalization(self) -> Literal["none", "batch"]:
-        """Of the policy gradient's weights."""
+        """Normalisation of the policy gradient's weights."""
 
 
 class LossTerms(NamedTuple):
@@ -117,7 +117,7 @@ def actor_critic_loss(
     value_scale: Tensor | None = None,
     entropy_share: Tensor | float = 1.0,
 ) -> LossTerms:
-    """Policy gradient and value regression over the accepted rows, and an entropy bonus over the online ones of them.
+    """Compute the policy gradient and value regression over the accepted rows, and an entropy bonus over the accepted online rows.
 
     Args:
         target_logits: of the policy being trained, ``[T, B, A]`` float32 with gradient (float64 throughout works too).
@@ -141,7 +141,7 @@ def actor_critic_loss(
     """
     _check_shapes(target_logits, values, behaviour_logits, actions=actions, rewards=rewards, terminated=terminated, row_valid=row_valid)
     for name, tensor in (("terminated", terminated), ("row_valid", row_valid)):
-        # ~ of a uint8 is no logical not.
+        # ~ on a uint8 is not a logical not.
         if tensor.dtype != torch.bool:
             raise ValueError(f"{name} must be bool, got {tensor.dtype}")
 
@@ -180,19 +180,19 @@ def actor_critic_loss(
 
 
 class Corrected(NamedTuple):
-    """What every loss with an off-policy correction begins with; [T, B] but for the first."""
+    """The common input of all losses with an off-policy correction; [T, B] except for the first."""
 
     target_log_policy: Tensor
     """[T, B, A], with gradient."""
     target_log_probs: Tensor
-    """Of the actions taken, with gradient."""
+    """Log-probabilities of the actions taken, with gradient."""
     behaviour_log_probs: Tensor
     gate: Gate
     targets: Tensor
     """``v``."""
     pg_advantages: Tensor
     policy_log_probs: Tensor
-    """What the policy gradient differentiates: ``log pi(a)``, but for the epsilon correction."""
+    """The term that the policy gradient differentiates: ``log pi(a)``, except with the epsilon correction."""
 
 
 def correct(
@@ -206,9 +206,9 @@ def correct(
     row_valid: Tensor,
     algorithm: CorrectedSettings,
 ) -> Corrected:
-    """Both policies' log-probabilities, the rows that the gate accepts, and the correction's targets over them.
+    """Compute both policies' log-probabilities, the rows that the gate accepts, and the targets of the correction.
 
-    ``values`` are [T + 1, B]; here they are constants.
+    ``values`` are [T + 1, B] and treated as constants.
     """
     target_log_policy = target_logits.log_softmax(dim=-1)
     target_log_probs = target_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)

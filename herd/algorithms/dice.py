@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from herd.algorithms.trust_region import Gate
 
 DiceAblation = Literal["dice", "baseline", "random", "entropy"]
-"""Table 4. To the loss only ``entropy`` is another thing: ``baseline`` acts with tau = 1, ``random`` never tells the bandits a return."""
+"""Table 4. Only ``entropy`` changes the loss; ``baseline`` acts with tau = 1, and ``random`` reports no returns to the bandits."""
 
 ENTROPY_ABLATION_COST = 1.0
-"""Section 4.3; beside scalings of 10 for policy and Q."""
+"""Section 4.3; used with scalings of 10 for policy and Q."""
 
 
 class DiceSettings(CorrectedSettings, Protocol):
@@ -109,7 +109,7 @@ def dice_loss(
     algorithm: DiceSettings,
     is_replayed: Tensor | None = None,
 ) -> DiceTerms:
-    """V by V-trace, Q by Retrace and the policy gradient times tau, over the accepted rows.
+    """Compute the losses of V (V-trace) and Q (Retrace) and the policy gradient times tau, over the accepted rows.
 
     ``algorithm.correction`` other than ``v_trace`` counts the data as on-policy in Retrace too.
 
@@ -213,6 +213,6 @@ def _check(advantages: Tensor, **tensors: Tensor) -> None:
         if list(tensor.shape) != shape:
             raise ValueError(f"{name} must be {shape} beside advantages {list(advantages.shape)}, got {list(tensor.shape)}")
     for name in ("terminated", "row_valid"):
-        # ~ of a uint8 is no logical not.
+        # ~ on a uint8 is not a logical not.
         if tensors[name].dtype != torch.bool:
             raise ValueError(f"{name} must be bool, got {tensors[name].dtype}")

@@ -68,6 +68,5 @@ def run(argv: Sequence[str]) -> int:
         )
     except (BrokenEnvironmentError, EvaluationError) as error:
         raise CommandError(str(error)) from error
-    returns = ", ".join(f"{value:g}" for value in recording.episode_returns) or "no game ended"
-    print(f"{recording.output}: {recording.task_name}, {recording.seconds:.1f} s, return {returns}")
+    print(f"{recording.output}: {recording.task_name}, {recording.seconds:.1f} s, {recording.result}")
     return 0

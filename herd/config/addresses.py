@@ -64,7 +64,7 @@ def interface(host: str) -> tuple[socket.AddressFamily, str]:
     """For ``bind`` of a socket of Python's own: every interface is of both versions where this machine has IPv6.
 
     Raises:
-        OSError: a name that nobody knows.
+        OSError: the name cannot be resolved.
 
     """
     if host in BOTH_VERSIONS:

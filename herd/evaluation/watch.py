@@ -31,6 +31,7 @@ View = Literal["screen", "network"]
 
 _PICTURE_HEIGHT = 420  # pixels; frames are enlarged by the largest integer factor that does not exceed this
 _CAPTION_HEIGHT = 26
+_MOST_RETURNS = 5  # told one by one
 _SMALLEST_WIDTH = 280  # room for the caption
 
 
@@ -51,6 +52,16 @@ class Recording:
     def seconds(self) -> float:
         """Length of the video."""
         return self.frames / self.frames_per_second
+
+    @property
+    def result(self) -> str:
+        """The return of each game that ended, or the mean of many."""
+        returns = self.episode_returns
+        if not returns:
+            return "no game ended"
+        if len(returns) > _MOST_RETURNS:
+            return f"mean return {sum(returns) / len(returns):.2f} of {len(returns)} games"
+        return f"return {', '.join(f'{value:g}' for value in returns)}"
 
 
 def record_episode(

@@ -1,4 +1,4 @@
-"""What a learner trains beside the agent: the head of an auxiliary loss. It is in no weights that actors get, nor in the contract."""
+"""The head of an auxiliary loss, trained together with the agent. It is not part of the actors' weights or of the contract."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from herd.networks.agent import Agent, AgentOutput
 
 AUXILIARY = "auxiliary"
-"""The part of a checkpoint that holds the head, and the first word of its parameters' names."""
+"""Name of the head's part of a checkpoint, and prefix of its parameters' names."""
 
 
 class WithAuxiliary(nn.Module):
-    """The agent and the head, called as the agent is: one module, so that shards sum the gradients of both."""
+    """The agent and the head as one module, called like the agent, so that shards sum the gradients of both."""
 
     def __init__(self, agent: Agent, head: PixelControlHead) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class WithAuxiliary(nn.Module):
         self.head = head
 
     def forward(self, *inputs: Tensor | int | None) -> tuple[AgentOutput, Tensor]:
-        """As ``Agent.forward``, with ``auxiliary`` filled in wherever there is a gradient: a burn-in has none."""
+        """Run ``Agent.forward``, with ``auxiliary`` filled in if gradients are enabled, which excludes the burn-in."""
         output: AgentOutput
         output, core_state = self.agent(*inputs)
         if torch.is_grad_enabled():
@@ -37,7 +37,7 @@ class WithAuxiliary(nn.Module):
 
 
 def make_auxiliary_head(settings: AuxiliarySettings, spec: EnvSpec, num_features: int) -> PixelControlHead | None:
-    """The head that the auxiliary loss trains, with fresh parameters from torch's global generator; None where there is no such loss.
+    """Return the head of the auxiliary loss, with new parameters from torch's global generator; None if there is no such loss.
 
     Raises:
         ValueError: these observations cannot be trained on; one sentence that names the setting.

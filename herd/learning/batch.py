@@ -1,9 +1,9 @@
-"""One batch of unrolls: typed tensors over one piece of memory, which goes to the device in one copy.
+"""One batch of unrolls: typed tensors in one block of memory, which is copied to the device at once.
 
 Legend: T agent steps (rows 0..T), B unrolls, S frames in a stack, H W C one frame, D numbers of a vector, A actions, L instruction words.
 
-Unrolls travel as [U, T, ...] and lie in memory as [B, T, ...], so that each is copied in one piece. A `TrainBatch` shows the same memory
-time-major, [T, B, ...]: views, no copies.
+Unrolls are sent as [U, T, ...] and stored as [B, T, ...], so that each is copied at once. A `TrainBatch` shows the same memory
+time-major, [T, B, ...], as views without copies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ALIGNMENT = 64
-"""Bytes that every field's start is a multiple of: a cache line, and more than any dtype needs."""
+"""Alignment of fields in bytes: a cache line, more than any dtype needs."""
 
 
 class Field(Protocol):
@@ -30,15 +30,15 @@ class Field(Protocol):
 
     @property
     def name(self) -> str:
-        """As in docs/messaging.md."""
+        """Name as in docs/messaging.md."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of its elements."""
+        """Dtype of its elements."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one unroll."""
+        """Shape for one unroll."""
 
 
 class Layout(Protocol):
@@ -46,7 +46,7 @@ class Layout(Protocol):
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Every one that travels; those without elements do not."""
+        """All fields that are sent; fields without elements are not."""
 
     @property
     def burn_in(self) -> int:
@@ -60,9 +60,9 @@ class TrainBatch:
     history_frames: Tensor | None
     """uint8 [S-1, B, H, W, C], the planes before row 0; None without frames."""
     frames: Tensor | None
-    """uint8 [T+1, B, H, W, C], one new plane a row; None where observations are vectors alone."""
+    """uint8 [T+1, B, H, W, C], one new plane per row; None if observations are vectors only."""
     observations: Tensor | None
-    """float32 [T+1, B, D], vectors; None where observations are frames alone."""
+    """float32 [T+1, B, D], vectors; None if observations are frames only."""
     game_reset: Tensor
     """bool [T+1, B]."""
     core_reset: Tensor
@@ -88,21 +88,21 @@ class TrainBatch:
     task_ids: Tensor
     """int32 [B]."""
     agent_ids: Tensor
-    """int32 [B], whose actors made the unroll."""
+    """int32 [B], the agent whose actors made the unroll."""
     is_replayed: Tensor
-    """bool [B]: from replay, not fresh from actors."""
+    """bool [B], whether the unroll comes from replay."""
     initial_core_state: Tensor | None
     """float32 [B, 2, core_size], before row 0; None without a recurrent core."""
     instructions: Tensor | None
-    """int16 [T+1, B, L]; None where the suite has none."""
+    """int16 [T+1, B, L]; None if the suite has no instructions."""
     burn_in: int
-    """Leading agent steps that only bring the core's state up to date."""
+    """Leading agent steps that only update the core's state."""
     host_core_reset: NDArray[np.bool_] | None
-    """bool [B, T+1], ``core_reset`` in the host's memory. None: the host does not look at it."""
+    """bool [B, T+1], ``core_reset`` in the host's memory; None if the host should not use it."""
 
     @property
     def num_unrolls(self) -> int:
-        """B."""
+        """B, the number of unrolls."""
         return self.actions.shape[1]
 
     @property
@@ -126,7 +126,7 @@ class TrainBatch:
         return [row for row, resets in enumerate(self.host_core_reset[:, start:stop].any(axis=0).tolist()) if resets]
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every field that is there, by name."""
+        """Yield every field that is not None, with its name."""
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Tensor):
@@ -135,14 +135,14 @@ class TrainBatch:
 
 _PER_UNROLL = frozenset({"last_action", "last_reward", "task_ids", "agent_ids", "is_replayed", "initial_core_state"})
 _OF_THE_WIRE = {"task_id": "task_ids"}
-"""Fields of an unroll that a batch calls otherwise."""
+"""Fields of an unroll that have another name in a batch."""
 _OF_THE_BATCH: tuple[tuple[str, str], ...] = (("agent_ids", "<i4"), ("is_replayed", "|b1"))
-"""Fields that no unroll brings: whoever puts the batch together fills them."""
+"""Fields that unrolls do not contain; they are filled in when the batch is assembled."""
 _NAMES = frozenset(field.name for field in fields(TrainBatch))
 
 
 def trained_fields(layout: Layout) -> tuple[Field, ...]:
-    """The arrays of an unroll that training reads."""
+    """Return the arrays of an unroll that are used in training."""
     return tuple(field for field in layout.fields if _OF_THE_WIRE.get(field.name, field.name) in _NAMES)
 
 
@@ -150,7 +150,7 @@ class Slab:
     """The memory of one batch: arrays [B, ...] to write on the host, and the `TrainBatch` that shows them."""
 
     def __init__(self, layout: Layout, num_unrolls: int, *, pinned: bool = False) -> None:
-        """Zeroed; ``pinned``: page-locked, so that a GPU copies from it while the host goes on."""
+        """Allocate zeroed memory; ``pinned``: page-locked, so that a GPU can copy from it asynchronously."""
         places = []
         end = 0
         described = [(field.name, field.dtype, field.shape) for field in trained_fields(layout)]
@@ -163,8 +163,8 @@ class Slab:
         self._num_unrolls = num_unrolls
         self._num_held = num_unrolls
         self.num_replayed = 0
-        """Of the unrolls that it holds: the last ones."""
-        # From numpy's allocator: its zeroed pages are touched, and so taken, only as they are written.
+        """Number of replayed unrolls; they are the last ones."""
+        # Use numpy's allocator: its zeroed pages take up memory only when they are written.
         memory = torch.from_numpy(np.zeros(end, np.uint8))
         self._memory = memory.pin_memory() if pinned else memory
         self._whole = self._batch_over(self._memory, self.arrays["core_reset"])
@@ -173,23 +173,23 @@ class Slab:
 
     @property
     def batch(self) -> TrainBatch:
-        """What it holds, on the host."""
+        """The batch, on the host."""
         return self._held(self._whole)
 
     def hold(self, num_online: int, num_replayed: int) -> None:
-        """The first unrolls are online ones, then come replayed ones; what lies behind is not of the batch. At the start all are online."""
+        """Set the number of online unrolls, which come first, and of replayed ones after them. At the start all unrolls are online."""
         self._num_held = num_online + num_replayed
         self.num_replayed = num_replayed
         self.arrays["is_replayed"][...] = np.arange(self._num_unrolls) >= num_online
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """[B, ...] by the wire's name of the field: the same memory as `batch`, on the host."""
+        """Arrays [B, ...] by the field's name on the wire, in the same memory as `batch`, on the host."""
         memory = self._memory.numpy()
         return {place.name: memory[place.start : place.end].view(place.dtype).reshape(place.shape) for place in self._places}
 
     def to(self, device: torch.device) -> TrainBatch:
-        """The batch on ``device``: one copy, which the host does not wait for; none where it is there already."""
+        """Return the batch on ``device``, with one asynchronous copy if it is not there already."""
         memory = self._memory.to(device, non_blocking=True)
         if memory.is_cuda:
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -206,7 +206,7 @@ class Slab:
 
     @classmethod
     def of(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]], *, agent: int = 0, pinned: bool = False) -> Self:
-        """A copy of whole unrolls, all of one agent and fresh from its actors."""
+        """Return a copy of complete online unrolls of one agent."""
         slab = cls(layout, len(arrays["actions"]), pinned=pinned)
         for name, target in slab.arrays.items():
             if name in arrays:
@@ -238,15 +238,15 @@ class Slab:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a field lies in the slab."""
+    """The position of a field in the slab."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    """[B, ...]."""
+    """Shape [B, ...]."""
     start: int
     end: int
-    """In bytes."""
+    """Offset in bytes."""
 
 
 _TORCH_DTYPES = {"|u1": torch.uint8, "|b1": torch.bool, "<i2": torch.int16, "<i4": torch.int32, "<i8": torch.int64, "<f4": torch.float32}

@@ -1,7 +1,7 @@
-"""What an update is allowed, from what earlier ones did: how long its gradient may be, and how its learning rate follows the policy.
+"""Adaptive limits of an update: the norm at which its gradient is clipped, and the multiplier of its learning rate.
 
-State in, state out: `UpdateControl` holds nothing but two numbers' histories, which a checkpoint keeps (`tensors`). Both are on the
-device, and so are the decisions: the host never waits for them.
+The state of `UpdateControl` is saved in checkpoints (`tensors`). It stays on the device, and so do the decisions: the host never waits
+for them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from herd.config.optimizers import OptimizerSettings
 
 CONTROL = "control"
-"""The part of a checkpoint that holds it."""
+"""Name of its part of a checkpoint."""
 RATE_STEP = 1.5
-"""What a move of the policy that is too long or too short divides or multiplies the learning rate by."""
+"""Factor by which the learning rate is divided after too large a change of the policy, or multiplied after too small a one."""
 TOLERANCE = 2.0
-"""A move is too long beyond this times the target, too short below the target divided by it."""
+"""A change is too large above the target times this factor, and too small below the target divided by it."""
 RATE_BOUNDS = (1e-3, 1e2)
-"""Of the multiplier: a policy that no rate moves, for want of any reward, must not drive it without end."""
+"""Limits of the multiplier, for a policy that does not change at any rate, for example without rewards."""
 
 
 class UpdateControl:
-    """Two rules, each on where the settings say so.
+    """Two rules, each enabled by the settings.
 
     - AutoClip (arXiv:2007.14469): a gradient is clipped at a percentile of the newest global norms, its own among them.
     - The learning rate is divided by `RATE_STEP` after an update that moved the policy too far, in KL(before || after), and multiplied by
@@ -49,11 +49,11 @@ class UpdateControl:
 
     @property
     def rate_multiplier(self) -> Tensor | None:
-        """float64 []: what multiplies the schedule's learning rate. None: it stays 1."""
+        """Multiplier of the scheduled learning rate, float64 []; None if it stays 1."""
         return None if self._target_kl is None else self._multiplier
 
     def limit(self, norm: Tensor) -> Tensor:
-        """How long a gradient of this global norm [] may stay: float64 []. To be asked once for each update.
+        """Return the norm, float64 [], at which to clip a gradient of this global norm. Call it once for each update.
 
         A norm that is not finite does not enter the history.
         """
@@ -64,7 +64,7 @@ class UpdateControl:
         return torch.minimum(self._max_norm, self._norms.nanquantile(self._quantile))
 
     def follow(self, update_kl: Tensor, is_taken: Tensor) -> None:
-        """Take what an update moved the policy by, float64 [] in nats. Nothing changes where it was not taken or the move is not finite."""
+        """Adapt the multiplier to an update's change of the policy, float64 [] in nats; ignored if not finite or no step was taken."""
         target = self._target_kl
         if target is None:
             return
@@ -73,7 +73,7 @@ class UpdateControl:
         self._multiplier = torch.where(is_taken & update_kl.isfinite(), followed, self._multiplier)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state on the CPU, float64: ``norms`` [N], ``rate_multiplier`` []; without the state of a rule that is off."""
+        """Return the state on the CPU, float64: ``norms`` [N], ``rate_multiplier`` []; without the state of a disabled rule."""
         state = {}
         if self._quantile is not None:
             norms = self._norms.cpu()
@@ -83,10 +83,10 @@ class UpdateControl:
         return state
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `tensors`. What a rule did not keep, because it was off then, begins anew.
+        """Restore the state from `tensors`. A rule that was disabled then starts from its initial state.
 
         Raises:
-            CheckpointError: the tensors are not what `tensors` gives.
+            CheckpointError: the tensors are not those of `tensors`.
         """
         norms, multiplier = tensors.get("norms"), tensors.get("rate_multiplier")
         if (norms is not None and norms.dim() != 1) or (multiplier is not None and multiplier.dim() != 0):

@@ -1,4 +1,4 @@
-"""One pass of the network over a batch: what every loss reads, and nothing that only one of them needs.
+"""One pass of the network over a batch: the input common to all losses.
 
 Legend: T trained agent steps, B unrolls, A actions, K value heads, F features.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Network(Protocol):
-    """The agent, called directly or over the shards; arguments and result are those of ``Agent.forward``."""
+    """The agent, called directly or through the shards; arguments and result are those of ``Agent.forward``."""
 
     def __call__(  # noqa: PLR0917 - a module's forward takes its tensors in order
         self,
@@ -45,36 +45,36 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class Forward:
-    """Of the rows after the burn-in. Row t holds what was seen, what was done there and what that step returned; row T bootstraps."""
+    """The rows after the burn-in. Row t holds an observation, the action taken there and the result of that step; row T bootstraps."""
 
     features: Tensor
-    """float32 [T+1, B, F], what the heads read; with gradient."""
+    """float32 [T+1, B, F], the input of the heads; with gradient."""
     auxiliary: Tensor | None
-    """What the auxiliary head says, with gradient: of pixel control float32 [T+1, B, A, Y, X]. None without one."""
+    """Output of the auxiliary head, with gradient; for pixel control float32 [T+1, B, A, Y, X]. None without one."""
     frames: Tensor | None
-    """uint8 [T+1, B, H, W, C], the newest plane of each row; None where observations are vectors alone."""
+    """uint8 [T+1, B, H, W, C], the newest plane of each row; None if observations are vectors only."""
     game_reset: Tensor
-    """bool [T+1, B]: the row's plane is the first of its game."""
+    """bool [T+1, B], whether the row's plane is the first of its game."""
     logits: Tensor
-    """float32 [T+1, B, A], of the policy being trained; with the dueling head the advantages A(x, .). With gradient."""
+    """float32 [T+1, B, A], logits of the policy being trained; with the dueling head the advantages A(x, .). With gradient."""
     values: Tensor
-    """float32 [T+1, B], of the acting task's head and un-normalised; with gradient."""
+    """float32 [T+1, B], un-normalised values of the acting task's head; with gradient."""
     value_scale: Tensor | None
-    """float32 [B]: the value loss divides its errors by it, the policy gradient its advantages. None: it is 1."""
+    """float32 [B], divisor of the value loss's errors and of the policy gradient's advantages. None means 1."""
     behaviour_logits: Tensor
-    """float32 [T, B, A], that the actions were sampled from, before any temperature."""
+    """float32 [T, B, A], logits that the actions were sampled from, before a temperature is applied."""
     inverse_temperature: Tensor
-    """float32 [T, B], 1/tau that they were sampled with."""
+    """float32 [T, B], 1/tau that the actions were sampled with."""
     actions: Tensor
     """int64 [T, B]."""
     rewards: Tensor
     """float32 [T, B], shaped."""
     terminated: Tensor
-    """bool [T, B]: nothing after such a step counts for it."""
+    """bool [T, B], whether the episode ended with this step; later rewards do not count for it."""
     truncated: Tensor
-    """bool [T, B]: a time limit; the next row is invalid and holds the final observation, whose value bootstraps."""
+    """bool [T, B], whether a time limit ended the game; the next row is invalid and holds the final observation, whose value bootstraps."""
     trained: Tensor
-    """bool [T, B]: the rows that enter the loss. An invalid one only reset the game; it lets no trace pass."""
+    """bool [T, B], whether the row enters the loss. An invalid row only reset the game and cuts traces."""
     is_replayed: Tensor
     """bool [B]."""
     has_replay: bool
@@ -84,11 +84,11 @@ class Forward:
     discount: float
     """gamma, per agent step."""
     next_core_state: Tensor
-    """float32 [B, 2, core_size], without gradient: before the first row of the unroll that follows, its burn-in included."""
+    """float32 [B, 2, core_size], without gradient: the state before the first row of the next unroll, including its burn-in."""
     num_trained: Tensor
-    """Trained rows of the whole batch, of which this may be a part, over all shards; at least 1."""
+    """Trained rows of the whole batch over all shards, at least 1; this may be a part of the batch."""
     schedule_left: Tensor | float = 1.0
-    """Share of the optimizer's linear schedule that is left, from 1 to 0; a scalar on the device during a run."""
+    """Remaining share of the optimizer's linear schedule, from 1 to 0; a scalar on the device during a run."""
 
 
 def run_forward(
@@ -103,14 +103,15 @@ def run_forward(
     schedule_left: Tensor | float = 1.0,
     has_replay: bool = False,
 ) -> Forward:
-    """Restack frames, shape rewards, bring the core's state up to date over the burn-in, then run the network over the rest.
+    """Stack frames, shape rewards, update the core's state over the burn-in, then run the network over the other rows.
 
-    ``network`` is ``agent``, with an auxiliary head where there is one, as the shards call it. ``statistics``: of ``value_scaling``.
+    ``network`` is ``agent``, with the auxiliary head if there is one, as called by the shards. ``statistics`` are those of
+    ``value_scaling``.
     """
     core_reset = batch.core_reset
     rewards = shape_rewards(batch.rewards, algorithm.reward_shaping)
     actions = batch.actions.long()
-    # A row's last action and reward are those of the row before; an episode begins without.
+    # A row's last action and reward are those of the previous row; the first row of an episode has none.
     last_actions = torch.cat([batch.last_action.long().unsqueeze(0), actions]).masked_fill(core_reset, NO_ACTION)
     last_rewards = clip_last_rewards(torch.cat([batch.last_reward.unsqueeze(0), batch.rewards])).masked_fill(core_reset, 0.0)
     frames = None
@@ -134,7 +135,7 @@ def run_forward(
         with torch.no_grad():
             _, core_state = network(*inputs(slice(batch.burn_in), core_state), 0, batch.reset_rows(0, batch.burn_in))
     rows = slice(batch.burn_in, None)
-    # The next unroll repeats the last row of this one, and its burn-in those before.
+    # The next unroll repeats the last row of this one; its burn-in repeats the rows before that.
     reset_rows = batch.reset_rows(batch.burn_in, len(core_reset))
     output, next_core_state = network(*inputs(rows, core_state), batch.burn_in + 1, reset_rows)
     task_ids = batch.task_ids.long()

@@ -1,7 +1,7 @@
-"""Is a run learning well? What an update's batch says of the values, of the importance ratios, of the step, and of every layer's units.
+"""Diagnostics of learning from an update's batch: values, importance ratios, change of the policy, and the units of every layer.
 
-It takes the network over the batch once more before the optimizer's step and once more after it, without gradients. Measured with the
-shallow network on a CPU that is as much time as 1.2 to 1.4 updates, so it is done once in many, and nothing of it is in the others.
+They run the network over the batch once more before the optimizer's step and once more after it, without gradients. With the shallow
+network on a CPU this takes the time of 1.2 to 1.4 updates, so it is done only once in many updates.
 
 Legend: T rows, B unrolls, A actions, F units of a layer.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from herd.learning.sharding import Shards
 
 _FLAT = 1e-12
-"""Targets whose variance is below this share of their mean square are all the same: nothing is there to explain."""
+"""Targets whose variance is below this share of their mean square count as constant; they have no explained variance."""
 
 
 NUM_SUMS = 8
@@ -34,38 +34,38 @@ NUM_SUMS = 8
 
 
 class LayerUnits(NamedTuple):
-    """Of one layer with a ReLU, over this shard's part of the batch."""
+    """The units of one layer with a ReLU, over this shard's part of the batch."""
 
     kind: Literal["filters", "units"]
-    """Of a convolution, each seen over all positions of the image; or of a dense layer."""
+    """Number of units: filters of a convolution, over all positions of the image, or units of a dense layer."""
     total: int
     dead: int
-    """Gave 0 everywhere: they have no gradient, and come back only if an earlier layer changes."""
+    """Units with output 0 everywhere. They have no gradient and recover only if an earlier layer changes."""
     always_on: int
-    """Gave more than 0 everywhere: they are linear."""
+    """Units with output above 0 everywhere; they are linear."""
 
 
 class Health(NamedTuple):
-    """Of one update."""
+    """The diagnostics of one update."""
 
     update_kl: float
     """Nats, mean over the rows: KL(policy before the update || policy after it)."""
     effective_sample_size: float | None = None
-    """(sum rho)^2 / (n sum rho^2) of the importance ratios rho = pi/mu before any clipping, in (0, 1]: the share of the rows that plain
-    importance sampling would have left. None: not looked at, or there was no row."""
+    """(sum rho)^2 / (n sum rho^2) of the importance ratios rho = pi/mu before clipping, in (0, 1]: the effective share of rows under plain
+    importance sampling. None: not measured, or no rows."""
     explained_variance: float | None = None
     """1 - Var(target - value) / Var(target), before the update: 1 for perfect values, 0 for values no better than a constant. None: not
-    looked at, the loss gives no targets, or they are all the same."""
+    measured, the loss has no targets, or the targets are constant."""
     layers: tuple[LayerUnits, ...] = ()
-    """From the first to the last; empty: not looked at, or a torso without layers of Herd's own."""
+    """Layers from first to last; empty if not measured, or if the torso has no layers of Herd."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether more than the policy's move was looked at."""
+        """Whether more than the policy's change was measured."""
         return self.effective_sample_size is not None
 
     def as_json(self) -> dict[str, Any]:
-        """For metrics.jsonl and report.json."""
+        """Return the values for metrics.jsonl and report.json."""
         return {**self._asdict(), "layers": [layer._asdict() for layer in self.layers]}
 
 
@@ -92,13 +92,13 @@ class Seen(NamedTuple):
 
 
 class Look:
-    """At one update: made before the optimizer's step, asked after it. Every shard takes part."""
+    """The measurement of one update: created before the optimizer's step, completed after it. All shards take part."""
 
     @torch.no_grad()
     def __init__(
         self, parts: Sequence[TrainBatch], forward: Callable[[TrainBatch], Forward], *, agent: nn.Module, loss: Loss | None, shards: Shards
     ) -> None:
-        """``loss`` gives the targets of the values. None: only the policy's move is looked at."""
+        """Measure before the step; ``loss`` has the targets of the values. With None, only the policy's change is measured."""
         self._parts = parts
         self._forward = forward
         self._agent = agent
@@ -114,7 +114,7 @@ class Look:
 
     @torch.no_grad()
     def after(self) -> Seen:
-        """What the update did."""
+        """Measure after the step and return the result."""
         moved = torch.zeros(2, dtype=torch.float64, device=self._sums.device)
         with watched_layers(self._agent if self._is_whole else None, moved.device) as watched:
             for part, before in zip(self._parts, self._before, strict=True):
@@ -131,7 +131,7 @@ class Look:
 
 
 def _log_policy(seen: Forward) -> Tensor:
-    """Log-probabilities of the trained policy at the temperature of each row, [T, B, A]."""
+    """Return log-probabilities of the trained policy at the temperature of each row, [T, B, A]."""
     return tempered(seen.logits[:-1], seen.inverse_temperature).log_softmax(dim=-1)
 
 
@@ -166,7 +166,7 @@ def _fit(sums: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 class WatchedLayer:
-    """What one layer's units gave, over all parts; on the device."""
+    """The outputs of one layer's units, over all parts; on the device."""
 
     def __init__(self, rectifier: Rectifier, device: torch.device) -> None:
         self.kind: Literal["filters", "units"] = "units"
@@ -175,7 +175,7 @@ class WatchedLayer:
         self._always = torch.ones_like(self._ever)
 
     def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:  # noqa: ARG002  a hook's arguments
-        """Of one forward pass, [N, F] or [N, F, H, W], whatever stands before F."""
+        """Record one forward pass, [N, F] or [N, F, H, W]; N may be several dimensions."""
         if output.dim() == 4:
             self.kind = "filters"
         others = [axis for axis in range(output.dim()) if axis != (1 if output.dim() == 4 else output.dim() - 1)]
@@ -184,13 +184,13 @@ class WatchedLayer:
         self._always &= fired.logical_not().sum(dim=others) == 0
 
     def counts(self) -> Tensor:
-        """int64 [2]: the dead units, and those always on."""
+        """Return the number of dead units and of those always on, int64 [2]."""
         return torch.stack([self._ever.logical_not().sum(), self._always.sum()])
 
 
 @contextmanager
 def watched_layers(agent: nn.Module | None, device: torch.device) -> Iterator[list[WatchedLayer]]:
-    """While it is open, every layer with a ReLU is watched; in the order in which the network was put together."""
+    """Watch every layer with a ReLU inside the context, in the order in which the network was built."""
     rectifiers = [] if agent is None else [module for module in agent.modules() if isinstance(module, Rectifier)]
     watched = [WatchedLayer(rectifier, device) for rectifier in rectifiers]
     hooks = [rectifier.register_forward_hook(each) for rectifier, each in zip(rectifiers, watched, strict=True)]

@@ -1,4 +1,4 @@
-"""The numbers that a loss names, added up over the parts of a batch and over the shards; on the device until somebody asks."""
+"""The metrics of a loss, summed over the parts of a batch and over the shards; they stay on the device until they are read."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ if TYPE_CHECKING:
     from herd.learning.sharding import Shards
 
 MAX_METRICS = 32
-"""Of a loss: each is a series or two of every shard, and a column of metrics.jsonl."""
+"""Maximum number of metrics of a loss: each is one or two series per shard, and a column of metrics.jsonl."""
 TOTAL = "loss_total"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 class Measured(NamedTuple):
-    """What became of a metric over a whole batch."""
+    """A metric over a whole batch."""
 
     value: float
     cost: float | None = None
-    """What multiplies it in the total; None: it is no term of the loss."""
+    """Its factor in the total; None if it is not a term of the loss."""
 
 
 class MetricSums:
-    """Of one update."""
+    """The sums of one update."""
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
         self._costs: tuple[float | None, ...] = ()
         self._denominators: tuple[int | None, ...] = ()
-        """By metric: where its denominator lies in ``_sums``."""
+        """Index of each metric's denominator in ``_sums``."""
         self._sums: Tensor | None = None
 
     def add(self, metrics: Mapping[str, Metric]) -> None:
-        """Those of one part of the batch.
+        """Add the metrics of one part of the batch.
 
         Raises:
-            ValueError: a name is none, there are too many, or another part named others.
+            ValueError: a name is invalid, there are too many, or the names differ from those of another part.
         """
         tensors = [metric.numerator for metric in metrics.values()]
         places: list[int | None] = []
@@ -61,7 +61,7 @@ class MetricSums:
         self._sums += sums
 
     def sums(self, shards: Shards) -> Tensor:
-        """Of all shards together, float32 [N] on the device. Every shard asks at once."""
+        """Return the sums of all shards, float32 [N] on the device. All shards must call this together."""
         assert self._sums is not None
         return shards.add_up(self._sums)
 

@@ -25,20 +25,21 @@ SLOTS = {"rmsprop": {"second_moment", "velocity"}, "adam": _MOMENTS, "adamw": _M
 
 
 class Rates(NamedTuple):
-    """What the schedules say of one update."""
+    """The scheduled values of one update."""
 
     learning_rate: float
     weight_decay: float = 0.0
-    """0 where the optimizer has none."""
+    """Weight decay; 0 if the optimizer has none."""
     schedule_left: float = 1.0
-    """Share of the linear schedule that is left, from 1 to 0; 1 without one."""
+    """Remaining share of the linear schedule, from 1 to 0; 1 without a schedule."""
 
 
 def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
-    """Of one group with all parameters; the rates are set before each step, as a number or as a tensor on the parameters' device.
+    """Return an optimizer with all parameters in one group.
 
-    Two attributes of the optimizer, float32 [], are read at a step, as torch's gradient scaler sets them: gradients are divided by
-    ``grad_scale``, and where ``found_inf`` is 1 parameters and state stay as they are, whatever the gradients hold.
+    The rates are set before each step, as numbers or as tensors on the parameters' device. A step reads two attributes, float32 [], as
+    torch's gradient scaler sets them: gradients are divided by ``grad_scale``, and if ``found_inf`` is 1, parameters and state do not
+    change, whatever the gradients contain.
     """
     if settings.kind == "adamw":
         return torch.optim.AdamW(
@@ -56,7 +57,7 @@ def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) 
 
 
 def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: int) -> Rates:
-    """Of the update that follows ``learner_updates`` ones, with ``env_frames`` consumed."""
+    """Return the rates of the next update after ``learner_updates`` updates and ``env_frames`` consumed frames."""
     if settings.kind == "rmsprop" or settings.kind == "adam":  # noqa: PLR1714  mypy narrows by equality alone
         learning_rate = learning_rate_at(
             env_frames,
@@ -80,7 +81,7 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
 
 
 def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
-    """The optimizer's state as flat named tensors: ``<parameter>/<slot>``."""
+    """Return the optimizer's state as flat named tensors: ``<parameter>/<slot>``."""
     return {
         f"{name}/{slot}": gather(tensor.detach()).cpu()
         for name, parameter in parameters.items()
@@ -91,10 +92,10 @@ def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Par
 def load_state_tensors(
     optimizer: torch.optim.Optimizer, kind: str, parameters: Mapping[str, Parameter], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Inverse of `state_tensors`: what the optimizer had before is forgotten, unless an error is raised.
+    """Restore the state from `state_tensors`; it replaces the optimizer's state unless an error is raised.
 
     Raises:
-        CheckpointError: a tensor belongs to no parameter, its shape differs, or it is of another kind of optimizer.
+        CheckpointError: a tensor belongs to no parameter, its shape differs, or it belongs to another kind of optimizer.
     """
     state: dict[Tensor, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
@@ -105,7 +106,7 @@ def load_state_tensors(
         expected = torch.Size() if slot == "step" else None if parameter is None else parameter.shape
         if parameter is None or tensor.shape != expected:
             raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} does not fit any parameter of this network")
-        # In the parameter's own memory order: in another one, the optimizer's fused operations fall back to slow ones.
+        # Keep the parameter's memory order; otherwise the optimizer's fused operations fall back to slow ones.
         # Adam's count of steps is float32 on the parameters' device.
         memory = tensor.to(parameter.device, copy=True) if slot == "step" else torch.empty_like(parameter, requires_grad=False)
         state.setdefault(parameter, {})[slot] = memory if slot == "step" else memory.copy_(shard_like(tensor, memory))

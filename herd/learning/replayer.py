@@ -1,8 +1,8 @@
 """Recurrent states of replayed episodes (LASER, arXiv:1909.11583, section 5.1 and appendix B: the replayer).
 
-A replay slot is a place in the batch, which works through one episode from its first step, an unroll in each batch, as an actor's
-environment does. The state that the training forward pass ends an unroll with is the one that the next begins with: an episode runs under
-the newest weights, and nothing is computed twice. A batch without replayed unrolls leaves the slots where they are.
+A replay slot is a place in the batch that works through one episode from its first step, one unroll per batch, like an actor's
+environment. The training forward pass's final state of an unroll is the initial state of the next. An episode therefore runs under
+the newest weights, and nothing is computed twice. A batch without replayed unrolls does not change the slots.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Replayer:
-    """The states of R slots, on the device. `begin` and `end` are around every batch; slots are its last unrolls, in order."""
+    """The states of R slots, on the device. Call `begin` and `end` around every batch; the slots are its last unrolls, in order."""
 
     def __init__(self) -> None:
         self._states: Tensor | None = None
         """[R, 2, core_size] before the first row of each slot's next unroll; None before the first replayed ones."""
         self._num_slots = 0
-        """Of the batch that was begun."""
+        """Number of replayed unrolls in the current batch."""
 
     @torch.no_grad()
     def begin(self, batch: TrainBatch, num_replayed: int) -> None:
@@ -34,6 +34,6 @@ class Replayer:
             batch.initial_core_state[batch.num_unrolls - self._num_slots :] = self._states
 
     def end(self, next_core_states: Tensor) -> None:
-        """What the batch, [B, 2, core_size], left. What is not finite must not outlive the update that it spoils."""
+        """Store the batch's final states, [B, 2, core_size]. Non-finite states must not affect later updates."""
         if self._num_slots:
             self._states = next_core_states[-self._num_slots :].nan_to_num(posinf=0.0, neginf=0.0)

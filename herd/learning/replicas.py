@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Replicas:
-    """Calls the network: directly, through DistributedDataParallel, or with its parameters dealt over the shards.
+    """Calls the network: directly, through DistributedDataParallel, or with its parameters sharded.
 
-    Make it before the optimizer: under ``fully_shard`` the network's parameters become others, of which each shard holds a part.
-    The network is the agent, or that with an auxiliary head.
+    Create it before the optimizer: ``fully_shard`` replaces the network's parameters by others, of which each shard holds a part.
+    The network is the agent, optionally with an auxiliary head.
     """
 
     def __init__(self, network: nn.Module, shards: Shards, device: torch.device, sharding: Literal["ddp", "fully_shard"]) -> None:
@@ -36,32 +36,32 @@ class Replicas:
         self._ddp: DistributedDataParallel | None = None
         self._parted: FSDPModule | None = None
         if shards.size > 1 and sharding == "ddp":
-            # Gradients live in the buckets that are reduced: no copies. Parameters begin equal: shard 0's.
+            # Gradients live in the buckets that are reduced, without copies. All shards start with shard 0's parameters.
             self._ddp = DistributedDataParallel(
                 network, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True, forward_sync_buffers=False
             )
             self._loss_scale = shards.size
         elif shards.size > 1:
-            network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # it deals out nothing else
-            # One group of all parameters: these networks are small beside their activations, and one collective beats many.
+            network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # it shards no other format
+            # One group of all parameters: these networks are small compared with their activations, and one collective is faster than many.
             self._parted = fully_shard(network, mesh=init_device_mesh(device.type, (shards.size,)), reshard_after_forward=False)
             self._parted.set_gradient_divide_factor(1.0)
             self._parted.set_force_sum_reduction_for_comms(True)
-            # Nothing here changes an output in place.
+            # No output is changed in place here.
             warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor", category=UserWarning)
 
     def __call__(self, *inputs: Any) -> Any:
-        """The network's output."""
+        """Return the network's output."""
         return self._network(*inputs) if self._ddp is None else self._ddp(*inputs)
 
     def release(self) -> None:
-        """Behind forward passes without a backward one: lets go of parameters gathered for them, which the optimizer does not change."""
+        """Free the parameters gathered for forward passes without a backward pass; the optimizer does not change these."""
         if self._parted is not None:
             self._parted.reshard()
 
     @contextmanager
     def reducing(self, is_last: bool) -> Iterator[None]:
-        """Around forward and backward pass of one micro-batch: gradients add up here, and over the shards with the last one."""
+        """Enclose the forward and backward pass of one micro-batch. Gradients accumulate; the last one sums them over the shards."""
         if self._parted is not None:
             # Whole parameters from the first micro-batch to the last: shards may have different numbers of them, and collectives may not.
             self._parted.set_requires_gradient_sync(is_last)

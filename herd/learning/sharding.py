@@ -1,4 +1,4 @@
-"""Tensors of which each shard holds a part: gathered whole, and dealt out again. One that is not dealt out is its own whole."""
+"""Gathers tensors of which each shard holds a part, and shards them again. Tensors that are not sharded are returned unchanged."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Shards(Protocol):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of shards."""
 
     def add_up(self, tensor: Tensor) -> Tensor:
-        """Sum over the shards, in place."""
+        """Sum ``tensor`` over the shards, in place."""
 
     def rows(self, mine: Tensor) -> Tensor:
-        """[N, K]: each shard's [K], in the order of their ranks."""
+        """Return [N, K]: each shard's [K], in the order of their ranks."""
 
 
 class OneShard:
-    """A learner alone: each of these is the identity."""
+    """A single learner; every operation is the identity."""
 
     size = 1
 
@@ -39,13 +39,13 @@ class OneShard:
 
 
 def gather(tensor: Tensor) -> Tensor:
-    """All of it. Of a dealt tensor this is a collective: every shard asks, in the same order."""
+    """Return the whole tensor. For a sharded tensor this is a collective: all shards must call it in the same order."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """This shard's part of a whole ``tensor`` that every shard has, dealt and placed as ``like``; the tensor itself where that is whole."""
+    """Return this shard's part of a whole ``tensor``, sharded and placed like ``like``; the tensor itself if ``like`` is not sharded."""
     if not isinstance(like, DTensor):
         return tensor
-    # Without a source rank: nobody sends what everybody has.
+    # No source rank: every shard has the tensor, so nothing is sent.
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

@@ -34,6 +34,5 @@ def play_game(agent: Path, *, max_seconds: float = LONGEST_SECONDS) -> Game:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "game.gif"
         recording = record_episode(agent, file, min_seconds=SHORTEST_SECONDS, max_seconds=max_seconds)
-        returns = ", ".join(f"{value:g}" for value in recording.episode_returns)
-        ended = f"return {returns}" if returns else f"the first {recording.seconds:.0f} seconds of a game"
+        ended = recording.result if recording.episode_returns else f"the first {recording.seconds:.0f} seconds of a game"
         return Game(file.read_bytes(), f"{recording.task_name}: {ended}")

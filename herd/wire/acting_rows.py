@@ -1,8 +1,8 @@
-"""Rows of environments on their way to the inference service, and actions on their way back.
+"""Requests with rows of environments to the inference service, and its answers with actions.
 
-A request has one payload frame of small fields, each of them whole and one behind the other, then, where observations have frames, one
-of planes: the newest of each environment, or its whole stack where the request brings the state. An answer has one payload frame.
-No frame says what is in it: sizes follow from the run's contract and the number of environments.
+A request has one payload frame with the small fields, one after the other. If observations have frames, a second payload frame holds the
+newest plane of each environment, or its whole stack if the request includes the state. An answer has one payload frame.
+Frames do not describe their contents: sizes follow from the run's contract and the number of environments.
 
 Legend: E environments, S frames in a stack, C H W one frame, D numbers of a vector, L words of an instruction, A actions.
 """
@@ -32,44 +32,44 @@ if TYPE_CHECKING:
 
 
 class ActingRows(NamedTuple):
-    """One row of E environments, as the service is asked about it."""
+    """One row of E environments, as sent to the service."""
 
     fields: Mapping[str, Array]
-    """[E, ...] by name, of `ActingLayout.row_fields` or `ActingLayout.state_fields`."""
+    """[E, ...] by name, see `ActingLayout.row_fields` and `ActingLayout.state_fields`."""
     planes: NDArray[np.uint8] | None
-    """[E, C, H, W], the newest; with the state [E, S * C, H, W], oldest first. None where observations have no frames."""
+    """[E, C, H, W], the newest; with the state [E, S * C, H, W], oldest first. None if observations have no frames."""
 
 
 class ActedRows(NamedTuple):
-    """What the service says to one row of E environments."""
+    """The service's answer to one row of E environments."""
 
     actions: NDArray[np.int32]
     """[E]."""
     behaviour_logits: NDArray[np.float32]
-    """[E, A], before any temperature."""
+    """[E, A], before a temperature is applied."""
     core_state: NDArray[np.float32]
-    """[E, 2, core_size] after the row; [E, 0, 0] without a recurrent core."""
+    """Recurrent states [E, 2, core_size] after the row; [E, 0, 0] without a recurrent core."""
 
 
 @dataclass(frozen=True)
 class ActingLayout:
-    """What one environment takes in a request and in its answer, from the layout of the run's unrolls."""
+    """The fields of one environment in a request and in its answer, from the layout of the run's unrolls."""
 
     unroll: UnrollLayout
 
     @cached_property
     def row_fields(self) -> tuple[FieldSpec, ...]:
-        """Of a request that goes on from the row before."""
+        """Fields of a request that continues from the previous row."""
         return self._present(self._of_rows())
 
     @cached_property
     def state_fields(self) -> tuple[FieldSpec, ...]:
-        """Of a request that brings the state."""
+        """Fields of a request that includes the state."""
         return self._present([FieldSpec("core_state", DTYPES["<f4"], self.core_shape), *self._of_rows()])
 
     @cached_property
     def answer_fields(self) -> tuple[FieldSpec, ...]:
-        """Of an answer."""
+        """Fields of an answer."""
         f4, i4, num_actions = DTYPES["<f4"], DTYPES["<i4"], self.unroll.num_actions
         return self._present(
             [
@@ -81,18 +81,18 @@ class ActingLayout:
 
     @property
     def core_shape(self) -> tuple[int, int]:
-        """Of one recurrent state; (0, 0) without a core."""
+        """Shape of one recurrent state; (0, 0) without a core."""
         return (2, self.unroll.core_size) if self.unroll.core_size else (0, 0)
 
     def planes_shape(self, *, has_state: bool) -> tuple[int, int, int] | None:
-        """Of one environment's planes; None where observations have no frames."""
+        """Return the shape of one environment's planes; None if observations have no frames."""
         height, width, channels = self.unroll.frame_shape
         if not channels:
             return None
         return (self.unroll.frame_stack * channels if has_state else channels, height, width)
 
     def max_frame_bytes(self, num_environments: int) -> int:
-        """Largest payload frame of a request."""
+        """Return the size of the largest payload frame of a request."""
         planes = self.planes_shape(has_state=True)
         fields = sum(field.bytes_per_unroll for field in self.state_fields)
         return num_environments * max(fields, math.prod(planes) if planes else 0)
@@ -101,7 +101,7 @@ class ActingLayout:
         layout = self.unroll
         b1, i2, i4, f4 = (DTYPES[code] for code in ("|b1", "<i2", "<i4", "<f4"))
         last_word = None if layout.num_words is None else layout.num_words - 1
-        return [  # wide elements first, so that none lies unaligned
+        return [  # wide elements first, so that all are aligned
             FieldSpec("last_actions", i4, (), minimum=NO_ACTION, maximum=layout.num_actions - 1),
             FieldSpec("last_rewards", f4, ()),
             FieldSpec("inverse_temperatures", f4, ()),
@@ -117,15 +117,15 @@ class ActingLayout:
 
 
 def pack_fields(fields: Sequence[FieldSpec], arrays: Mapping[str, Array]) -> bytes:
-    """One payload frame of ``fields``, out of ``arrays`` [E, ...]."""
+    """Pack ``fields`` of ``arrays`` [E, ...] into one payload frame."""
     return b"".join([np.asarray(arrays[field.name], field.dtype).tobytes() for field in fields])
 
 
 def unpack_fields(fields: Sequence[FieldSpec], num_environments: int, frame: Frame) -> dict[str, Array]:
-    """Views [E, ...] of one payload frame, by name.
+    """Return views [E, ...] of one payload frame, by name.
 
     Raises:
-        MalformedMessage: its length, or a value, is not of these fields.
+        MalformedMessage: its length or a value does not match these fields.
     """
     if len(frame) != num_environments * sum(field.bytes_per_unroll for field in fields):
         raise MalformedMessage(f"{len(frame)} bytes of fields do not fit {num_environments} environments", "size")
@@ -142,10 +142,10 @@ def unpack_fields(fields: Sequence[FieldSpec], num_environments: int, frame: Fra
 
 
 def read_request(message: Act, payloads: Sequence[Frame], layout: ActingLayout) -> ActingRows:
-    """The row that a request is about: views of its ``payloads``.
+    """Return the row of a request, as views of its ``payloads``.
 
     Raises:
-        MalformedMessage: number, length or values do not fit.
+        MalformedMessage: number, length or values of the payloads do not match.
     """
     count = message.num_environments
     shape = layout.planes_shape(has_state=message.has_state)
@@ -160,10 +160,10 @@ def read_request(message: Act, payloads: Sequence[Frame], layout: ActingLayout) 
 
 
 def read_answer(payloads: Sequence[Frame], num_environments: int, layout: ActingLayout) -> ActedRows:
-    """What an answer says.
+    """Return the contents of an answer.
 
     Raises:
-        MalformedMessage: number, length or values do not fit.
+        MalformedMessage: number, length or values of the payloads do not match.
     """
     if len(payloads) != 1:
         raise MalformedMessage(f"acted with {len(payloads)} payload frames", "array")

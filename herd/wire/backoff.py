@@ -1,4 +1,4 @@
-"""When to ask again: doubling delays with jitter, so that thousands of clients do not ask a restarted server at once."""
+"""Retry delays: doubling, with jitter, so that thousands of clients do not query a restarted server at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-FIRST_SECONDS = 1.0  # far above a round trip plus a busy server's turn, and short for a person who watches
+FIRST_SECONDS = 1.0  # far longer than a round trip to a busy server, and short for a user who is watching
 LONGEST_SECONDS = 10.0
 
 
@@ -23,27 +23,27 @@ class RetryTimer:
         self._deadline: float | None = None
 
     def start(self) -> None:
-        """Note that something was asked; an earlier question keeps its deadline."""
+        """Note that a request was sent; an earlier request keeps its deadline."""
         if self._deadline is None:
             self._deadline = self._clock() + self._delay_seconds * self._random.uniform(0.5, 1.5)
 
     def restart(self) -> None:
-        """Note that it was asked again after silence: the next delay is twice as long."""
+        """Note that the request was repeated: the next delay is twice as long."""
         self._delay_seconds = min(2 * self._delay_seconds, LONGEST_SECONDS)
         self._deadline = None
         self.start()
 
     def reset(self) -> None:
-        """Note that the answer came and nothing is awaited any more."""
+        """Note that the answer arrived: no request is pending."""
         self._delay_seconds = self._first_seconds
         self._deadline = None
 
     @property
     def running(self) -> bool:
-        """Something is awaited."""
+        """Whether an answer is awaited."""
         return self._deadline is not None
 
     @property
     def due(self) -> bool:
-        """Time to ask again."""
+        """Whether it is time to repeat the request."""
         return self._deadline is not None and self._clock() >= self._deadline

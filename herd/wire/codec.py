@@ -1,6 +1,6 @@
-"""Headers and arrays to frames and back.
+"""Converts headers and arrays to frames and back.
 
-Reading raises nothing but ``MalformedMessage`` and writes nothing before every check has passed.
+Reading raises only ``MalformedMessage``, and writes nothing before every check has passed.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ MIN_COMPRESSED_BYTES = 4096
 """Smaller arrays travel raw: 32 unrolls of every field but frames, logits and core state take less, and a call costs about 2 us."""
 
 FEW_ELEMENTS = 16
-"""Allowed to any list: shapes and versions have fewer."""
+"""Maximum length of any list; shapes and versions are shorter."""
 LEAST_ELEMENT_BYTES = 32
 """Of what stands in longer lists: a game that starts takes 40, an array 25 in a list of 32 at most. Room is made for what a list
 announces, so that lists in lists of three bytes each would cost 10,000 times their size, and the time for it."""
 
 MAX_KEYS = 32
-"""Of one map: the headers have fewer."""
+"""Maximum size of a map; headers have fewer entries."""
 ARRAYS_KEY = msgpack.packb("arrays")
 ARRAYS_KEPT = 64
 """Descriptions of a message's arrays that are recognised by their bytes, 6 kB each at most: one for each size of message, and for each way
@@ -55,20 +55,19 @@ in which its arrays were compressed. A run has few."""
 NOT_MESSAGEPACK = (ValueError, TypeError, OverflowError, msgpack.UnpackException)
 
 MAX_REASON_CHARACTERS = 200
-"""Of what is said about a malformed message: a reason may quote it."""
+"""Maximum length of the reason for a malformed message, which may quote the message."""
 
 
 def printable(text: str, max_characters: int) -> str:
-    """Return the beginning of ``text`` in printable ASCII: a stranger's words must not steer a terminal or forge a line of the log."""
+    """Return the beginning of ``text`` in printable ASCII: foreign text must not control a terminal or forge a log line."""
     text = text[:max_characters]
     return (text if text.isascii() and text.isprintable() else ascii(text)[1:-1])[:max_characters]
 
 
-class MalformedMessage(Exception):  # noqa: N818  it names the thing that was received
+class MalformedMessage(Exception):  # noqa: N818  named after the message
     """A message breaks the protocol.
 
-    ``reason`` is one short line for the log, printable whatever the message held; ``label`` is its kind, of the few that telemetry
-    counts by.
+    ``reason`` is one short line for the log, printable whatever the message contains; ``label`` is its category in the metrics.
     """
 
     def __init__(self, reason: str, label: str = "header") -> None:
@@ -78,7 +77,7 @@ class MalformedMessage(Exception):  # noqa: N818  it names the thing that was re
 
 
 class OtherProtocol(MalformedMessage):
-    """A message of another protocol version; whoever serves requests refuses it with ``reason``, under ``request_id`` where it has one."""
+    """A message of another protocol version; servers refuse it with ``reason``, under ``request_id`` if it has one."""
 
     def __init__(self, version: int, request_id: int | None) -> None:
         super().__init__(
@@ -125,11 +124,11 @@ def encode(message: Message, arrays: Arrays | None = None, compression: Compress
 
 
 def decode_header(frame: Frame) -> Message:
-    """Return the message that a header frame holds.
+    """Return the message in a header frame.
 
     Raises:
         OtherProtocol: a message of another protocol version.
-        MalformedMessage: whatever else is wrong with it.
+        MalformedMessage: any other error in it.
 
     """
     if len(frame) > MAX_HEADER_BYTES:
@@ -151,7 +150,7 @@ def decode_header(frame: Frame) -> Message:
 
 
 def _limits(packed: bytes) -> dict[str, Any]:
-    """How a header is unpacked: memory is bounded before validation. Tuples, because strict validation takes no list for one."""
+    """Options for unpacking a header, which bound memory before validation. Tuples, because strict validation rejects lists."""
     most_elements = min(MAX_EPISODES, FEW_ELEMENTS + len(packed) // LEAST_ELEMENT_BYTES)
     return {
         "use_list": False,
@@ -166,7 +165,7 @@ def _limits(packed: bytes) -> dict[str, Any]:
 def _with_known_arrays(packed: bytes) -> Message | None:
     """Return what this header says, of whose arrays only the bytes are compared with those seen before; None where anything is unusual.
 
-    The arrays are most of a header, and alike in all messages of an actor. Whatever passes here passes without this, and is the same.
+    The arrays make up most of a header and are the same in all messages of an actor. The result is the same as without this shortcut.
     """
     unpacker = msgpack.Unpacker(max_buffer_size=len(packed), **_limits(packed))
     header: dict[str, Any] = {}
@@ -281,7 +280,7 @@ def _pack(array: Array, compression: Compression) -> tuple[Compression, Frame]:
 
 def compress(compression: Compression, raw: Frame) -> bytes:
     """Return ``raw`` as one ``lz4`` block, or as one ``zstd`` frame that states its size."""
-    # Imported here: a process that never sees compressed frames needs neither package.
+    # Imported here, because a process without compressed frames needs neither package.
     if compression == "lz4":
         import lz4.block  # noqa: PLC0415
 
@@ -290,7 +289,7 @@ def compress(compression: Compression, raw: Frame) -> bytes:
 
 
 class _Zstd(threading.local):
-    """Contexts of zstandard, which belong to one thread at a time."""
+    """Contexts of zstandard, which must not be shared by threads."""
 
     def __init__(self) -> None:
         import zstandard  # noqa: PLC0415

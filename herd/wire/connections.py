@@ -1,9 +1,9 @@
-"""Who is connected to a listening socket: what libzmq does not bound by itself.
+"""The connections of a listening socket, with the limits that libzmq does not enforce itself.
 
-libzmq hands a message over when its last frame is there, and its high-water marks count whole messages: of one that never ends it
-reads, and keeps, frame after frame. It also accepts connections for as long as there are descriptors, which then lack for files. So
-this table knows every connection, compares what the kernel has received on it with what came out as messages, and cuts off who holds
-too much or who is one too many.
+libzmq delivers a message when its last frame has arrived, and its high-water marks count whole messages. It therefore buffers a message
+that never ends without limit. It also accepts connections until the process has no file descriptors left. This table tracks every
+connection, compares the bytes that the kernel received on it with the bytes delivered as messages, and closes connections that hold too
+much data or exceed the limit on their number.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Cause = Literal["crowd", "unread"]
-"""Why a connection was cut off. ``crowd``: too many at once. ``unread``: it sent more than anybody can have read."""
+"""Why a connection was closed. ``crowd``: too many connections at once. ``unread``: too many unread bytes."""
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 MAX_CONNECTIONS = 16_384
-"""Four times the 4,000 actors that the system is meant for; an actor has two with the parameter server."""
+"""Four times the 4,000 actors that the system is designed for; an actor has two connections to the parameter server."""
 SPARE_DESCRIPTORS = 256
-"""Of the process's limit, for files, metrics and whatever else it opens."""
+"""Descriptors reserved for files, metrics and everything else that the process opens."""
 LEAST_CONNECTIONS = 64
 UNREAD_SLACK_BYTES = 8 << 20
 """Beyond what messages may hold: small ones of 4,000 peers take 1 MB, and the kernel keeps up to 6 MB for one that sends much. Every
 byte of it can cost 30 of memory: a frame of 1 byte takes 3 on the wire, and 64 to 96 in libzmq."""
 UNREAD_PER_CONNECTION_BYTES = 4096
-"""Of an honest one after a minute in which nobody read: it has asked for credit 60 times. Its unrolls are in the bound itself."""
+"""A well-behaved connection sends at most this much during a minute in which it is not read: 60 credit requests. Its unrolls are counted
+separately."""
 GREETING_BYTES = 8192
-"""Of a connection that authenticates and has not yet: an honest one sends less than 1 kB until it is let in."""
+"""Limit of a connection that has not authenticated yet; a well-behaved client sends less than 1 kB before that."""
 FRAME_OVERHEAD_BYTES = 48
-"""Of one frame on the wire, at most: 9 of ZMTP, 33 of CURVE."""
+"""Maximum overhead of one frame on the wire: 9 bytes of ZMTP, 33 of CURVE."""
 HEARTBEAT_BYTES_PER_SECOND = 32
-"""Of a connection on which nothing else comes, at most: a PING and a PONG every 5 s, in CURVE."""
+"""Maximum traffic of an idle connection: a PING and a PONG every 5 s, with CURVE."""
 LOOKED_AT_ONCE = 256
-"""Connections compared per look; at 3 us each, 1 % of a core, and 4,000 come round in 1.6 s."""
+"""Connections compared per look. At 3 us each this takes 1 % of a core and covers 4,000 connections in 1.6 s."""
 
 _COUNTS_OFFSET = 120
-"""Of ``tcpi_bytes_acked`` and ``tcpi_bytes_received`` in Linux' ``struct tcp_info`` (since 4.1), unsigned 64-bit numbers."""
+"""Offsets of ``tcpi_bytes_acked`` and ``tcpi_bytes_received``, unsigned 64-bit numbers, in ``struct tcp_info`` of Linux (since 4.1)."""
 _TCP_INFO_BYTES = 136
 
 
@@ -53,7 +54,7 @@ class Probe(NamedTuple):
     """What the kernel knows of one descriptor."""
 
     peer: object
-    """Address of the other side: a descriptor's number is used again, this tells by whom."""
+    """Address of the other side; it identifies the connection, because descriptor numbers are reused."""
     received: int
     """Bytes, in all."""
     sent: int = 0
@@ -61,7 +62,7 @@ class Probe(NamedTuple):
 
 
 def probe(descriptor: int) -> Probe | None:
-    """Ask the kernel about a connection; None if it is gone, or if this is no such kernel."""
+    """Ask the kernel about a connection; None if it is gone or if the kernel does not report this."""
     try:
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=descriptor)
     except OSError:
@@ -81,7 +82,7 @@ def probe(descriptor: int) -> Probe | None:
 def shut(descriptor: int, peer: object) -> None:
     """End the connection with ``peer``, if it is still the one behind ``descriptor``: libzmq then finds it closed."""
     try:
-        # A descriptor of our own: libzmq may close its one, and another connection may get the number, between two lines.
+        # Duplicate the descriptor: libzmq may close its own at any time, and another connection may get the number.
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=os.dup(descriptor))
     except OSError:
         return
@@ -97,7 +98,7 @@ def shut(descriptor: int, peer: object) -> None:
 
 @cache
 def kernel_tells() -> bool:
-    """Whether this kernel knows how much it received on a connection; without, nothing here is bounded by bytes."""
+    """Whether this kernel reports the bytes received on a connection; otherwise no limit in bytes applies."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as unconnected:
         try:
             return len(unconnected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)) == _TCP_INFO_BYTES
@@ -106,7 +107,7 @@ def kernel_tells() -> bool:
 
 
 def most_connections() -> int:
-    """How many this process can hold without lacking descriptors."""
+    """Maximum number of connections for which this process has descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
@@ -119,9 +120,9 @@ class _Connection:
     looked_at: float
     received: int = 0
     delivered: int = 0
-    """Of these, what has come out as messages, or was heartbeats."""
+    """Bytes of these that were delivered as messages or were heartbeats."""
     route: bytes | None = None
-    """That its messages bear, once one has come out; a connection never changes it."""
+    """The route of its messages, known after the first; it never changes."""
 
     @property
     def unread(self) -> int:
@@ -129,7 +130,7 @@ class _Connection:
 
 
 class Connections:
-    """The table of one socket; belongs to the same thread. Never blocks."""
+    """The connections of one socket. Used only by the socket's thread. Never blocks."""
 
     def __init__(
         self,
@@ -142,16 +143,17 @@ class Connections:
         shut: Callable[[int, object], None] = shut,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin without connections.
+        """Create an empty table.
 
         Args:
-            max_connections: beyond these, one that has not been introduced yet is cut off, the oldest such first; else the newcomer.
-            max_unread_bytes: of all connections together, beside ``unread_bytes_each``; beyond, the one with most is cut off.
-            unread_bytes_each: allowed to every connection.
-            welcome_bytes: that this server sends at most to one that has not authenticated; 0: nobody does. Until more than these have
-                gone to it, a connection may have ``GREETING_BYTES`` unread.
-            probe: asks the kernel.
-            shut: ends a connection.
+            max_connections: beyond this number, the oldest connection not yet introduced is closed; if there is none, the new one.
+            max_unread_bytes: limit of all connections together, in addition to ``unread_bytes_each``; beyond it, the connection with the
+                most unread bytes is closed.
+            unread_bytes_each: unread bytes allowed to every connection.
+            welcome_bytes: the most that this server sends to a connection that has not authenticated; 0 if clients do not authenticate.
+                Until more has been sent to it, a connection may have ``GREETING_BYTES`` unread.
+            probe: queries the kernel.
+            shut: closes a connection.
             clock: monotonic seconds.
 
         """
@@ -163,31 +165,31 @@ class Connections:
         self._probe = probe
         self._shut = shut
         self._clock = clock
-        # By descriptor, those not looked at for longest first.
+        # By descriptor; the one checked least recently comes first.
         self._connections: OrderedDict[int, _Connection] = OrderedDict()
-        # Those that were not introduced yet, and of these those that have not authenticated, oldest first.
+        # Connections not introduced yet, and those of them that have not authenticated, oldest first.
         self._strangers: OrderedDict[int, None] = OrderedDict()
         self._greeting: OrderedDict[int, None] = OrderedDict()
         self._unread_bytes = 0
         self._speakers: dict[int, bytes] = {}
-        # As many as there may be connections: whoever does not ask who has left loses nothing but that.
+        # Bounded by the number of connections, for callers that never ask for departures.
         self._departed: deque[bytes] = deque(maxlen=MAX_CONNECTIONS)
 
     def __len__(self) -> int:
         return len(self._connections)
 
     def count_cut(self, cause: str) -> int:
-        """Of ``CAUSES``, since the start."""
+        """Return the number of connections closed for ``cause``, one of ``CAUSES``, since the start."""
         return self.num_cut[cast("Cause", cause)]
 
     @property
     def unread_bytes(self) -> int:
-        """Received, as of the last looks, and not come out as messages."""
+        """Bytes received, as of the last looks, and not yet delivered as messages."""
         return self._unread_bytes
 
     def opened(self, descriptor: int) -> None:
-        """Take in a connection that was accepted."""
-        self.closed(descriptor)  # the number may be used again before anybody said that the one before is gone
+        """Add a connection that was accepted."""
+        self.closed(descriptor)  # the number may be reused before the end of the previous connection is reported
         found = self._probe(descriptor)
         if found is None:
             return
@@ -209,7 +211,7 @@ class Connections:
             self._unread_bytes -= known.unread
 
     def has(self, descriptor: int, route: bytes) -> bool:
-        """Tell whether this connection is known, and messages of this route come over it."""
+        """Return whether this connection is known and carries messages of this route."""
         known = self._connections.get(descriptor)
         return known is not None and known.route == route
 
@@ -220,7 +222,7 @@ class Connections:
             known.route = route
 
     def delivered(self, descriptor: int, num_bytes: int, num_frames: int) -> None:
-        """Count a message that came out."""
+        """Count a message that was delivered."""
         known = self._connections.get(descriptor)
         if known is None:
             return
@@ -229,11 +231,11 @@ class Connections:
         self._unread_bytes += known.unread - before
 
     def introduced(self, descriptor: int) -> None:
-        """Keep the place of a connection: a message of it was taken by the service, as one of this run."""
+        """Mark a connection as belonging to this run: the service has accepted a message from it."""
         self._strangers.pop(descriptor, None)
 
     def speaks(self, descriptor: int, peer: bytes) -> None:
-        """Note who is heard over a connection."""
+        """Note the peer that sends over a connection."""
         if descriptor in self._connections:
             self._speakers[descriptor] = peer
 
@@ -244,7 +246,7 @@ class Connections:
         return departed
 
     def look(self) -> None:
-        """Compare some connections with what the kernel says, and cut off who holds too much."""
+        """Compare some connections with the kernel's counts, and close those that hold too much."""
         for _ in range(min(LOOKED_AT_ONCE, len(self._greeting))):
             descriptor = next(iter(self._greeting))
             self._greeting.move_to_end(descriptor)
@@ -253,7 +255,7 @@ class Connections:
             self._look_at(next(iter(self._connections)))
         if not self._holds_too_much():
             return
-        # Sorted once: a search for each would take seconds where thousands hold a little.
+        # Sort once: a search for each would take seconds with thousands of small backlogs.
         for descriptor in sorted(self._connections, key=lambda descriptor: -self._connections[descriptor].unread):
             self._cut(descriptor, "unread")
             if not self._holds_too_much():
@@ -271,7 +273,7 @@ class Connections:
         known.received = found.received
         heartbeats = round((now - known.looked_at) * HEARTBEAT_BYTES_PER_SECOND)
         known.looked_at = now
-        # The overhead was estimated; nobody may save up what it was estimated too high.
+        # The overhead is an estimate; an overestimate must not accumulate as credit.
         known.delivered = min(known.delivered + heartbeats, known.received)
         self._unread_bytes += known.unread - before
         if found.sent > self._welcome_bytes:

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 MESSAGE_OVERHEAD_BYTES = 64
 """A frame grows by 33 bytes (command name, nonce, flags, authenticator); MAXMSGSIZE counts what arrives."""
 REFRESH_SECONDS = 1.0
-"""Between looks at every key file; a file added or deleted is noticed at once, one rewritten in place within this."""
+"""Interval between reads of all key files. An added or deleted file is noticed at once, one rewritten in place within this time."""
 _DOMAIN = "herd"
-"""With a domain that is enforced, a server whose authenticator is gone lets nobody in. Without one it would let everybody in."""
+"""With an enforced domain, a server whose authenticator has ended refuses every client; otherwise it would admit every client."""
 _SHOWN_CHARACTERS = 16
-"""Of a stranger's public key in the log: enough to find its file."""
+"""Characters of an unknown public key in the log: enough to find its file."""
 
 
 def new_key_pair() -> tuple[bytes, bytes]:
-    """Draw (public, secret), 32 bytes each, from the system's randomness.
+    """Generate a (public, secret) key pair, 32 bytes each, from the system's random source.
 
     Raises:
-        SettingsError: ZeroMQ here has no CURVE.
+        SettingsError: this ZeroMQ was built without CURVE.
 
     """
     require_curve()
@@ -48,10 +48,10 @@ def new_key_pair() -> tuple[bytes, bytes]:
 
 
 def require_curve() -> None:
-    """Check that ZeroMQ has CURVE, as in every wheel of pyzmq.
+    """Check that ZeroMQ has CURVE, as every wheel of pyzmq does.
 
     Raises:
-        SettingsError: it was built without.
+        SettingsError: it was built without CURVE.
 
     """
     if not zmq.has("curve"):
@@ -59,7 +59,7 @@ def require_curve() -> None:
 
 
 class Curve:
-    """The keys of one process, read when the first socket of a role needs them."""
+    """The keys of one process. They are read when the first socket of a role needs them."""
 
     def __init__(self, security: SecuritySettings, environ: Mapping[str, str], refusals: Refusals, log: OncePerMinute) -> None:
         require_curve()
@@ -69,10 +69,10 @@ class Curve:
         self._log = log
         self._gate: _Gate | None = None
         self.authorised: AuthorisedClients | None = None
-        """Whom this process's servers let in; None before the first of them."""
+        """The clients that this process's servers admit; None before the first server."""
 
     def secure_client(self, socket: zmq.Socket[bytes]) -> str:
-        """Set a client's keys; returns the name of its own.
+        """Set a client's keys; return the name of the client's key.
 
         Raises:
             SettingsError: a key is missing or no key.
@@ -87,7 +87,7 @@ class Curve:
         return keys.name
 
     def secure_server(self, socket: zmq.Socket[bytes]) -> AuthorisedClients:
-        """Set a server's key and see to it that only known clients get in; returns who they are.
+        """Set a server's key and admit only known clients; return them.
 
         Raises:
             SettingsError: a key is missing or no key, or nobody would be let in.
@@ -106,14 +106,14 @@ class Curve:
         return self.authorised
 
     def close(self) -> None:
-        """Stop the authenticator: nobody gets in any more. Closing again does nothing."""
+        """Stop the authenticator: no further client is admitted. Closing again does nothing."""
         if self._gate is not None:
             self._gate.stop()
             self._gate = None
 
 
 class AuthorisedClients:
-    """The public keys that are let in. Those of a folder are read again when it changes. Safe from any thread."""
+    """The public keys that are admitted; keys in a folder are read again when it changes. Thread-safe."""
 
     def __init__(
         self, clients: Mapping[bytes, str], folder: Path | None, log: OncePerMinute, clock: Callable[[], float] = time.monotonic
@@ -124,20 +124,20 @@ class AuthorisedClients:
         self._log = log
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: object = None  # so that whatever changed since ``clients`` were read is read again
+        self._seen: object = None  # so that changes since ``clients`` were read are noticed
         self._folder_time = 0
         self._look_at = 0.0
 
     def admits(self, public_key: str) -> bool:
-        """Whether the client with this key (in Z85, as ZeroMQ writes it) is let in."""
+        """Whether the client with this key (in Z85, as ZeroMQ writes it) is admitted."""
         return public_key in self._names
 
     def role_of(self, public_key: str) -> KeyRole | None:
-        """Of the client with this key, by its name; None where the name tells none."""
+        """The role of the client with this key, from its name; None if the name gives none."""
         return role_of(self._names.get(public_key, ""))
 
     def refresh(self) -> None:
-        """Look at the folder, if there is one and it is time to; one that cannot be read leaves all as it was, and says so."""
+        """Read the folder again if there is one and it is time to. If it cannot be read, log that and keep the known keys."""
         if self._folder is None:
             return
         try:
@@ -172,7 +172,7 @@ class AuthorisedClients:
 
 
 class _Gate(Gate):
-    """Lets known keys in and counts the others."""
+    """Admits known keys and counts the others."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], authorised: AuthorisedClients, refusals: Refusals) -> None:
         super().__init__(context, refusals)
@@ -181,12 +181,12 @@ class _Gate(Gate):
         self.configure_curve_callback(_DOMAIN, self)
 
     async def handle_zap_message(self, msg: list[bytes]) -> None:
-        """Note who asks: the callback is told the key only."""
+        """Note the client's address: the callback receives only the key."""
         self._address = msg[3].decode("ascii", "replace") if len(msg) > 3 else ""
         await super().handle_zap_message(msg)
 
     def callback(self, _domain: str, key: bytes) -> bool:
-        """Tell whether the client with this public key (Z85) gets in. Must not raise: that would end the thread."""
+        """Return whether to admit the client with this public key (Z85). Must not raise: that would end the thread."""
         self._authorised.refresh()
         if self._authorised.admits(key.decode("ascii")):
             return True

@@ -1,4 +1,4 @@
-"""Episodes cut out of unrolls: which rows of an unroll belong to which game, and how a piece of a game is packed.
+"""Cuts episodes out of unrolls: which rows of an unroll belong to which game, and how a piece of a game is packed.
 
 An unroll of T agent steps has rows 0..T, and row 0 repeats the last row of the unroll before; a game may end in its middle and the next
 begin. Row and step i of an episode are the i-th since its game began; step i leads from row i to row i + 1. A *piece* is what one unroll
@@ -28,56 +28,56 @@ if TYPE_CHECKING:
     from herd.wire.layout import Array, Arrays, UnrollLayout
 
 ROW_FIELDS = ("frames", "observations", "core_reset", "instructions")
-"""Kept of every row. ``game_reset`` is true at row 0 and nowhere else."""
+"""Fields stored for every row. ``game_reset`` is true only at row 0."""
 STEP_FIELDS = ("actions", "rewards", "terminated", "truncated", "row_valid", "behaviour_logits", "inverse_temperature")
-"""Kept of every step."""
+"""Fields stored for every step."""
 _KEY = struct.Struct("<5q")
 
 
 class EpisodeKey(NamedTuple):
-    """Which game this is, of all games of a run."""
+    """Identifies a game among all games of a run."""
 
     agent: int
     actor_index: int
     process: int
-    """Of the actor: its incarnation without the link's bits."""
+    """The actor's incarnation without the bits of the link."""
     environment_slot: int
     episode_id: int
 
 
 def replica_of(key: EpisodeKey, num_replicas: int) -> int:
-    """Which replica of the replay service keeps this episode: a hash that is the same in every process and release."""
+    """Return the replica of the replay service that stores this episode: a hash that is the same in every process and release."""
     return zlib.crc32(_KEY.pack(*key)) % num_replicas
 
 
 def inserted_layout(layout: UnrollLayout) -> UnrollLayout:
-    """What travels of an unroll to replay: all but the rows that repeat others, stacks and recurrent states."""
+    """Return the layout of an unroll as sent to replay: without repeated rows, stacks and recurrent states."""
     return replace(layout, unroll_length=layout.new_steps, burn_in=0, frame_stack=1, core_size=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The part of an unroll that is of one game."""
+    """The part of an unroll that belongs to one game."""
 
     episode_id: int
     start_row: int
-    """In the unroll."""
+    """First row in the unroll."""
     num_steps: int
     first_step: int
-    """In the episode."""
+    """First step in the episode."""
     num_rows: int
-    """That are new: see the module."""
+    """Number of new rows, see the module docstring."""
     is_end: bool
-    """The game ended: its last step is this segment's, or the one before."""
+    """Whether the game ended with this segment's last step or the step before it."""
 
     @property
     def first_row(self) -> int:
-        """In the unroll, of the new rows."""
+        """First new row in the unroll."""
         return self.start_row + (self.first_step > 0)
 
     @property
     def stop_step(self) -> int:
-        """In the episode, after the last step."""
+        """End in the episode: one past the last step."""
         return self.first_step + self.num_steps
 
 
@@ -111,7 +111,7 @@ class PieceLayout:
         self._step_bytes = sum(self._entry_bytes[field.name] for field in self.steps)
 
     def num_bytes(self, num_rows: int, num_steps: int) -> int:
-        """Before compression."""
+        """Return the size before compression."""
         return num_rows * self._row_bytes + num_steps * self._step_bytes
 
     def pack(self, arrays: Arrays, unroll: int, segment: Segment) -> bytes:
@@ -126,7 +126,7 @@ class PieceLayout:
         """Return the arrays of a piece by field, [num_rows, ...] and [num_steps, ...].
 
         Raises:
-            MalformedMessage: it is not of this size, or a value cannot be used.
+            MalformedMessage: the size is wrong, or a value cannot be used.
 
         """
         raw = decompress("piece", "zstd", packed, self.num_bytes(num_rows, num_steps))
@@ -147,7 +147,7 @@ def check_episode_fields(arrays: Arrays) -> None:
     """Check that a row is its game's first where it says that it is; ``arrays`` by field [U, ...].
 
     Raises:
-        MalformedMessage: it does not.
+        MalformedMessage: the two contradict each other.
 
     """
     if not np.array_equal(arrays["game_reset"][:, 0], arrays["index_in_episode"] == 0):

@@ -1,4 +1,4 @@
-"""What asks who a client is: libzmq does at every handshake with a server of this process, over an in-process socket (ZAP)."""
+"""Authentication of clients: libzmq asks at every handshake with a server of this process, over an in-process socket (ZAP)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Gate(ThreadAuthenticator):
-    """Answers in a thread of its own; subclasses say who gets in, and count in ``refusals`` who does not."""
+    """Answers in its own thread; subclasses decide which clients to admit, and count the others in ``refusals``."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], refusals: Refusals) -> None:
         super().__init__(context, log=logging.getLogger("herd.wire.zap"))
         self._refusals = refusals
 
     def start(self) -> None:
-        """Start the thread; it is stopped before the interpreter ends, when a thread could not be joined any more."""
+        """Start the thread; it is stopped before the interpreter ends, because later it could not be joined."""
         super().start()
         atexit.register(self.stop)
 

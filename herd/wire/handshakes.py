@@ -1,4 +1,4 @@
-"""What libzmq tells of the handshakes of one socket, and what a client does about those that fail."""
+"""The handshakes of one socket as libzmq reports them, and how a client reacts to failed ones."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ _CLIENT_EVENTS = _EVENTS | zmq.Event.CONNECTED
 _SERVER_EVENTS = (_EVENTS | zmq.Event.ACCEPTED) & ~zmq.Event.HANDSHAKE_SUCCEEDED
 _NUMBERS = itertools.count()
 MOST_EVENTS = 4096
-"""Read at one look; more wait."""
+"""Maximum number of events read in one call."""
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 5.0
-"""Between attempts of a client that is refused: 4,000 of them cost their server 800 handshakes/s, and a key added is used soon."""
+"""Interval between attempts of a refused client: 4,000 clients cost their server 800 handshakes/s, and a new key takes effect soon."""
 FIRST_VERSION_SECONDS = 1.0
 LONGEST_VERSION_SECONDS = 30.0
-"""Without any connection over one version of IP, before the other is tried: each change begins again with the fast attempts."""
+"""Time without a connection over one version of IP before the other is tried; each change starts again with fast attempts."""
 PATIENCE_SECONDS = 10.0
-"""Without any connection, before it is worth a line: a service starts in less."""
+"""Time without a connection before it is logged; a service starts in less."""
 CLOSED_BEFORE_WORTH_A_LINE = 3
-"""A server that was killed while we shook hands closes a connection too, but not three times in a row."""
+"""A server killed during a handshake also closes the connection, but not three times in a row."""
 
 
 class Handshake(Enum):
-    """How one went, or what became of its connection."""
+    """The outcome of a handshake, or what happened to its connection."""
 
     BEGUN = auto()
-    """There is a connection; of a client."""
+    """The connection is open; clients only."""
     SUCCEEDED = auto()
     REFUSED = auto()
     """The server does not know the client's key."""
     MECHANISM = auto()
-    """One side has CURVE, the other not."""
+    """One side uses CURVE and the other does not."""
     CRYPTOGRAPHIC = auto()
-    """Keys that do not fit: the client trusts another server."""
+    """The keys do not match: the client trusts another server."""
     PROTOCOL = auto()
-    """Not what a handshake looks like."""
+    """Not a valid handshake."""
     CLOSED = auto()
-    """By the other side, or out of time."""
+    """Closed by the other side, or timed out."""
     DISCONNECTED = auto()
-    """After any of the others."""
+    """The connection ended, after any of the others."""
 
 
 _KINDS = {
@@ -77,23 +77,23 @@ _PROTOCOL_KINDS = {
 
 
 class HandshakeMonitor:
-    """Reads the events of one socket; belongs to the same thread. Never blocks."""
+    """Reads the events of one socket. Used only by the socket's thread. Never blocks."""
 
     def __init__(self, socket: zmq.Socket[bytes], connections: Connections | None = None) -> None:
-        """Begin; ``connections``, of a server, is told of each that opens or closes."""
+        """Start monitoring; a server passes ``connections``, which is updated as connections open and close."""
         self._socket = socket
         self._connections = connections
         address = f"inproc://herd-handshakes-{next(_NUMBERS)}"
         socket.monitor(address, int(_CLIENT_EVENTS if connections is None else _SERVER_EVENTS))
         self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
         self._events.setsockopt(zmq.LINGER, 0)
-        # No bound: libzmq's own thread would wait at it, with everybody's traffic, and for ever where we are closing meanwhile. A flood
-        # of connections makes some 10,000 events between two looks, 2 MB.
+        # Unbounded: at a limit libzmq's own thread would block, with all traffic, and forever if the socket is being closed. A flood
+        # of connections causes some 10,000 events between two reads, 2 MB.
         self._events.setsockopt(zmq.RCVHWM, 0)
         self._events.connect(address)
 
     def read(self) -> Iterator[Handshake]:
-        """Return what happened since the last call, in order."""
+        """Return the events since the last call, in order."""
         for _ in range(MOST_EVENTS):
             try:
                 frames = self._events.recv_multipart(zmq.DONTWAIT)
@@ -111,18 +111,18 @@ class HandshakeMonitor:
             yield _PROTOCOL_KINDS.get(event["value"], kind) if kind is Handshake.PROTOCOL else kind
 
     def close(self) -> None:
-        """Stop; before the socket itself is closed."""
+        """Stop; call this before closing the socket itself."""
         if not self._events.closed:
-            # First: libzmq must not write to a pair that nobody reads.
+            # First, so that libzmq does not write to a pair that is not read.
             self._socket.disable_monitor()
             self._events.close()
 
 
 class ClientConnection:
-    """A client's connection as its events show it: when to let go, when to try again, and what to say. No I/O.
+    """The state of a client's connection, from its events: when to disconnect, when to reconnect, and what to log. No I/O.
 
-    After a refusal libzmq never connects again, and after other failures it does so ten times a second for ever. So the client lets
-    its endpoint go at any failed handshake, and connects again after delays of its own.
+    After a refusal libzmq never reconnects, and after other failures it reconnects ten times a second forever. The client therefore
+    disconnects from its endpoint at any failed handshake and reconnects after its own delays.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class ClientConnection:
         clock: Callable[[], float] = time.monotonic,
         jitter: random.Random | None = None,
     ) -> None:
-        """Begin, unconnected; ``key_name`` is that of the client's own key, None without CURVE.
+        """Start unconnected; ``key_name`` is the name of the client's key, None without CURVE.
 
         With ``is_name`` the host may have addresses of both versions of IP.
         """
@@ -154,11 +154,11 @@ class ClientConnection:
 
     @property
     def connected(self) -> bool:
-        """Both sides have agreed."""
+        """The handshake has succeeded."""
         return self._down_since is None
 
     def on_handshake(self, handshake: Handshake) -> bool:
-        """Take one event; tell whether the endpoint must be let go."""
+        """Process one event; return whether to disconnect from the endpoint."""
         if handshake is Handshake.BEGUN:
             self._attempts_since = None
             self._version_seconds = FIRST_VERSION_SECONDS
@@ -182,7 +182,7 @@ class ClientConnection:
         return True
 
     def must_connect(self) -> bool:
-        """Tell, once, that it is time to connect again."""
+        """Return, once, that it is time to reconnect."""
         if self._connect_at is None or self._clock() < self._connect_at:
             return False
         self._connect_at = None
@@ -199,7 +199,7 @@ class ClientConnection:
 
     @property
     def trouble(self) -> str | None:
-        """Why there is no connection and what to look at, in one line; None while there is one, or while it is too early to say."""
+        """Why there is no connection and what to check, in one line; None while connected or too early to tell."""
         if self._failure is not None:
             return self._explain(self._failure)
         if self._down_since is None or self._clock() - self._down_since < PATIENCE_SECONDS:

@@ -1,4 +1,4 @@
-"""The arrays of an unroll: names, dtypes, shapes and ranges, from the run's contract alone.
+"""The arrays of an unroll: names, dtypes, shapes and ranges, derived from the run's contract alone.
 
 Legend: U unrolls, T agent steps, S frames in a stack, H W C one frame, D numbers in a vector, A actions, L instruction words.
 docs/messaging.md gives the meaning of each field.
@@ -23,7 +23,7 @@ Arrays = Mapping[str, Array]
 DTYPES: Mapping[str, np.dtype[Any]] = {code: np.dtype(code) for code in ("|u1", "|b1", "<i2", "<i4", "<i8", "<f4")}
 """The dtypes that may cross the wire, by their codes."""
 LINK_BITS = 8
-"""Lowest bits of an actor's incarnation, which tell its links to several shards apart; the others are of the process."""
+"""Lowest bits of an actor's incarnation, which identify its link to a shard; the other bits identify the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class FieldSpec:
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    """Per unroll; on the wire a leading U comes first."""
+    """Shape per unroll; on the wire a leading dimension U is added."""
     minimum: int | None = None
-    """Smallest value that an integer field may hold; None leaves it to the dtype."""
+    """Smallest value that an integer field may hold; None for the limit of the dtype."""
     maximum: int | None = None
     """Largest value, likewise."""
 
     @property
     def bytes_per_unroll(self) -> int:
-        """Raw size of one unroll's share."""
+        """Uncompressed size per unroll."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -52,27 +52,27 @@ class UnrollLayout:
     unroll_length: int
     """T, the burn-in included."""
     frame_stack: int
-    """S."""
+    """S, the frames in a stack."""
     frame_shape: tuple[int, int, int]
-    """(H, W, C); (0, 0, 0) where observations have no frames."""
+    """(H, W, C); (0, 0, 0) if observations have no frames."""
     num_actions: int
-    """A."""
+    """A, the number of actions."""
     core_size: int = 0
-    """Units of the recurrent core; 0 without one."""
+    """Units of the recurrent core; 0 without a core."""
     vector_size: int = 0
-    """D; 0 where observations are frames alone."""
+    """D; 0 if observations are frames only."""
     instruction_length: int = 0
-    """L; 0 where the suite has no instructions."""
+    """L; 0 if the suite has no instructions."""
     burn_in: int = 0
-    """First agent steps of an unroll, which repeat the last ones of the unroll before and are not trained on."""
+    """First agent steps of an unroll, which repeat the last steps of the previous unroll and are not trained on."""
     num_tasks: int | None = None
-    """Bounds ``task_id``; None leaves it unchecked."""
+    """Upper bound of ``task_id``; None leaves it unchecked."""
     num_words: int | None = None
-    """Bounds ``instructions`` (ids 0..num_words-1); None leaves it unchecked."""
+    """Upper bound of ``instructions`` (ids 0..num_words-1); None leaves it unchecked."""
 
     @property
     def new_steps(self) -> int:
-        """Agent steps of an unroll that no other unroll counts."""
+        """Agent steps that an unroll adds: its steps without the burn-in."""
         return self.unroll_length - self.burn_in
 
     @cached_property
@@ -106,16 +106,16 @@ class UnrollLayout:
             FieldSpec("episode_id", i8, (), minimum=0),
             FieldSpec("index_in_episode", i4, (), minimum=0),
         ]
-        # A field without elements (no frames, history, vector, core or instructions) does not travel.
+        # A field without elements (no frames, history, vector, core or instructions) is not sent.
         return tuple(field for field in fields if math.prod(field.shape) > 0)
 
     def allocate(self, num_unrolls: int) -> dict[str, Array]:
-        """Zeroed arrays of ``num_unrolls`` unrolls by field name, each [U, *shape]."""
+        """Return zeroed arrays for ``num_unrolls`` unrolls by field name, each [U, *shape]."""
         return {field.name: np.zeros((num_unrolls, *field.shape), field.dtype) for field in self.fields}
 
     @property
     def bytes_per_unroll(self) -> int:
-        """Raw size of one unroll over all fields."""
+        """Uncompressed size of one unroll, all fields."""
         return sum(field.bytes_per_unroll for field in self.fields)
 
     def max_frame_bytes(self, num_unrolls: int) -> int:

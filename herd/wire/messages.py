@@ -14,7 +14,7 @@ PROTOCOL_VERSION: Literal[2] = 2
 MAX_HEADER_BYTES = 1 << 20
 MAX_EPISODES = 4096
 MAX_GAMES = 256
-"""In one bandit exchange, ended or beginning: 35 ms of the bandit's time, so that nobody's request makes the others wait for long."""
+"""Games that one bandit exchange may end or begin: 35 ms of the bandit's time, so that no request delays the others for long."""
 MAX_ARRAYS = 32
 MAX_DIMENSIONS = 8
 MAX_SLICES = 256
@@ -22,7 +22,7 @@ MAX_UNROLLS_PER_MESSAGE = 65_536
 MAX_UNROLLS_PER_INSERT = 32
 MAX_SAMPLED_UNROLLS = 256
 MAX_OWN_SETTINGS = 64
-"""That a member of a population has."""
+"""Maximum number of settings that a member of a population has."""
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -33,22 +33,22 @@ Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 SliceIndex = Annotated[int, Field(ge=0, lt=MAX_SLICES)]
 SliceCount = Annotated[int, Field(ge=1, le=MAX_SLICES)]
 AgentNumber = Annotated[int, Field(ge=0, lt=MAX_AGENTS)]
-"""Which agent of the run: 0, 1, ... below the run's number of agents."""
+"""Agent of the run: 0, 1, ... below the run's number of agents."""
 Version = tuple[Count, Count]
 """(lineage, learner_updates), ordered lexicographically."""
 Compression = Literal["none", "lz4", "zstd"]
 AnyFloat = Annotated[float, AllowInfNan(True)]
-"""May be NaN or infinite: one game gone wrong must not make a message unreadable that tells of others too."""
+"""May be NaN or infinite: one bad game must not make a message unreadable that reports other games too."""
 DtypeCode = Literal["|u1", "|b1", "<i2", "<i4", "<i8", "<f4"]
 
 
 def actor_identity(actor_index: int, incarnation: int) -> str:
-    """Return the routing identity under which this incarnation of an actor speaks to the learner."""
+    """Return the routing identity that this incarnation of an actor uses with the learner."""
     return f"actor/{actor_index}/{incarnation:x}"
 
 
 class Place(NamedTuple):
-    """Where an actor acts: for which agent of the run, and under which index among its actors."""
+    """The agent of the run that an actor acts for, and the actor's index among the agent's actors."""
 
     agent: int
     actor_index: int
@@ -85,7 +85,7 @@ class EpisodeReport(_Header):
 
 
 class Hello(_Header):
-    """Actor to learner: opens a session, or opens it again."""
+    """Actor to learner: opens or reopens a session."""
 
     type: Literal["hello"] = "hello"
     protocol: Literal[2] = PROTOCOL_VERSION
@@ -101,7 +101,7 @@ class Hello(_Header):
 
 
 class Unrolls(_Header):
-    """Actor to learner: all unrolls finished at one moment; one payload frame per entry of ``arrays``."""
+    """Actor to learner: all unrolls finished at the same time; one payload frame per entry of ``arrays``."""
 
     type: Literal["unrolls"] = "unrolls"
     sequence: Number
@@ -115,14 +115,14 @@ class Unrolls(_Header):
 
 
 class CreditRequest(_Header):
-    """Actor to learner: let my cumulative grant reach this number."""
+    """Actor to learner: requests that its cumulative grant reach this number."""
 
     type: Literal["credit_request"] = "credit_request"
     wanted_unrolls: Count
 
 
 class Goodbye(_Header):
-    """Actor to learner: the session and its credit may go. Learner to actor: the run is over, no learner comes after this one."""
+    """Actor to learner: ends the session and frees its credit. Learner to actor: the run is over, and no other learner will follow."""
 
     type: Literal["goodbye"] = "goodbye"
 
@@ -145,21 +145,21 @@ class Ack(_Header):
 
 
 class Credit(_Header):
-    """Learner to actor: the session's cumulative grant as it stands."""
+    """Learner to actor: the session's current cumulative grant."""
 
     type: Literal["credit"] = "credit"
     granted_unrolls: Count
 
 
 class HelloRequired(_Header):
-    """Learner to actor: not taken, for I do not know you or it is out of sequence or beyond your credit; say hello."""
+    """Learner to actor: not accepted (no session, out of sequence, or beyond the credit); the actor must send a hello."""
 
     type: Literal["hello_required"] = "hello_required"
     reason: Reason
 
 
 class Rejected(_Header):
-    """Learner to actor: this message is dropped for good; do not send it again."""
+    """Learner to actor: this message is dropped permanently and must not be sent again."""
 
     type: Literal["rejected"] = "rejected"
     sequence: Count
@@ -168,7 +168,7 @@ class Rejected(_Header):
 
 
 class Refused(_Header):
-    """Any server to anybody: we do not fit together."""
+    """Any server to any client: the server does not serve this client."""
 
     type: Literal["refused"] = "refused"
     request_id: Count | None = None
@@ -176,7 +176,7 @@ class Refused(_Header):
 
 
 class GetWeights(_Header):
-    """Client to parameter server: asks for anything newer than ``have``."""
+    """Client to parameter server: requests weights newer than ``have``."""
 
     type: Literal["get_weights"] = "get_weights"
     request_id: Count
@@ -197,7 +197,7 @@ class Weights(_Header):
 
 
 class NotModified(_Header):
-    """Parameter server to client: nothing newer; ``held`` is what it serves, None for nothing."""
+    """Parameter server to client: there are no newer weights; ``held`` is the version that it serves, None for none."""
 
     type: Literal["not_modified"] = "not_modified"
     request_id: Count
@@ -219,7 +219,7 @@ class PublishSlice(_Header):
 
 
 class PublishHeartbeat(_Header):
-    """Learner to parameter server: asks whether this slice is still there."""
+    """Learner to parameter server: asks whether the server still has this slice."""
 
     type: Literal["publish_heartbeat"] = "publish_heartbeat"
     run_id: Identifier
@@ -232,7 +232,7 @@ class PublishHeartbeat(_Header):
 
 
 class Published(_Header):
-    """Parameter server to learner: I have this slice."""
+    """Parameter server to learner: the server has this slice."""
 
     type: Literal["published"] = "published"
     lineage: Count
@@ -241,7 +241,7 @@ class Published(_Header):
 
 
 class SliceWanted(_Header):
-    """Parameter server to learner: I lack this slice; send it."""
+    """Parameter server to learner: the server lacks this slice and requests it."""
 
     type: Literal["slice_wanted"] = "slice_wanted"
     lineage: Count
@@ -250,7 +250,7 @@ class SliceWanted(_Header):
 
 
 class StalePublish(_Header):
-    """Parameter server to learner: I hold this greater version."""
+    """Parameter server to learner: the server holds this newer version."""
 
     type: Literal["stale_publish"] = "stale_publish"
     lineage: Count
@@ -258,7 +258,7 @@ class StalePublish(_Header):
 
 
 class AgentEnded(_Header):
-    """Learner to parameter server: the run of this agent is over, as of this lineage; nobody need act for it any more."""
+    """Learner to parameter server: the run of this agent is over, as of this lineage; it needs no more actors."""
 
     type: Literal["agent_ended"] = "agent_ended"
     request_id: Count
@@ -269,14 +269,14 @@ class AgentEnded(_Header):
 
 
 class AgentEndNoted(_Header):
-    """Parameter server to learner."""
+    """Parameter server to learner: the end of the agent is noted."""
 
     type: Literal["agent_end_noted"] = "agent_end_noted"
     request_id: Count
 
 
 class LeaseIndex(_Header):
-    """Actor to parameter server: lease me an agent and an index, or renew mine; those that I act under, None where I have none."""
+    """Actor to parameter server: requests or renews the lease of an agent and an index; None if the actor has none yet."""
 
     type: Literal["lease_index"] = "lease_index"
     request_id: Count
@@ -287,7 +287,7 @@ class LeaseIndex(_Header):
 
 
 class IndexLeased(_Header):
-    """Parameter server to actor: act under these; where they are not those asked for, the actor moves."""
+    """Parameter server to actor: the leased agent and index; if they differ from those requested, the actor moves to them."""
 
     type: Literal["index_leased"] = "index_leased"
     request_id: Count
@@ -297,7 +297,7 @@ class IndexLeased(_Header):
 
 
 class ReleaseIndex(_Header):
-    """Actor to parameter server: what I held is free again."""
+    """Actor to parameter server: gives up the lease."""
 
     type: Literal["release_index"] = "release_index"
     run_id: Identifier
@@ -306,18 +306,18 @@ class ReleaseIndex(_Header):
 
 
 class FinishedEpisode(_Header):
-    """One finished game, as the bandit wants to know it."""
+    """One finished game, as reported to the bandit."""
 
     task_id: Count
     environment_slot: Count
     episode_id: Count
     inverse_temperature: AnyFloat
-    """1/tau that the whole game was played under."""
+    """1/tau of the whole game."""
     episode_return: AnyFloat
     """Raw undiscounted sum of rewards."""
     agent_steps: Count
     reused: bool
-    """Played under the last temperature of its slot, for want of an answer in time."""
+    """The game was played under the last temperature of its slot, because no answer came in time."""
 
 
 class StartingEpisode(_Header):
@@ -337,7 +337,7 @@ class HandedTemperature(_Header):
 
 
 class ExchangeTemperatures(_Header):
-    """Actor or evaluator to bandit: these games ended, these need temperatures."""
+    """Actor or evaluator to bandit: the games that ended and the games that need temperatures."""
 
     type: Literal["exchange_temperatures"] = "exchange_temperatures"
     request_id: Number
@@ -352,7 +352,7 @@ class ExchangeTemperatures(_Header):
 
 
 class Temperatures(_Header):
-    """Bandit to actor or evaluator."""
+    """Bandit to actor or evaluator: temperatures for the games that need them."""
 
     type: Literal["temperatures"] = "temperatures"
     request_id: Number
@@ -360,7 +360,7 @@ class Temperatures(_Header):
 
 
 class StoredEpisodes(_Header):
-    """What a replica of the replay service holds: complete episodes."""
+    """The complete episodes that a replica of the replay service holds."""
 
     num_episodes: Count
     num_unrolls: Count
@@ -369,23 +369,23 @@ class StoredEpisodes(_Header):
 
 
 class InsertUnrolls(_Header):
-    """Learner to replay: unrolls that it consumed. One payload frame per entry of ``arrays``, and one of who played each unroll."""
+    """Learner to replay: unrolls that it consumed. One payload frame per entry of ``arrays``, and one with the players of the unrolls."""
 
     type: Literal["insert_unrolls"] = "insert_unrolls"
     run_id: Identifier
     agent: AgentNumber
     contract: Identifier
     writer: Count
-    """Random; with ``sequence`` it names this message for ever."""
+    """Random; together with ``sequence`` it identifies this message permanently."""
     sequence: Number
     oldest_sequence: Number
-    """Of the oldest message that this writer can still send."""
+    """Sequence number of the oldest message that this writer can still send."""
     num_unrolls: Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_INSERT)]
     arrays: ArrayHeaders = ()
 
 
 class Inserted(_Header):
-    """Replay to learner: I have every message of this writer up to ``sequence``."""
+    """Replay to learner: the replica has every message of this writer up to ``sequence``."""
 
     type: Literal["inserted"] = "inserted"
     writer: Count
@@ -394,7 +394,7 @@ class Inserted(_Header):
 
 
 class SampleUnrolls(_Header):
-    """Learner to replay: draw so many, uniformly over the unrolls of all complete episodes."""
+    """Learner to replay: requests a number of unrolls, drawn uniformly from all complete episodes."""
 
     type: Literal["sample_unrolls"] = "sample_unrolls"
     request_id: Count
@@ -405,7 +405,7 @@ class SampleUnrolls(_Header):
 
 
 class SampleEpisode(_Header):
-    """Learner to replay: draw one, uniformly over all complete episodes."""
+    """Learner to replay: requests one episode, drawn uniformly from all complete episodes."""
 
     type: Literal["sample_episode"] = "sample_episode"
     request_id: Count
@@ -415,7 +415,7 @@ class SampleEpisode(_Header):
 
 
 class Sampled(_Header):
-    """Replay to learner: parts of episodes, in three payload frames; none of either while replay is empty."""
+    """Replay to learner: parts of episodes, in three payload frames; no parts and no frames while replay is empty."""
 
     type: Literal["sampled"] = "sampled"
     request_id: Count
@@ -425,7 +425,7 @@ class Sampled(_Header):
 
 
 class OwnSetting(_Header):
-    """A setting that agents of the run have each for themselves."""
+    """A setting with its own value for each agent of the run."""
 
     key: Annotated[str, Field(min_length=1, max_length=128)]
     value: float | int | bool | Identifier | None
@@ -435,7 +435,7 @@ OwnSettings = Annotated[tuple[OwnSetting, ...], Field(max_length=MAX_OWN_SETTING
 
 
 class Applied(_Header):
-    """The newest order that a member has carried out, which its checkpoint on disk holds."""
+    """The newest order that a member has carried out; its checkpoint on disk records it."""
 
     number: Number
     env_frames: Count
@@ -444,14 +444,14 @@ class Applied(_Header):
 
 
 class Declined(_Header):
-    """An order that a member could not carry out; nothing of it was done."""
+    """An order that a member could not carry out; no part of it was done."""
 
     number: Number
     reason: Reason
 
 
 class MemberReport(_Header):
-    """Learner to population: how my agent stands. Says what it has done, so that nothing need be told twice."""
+    """Learner to population: the state of its agent, including the newest order carried out."""
 
     type: Literal["member_report"] = "member_report"
     request_id: Count
@@ -463,16 +463,16 @@ class MemberReport(_Header):
     num_episodes: Count
     """Games since the run began."""
     fitness: float | None
-    """None while too few games were played under these weights."""
+    """None while too few games have been played under these weights."""
     checkpoint: tuple[Count, Count] | None
-    """(learner_updates, env_frames) of its newest one on disk."""
+    """(learner_updates, env_frames) of its newest checkpoint on disk."""
     settings: OwnSettings
     applied: Applied | None
     declined: Declined | None
 
 
 class Copied(_Header):
-    """Whose weights, optimizer and value statistics to take: those of this checkpoint, and of no other that has its number since."""
+    """The checkpoint to take weights, optimizer and value statistics from; a later checkpoint with the same number does not count."""
 
     donor: AgentNumber
     learner_updates: Count
@@ -482,7 +482,7 @@ class Copied(_Header):
 
 
 class Order(_Header):
-    """What a member is to do: copy first, where there is something to copy, then go on under these settings."""
+    """What a member is to do: copy the donor, if there is one, then continue under these settings."""
 
     number: Number
     copied: Copied | None
@@ -490,7 +490,7 @@ class Order(_Header):
 
 
 class MemberAnswer(_Header):
-    """Population to learner: what you are to do, until you report it as applied or declined."""
+    """Population to learner: the member's order, repeated until the member reports it as applied or declined."""
 
     type: Literal["member_answer"] = "member_answer"
     request_id: Count
@@ -498,17 +498,17 @@ class MemberAnswer(_Header):
 
 
 class Act(_Header):
-    """Actor to inference: what is to be done in each of these environments? Payload: their rows, and planes where there are frames."""
+    """Actor to inference: requests an action for each of these environments. Payload: their rows, and planes if there are frames."""
 
     type: Literal["act"] = "act"
     request_id: Number
-    """1, 2, ... within the connection's name, one more for each row; a request sent again keeps its number."""
+    """1, 2, ... for the connection's name, incremented for each row; a repeated request keeps its number."""
     run_id: Identifier
     agent: AgentNumber
     contract: Identifier
     num_environments: Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_MESSAGE)]
     has_state: bool
-    """The payload brings whole stacks and recurrent states, not the newest planes alone: whoever answers need not know the sender."""
+    """The payload holds whole stacks and recurrent states, not just the newest planes, so that any replica can answer."""
 
 
 class Acted(_Header):
@@ -521,7 +521,7 @@ class Acted(_Header):
 
 
 class StateWanted(_Header):
-    """Inference to actor: I do not have the row before this one; ask again with stacks and states."""
+    """Inference to actor: the service lacks the previous row; the actor must ask again with stacks and states."""
 
     type: Literal["state_wanted"] = "state_wanted"
     request_id: Number

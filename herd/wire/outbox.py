@@ -1,6 +1,6 @@
-"""The actor's side of flow control, without I/O: what may be sent, what must be kept, what must be sent again.
+"""The actor's side of flow control, without I/O: which messages to send, to keep and to send again.
 
-Guarantee, with the learner's rules of docs/messaging.md: every message put here is accepted exactly once and in order,
+Together with the learner's rules in docs/messaging.md it guarantees that every message put here is accepted exactly once and in order,
 however often connections break.
 """
 
@@ -26,15 +26,15 @@ class OutboxMessage(Generic[P]):
 
 
 class UnrollOutbox(Generic[P]):
-    """Messages in sequence, with the credit of the present session.
+    """Messages in sequence, with the credit of the current session.
 
-    Drive it so: ``put`` what is new; while ``next_to_send`` gives a message, hand it to the socket and call ``mark_sent`` if that
-    worked; tell it every answer. ``begin_hello`` stops sending until the welcome.
+    Usage: ``put`` new messages; while ``next_to_send`` returns a message, pass it to the socket and call ``mark_sent`` if that
+    succeeded; report every answer. ``begin_hello`` stops sending until the welcome.
     """
 
     def __init__(self) -> None:
         self._kept: deque[OutboxMessage[P]] = deque()
-        self._num_sent = 0  # of the kept ones, how many were sent in this session
+        self._num_sent = 0  # number of kept messages sent in this session
         self._next_sequence = 1
         self._request_id: int | None = None
         self._welcomed = False
@@ -46,7 +46,7 @@ class UnrollOutbox(Generic[P]):
 
     @property
     def welcomed(self) -> bool:
-        """A session is open."""
+        """Whether a session is open."""
         return self._welcomed
 
     @property
@@ -56,17 +56,17 @@ class UnrollOutbox(Generic[P]):
 
     @property
     def num_unacked(self) -> int:
-        """Messages kept; their buffers must not change."""
+        """Number of messages kept; their buffers must not change."""
         return len(self._kept)
 
     @property
     def num_unanswered(self) -> int:
-        """Messages sent in this session and not acknowledged."""
+        """Number of messages sent in this session and not acknowledged."""
         return self._num_sent
 
     @property
     def last_sequence(self) -> int:
-        """Of the newest message put, 0 before the first."""
+        """Sequence number of the newest message put; 0 before the first."""
         return self._next_sequence - 1
 
     @property
@@ -76,26 +76,26 @@ class UnrollOutbox(Generic[P]):
 
     @property
     def oldest_sequence(self) -> int:
-        """Of the oldest message that can still be sent; the next new one if none is kept."""
+        """Sequence number of the oldest message that can still be sent; that of the next new message if none is kept."""
         return self._kept[0].sequence if self._kept else self._next_sequence
 
     def wanted_unrolls(self, num_unrolls: int) -> int:
-        """Return the cumulative grant at which one more message can go: the oldest unsent one, or a new one of ``num_unrolls``."""
+        """Return the cumulative grant that permits one more message: the oldest unsent one, or a new one of ``num_unrolls``."""
         if self._num_sent < len(self._kept):
             num_unrolls = self._kept[self._num_sent].num_unrolls
         return self._used + num_unrolls
 
     @property
     def num_unsent(self) -> int:
-        """Messages kept and not yet sent in this session."""
+        """Number of messages kept and not yet sent in this session."""
         return len(self._kept) - self._num_sent
 
     def can_send(self, num_unrolls: int) -> bool:
-        """Tell whether a new message of ``num_unrolls`` could go now: welcomed, all before it sent, and credit for it."""
+        """Return whether a new message of ``num_unrolls`` can be sent now: welcomed, all earlier messages sent, and enough credit."""
         return self._welcomed and self.num_unsent == 0 and self._used + num_unrolls <= self._granted
 
     def put(self, num_unrolls: int, payload: P) -> OutboxMessage[P]:
-        """Keep a new message and give it the next sequence."""
+        """Keep a new message and assign it the next sequence number."""
         message = OutboxMessage(self._next_sequence, num_unrolls, payload)
         self._next_sequence += 1
         self._kept.append(message)
@@ -109,7 +109,7 @@ class UnrollOutbox(Generic[P]):
         return message if self._used + message.num_unrolls <= self._granted else None
 
     def mark_sent(self) -> None:
-        """Record that the socket took what ``next_to_send`` gave."""
+        """Record that the socket accepted the message of ``next_to_send``."""
         message = self._kept[self._num_sent]
         if message.sequence <= self._newest_sent:
             self.num_unrolls_resent += message.num_unrolls
@@ -118,16 +118,16 @@ class UnrollOutbox(Generic[P]):
         self._num_sent += 1
 
     def begin_hello(self, request_id: int) -> None:
-        """Close the session; only the welcome with ``request_id`` opens the next."""
+        """Close the session; only the welcome with ``request_id`` opens the next session."""
         self._request_id = request_id
         self._welcomed = False
         self._used = self._num_sent = 0
 
     def on_welcome(self, welcome: Welcome) -> bool:
-        """Open the session: forget what was accepted; the rest will be sent again.
+        """Open the session: drop the messages that were accepted; the rest will be sent again.
 
         Returns:
-            False, and nothing changed, if it answers an older hello.
+            False, without any change, if it answers an older hello.
 
         """
         if self._welcomed or welcome.request_id != self._request_id:
@@ -137,19 +137,19 @@ class UnrollOutbox(Generic[P]):
         self._granted = welcome.granted_unrolls
         return True
 
-    # Between hello and welcome a grant belongs to a session that is gone; the welcome overwrites it, and until then nothing is sent.
+    # Between hello and welcome a grant belongs to an earlier session. The welcome overwrites it, and nothing is sent before then.
 
     def on_ack(self, ack: Ack) -> None:
-        """Forget what is acknowledged, in whichever session it was sent."""
+        """Drop acknowledged messages, in whichever session they were sent."""
         self._forget(ack.sequence)
         self._granted = ack.granted_unrolls
 
     def on_credit(self, credit: Credit) -> None:
-        """Take the learner's word for the session's cumulative grant."""
+        """Set the session's cumulative grant."""
         self._granted = credit.granted_unrolls
 
     def on_rejected(self, rejected: Rejected) -> None:
-        """Forget a message that the learner will never take, and all before it."""
+        """Drop a message that the learner will never accept, and all messages before it."""
         self._forget(rejected.sequence)
         self._granted = rejected.granted_unrolls
 

@@ -1,4 +1,4 @@
-"""Who could not connect to this process, by reason; each reason in the log at most once a minute."""
+"""Counts of clients that could not connect to this process, by reason; each reason is logged at most once a minute."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Reason = Literal["unknown_key", "revoked", "wrong_server_key", "mechanism", "incomplete", "protocol"]
-"""``unknown_key``: a client that is not on the list. ``revoked``: a message of one that was. ``wrong_server_key``: a client that trusts
-another server. ``mechanism``: one side uses CURVE and the other does not. ``incomplete``: gone before the handshake ended, as port scans
-and TCP probes do. ``protocol``: no sound handshake."""
+"""``unknown_key``: the client is not on the list. ``revoked``: a message from a client removed from the list. ``wrong_server_key``: the
+client trusts another server. ``mechanism``: one side uses CURVE and the other does not. ``incomplete``: the connection ended during the
+handshake, as with port scans and TCP probes. ``protocol``: not a valid handshake."""
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 _LOG = logging.getLogger("herd.wire")
@@ -21,7 +21,7 @@ INTERVAL_SECONDS = 60.0
 
 
 class OncePerMinute:
-    """Warnings of one process, each key at most once a minute; keys come from a closed set. Safe from any thread."""
+    """Warnings of one process, each key at most once a minute; keys come from a fixed set. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class OncePerMinute:
         self._last: dict[str, tuple[float, int]] = {}
 
     def warn(self, key: str, line: str) -> bool:
-        """Log ``line``; tell whether it was."""
+        """Log ``line``; return whether it was logged."""
         now = self._clock()
         with self._lock:
             at, suppressed = self._last.get(key, (None, 0))
@@ -42,7 +42,7 @@ class OncePerMinute:
 
 
 class Refusals:
-    """Counts of one process. Safe from any thread."""
+    """Counts of refused clients of one process. Thread-safe."""
 
     def __init__(self, log: OncePerMinute) -> None:
         self._log = log
@@ -57,5 +57,5 @@ class Refusals:
             self._log.warn(reason, line)
 
     def count(self, reason: str) -> int:
-        """Since the process started; of ``REASONS``."""
+        """Return the count since the process started of ``reason``, one of ``REASONS``."""
         return self._counts[cast("Reason", reason)]

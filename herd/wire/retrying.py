@@ -1,4 +1,4 @@
-"""A request that is repeated until it is answered: what every client of a server does, whatever it asks."""
+"""Requests that are repeated until answered, the common part of all clients."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from herd.wire.sockets import Dealer
 
 CONNECTING_SECONDS = 0.01
-"""Between attempts to send while there is no connection, or no room in its queue."""
+"""Interval between attempts to send while there is no connection, or no room in its queue."""
 WAIT_SECONDS = 0.05
-"""Longest wait in one piece while a request has not left yet: how late a new connection is used."""
+"""Longest single wait while a request has not been sent; bounds the delay before a new connection is used."""
 
 
 class RetryingRequest:
-    """At most one request under way on a DEALER, sent again with doubling, jittered delays until it is answered.
+    """At most one pending request on a DEALER, repeated with doubling, jittered delays until it is answered.
 
-    ``begin`` states a request, ``advance`` sends what is due, ``answers`` reads what came, ``answered`` ends the request. No call blocks.
-    A request that could not leave, because there is no connection yet, is tried again soon and does not count as silence.
+    ``begin`` sets a request, ``advance`` sends it when due, ``answers`` reads answers, ``answered`` ends the request. No call blocks.
+    A request that could not be sent, because there is no connection yet, is retried soon and does not count as unanswered.
 
-    Loses data: nothing of its own. A request or an answer that is lost with a connection is asked for again.
+    Loses data: none. A request or an answer that is lost with a connection is requested again.
     """
 
     def __init__(
@@ -39,30 +39,30 @@ class RetryingRequest:
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
-        """Begin with nothing to ask.
+        """Start without a request.
 
         Args:
-            dealer: its socket; others may send on it too.
-            frames_of: the request, given its id.
-            renumbers: each repetition gets an id of its own, so that answers to older ones are recognised. False repeats the same id.
+            dealer: its socket; other senders may use it too.
+            frames_of: returns the request with the given id.
+            renumbers: each repetition gets a new id, so that answers to older ones are recognised. False repeats the same id.
             clock: monotonic seconds.
             random: source of jitter.
 
         """
         self.refused: str | None = None
-        """Why the server refuses this client, until it answers."""
+        """Reason for which the server refuses this client; None once it answers."""
         self.num_refused = 0
-        """Refusals heard."""
+        """Refusals received."""
         self.num_resent = 0
-        """Requests sent again after silence."""
+        """Requests repeated after no answer."""
         self.num_malformed = 0
-        """Answers that broke the protocol; the client counts those that break its own rules here too."""
+        """Answers that violate the protocol or, counted by the client, its own rules."""
         self.request_id = 0
-        """Of the newest request; 0 before the first."""
+        """Id of the newest request; 0 before the first."""
         self.is_pending = False
-        """A request is under way, or about to be."""
+        """Whether a request is pending or about to be sent."""
         self.is_sent = False
-        """It has left this process."""
+        """Whether the request has been sent."""
         self._dealer = dealer
         self._frames_of = frames_of
         self._renumbers = renumbers
@@ -72,16 +72,16 @@ class RetryingRequest:
 
     @property
     def is_overdue(self) -> bool:
-        """The answer has been awaited long enough to ask again."""
+        """Whether the answer is overdue, so that the request must be repeated."""
         return self._timer.due
 
     @property
     def rest_seconds(self) -> float:
-        """Until an attempt to send may be worth while, where no answer can announce it."""
+        """Return the seconds until the next attempt to send, if no answer comes first."""
         return max(0.0, self._not_before - self._clock())
 
     def begin(self, *, at_once: bool = True) -> None:
-        """Ask, under a new id: the next ``advance`` sends it; not ``at_once``: as if it had just been sent, and was lost."""
+        """Start a request under a new id. The next ``advance`` sends it; without ``at_once``, only after the delay of an unanswered one."""
         self.is_pending = True
         self.is_sent = not at_once
         if not at_once:
@@ -90,11 +90,11 @@ class RetryingRequest:
             self.request_id += 1
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for so long."""
+        """Send nothing for this long."""
         self._not_before = self._clock() + seconds
 
     def advance(self) -> bool:
-        """Send the request if it has not left, or again if its answer is overdue; tell whether it has left just now."""
+        """Send the request if it has not been sent or its answer is overdue; return whether it was sent now."""
         is_overdue = self._timer.due
         if not self.is_pending or (self.is_sent and not is_overdue) or self._clock() < self._not_before:
             return False
@@ -111,21 +111,21 @@ class RetryingRequest:
         return self.is_sent
 
     def await_answer(self) -> None:
-        """Note that something else was sent whose answer is awaited: its silence is overdue as that of a request is."""
+        """Note that another message was sent whose answer is awaited; the same delay applies to it."""
         self._timer.start()
 
     def is_answer(self, message: Message) -> bool:
-        """Tell whether ``message`` answers the request under way, and no older one."""
+        """Return whether ``message`` answers the pending request, not an older one."""
         return self.is_pending and getattr(message, "request_id", None) == self.request_id
 
     def answered(self) -> None:
-        """Note that the answer came: nothing is awaited any more."""
+        """Note that the answer has arrived."""
         self._timer.reset()
         self.is_pending = self.is_sent = False
         self.refused = None
 
     def answers(self) -> Iterator[tuple[Message, list[memoryview]]]:
-        """What the server said, with its payload frames. Refusals are noted here: the next server may take us, so the request goes on."""
+        """Yield the server's messages with their payload frames. A refusal does not end the request: another server may accept it."""
         while (frames := self._dealer.receive()) is not None:
             try:
                 message = decode_header(frames[0])
@@ -140,32 +140,32 @@ class RetryingRequest:
 
 
 class RetryingClient:
-    """A client whose every request is one `RetryingRequest` on one socket; sets both as it is made."""
+    """A client that sends each request as a `RetryingRequest` on one socket; subclasses set both in their constructor."""
 
     socket: Dealer
-    """For a ``Poller`` and its byte counts."""
+    """The socket, for a ``Poller`` and its byte counts."""
     _request: RetryingRequest
 
     @property
     def refused(self) -> str | None:
-        """Why the server refuses this client, until it answers."""
+        """Reason for which the server refuses this client; None once it answers."""
         return self._request.refused
 
     @property
     def num_refused(self) -> int:
-        """Refusals heard."""
+        """Refusals received."""
         return self._request.num_refused
 
     @property
     def num_resent(self) -> int:
-        """Requests sent again after silence."""
+        """Requests repeated after no answer."""
         return self._request.num_resent
 
     @property
     def num_malformed(self) -> int:
-        """Answers that broke the protocol, or the client's own rules."""
+        """Answers that violate the protocol or the client's own rules."""
         return self._request.num_malformed
 
     def close(self) -> None:
-        """Close at once."""
+        """Close the socket at once."""
         self.socket.close()

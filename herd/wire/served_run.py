@@ -1,4 +1,4 @@
-"""Which clients a server serves: those of its run, of one of the run's agents, under the same contract."""
+"""The check that a client belongs to the server's run and agents and has the same contract."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Difference = Literal["run", "agent", "contract"]
 
 @dataclass(frozen=True, slots=True)
 class ServedRun:
-    """Of a server; each request names the same three."""
+    """The run that a server serves; each request names the run, the agent and the contract."""
 
     server: str
-    """What the server is, as messages call it."""
+    """Name of the server in messages."""
     address: str
-    """The setting by which clients find it."""
+    """The setting that holds its address."""
     run_id: str
     contract: str
     num_agents: int
 
     def mismatch(self, run_id: str, agent: int, contract: str) -> tuple[Difference, str] | None:
-        """How a client differs, and a sentence about it for its log; None if it is one of this run."""
+        """Return how a client differs, and a sentence for its log; None if it belongs to this run."""
         theirs = printable(run_id, 64)  # foreign text goes into answers and logs
         if run_id != self.run_id:
             return "run", f"this {self.server} belongs to run {self.run_id}, not {theirs}: check {self.address} of run {theirs}"

@@ -1,7 +1,7 @@
-"""The only door to ZeroMQ: sockets that never block, never raise ZeroMQ errors, and say how they lose data.
+"""The only module that uses ZeroMQ: sockets that never block, never raise ZeroMQ errors, and document how they lose data.
 
-Every socket belongs to the one thread that made it; only ``Waker.wake`` may be called from others.
-One ``Context`` per process, given in; it holds the keys, so that a socket secures itself.
+A socket may only be used by the thread that created it, except for ``Waker.wake``.
+Each process has one ``Context``, passed to its sockets; it holds the keys that secure them.
 """
 
 from __future__ import annotations
@@ -40,44 +40,44 @@ if TYPE_CHECKING:
     from herd.wire.roles import KeyRole
 
 RECONNECT_MILLISECONDS = 100
-RECONNECT_MAX_MILLISECONDS = 5_000  # an actor finds a restarted learner within this, and 4,000 actors do not storm it
+RECONNECT_MAX_MILLISECONDS = 5_000  # an actor reconnects to a restarted learner within this time, and 4,000 actors do not overload it
 HEARTBEAT_MILLISECONDS = 5_000
-HEARTBEAT_TIMEOUT_MILLISECONDS = 30_000  # six beats; a beat queues behind a frame, and 4.7 MB pass at 0.16 MB/s in this time
+HEARTBEAT_TIMEOUT_MILLISECONDS = 30_000  # six heartbeats; a heartbeat queues behind a frame, and 4.7 MB take this long at 0.16 MB/s
 HANDSHAKE_MILLISECONDS = 10_000  # three round trips and 1 ms of work, behind 4,000 actors that come back at once; else it is a stranger
 LOOK_SECONDS = 0.1
-"""Between looks at handshakes, connections and key files while a socket is read: 3 us each, 3 more per connection."""
+"""Interval between checks of handshakes, connections and key files while a socket is read: 3 us each, 3 more per connection."""
 MOST_DROPPED = 256
-"""Messages passed over at one ``receive``: whoever may not be heard must not keep the owner of the socket from everything else."""
+"""Messages skipped in one ``receive``: unauthorised peers must not keep the owner of the socket busy."""
 WELCOME_BYTES = 240
-"""What a server with CURVE sends before a client has shown its key: a greeting of 64 and a WELCOME of 170. READY is beyond."""
+"""Bytes that a server with CURVE sends before a client has shown its key: a greeting of 64 and a WELCOME of 170. READY follows."""
 UNCOPIED_BYTES = 1 << 16
-"""Of a frame to send, from where on the caller's memory is read later, which costs less than copying it; the caller keeps it unchanged."""
+"""Frames of at least this size are sent from the caller's memory, which is cheaper than copying; the caller must not change it."""
 NOT_THE_LAST = zmq.DONTWAIT | zmq.SNDMORE
 MAX_FRAMES = MAX_SLICES + 4
-"""Kept of one message, identity and header among them: more than any message has, so that one of more is refused for their number."""
+"""Frames kept of one message, including identity and header. No valid message has this many, so longer ones are refused."""
 
 _LOG = logging.getLogger("herd.wire")
 
 
-class EndpointInUse(OSError):  # noqa: N818 - says what is wrong, like FileExistsError without the suffix
+class EndpointInUse(OSError):  # noqa: N818 - named after the condition
     """Another process has bound this endpoint, or the address does not exist here."""
 
 
 class Context:
-    """ZeroMQ's I/O thread and sockets of one process, and the keys that these use.
+    """ZeroMQ's I/O thread and sockets of one process, and the keys that they use.
 
-    Without keys, but with the run's token in the environment, every Router lets in only who shows it (`herd.wire.run_token`).
-    With CURVE every Router lets in only clients whose public key it knows, and every Dealer talks only to the holder of the server's
-    secret key. Keys are read when the first socket of a role is made: a process without Router needs none of a server.
+    Without keys, but with the run's token in the environment, every Router admits only clients that present it (`herd.wire.run_token`).
+    With CURVE every Router admits only clients whose public key it knows, and every Dealer talks only to the holder of the server's
+    secret key. Keys are read when the first socket of a role is created: a process without a Router needs no server key.
     """
 
     def __init__(self, security: SecuritySettings | None = None, environ: Mapping[str, str] = os.environ) -> None:
-        """Begin with no socket; ``security`` says where keys are, ``environ`` may hold them, None is for connections in the clear."""
-        # One I/O thread: it moves about 1 GB/s in the clear, several learners' worth.
+        """Create a context without sockets; ``security`` and ``environ`` say where keys are, None means unencrypted connections."""
+        # One I/O thread moves about 1 GB/s unencrypted, the traffic of several learners.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._log = OncePerMinute()
         self.refusals = Refusals(self._log)
-        """Who could not connect to this process's servers."""
+        """Counts of clients that could not connect to this process's servers."""
         self._curve = Curve(security, environ, self.refusals, self._log) if security is not None and security.curve else None
         token = environ.get(RUN_TOKEN_VARIABLE)
         self._token = RunToken(token, self.refusals) if self._curve is None and token else None
@@ -89,12 +89,12 @@ class Context:
 
     @property
     def has_token(self) -> bool:
-        """Whether clients are asked for the run's token, for want of keys."""
+        """Whether clients must present the run's token, because there are no keys."""
         return self._token is not None
 
     @property
     def welcome_bytes(self) -> int:
-        """What a server here sends at most before a client has authenticated; 0: nobody does."""
+        """The most bytes that a server here sends before a client has authenticated; 0 if clients do not authenticate."""
         if self._curve is not None:
             return WELCOME_BYTES
         return run_token.WELCOME_BYTES if self._token is not None else 0
@@ -104,7 +104,7 @@ class Context:
         return self._context.socket(kind)
 
     def secure_client(self, made: zmq.Socket[bytes]) -> str | None:
-        """Set a client's keys, or the run's token, if there is any; returns the name of its own.
+        """Set a client's keys, or the run's token, if there is any; return the name of the client's key.
 
         Raises:
             SettingsError: a key is missing or no key.
@@ -115,7 +115,7 @@ class Context:
         return self._curve.secure_client(made) if self._curve is not None else None
 
     def secure_server(self, made: zmq.Socket[bytes]) -> AuthorisedClients | None:
-        """Set a server's keys, or the run's token, if there is any; returns who is let in, where keys say it.
+        """Set a server's keys, or the run's token, if there is any; return the authorised clients if there are keys.
 
         Raises:
             SettingsError: a key is missing or no key, or nobody would be let in.
@@ -126,15 +126,15 @@ class Context:
         return self._curve.secure_server(made) if self._curve is not None else None
 
     def warn(self, key: str, line: str) -> bool:
-        """Log ``line``, at most once a minute per ``key``; tell whether it was."""
+        """Log ``line``, at most once a minute per ``key``; return whether it was logged."""
         return self._log.warn(key, line)
 
     def term(self) -> None:
-        """As ``destroy``: what was closed with a linger may take that long to leave."""
+        """End like ``destroy``; sockets closed with a linger may take that long to send the rest."""
         self.destroy()
 
     def destroy(self, linger: int = 0) -> None:
-        """Close what is still open, with ``linger`` milliseconds, and end. A second call does nothing."""
+        """Close open sockets, with ``linger`` milliseconds, and end. A second call does nothing."""
         for authenticates in (self._curve, self._token):
             if authenticates is not None:
                 authenticates.close()
@@ -148,12 +148,12 @@ class Context:
 
 
 def new_context(security: SecuritySettings | None = None, environ: Mapping[str, str] = os.environ) -> Context:
-    """Return the process's context: ``new_context(settings.security)``, or without arguments for connections in the clear."""
+    """Return the process's context: ``new_context(settings.security)``, or without arguments for unencrypted connections."""
     return Context(security, environ)
 
 
 class _Socket:
-    """What Router and Dealer share: options, counting, a regular look at handshakes, closing."""
+    """The common part of Router and Dealer: options, counters, periodic checks of handshakes, closing."""
 
     _monitor: HandshakeMonitor
 
@@ -186,9 +186,9 @@ class _Socket:
         return self._socket.fileno()
 
     def close(self, linger_seconds: float = 0.0) -> None:
-        """Close; what has not left this process within ``linger_seconds`` is lost. Closing again does nothing.
+        """Close; messages not sent within ``linger_seconds`` are lost. Closing again does nothing.
 
-        It returns at once: the context's end is what waits, at most that long.
+        It returns at once; the context waits at its end, at most that long.
         """
         self._monitor.close()
         if not self._socket.closed:
@@ -221,7 +221,7 @@ class _Socket:
         try:
             frame = self._socket.recv(zmq.DONTWAIT, copy=False)
             frames = [frame]
-            while frame.more:  # a message is there as a whole
+            while frame.more:  # a message arrives as a whole
                 frame = self._socket.recv(zmq.DONTWAIT, copy=False)
                 self.bytes_in += len(frame)
                 if len(frames) < MAX_FRAMES:
@@ -234,7 +234,7 @@ class _Socket:
         return frames
 
     def _look(self) -> None:
-        """Do what is due about handshakes."""
+        """Check handshakes if it is time to."""
         raise NotImplementedError
 
 
@@ -244,7 +244,7 @@ class Router(_Socket):
     Loses data: messages that peers sent and this process had not received when it ends or a connection breaks;
     messages to a peer whose connection breaks. ``send`` to an unknown peer, or to one whose queue of
     ``high_water_mark`` messages is full, returns False and drops nothing that was queued before. Never blocks.
-    Of a peer that reconnects, the newest connection counts: answers go there, and what an older one still brings is dropped. Memory is
+    When a peer reconnects, its newest connection counts: answers go there, and messages from an older one are dropped. Memory is
     bounded by what ``Connections`` allows of messages that came and were not read yet, and by peers x ``high_water_mark``
     answers that were not sent yet. With CURVE, what comes from a client whose key was revoked since it connected is dropped and counted.
     """
@@ -268,10 +268,10 @@ class Router(_Socket):
                 port ``*`` takes a free one, see ``endpoint``.
             max_frame_bytes: a peer that announces a larger frame is disconnected.
             high_water_mark: answers queued per peer.
-            unread_frames: of the largest, that all peers together may have sent before this process reads them.
-            unread_bytes_each: times the connections, beside these frames and what the kernel keeps: of all peers together, beyond which
-                the one with most is disconnected.
-            max_connections: at once; None for what the process's limit of descriptors allows.
+            unread_frames: frames of the largest size that all peers together may have sent before this process reads them.
+            unread_bytes_each: unread bytes allowed per connection, in addition to these frames and the kernel's buffers; when the total is
+                exceeded, the peer with the most unread bytes is disconnected.
+            max_connections: connections at once; None for the most that the process's limit of descriptors allows.
 
         Raises:
             EndpointInUse: the endpoint cannot be bound.
@@ -284,14 +284,14 @@ class Router(_Socket):
             unread_bytes_each=unread_bytes_each,
             welcome_bytes=context.welcome_bytes,
         )
-        """Who is connected, and how many were cut off."""
+        """The open connections, and counts of those closed."""
         self._routes = Routes()
         self._descriptor: int | None = None
         self._role: KeyRole | None = None
         super().__init__(context, zmq.ROUTER, max_frame_bytes, high_water_mark, self.connections)
-        # A peer that sends and does not read keeps its connection alive, and the answers to it in memory.
+        # A peer that sends but does not read keeps its connection alive and its answers in our memory.
         self._socket.setsockopt(zmq.TCP_MAXRT, HEARTBEAT_TIMEOUT_MILLISECONDS)
-        # Without ROUTER_HANDOVER: it leaves the older connection without a queue, which is as deadly as a full one.
+        # No ROUTER_HANDOVER: it leaves the older connection without a queue, which causes the same abort as a full one.
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         try:
             self._authorised = context.secure_server(self._socket)
@@ -309,7 +309,7 @@ class Router(_Socket):
 
     @property
     def endpoint(self) -> str:
-        """What is bound, with the actual port."""
+        """The bound endpoint, with the actual port."""
         return self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
@@ -321,11 +321,11 @@ class Router(_Socket):
         return True
 
     def receive(self) -> tuple[bytes, list[memoryview]] | None:
-        """Return the next (peer, frames), at least one frame; None if none is waiting, or if too many were not to be heard."""
+        """Return the next (peer, frames), at least one frame; None if none is waiting, or after too many skipped messages."""
         for _ in range(MOST_DROPPED):
             if (frames := self._receive()) is None:
                 return None
-            self.bytes_in -= len(frames[0])  # the route, which nobody sent
+            self.bytes_in -= len(frames[0])  # the route, which is not sent
             self._account_for(frames)
             if len(frames) > 1 and self._may_speak(frames[1]):
                 peer = self._routes.heard(frames[0].bytes, peer_name(frames[1]))
@@ -336,18 +336,18 @@ class Router(_Socket):
         return None
 
     def check(self, message: Message) -> None:
-        """Check that the sender of the last message may say it: its key may have a role.
+        """Check that the sender of the last message is allowed to send it, by the role of its key.
 
         Raises:
-            MalformedMessage: it may not.
+            MalformedMessage: it is not allowed to.
 
         """
         check_role(self._role, message)
 
     def introduce(self) -> None:
-        """Keep the place of the connection that the last message came over: the service took it, as one of this run.
+        """Mark the connection of the last message as belonging to this run: the service has accepted the message.
 
-        Where connections are too many, those that were never introduced make room, the oldest first.
+        When there are too many connections, those not introduced are closed first, beginning with the oldest.
         """
         if self._descriptor is not None:
             self.connections.introduced(self._descriptor)

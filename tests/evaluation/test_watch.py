@@ -34,6 +34,7 @@ def test_a_game_of_catch_as_gif(make_run: Callable[..., Path], tmp_path: Path) -
     recording = record_episode(make_run(CATCH), output, seed=4)
     # 5 steps lead from the first row of the board to the last: 6 pictures.
     assert (recording.frames, recording.complete, recording.task_name) == (6, True, "catch")
+    assert recording.result == f"return {recording.episode_returns[0]:g}"
     assert recording.episode_returns in {(1.0,), (-1.0,)}
     with Image.open(output) as image:
         pictures = [(frame.info["duration"], np.asarray(frame.convert("L"))) for frame in ImageSequence.Iterator(image)]
@@ -62,6 +63,7 @@ def test_short_games_follow_each_other_until_there_is_something_to_see(make_run:
     # Games of 6 pictures at 5 a second: the ninth ends after 10 s.
     recording = record_episode(make_run(CATCH), tmp_path / "catch.gif", min_seconds=10.0)
     assert (recording.frames, len(recording.episode_returns), recording.complete) == (54, 9, True)
+    assert recording.result == f"mean return {sum(recording.episode_returns) / 9:.2f} of 9 games"
     longest = record_episode(make_run(CATCH), tmp_path / "short.gif", min_seconds=10.0, max_seconds=2.0)
     assert longest.seconds <= 2.0
 

@@ -171,9 +171,9 @@ def test_what_carries_no_arrays_carries_no_frames(learner: Learner) -> None:
 def test_a_connection_speaks_for_no_other_actor(learner: Learner) -> None:
     before = learner.state()
     for index in range(60):
-        with pytest.raises(MalformedMessage, match="identity"):
+        with pytest.raises(MalformedMessage, match="name of another actor"):
             learner.hello(STRANGER, actor_index=index)
-    with pytest.raises(MalformedMessage, match="identity"):
+    with pytest.raises(MalformedMessage, match="name of another actor"):
         learner.hello(STRANGER, actor_index=0, incarnation=7, oldest_sequence=2**63 - 1)
     assert learner.state() == before
     assert learner.num_entries() == 1

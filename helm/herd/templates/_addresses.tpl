@@ -75,7 +75,7 @@ tcp://{{ include "herd.fullname" . }}-population:7500
 {{- $addresses | toJson -}}
 {{- end -}}
 
-{{/* Of a Service: which versions of IP it has. */}}
+{{/* The IP versions of a Service. */}}
 {{- define "herd.ipFamilies" -}}
 {{- with .Values.service.ipFamilyPolicy }}
   ipFamilyPolicy: {{ . }}

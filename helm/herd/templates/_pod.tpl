@@ -194,7 +194,7 @@ spec:
     - name: keys
       secret:
         secretName: {{ $root.Values.security.curve.existingSecret }}
-        # Read by the group, which is the pod's own, and by nobody else.
+        # Readable only by the pod's group.
         defaultMode: 0440
         items:
           {{- include "herd.curve.items" (list $root .roles) | trim | nindent 10 }}

@@ -40,7 +40,7 @@ Refusal = Literal["protocol", "run", "agent", "contract", "size", "full", "sessi
 """Why a message that was understood was not taken. Of a hello: another protocol, run, agent or contract, messages too large for the
 queue, no place left. Of the others: no session, out of sequence, no credit, already taken."""
 MAX_EPISODE_RETURN = 1e15
-"""No game gives a millionth of it; a hundred of them still add up to a float."""
+"""More than a million times the return of any game; a hundred of them still add up to a finite float."""
 TAKEOVER_SECONDS = 6.0
 """An actor whose index another one claims has this long to be heard, or its session ends: one that lives is heard every 5 s. Whoever
 can say hello can claim any index."""
@@ -57,15 +57,15 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """What a hello said."""
+    """A session, from the actor's hello."""
 
     actor: ActorKey
     most_frames: int
-    """Env frames that one message can hold."""
+    """Maximum env frames of one message."""
 
 
 class Ingest:
-    """Sessions, sequence and credit of all actors; unrolls that pass go into the queue.
+    """Sessions, sequence numbers and credit of all actors; accepted unrolls go into the queue.
 
     Memory is bounded by ``credit``: its number of sessions, and the unrolls that it grants.
     """
@@ -110,15 +110,15 @@ class Ingest:
         self._peers: dict[int, bytes] = {}
         """The newest session under each actor index."""
         self._claimed: OrderedDict[bytes, float] = OrderedDict()
-        """Sessions whose index another one has claimed since, and when it did first; oldest claim first."""
+        """Sessions whose index another one has claimed, with the time of the first claim; oldest claim first."""
         self._departed: OrderedDict[bytes, float] = OrderedDict()
-        """Sessions whose connection has ended, and when; first ended first."""
+        """Sessions whose connection has ended, with the time; oldest first."""
 
     def on_message(self, peer: bytes, frames: Sequence[Frame], now: float) -> list[Reply]:
-        """Answers to one message; ``now`` in monotonic seconds.
+        """Return the answers to one message; ``now`` is in monotonic seconds.
 
         Raises:
-            MalformedMessage: it breaks the protocol; nothing changed.
+            MalformedMessage: the message violates the protocol; nothing was changed.
         """
         try:
             message = decode_header(frames[0])
@@ -136,31 +136,31 @@ class Ingest:
             return self._hello_required(peer, "session", "no session: the learner restarted, or the actor was silent too long")
         if isinstance(message, CreditRequest):
             grants = self._credit.on_credit_request(peer, message.wanted_unrolls, now)
-            # The requester is answered in any case: that is how it knows that the learner lives.
+            # Always answer the requester: the answer shows that the learner is alive.
             return [Reply(peer, Credit(granted_unrolls=self._credit.granted(peer))), *self._announce(grants, skip=peer)]
         if isinstance(message, Goodbye):
             return self._end(peer)
         return self._on_unrolls_message(peer, session, message, frames[1:], now)
 
     def farewell(self) -> list[Reply]:
-        """To every actor in a session: the run is over."""
+        """Return messages that tell every actor in a session that the run is over."""
         return [Reply(peer, Goodbye()) for peer in self._sessions]
 
     def has_session(self, peer: bytes) -> bool:
-        """Tell whether ``peer`` has said hello, and was welcome."""
+        """Return whether ``peer`` has a session."""
         return peer in self._sessions
 
     def on_departed(self, peer: bytes, now: float) -> None:
-        """The connection of ``peer`` has ended: its session ends soon, unless it is heard over another one."""
+        """Note that the connection of ``peer`` has ended: its session ends soon, unless it reconnects."""
         if peer in self._sessions:
             self._departed.setdefault(peer, now)
 
     def on_consumed(self, num_unrolls: int) -> list[Reply]:
-        """Unrolls left the queue: their places are granted again."""
+        """Note that unrolls have left the queue, and grant their places again."""
         return self._announce(self._credit.on_consumed(num_unrolls))
 
     def expire(self, now: float) -> list[Reply]:
-        """Take back the credit of silent actors; soon where a successor claims the index."""
+        """Revoke the credit of silent actors, sooner if a successor claims the index."""
         replies = self._announce(self._credit.expire(now))
         for suspects, patience_seconds in ((self._claimed, TAKEOVER_SECONDS), (self._departed, DEPARTURE_SECONDS)):
             while suspects and now - next(iter(suspects.values())) >= patience_seconds:
@@ -172,7 +172,7 @@ class Ingest:
         return replies
 
     def _on_hello(self, peer: bytes, hello: Hello, now: float) -> list[Reply]:
-        # So that no connection speaks for the actor of another: libzmq keeps identities apart.
+        # No connection may act for another connection's actor; libzmq keeps identities distinct.
         if peer != actor_identity(hello.actor_index, hello.incarnation).encode():
             raise MalformedMessage("hello with the name of another actor", "unexpected")
         refusal = self._refusal(hello)
@@ -225,7 +225,7 @@ class Ingest:
 
     def _on_unrolls_message(self, peer: bytes, session: _Session, message: Unrolls, payload: Sequence[Frame], now: float) -> list[Reply]:
         actor, sequence, generated, num_frames = session.actor, message.sequence, message.generated_frames, message.num_frames
-        # Numbers that the message cannot contain are never booked in the ledger, not even as dropped.
+        # Impossible numbers are never recorded in the ledger, not even as dropped.
         if num_frames > message.num_unrolls * self._frames_per_unroll:
             raise MalformedMessage(f"num_frames {num_frames} in {message.num_unrolls} unrolls", "unexpected")
         verdict = self._ledger.judge(actor, sequence=sequence, generated=generated, num_frames=num_frames, most_frames=session.most_frames)
@@ -249,7 +249,7 @@ class Ingest:
             grants = self._credit.on_consumed(message.num_unrolls)
             rejection = Rejected(sequence=message.sequence, reason=error.reason, granted_unrolls=self._credit.granted(peer))
             return [Reply(peer, rejection), *self._announce(grants)]
-        # Looked up and booked before it is queued: the training thread may consume it at once.
+        # Record it before queueing it: the training thread may consume it at once.
         temperatures = inverse_temperatures_of(arrays, self._layout.burn_in) if message.episodes else {}
         self._ledger.receive(actor, sequence=sequence, generated=generated, frames=frames_by_task(unrolls))
         self._queue.put(unrolls)
@@ -259,7 +259,7 @@ class Ingest:
         return [self._ack(peer, message.sequence)]
 
     def _unrolls(self, arrays: Arrays, actor: ActorKey, message: Unrolls) -> list[QueuedUnroll]:
-        # Steps of the burn-in are counted in the unroll that they repeat.
+        # Burn-in steps are counted in the unroll that they repeat.
         num_steps = arrays["row_valid"][:, self._layout.burn_in :].sum(axis=1, dtype=np.int64).tolist()
         if (held := sum(num_steps) * self._action_repeat) != message.num_frames:
             raise MalformedMessage(f"num_frames {message.num_frames}, but its valid rows have {held}", "array")
@@ -272,7 +272,7 @@ class Ingest:
         ]
 
     def _check_episodes(self, message: Unrolls) -> None:
-        # Each step of an environment ends one game at most.
+        # Each step of an environment ends at most one game.
         most = message.num_unrolls * self._layout.new_steps
         if len(message.episodes) > most:
             raise MalformedMessage(f"{len(message.episodes)} episodes in {most} agent steps", "unexpected")

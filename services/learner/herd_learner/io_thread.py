@@ -33,17 +33,17 @@ END_SECONDS = 2.0
 """At the end of this agent's run, for the parameter server to note it and send its actors to others. Unheard, it waits for a minute of
 silence before it does."""
 FAREWELL_SECONDS = 5.0
-"""At the end of the run, for actors to hear of it and leave: an environment's step and a busy machine. They hear it every tick."""
+"""Time for actors to be told of the end of the run and to leave, even with a slow step on a busy machine. They are told every tick."""
 TICK_SECONDS = 0.25
-"""Longest sleep: bounds how late silence is noticed and a heartbeat goes out."""
+"""Longest sleep; bounds the delay of heartbeats and of the detection of silent peers."""
 MESSAGES_PER_TURN = 64
-"""Read at most this many before weights and credit get their turn."""
+"""Maximum number of messages read before weights and credit are sent."""
 OPERATORS_REASONS = ("protocol", "run", "agent", "contract", "size", "full")
-"""Refusals that do not pass by themselves; the others are part of every reconnection."""
+"""Refusals that need user action; the others occur at every reconnection."""
 
 
 class IoThread:
-    """Start it, hand it weights and consumed unrolls, close it."""
+    """Owns the sockets. Usage: start it, pass it weights and consumed unrolls, close it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class IoThread:
         shard: tuple[int, int] = (0, 1),
         population: PopulationClient | None = None,
     ) -> None:
-        """Bind the unroll socket; ``shard``: which slice of how many this learner publishes; ``population``: polled and closed here.
+        """Bind the unroll socket; ``shard`` says which slice this learner publishes; ``population`` is polled and closed here.
 
         Raises:
             EndpointInUse: another process has the port.
@@ -78,7 +78,7 @@ class IoThread:
         meters.watch_bytes("unrolls", self._router)
         meters.watch_bytes("weights", self._publisher.socket)
         self.episodes: deque[tuple[EpisodeReport, float | None]] = deque()
-        """Finished games and the 1/tau of each, for the training thread to take from the left."""
+        """Finished games with their 1/tau; the training thread takes them from the left."""
         self._ingest = Ingest(
             run_id=settings.name,
             agent=learner.agent,
@@ -108,44 +108,44 @@ class IoThread:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="learner-io", daemon=True)
         self.failure: BaseException | None = None
-        """What ended the thread, if it was not `close`."""
+        """The error that ended the thread; None if `close` did."""
 
     @property
     def newer_lineage(self) -> int | None:
-        """A lineage that the parameter server holds beyond ours, None where there is none."""
+        """The parameter server's lineage if it is newer than ours, else None."""
         return self._publisher.newer_lineage
 
     @property
     def is_published(self) -> bool:
-        """The newest version handed over waits for nothing: the parameter server has it, or will never take it."""
+        """Whether the newest version is done: the parameter server has it, or will never accept it."""
         return self._num_published == self._num_handed_over and (self._publisher.confirmed or self._publisher.superseded)
 
     def start(self) -> None:
-        """Begin to receive."""
+        """Start receiving."""
         self._thread.start()
 
     def publish(self, lineage: int, updates: int, payload: bytes) -> None:
-        """Hand over a version; one not yet sent is replaced."""
+        """Set the version to publish; it replaces one not yet sent."""
         with self._mailbox:
             self._num_handed_over += 1
             self._weights = (self._num_handed_over, lineage, updates, payload)
         self._waker.wake()
 
     def grant_again(self, num_unrolls: int) -> None:
-        """Unrolls left the queue; their credit may be granted again."""
+        """Note that unrolls have left the queue, so that their credit is granted again."""
         with self._mailbox:
             self._num_consumed += num_unrolls
         self._waker.wake()
 
     def end_agent(self, lineage: int) -> None:
-        """Tell the parameter server that this agent's run is over as of ``lineage``; waits ``END_SECONDS`` at most for its word."""
+        """Tell the parameter server that this agent's run is over as of ``lineage``; wait at most ``END_SECONDS`` for confirmation."""
         self._ended_lineage = lineage
         self._waker.wake()
         if not self._end_noted.wait(END_SECONDS):
             self._log.warning("the parameter server did not confirm the end of this agent")
 
     def dismiss_actors(self) -> None:
-        """Tell actors that the run is over; waits ``FAREWELL_SECONDS`` at most until they have left."""
+        """Tell actors that the run is over; wait at most ``FAREWELL_SECONDS`` for them to leave."""
         self._dismisses = True
         self._waker.wake()
         self._all_left.wait(FAREWELL_SECONDS)
@@ -220,7 +220,7 @@ class IoThread:
             self._num_published = number
 
     def _serve_waiting(self) -> None:
-        """Take in what has come, then answer all of it: answers in a row wake ZeroMQ's thread once, and not once each."""
+        """Read the waiting messages, then answer all of them: consecutive answers wake ZeroMQ's thread only once."""
         self._inbox.serve_waiting()
         answers, self._answers = self._answers, []
         self._send(answers)
@@ -236,5 +236,5 @@ class IoThread:
 
     def _send(self, replies: list[Reply]) -> None:
         for reply in replies:
-            # A peer that does not read loses the answer; it asks again when it is back.
+            # A peer that does not read loses the answer; it asks again when it reconnects.
             self._router.send(reply.peer, encode(reply.message))

@@ -1,4 +1,4 @@
-"""The learner process: wires the parts, then takes batches until it is told to stop."""
+"""The learner process: connects the parts, then trains on batches until it is stopped."""
 
 from __future__ import annotations
 
@@ -61,29 +61,29 @@ if TYPE_CHECKING:
     from herd.service.signals import Stop
 
 BATCH_TIMEOUT_SECONDS = 0.2
-"""How long the training thread waits for a batch before it looks at signals and clocks again."""
+"""How long the training thread waits for a batch before it checks signals and clocks again."""
 REPLAY_PENDING_BYTES = 256 << 20
-"""Of unrolls that the replay service has not acknowledged: at a gigabit, what it misses in two seconds."""
+"""Bytes of unrolls not acknowledged by the replay service: two seconds at 1 Gbit/s."""
 
 
 def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = None) -> None:
-    """Learn until ``settings.stop`` or the signal; leaves a checkpoint and report.json.
+    """Train until ``settings.stop`` or the signal, then write a checkpoint and report.json.
 
-    ``play`` is called whenever there are too few unrolls for a batch, and returns once there are more: by an actor in this thread. None:
-    actors are elsewhere, and the thread waits.
+    ``play`` runs an actor in this thread: it is called when there are too few unrolls for a batch, and returns when there are more. With
+    None, actors run elsewhere and the thread waits.
 
     Raises:
-        BadInputError: unknown task, port in use, a run directory that cannot be used, no checkpoint that can, or a missing package.
+        BadInputError: unknown task, port in use, unusable run directory, no usable checkpoint, or a missing package.
         LostAtEndError: the last checkpoint or the report could not be written.
     """
     if stop:
-        return  # asked while torch was imported: nothing was begun
+        return  # stopped while torch was imported: nothing has started
     if (missing := what_is_missing(settings.logging)) is not None:
         raise BadInputError(missing)
     of_run, settings = settings, settings.of_agent(settings.learner.agent)
     device, precision = choose_device(settings)
     with ServiceProcess("learner", settings) as process:
-        # Before the shards meet: who probes this process must not take it for dead while it waits for the others.
+        # Before the shards connect, so that probes do not consider this process dead while it waits for the others.
         process.serve_metrics()
         _learn(process, stop, device, precision, play, of_run=of_run)
 
@@ -97,7 +97,7 @@ def _learn(
     *,
     of_run: RunSettings | None = None,
 ) -> None:
-    """``of_run``: what all agents are started with; None: they are not kept in the run directory."""
+    """Run the learner; ``of_run`` are the settings common to all agents, None if they are not written to the run directory."""
     telemetry, learner = process.telemetry, process.settings.learner
 
     def go_on() -> bool:
@@ -110,10 +110,10 @@ def _learn(
     except NotGatheredError:
         return  # nothing was begun
     try:
-        # The shards' first collectives are in the constructor: a peer may be lost there too.
+        # The shards' first collectives run in the constructor, so a peer may be lost there too.
         with _make(process, group, device, precision) as training:
             if of_run is not None and group.is_first and learner.agent == 0:
-                _leave_settings(of_run, process)  # now that what is gone on with fits them
+                _leave_settings(of_run, process)  # now that the checkpoint is known to match them
             training.train(stop, play)
     except (BadInputError, LostAtEndError):
         raise
@@ -123,7 +123,7 @@ def _learn(
 
 
 def _leave_settings(settings: RunSettings, process: ServiceProcess) -> None:
-    """What evaluate, watch and plot read, where no ``herd train`` has left it. A disk that fails costs the file, not the run."""
+    """Write config.yaml for evaluate, watch and plot, if ``herd train`` has not. A disk error does not stop the run."""
     try:
         if not is_supervised(settings.directory):
             for change in changed_settings(settings.directory, settings):
@@ -141,7 +141,7 @@ def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, prec
 
 
 def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
-    """The device and the precision of convolutions and matrix products."""
+    """Return the device and the precision of convolutions and matrix products."""
     device = device_of(settings.learner.device, "learner.device")
     if device.type == "cuda" and "LOCAL_RANK" in os.environ:
         # One process per GPU: torchrun and ``herd train`` number those of one machine.
@@ -151,12 +151,12 @@ def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
 
 
 class Prepared(NamedTuple):
-    """A batch on the device, or on its way there."""
+    """A batch on the device, or being copied to it."""
 
     batch: TrainBatch
     num_replayed: int
     replayed_versions: list[tuple[int, int]]
-    """(lineage, learner_updates) of the policies that began its replayed unrolls; of this agent's own alone."""
+    """(lineage, learner_updates) of the policies that began its replayed unrolls; only those of this agent."""
 
 
 class Version(NamedTuple):
@@ -171,7 +171,7 @@ class Learner:
     """Owns everything of the process; `train` is the hot loop."""
 
     _trains_since: float | None = None
-    """When this session's first batch was taken."""
+    """Time at which this session's first batch was taken."""
     _publication_due = False
 
     def __init__(self, process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> None:
@@ -185,7 +185,7 @@ class Learner:
             self._run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInputError(f"{self._run_dir}: cannot be created: {error.strerror or error}") from error
-        # Shards of one machine share its CPUs.
+        # Shards on one machine share its CPUs.
         local_shards = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         torch.set_num_threads(settings.learner.threads or max(1, usable_cpus() // local_shards))
         self._log = process.log
@@ -291,7 +291,7 @@ class Learner:
         self._files.close()
 
     def train(self, stop: Stop, play: Callable[[], None] | None = None) -> None:
-        """Take a batch, update, publish; until the stop conditions or the signal, of any shard. ``play``: see `run`."""
+        """Take a batch, update and publish, until a stop condition or a signal in any shard. ``play``: see `run`."""
         settings, meters = self._settings, self._meters
         started = time.monotonic()
         points = Cadence(settings.learner.log_interval_seconds, now=started)
@@ -343,7 +343,7 @@ class Learner:
         self._end(stop, started, dismisses_actors=play is None)
 
     def _take(self, play: Callable[[], None] | None) -> list[QueuedUnroll]:
-        """The unrolls of a batch; none where they have not come yet."""
+        """Return the unrolls of a batch; an empty list if they have not arrived yet."""
         unrolls, stale = self._queue.take(self._num_online, self._is_stale, BATCH_TIMEOUT_SECONDS if play is None else 0.0)
         self._drop(stale)
         if not unrolls and play is not None:
@@ -351,10 +351,10 @@ class Learner:
         return unrolls
 
     def _end(self, stop: Stop, started: float, *, dismisses_actors: bool) -> None:
-        """Leave everything on disk, then the group. Actors that nobody else will stop are told first; in one's own thread there are none.
+        """Write everything to disk, then leave the group. Actors are dismissed first if no other process stops them.
 
         Raises:
-            LostAtEndError: the disk did not take it.
+            LostAtEndError: writing to disk failed.
         """
         self._telemetry.set_ready(False, "stopping")
         if self._settings.agents > 1 and self._group.is_first and self._is_finished():
@@ -366,7 +366,7 @@ class Learner:
         if is_last and dismisses_actors and not is_supervised(self._settings.directory):
             self._io.dismiss_actors()
         self._hand_over_versions(wait=True)
-        # Nothing may be acknowledged any more that the last checkpoint does not know of.
+        # From here on nothing may be acknowledged, because the last checkpoint would not include it.
         self._io.close()
         self._record_episodes()
         self._record(self._trainer.arrived(wait=True))
@@ -385,7 +385,7 @@ class Learner:
             raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint on disk is older")
 
     def _wait(self, stop: Stop) -> None:
-        """There is nothing left to do; ended, this process would only be started again."""
+        """Wait after the end of the run; if this process exited, it would be restarted."""
         self._log.info(RUN_IS_OVER, env_frames=self._env_frames)
         self._telemetry.set_ready(True, RUN_IS_OVER)
         self._meters.run_is_over()
@@ -394,7 +394,7 @@ class Learner:
             time.sleep(BATCH_TIMEOUT_SECONDS)
 
     def _agree(self, unrolls: list[QueuedUnroll], *, stop: bool, log_due: bool, checkpoint_due: bool) -> Turn:
-        """What all shards do in this turn: each says what it has, and what is due by its clock."""
+        """Agree with all shards on this turn; each shard contributes what it has and what is due by its clock."""
         turn = self._group.agree(
             Turn(
                 is_ready=bool(unrolls),
@@ -410,20 +410,20 @@ class Learner:
         )
         self._lineage = turn.lineage
         if turn.newer_lineage >= self._lineage:
-            # The parameter server outlived this run directory: go beyond what it holds, so that actors follow.
+            # The parameter server has a newer lineage than this run directory: choose a still newer one, so that actors follow.
             if self._group.is_first:
                 self._lineage = self._open_lineage(turn.newer_lineage + 1)
                 self._log.warning(
                     "the parameter server has newer weights of another publisher", theirs=turn.newer_lineage, ours=self._lineage
                 )
-            return turn._replace(may_publish=self._group.size == 1)  # others hear of the lineage in the next turn
+            return turn._replace(may_publish=self._group.size == 1)  # the other shards learn the lineage in the next turn
         return turn
 
     def _enter_lineage(self, turn: Turn) -> Turn:
         """Publish at once in a lineage that all shards have adopted.
 
-        Until actors have weights of it, their unrolls are of the lineage before: with ``max_policy_lag`` too old to learn from, so that
-        no update, and no publication after it, would ever come.
+        Until actors have its weights, their unrolls belong to the previous lineage. With ``max_policy_lag`` these are too old to learn
+        from, so that no update and no publication would follow.
         """
         if turn.lineage == self._published_lineage or turn.newer_lineage >= turn.lineage:
             return turn
@@ -431,24 +431,24 @@ class Learner:
         return turn._replace(may_publish=self._group.size == 1)
 
     def _step(self, unrolls: list[QueuedUnroll], started: float, *, may_publish: bool) -> list[QueuedUnroll]:
-        """One batch: updates on it, from queued unrolls to published weights. Returns the unrolls of the next, where it is prepared."""
+        """Do the updates on one batch, from queued unrolls to published weights. Return the next batch's unrolls if it is prepared."""
         prepared = self._prepared if self._prepared is not None else self._prepare(unrolls, started)
         self._prepared = None
         self._trainer.begin(prepared.batch, prepared.num_replayed)
         ahead: list[QueuedUnroll] = []
-        # Between them is no checkpoint, so that frames are consumed with the first and are never trained on once only.
+        # No checkpoint is written between these updates, so frames count as consumed with the first one.
         for use in range(self._settings.learner.sample_reuse):
             is_last = use == self._settings.learner.sample_reuse - 1
             ahead = self._update_on(
                 prepared, unrolls if use == 0 else [], may_publish=may_publish, works_ahead=is_last and self._works_ahead
             )
         if self._credit_bounds_lag:
-            # Only now: an unroll that this credit begins must not begin under the version before.
+            # Only now, so that unrolls started with this credit do not use the previous version.
             self._io.grant_again(len(unrolls))
         return ahead
 
     def _prepare(self, unrolls: list[QueuedUnroll], started: float) -> Prepared:
-        """From queued unrolls to tensors on the device, or on their way there."""
+        """Copy queued unrolls to tensors on the device; the copy may still be running."""
         batches = self._batches
         slab = batches.assemble(unrolls)
         if batches.shared is not None:
@@ -464,9 +464,9 @@ class Learner:
         return Prepared(batch, slab.num_replayed, batches.replayed_versions)
 
     def _prepare_next(self) -> list[QueuedUnroll]:
-        """While the device computes: the next batch, if it has come."""
+        """Prepare the next batch, if it has arrived, while the device computes."""
         if self._batches.shared is not None and not self._batches.shared.is_ready:
-            return []  # the device would wait too
+            return []  # the device would have to wait too
         started = time.monotonic()
         unrolls, stale = self._queue.take(self._num_online, self._is_stale, 0.0)
         self._drop(stale)
@@ -475,9 +475,9 @@ class Learner:
         return unrolls
 
     def _update_on(self, prepared: Prepared, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
-        """One update; ``consumed`` are the unrolls that no update saw before. Returns those of the next batch, where it is prepared.
+        """Do one update; ``consumed`` are unrolls not used before. Return the next batch's unrolls if it is prepared.
 
-        A GPU has only been given the work then; what came of the update is among what arrives after a later one.
+        On a GPU the work is only queued, and the update's numbers arrive after a later one.
         """
         started = time.monotonic()
         rates = self._rates()

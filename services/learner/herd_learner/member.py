@@ -1,4 +1,4 @@
-"""An agent as a member of a population: what it is, what of that its checkpoints hold, and what it tells the controller."""
+"""An agent as a member of a population: its state, the part kept in checkpoints, and its reports to the controller."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class Membership(BaseModel):
-    """What a member is; a checkpoint holds it, and an order is carried out when the checkpoint with the next one is on disk."""
+    """The member's state in a checkpoint. An order is carried out when the checkpoint with the new state is on disk."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     settings: Settings
-    """Its own, in force."""
+    """Its own settings, in effect."""
     applied: Applied | None = None
     """The newest order that it has carried out."""
     ancestry: tuple[Copy, ...] = ()
-    """The copies behind its weights, oldest first: its donor's, and its own one from there."""
+    """The copies that led to its weights, oldest first: those of its donor, then its own."""
 
     def after(self, order: Order, donor: Membership | None, *, agent: int, learner_updates: int, env_frames: int) -> Membership:
-        """What it is when ``order`` is carried out, at these counts of its own; ``donor`` as the copied checkpoint has it."""
+        """Return the state after ``order``, at these counts; ``donor`` is the state in the copied checkpoint."""
         ancestry = self.ancestry
         if order.copied is not None and donor is not None:
             copied = order.copied
@@ -53,36 +53,36 @@ class Membership(BaseModel):
 
 
 class Member:
-    """The running one: what it is, its newest games, its newest checkpoint, and the order that it could not carry out."""
+    """The running member: its state, its newest games and checkpoint, and the order that it could not carry out."""
 
     def __init__(self, membership: Membership, window: FitnessWindow, *, fitness: str) -> None:
-        """``fitness``: as ``population.fitness``."""
+        """Create a member; ``fitness`` is the setting ``population.fitness``."""
         self.membership = membership
         self.window = window
         self.checkpoint: tuple[int, int] | None = None
-        """(learner_updates, env_frames) of the newest one on disk."""
+        """(learner_updates, env_frames) of the newest checkpoint on disk."""
         self._fitness = fitness
         self._declined: Declined | None = None
         self._point_fitness: float | None = None
 
     def restore(self, state: Mapping[str, Any], *, learner_updates: int, env_frames: int) -> None:
-        """Be what a checkpoint holds.
+        """Restore the state from a checkpoint.
 
         Raises:
-            KeyError, ValueError: it holds no member.
+            KeyError, ValueError: the checkpoint has no member.
         """
         self.membership = Membership.model_validate(state["membership"])
         self.window.begin(state["games"])
         self.checkpoint = (learner_updates, env_frames)
 
     def as_json(self, membership: Membership | None = None) -> dict[str, Any]:
-        """For a checkpoint: as it is, or as it will be under another membership, whose games begin anew where its weights are new."""
+        """Return the state for a checkpoint, current or with another membership; with new weights its games are reset."""
         after = membership or self.membership
         games = self.window.games if after.ancestry == self.membership.ancestry else []
         return {"membership": after.model_dump(mode="json"), "games": games}
 
     def become(self, membership: Membership) -> None:
-        """An order is carried out."""
+        """Note that an order has been carried out."""
         if membership.ancestry != self.membership.ancestry:
             self.window.begin()
             self._point_fitness = None
@@ -90,28 +90,28 @@ class Member:
         self._declined = None
 
     def decline(self, order: Order, reason: str) -> None:
-        """An order cannot be carried out; nothing of it was done."""
+        """Note that an order cannot be carried out; no part of it was done."""
         self._declined = Declined(number=order.number, reason=reason[:1024])
 
     @property
     def declined_reason(self) -> str | None:
-        """Why the newest order could not be carried out; None where it could."""
+        """Why the newest order could not be carried out; None if it could."""
         return None if self._declined is None else self._declined.reason
 
     def is_new(self, order: Order | None) -> bool:
-        """Whether there is something to do."""
+        """Return whether there is a new order to carry out."""
         if order is None or (self._declined is not None and self._declined.number == order.number):
             return False
         return self.membership.applied is None or order.number > self.membership.applied.number
 
     def logged(self, point: Mapping[str, Any]) -> None:
-        """A point of the learning curve was made: the fitness may be a number of it."""
+        """Note a point of the learning curve; the fitness may be one of its values."""
         value = point.get(self._fitness)
         self._point_fitness = float(value) if isinstance(value, float | int) and math.isfinite(value) else None
 
     @property
     def fitness(self) -> float | None:
-        """None while too few games were played under its weights."""
+        """Return the fitness; None while too few games have been played under its weights."""
         if self._fitness == "human_normalised":
             return self.window.human_normalised()
         if self._fitness == "episode_return":
@@ -119,7 +119,7 @@ class Member:
         return self._point_fitness if self.window.is_full else None
 
     def point(self) -> dict[str, Any]:
-        """For the learning curve: who it is now."""
+        """Return the member's values for the learning curve."""
         applied, ancestry = self.membership.applied, self.membership.ancestry
         return {
             "number": 0 if applied is None else applied.number,
@@ -129,11 +129,11 @@ class Member:
         }
 
     def report(self) -> dict[str, Any]:
-        """For report.json."""
+        """Return the member's part of report.json."""
         return {"fitness": self.fitness, **self.membership.model_dump(mode="json")}
 
     def standing(self, *, run_id: str, agent: int, contract: str, env_frames: int, learner_updates: int, num_episodes: int) -> MemberReport:
-        """For the controller."""
+        """Return the report to the controller."""
         return MemberReport(
             request_id=0,
             run_id=run_id,

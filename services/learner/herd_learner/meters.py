@@ -119,20 +119,20 @@ class Meters(ServerMeters):
         self._lengths[task].set(sum(self._recent_lengths[task]) / len(self._recent_lengths[task]))
 
     def waited(self, seconds: float) -> None:
-        """For a batch."""
+        """Record the time spent waiting for a batch."""
         self._phases["wait"].inc(seconds)
         self._starved.inc(seconds)
 
     def agreed(self, seconds: float) -> None:
-        """With the other shards, which may have waited for theirs."""
+        """Record the time spent agreeing with the other shards, including their waits for batches."""
         self._phases["agree"].inc(seconds)
 
     def dropped(self, num_unrolls: int, reason: str) -> None:
-        """Unrolls that will never be trained on."""
+        """Count unrolls that will never be trained on."""
         self._telemetry.counter(names.UNROLLS_DROPPED, reason=reason).inc(num_unrolls)
 
     def consumed(self, unroll: QueuedUnroll, policy_lag: int) -> None:
-        """One unroll was trained on."""
+        """Count an unroll that was trained on."""
         self._env_frames.inc(unroll.num_frames)
         self._frames_consumed += unroll.num_frames
         self._task_frames[unroll.task_id].inc(unroll.num_frames)
@@ -140,13 +140,13 @@ class Meters(ServerMeters):
         self._lag.observe(policy_lag)
 
     def watch_replay(self, shared: SharedReplay) -> None:
-        """Export what the thread between learner and replay service counts."""
+        """Export the counters of the thread between learner and replay service."""
         self._telemetry.read(names.REPLAY_TIMEOUTS, lambda: float(shared.num_timeouts))
         self._telemetry.read(names.REPLAY_LOST, lambda: float(shared.num_inserts_dropped), reason="backlog")
         self._telemetry.read(names.REPLAY_LOST, lambda: float(shared.num_damaged), reason="damaged")
 
     def replayed(self, num_unrolls: int, staleness: Sequence[int], num_held: int | None) -> None:
-        """Unrolls of the last batch came from replay: how stale those of this agent are, and how many the learner itself holds."""
+        """Record the replayed unrolls of the last batch, the staleness of this agent's, and the number that the learner itself stores."""
         self._replayed.inc(num_unrolls)
         for updates in staleness:
             self._staleness.observe(updates)
@@ -154,20 +154,20 @@ class Meters(ServerMeters):
             self._replay_unrolls.set(num_held)
 
     def batch_moved(self, **phase_seconds: float) -> None:
-        """A batch is where it is trained on."""
+        """Record that a batch is on the device."""
         for phase, seconds in phase_seconds.items():
             self._phases[phase].inc(seconds)
 
     def run_env_frames(self, number: int) -> None:
-        """Env frames of the whole run, all shards and restarts included."""
+        """Set the env frames of the whole run, including all shards and restarts."""
         self._run_env_frames.set(number)
 
     def run_is_over(self) -> None:
-        """The stop was reached: nothing moves any more, and nothing is wrong."""
+        """Record that the run has ended normally, so that missing progress is not an error."""
         self._is_over.set(1)
 
     def update_arrived(self, update: UpdateStatistics) -> None:
-        """What became of an update."""
+        """Record the numbers of an update."""
         self._skipped.inc(not update.is_finite)
         self._clipped.inc(update.is_clipped)
         for name, (value, cost) in update.losses.items():
@@ -201,25 +201,25 @@ class Meters(ServerMeters):
         return (last - first) / (last_at - first_at) if last_at > first_at else 0.0
 
     def human_normalised(self, mean_capped: float | None) -> None:
-        """Over the tasks with human scores; None before each has finished a game."""
+        """Set the score over the tasks with human scores; None before each has finished a game."""
         if mean_capped is not None:
             self._telemetry.gauge(names.HUMAN_NORMALISED).set(mean_capped)
 
     def checkpoint_written(self, learner_updates: int) -> None:
-        """A checkpoint is complete on disk."""
+        """Record a complete checkpoint on disk."""
         self._checkpoints.inc()
         self._checkpoint_updates.set(learner_updates)
 
     def checkpoint_restored(self, learner_updates: int) -> None:
-        """The run goes on from this one."""
+        """Record the checkpoint from which the run continues."""
         self._checkpoint_updates.set(learner_updates)
 
     def checkpoint_failed(self) -> None:
-        """A checkpoint could not be written."""
+        """Count a checkpoint that could not be written."""
         self._checkpoint_failures.inc()
 
     def write_failed(self, file: str) -> None:
-        """A file of the run directory could not be written."""
+        """Count a file of the run directory that could not be written."""
         self._telemetry.counter(names.WRITE_FAILURES, file=file).inc()
 
     def _show_health(self, health: Health) -> None:

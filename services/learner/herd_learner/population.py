@@ -1,4 +1,4 @@
-"""A learner's part in a population: it reports how its agent stands, and carries out orders, whole or not at all."""
+"""A learner's part in a population: it reports its agent's state and carries out orders atomically."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from herd_learner.statistics import RunStatistics
 
 LAST_REPORT_SECONDS = 2.0
-"""At the end of a member's run, for the population to hear of what was done last."""
+"""Time at the end of a member's run for its last report to reach the population."""
 
 
 class CarriedOut(NamedTuple):
-    """What an order changed."""
+    """The changes made by an order."""
 
     settings: RunSettings
     is_copy: bool
-    """The weights are another member's."""
+    """Whether the weights were copied from another member."""
 
 
 class PopulationLink:
-    """Of one shard; all shards carry orders out together, and shard 0 alone hears of them."""
+    """The link of one shard. All shards carry out orders together; only shard 0 receives them."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class PopulationLink:
         statistics: RunStatistics,
         client: PopulationClient | None,
     ) -> None:
-        """``settings``: the agent's own; ``client``: shard 0's, which another thread polls."""
+        """``settings`` are those of the agent; ``client`` is given on shard 0 and polled by another thread."""
         self.member = member
         self.client = client
         self._settings = settings
@@ -62,15 +62,15 @@ class PopulationLink:
 
     @property
     def order(self) -> Order | None:
-        """What is to be carried out still."""
+        """Return the order still to be carried out."""
         order = None if self.client is None else self.client.order
         return order if self.member.is_new(order) else None
 
     def restore(self, checkpoint: Checkpoint) -> RunSettings:
-        """Go on as the member that wrote a checkpoint, under its settings, which are returned.
+        """Continue as the member that wrote a checkpoint; return its settings.
 
         Raises:
-            CheckpointError: these settings do not take them.
+            CheckpointError: its settings are not valid here.
         """
         state = checkpoint.state.get(snapshot.POPULATION)
         if state is None:
@@ -84,10 +84,10 @@ class PopulationLink:
             raise CheckpointError(f"{checkpoint.path}: its state of the population member cannot be used: {reason}") from error
 
     def carry_out(self, write: Callable[[Mapping[str, Mapping[str, Tensor]] | None, Membership], bool]) -> CarriedOut | None:
-        """Do what was ordered: it is done when the checkpoint that says so is on disk. Every shard asks at once.
+        """Carry out the order; it is done when its checkpoint is on disk. All shards must call this together.
 
-        ``write`` a checkpoint of these tensors in the place of one's own, where there are any, as this member; False if it could not.
-        None: it was not done, and the population will hear why.
+        ``write`` writes a checkpoint with these tensors, or its own if None, as this member, and returns False if that fails.
+        Returns None if the order was not carried out; the population is told why.
         """
         member, group = self.member, self._group
         order = self.order
@@ -114,18 +114,18 @@ class PopulationLink:
         settings = self._go_on_under(after)
         if order.copied is not None:
             copied = snapshot.spread(donor, group)
-            assert copied is not None  # or there was a reason
+            assert copied is not None  # otherwise there was a reason
             snapshot.adopt(copied, self._trainer)
         member.become(after)
         return CarriedOut(settings, is_copy=order.copied is not None)
 
     def report(self) -> None:
-        """Hand over how the member stands now, to be sent when it is time."""
+        """Set the member's current report, to be sent when due."""
         if self.client is not None:
             self.client.standing = self._standing()
 
     def report_last(self, go_on: Callable[[], bool]) -> None:
-        """Let the population hear of what was done last, while ``go_on``; what it does not, it hears when this member is back."""
+        """Wait while ``go_on`` until the population has the last report. If it does not arrive, it is sent after a restart."""
         if self.client is None:
             return
         self.report()
@@ -135,11 +135,11 @@ class PopulationLink:
             time.sleep(0.02)
 
     def _load(self, copied: Copied) -> tuple[Checkpoint | None, Membership | None]:
-        """The donor's checkpoint, and what member it was; nothing where another shard reads it.
+        """Return the donor's checkpoint and membership; None if another shard reads it.
 
         Raises:
-            CheckpointError: it cannot be had.
-            ValueError: it is of no member.
+            CheckpointError: it cannot be read.
+            ValueError: it was not written by a member.
         """
         own = snapshot.tensors_of(self._trainer)
         if not self._group.is_first:

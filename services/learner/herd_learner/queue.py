@@ -1,8 +1,8 @@
 """The queue of unrolls between the I/O thread and the training thread.
 
-Unrolls wait in the memory in which their message came, until they are copied into a batch. The training thread takes them
-first-in-first-out, one by one, so that a policy-lag bound holds at the moment of consumption. What may wait is bounded by the credit
-that was granted.
+Unrolls stay in the memory of their message until they are copied into a batch. The training thread takes them
+first-in-first-out, one by one, so that a policy-lag bound holds at the moment of consumption. The granted credit bounds the
+number of waiting unrolls.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class QueuedUnroll:
     """One unroll in the queue."""
 
     arrays: Arrays
-    """Of all unrolls of its message, [U, ...] by field, see docs/messaging.md."""
+    """Arrays of all unrolls of its message, [U, ...] by field, see docs/messaging.md."""
     row: int
-    """Its place among them."""
+    """Its index in the arrays."""
     actor: tuple[int, int]
     """(actor_index, incarnation) that made it."""
     policy_version: tuple[int, int]
@@ -36,7 +36,7 @@ class QueuedUnroll:
 
 
 def neighbours(unrolls: Sequence[QueuedUnroll]) -> Iterator[tuple[Arrays, int, Sequence[QueuedUnroll]]]:
-    """Runs of successive unrolls that lie side by side in one message: its arrays, the first row and the unrolls."""
+    """Yield groups of successive unrolls that are adjacent in one message: its arrays, the first row and the unrolls."""
     start = 0
     while start < len(unrolls):
         arrays, first = unrolls[start].arrays, unrolls[start].row
@@ -48,7 +48,7 @@ def neighbours(unrolls: Sequence[QueuedUnroll]) -> Iterator[tuple[Arrays, int, S
 
 
 class UnrollQueue:
-    """First-in-first-out; one thread puts, another takes."""
+    """A first-in-first-out queue; one thread puts, another takes."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -63,7 +63,7 @@ class UnrollQueue:
     def take(
         self, num_unrolls: int, is_stale: Callable[[QueuedUnroll], bool], timeout: float
     ) -> tuple[list[QueuedUnroll], list[QueuedUnroll]]:
-        """The next ``num_unrolls`` fresh unrolls, or none when ``timeout`` seconds pass first; and the stale ones met on the way."""
+        """Return the next ``num_unrolls`` fresh unrolls, or none after ``timeout`` seconds, and the stale unrolls skipped."""
         deadline = time.monotonic() + timeout
         stale: list[QueuedUnroll] = []
         with self._changed:
@@ -81,5 +81,5 @@ class UnrollQueue:
                 self._changed.wait(remaining)
 
     def __len__(self) -> int:
-        """Unrolls waiting."""
+        """Return the number of waiting unrolls."""
         return len(self._unrolls)

@@ -1,4 +1,4 @@
-"""What a session says of its replay in report.json: as measured, not as it was set."""
+"""The replay section of report.json: measured values, not settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class _Sums:
     num_trained: int = 0
     """Unrolls of all batches, once for each update."""
     num_replayed: int = 0
-    """Of them."""
+    """Replayed unrolls among them."""
     staleness: int = 0
-    """In policy versions, summed over replayed unrolls of this agent."""
+    """Sum over this agent's replayed unrolls, in policy versions."""
     num_stale: int = 0
-    """How many those are."""
+    """Number of these unrolls."""
     max_staleness: int = 0
     waited_seconds: float = 0.0
 
@@ -37,14 +37,14 @@ class _Sums:
 
 @dataclass(slots=True)
 class ReplayAccount:
-    """Of one shard; the first one's absorbs the others' news."""
+    """The replay statistics of one shard; the first shard adds those of the others."""
 
     num_shards: int = 1
     _sums: _Sums = field(default_factory=_Sums)
     _news: _Sums = field(default_factory=_Sums)
     _rejected: float = 0.0
     _num_gated: int = 0
-    """Updates whose loss told what share of its replayed rows was rejected: of all shards together, so that nobody adds them up."""
+    """Updates whose loss reported the rejected share of replayed rows; already for all shards together, so not summed."""
 
     def record(self, num_replayed: int, num_online: int, staleness: Sequence[int]) -> None:
         """Count an update on a batch; ``staleness`` of the replayed unrolls of this agent, in policy versions."""
@@ -59,21 +59,21 @@ class ReplayAccount:
             self._num_gated += 1
 
     def waited(self, seconds: float) -> None:
-        """A batch waited for its replayed unrolls."""
+        """Note how long a batch waited for its replayed unrolls."""
         self._sums.waited_seconds += seconds
         self._news.waited_seconds += seconds
 
     def news(self) -> dict[str, Any]:
-        """What was recorded since the last call, as JSON."""
+        """Return what was recorded since the last call, as JSON."""
         news, self._news = self._news, _Sums()
         return asdict(news)
 
     def absorb(self, news: Mapping[str, Any]) -> None:
-        """Count another shard's news as our own."""
+        """Add the statistics of another shard."""
         self._sums.add(_Sums(**news))
 
     def report(self, training_seconds: float) -> dict[str, Any]:
-        """Of this session; null for what never was."""
+        """Return the report of this session; null for values that never occurred."""
         sums = self._sums
         shard_seconds = training_seconds * self.num_shards
         return {

@@ -1,7 +1,7 @@
-"""A learner's side of the replay service: one thread, which inserts what was consumed and has replayed unrolls ready ahead.
+"""The learner's side of the replay service: one thread that inserts consumed unrolls and fetches replayed unrolls in advance.
 
-The thread owns the client's sockets. It writes replayed unrolls straight into the memory of coming batches, behind the rows that online
-ones will take, so that the training thread finds a batch whose replayed part is there. Each shard of a learner has a thread of its own.
+The thread owns the client's sockets. It writes replayed unrolls directly into the memory of coming batches, after the rows for online
+unrolls, so that the replayed part of a batch is ready when the training thread needs it. Each shard of a learner has its own thread.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
     from herd_learner.queue import QueuedUnroll
 
 POLL_SECONDS = 0.005
-"""Longest sleep of the thread: what the training thread hands over waits for it."""
+"""Longest sleep of the thread; bounds the delay of unrolls passed by the training thread."""
 BACKLOG_BATCHES = 4
-"""Batches of consumed unrolls that may wait for the thread; what comes beyond is not inserted."""
+"""Batches of consumed unrolls that may wait for the thread; further unrolls are not inserted."""
 
 
 class Client(Protocol):
-    """What is asked of `herd.wire.replay_client.ReplayClient`."""
+    """The methods of `herd.wire.replay_client.ReplayClient` used here."""
 
     @property
     def num_steps_stored(self) -> int | None:
-        """Agent steps that the service keeps; None until it was heard."""
+        """Agent steps that the service stores; None before its first answer."""
 
     @property
     def num_dropped_unrolls(self) -> int:
-        """That a full backlog kept from the service."""
+        """Unrolls not sent to the service because the backlog was full."""
 
     @property
     def refused(self) -> str | None:
         """Why the service refuses this client."""
 
     def insert(self, arrays: dict[str, NDArray[np.generic]], num_unrolls: int, actors: NDArray[np.int64]) -> None:
-        """Copy unrolls, on their way to the service."""
+        """Copy unrolls and send them to the service."""
 
     def request(self, count: int, *, whole_episodes: bool) -> None:
-        """Ask for unrolls, or for episodes."""
+        """Request unrolls or episodes."""
 
     def poll(self, timeout_seconds: float) -> Sequence[SampledUnrolls | SampledEpisode]:
-        """What has come."""
+        """Return what has arrived."""
 
     def close(self) -> None:
-        """Give the sockets back."""
+        """Close the sockets."""
 
 
 class Origin(NamedTuple):
-    """Of a replayed unroll."""
+    """The origin of a replayed unroll."""
 
     agent: int
     policy_version: tuple[int, int]
@@ -71,9 +71,9 @@ class Origin(NamedTuple):
 
 
 class SharedReplay:
-    """Start it, hand it consumed unrolls, take slabs whose replayed rows are written; close it.
+    """Usage: start it, pass it consumed unrolls, take slabs with replayed rows, close it.
 
-    ``take`` and ``give_back`` are the training thread's; a slab is of the training thread from the one to the other.
+    The training thread calls ``take`` and ``give_back``; it owns a slab between the two calls.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SharedReplay:
         num_replayed: int,
         whole_episodes: bool,
     ) -> None:
-        """``slabs``: ``settings.prefetch_batches`` more than the training thread ever holds; replayed rows are behind ``num_online``."""
+        """``slabs``: ``settings.prefetch_batches`` more than the training thread holds; replayed rows follow ``num_online`` rows."""
         self._client = client
         self._settings = settings
         self._num_online = num_online
@@ -94,15 +94,15 @@ class SharedReplay:
         self._whole_episodes = whole_episodes
         self._stock = (EpisodeStock if whole_episodes else UnrollStock)(num_replayed, settings.prefetch_batches)
         self._changed = threading.Condition()
-        # Guarded by it:
+        # Guarded by the lock:
         self._free = deque(slabs)
         self._ready: deque[tuple[Slab, list[Origin]]] = deque()
         self._consumed: deque[QueuedUnroll] = deque()
         self._gives = False
-        """Replayed unrolls have come since the service's minimum was reached: they are worth waiting for."""
+        """Whether replayed unrolls have arrived since the service reached its minimum, so that `take` waits for them."""
         self._is_late = False
-        """A batch has waited in vain since the last ones came."""
-        # The thread's own:
+        """Whether a batch has timed out since the last replayed unrolls arrived."""
+        # Used only by the thread:
         self._filling: Slab | None = None
         self._origins: list[Origin] = []
         self._is_filled = False
@@ -110,27 +110,27 @@ class SharedReplay:
         self._log = get_logger()
         self._thread = threading.Thread(target=self._run, name="learner-replay", daemon=True)
         self.failure: BaseException | None = None
-        """What ended the thread, if it was not `close`."""
+        """The error that ended the thread; None if `close` did."""
         self.num_timeouts = 0
-        """Batches that waited in vain."""
+        """Number of batches that timed out."""
         self.num_damaged = 0
-        """Replayed unrolls that could not be read."""
+        """Number of replayed unrolls that could not be read."""
         self.num_not_inserted = 0
-        """Consumed unrolls that the thread had no room for."""
+        """Number of consumed unrolls dropped because the thread had no room."""
 
     @property
     def num_inserts_dropped(self) -> int:
-        """Consumed unrolls that never reached the service; their episodes are lost to it."""
+        """Number of consumed unrolls that never reached the service; it cannot store their episodes."""
         return self.num_not_inserted + self._client.num_dropped_unrolls
 
     @property
     def is_ready(self) -> bool:
-        """Whether `take` would not wait."""
+        """Whether `take` would return at once."""
         with self._changed:
             return not self._waits()
 
     def start(self) -> None:
-        """Begin to insert and to ask."""
+        """Start inserting and requesting."""
         self._thread.start()
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class SharedReplay:
         self._consumed.clear()
 
     def consume(self, unrolls: list[QueuedUnroll]) -> None:
-        """Take over unrolls that are in a batch, to insert them into replay."""
+        """Insert unrolls of a batch into replay."""
         with self._changed:
             if len(self._consumed) < BACKLOG_BATCHES * self._num_online:
                 self._consumed.extend(unrolls)
@@ -152,9 +152,9 @@ class SharedReplay:
                 self.num_not_inserted += len(unrolls)
 
     def take(self) -> tuple[Slab, list[Origin]]:
-        """A slab, and the origins of its replayed rows: none where it is for online unrolls alone.
+        """Return a slab and the origins of its replayed rows; none if it is for online unrolls only.
 
-        Waits ``settings.timeout_seconds`` at most where replay has given unrolls before; then not at all until it does again.
+        Waits at most ``settings.timeout_seconds`` if replay has delivered before; after a timeout, not again until it delivers.
         """
         deadline = time.monotonic() + self._settings.timeout_seconds
         with self._changed:
@@ -171,7 +171,7 @@ class SharedReplay:
             return self._free.popleft(), []
 
     def give_back(self, slab: Slab) -> None:
-        """A slab from `take` may be written again."""
+        """Return a slab from `take`, to be written again."""
         with self._changed:
             self._free.append(slab)
 
@@ -191,7 +191,7 @@ class SharedReplay:
                 self._changed.notify()
 
     def turn(self, timeout_seconds: float) -> bool:
-        """One round of the thread's work; whether there is more to do at once."""
+        """Do one round of the thread's work; return whether there is more to do at once."""
         self._insert_consumed()
         self._ask()
         for sample in self._client.poll(timeout_seconds):
@@ -218,7 +218,7 @@ class SharedReplay:
             self._is_filled = True
             self._log.info("replay has reached its minimum", agent_steps=stored)
         elif self._is_filled and stored < minimum // 2:
-            # It began anew without what it held; half of the minimum, since what it holds goes up and down.
+            # The service restarted without its contents; half of the minimum, because the stored amount varies.
             self._is_filled = False
             with self._changed:
                 self._gives = False
@@ -226,7 +226,7 @@ class SharedReplay:
             self._client.request(count, whole_episodes=self._whole_episodes)
 
     def _fill(self) -> bool:
-        """Write what is in stock into the batch at hand; True where a batch was completed."""
+        """Write the stock into the current batch; return whether a batch was completed."""
         if self._filling is None:
             with self._changed:
                 if len(self._ready) >= self._settings.prefetch_batches or not self._free:

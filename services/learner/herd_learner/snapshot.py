@@ -1,4 +1,4 @@
-"""What a learner's checkpoint holds, and how a learner starts from one."""
+"""The contents of a learner's checkpoint, and how a learner is restored from it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "checkpoints"
 POPULATION = "population"
-"""The part of a checkpoint's state that says what member of a population it is of."""
+"""Key in a checkpoint's state of the member of a population that wrote it."""
 
 
 class Restored(NamedTuple):
-    """The counters that a learner begins with."""
+    """The counters that a learner starts with."""
 
     statistics: RunStatistics
     ledger: Ledger
     least_lineage: int
-    """The lowest lineage that was not published yet, as far as the checkpoint knows."""
+    """The lowest lineage not published yet, according to the checkpoint."""
 
 
 def tensors_of(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
-    """What a checkpoint holds of tensors, by file. Every shard asks at once."""
+    """Return the tensors of a checkpoint, by file. All shards must call this together."""
     tensors = {
         "model": _on_the_host(trainer.weights()),
         "optimizer": trainer.optimizer_tensors(),
@@ -70,14 +70,14 @@ def save(
     population: dict[str, Any] | None = None,
     keep: int,
 ) -> Path:
-    """Write a checkpoint: ``tensors_of`` the trainer, counters and the accounts that drop duplicates.
+    """Write a checkpoint: ``tensors_of`` the trainer, counters and the ledgers that detect duplicates.
 
-    ``ledger``, ``statistics`` and ``replay_random`` (by rank) are of all shards together; ``population``: as what member of one.
+    ``ledger``, ``statistics`` and ``replay_random`` (by rank) cover all shards; ``population`` is the state of a member of one.
 
-    Replay's contents are not part of it: they refill within ``replay.capacity_unrolls`` unrolls.
+    The contents of replay are not saved: replay refills within ``replay.capacity_unrolls`` unrolls.
 
     Raises:
-        CheckpointError: it could not be written; the one before stays.
+        CheckpointError: it could not be written; the previous one remains.
     """
     state = {
         **origin.as_json(),
@@ -92,10 +92,10 @@ def save(
 
 
 def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
-    """The newest checkpoint of a run that is whole and its own, None where it has none at all.
+    """Return the newest complete checkpoint of this run; None if it has no checkpoints.
 
     Raises:
-        CheckpointError: there are some, and none can be used; one line that says why.
+        CheckpointError: there are checkpoints but none can be used; one line with the reasons.
     """
 
     def accept(checkpoint: Checkpoint) -> None:
@@ -107,16 +107,16 @@ def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
 
 
 def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Mapping[str, Mapping[str, Tensor]]) -> Checkpoint:
-    """The checkpoint of that number of another member of this run; of ``own`` tensors' names and shapes.
+    """Return another member's checkpoint with this number; its tensors must have the names and shapes of ``own``.
 
     Raises:
-        CheckpointError: it is not there any more, damaged, or of another network; one line.
+        CheckpointError: it no longer exists, is damaged, or belongs to another network; one line.
     """
     checkpoint = store.load_checkpoint(run_dir / CHECKPOINTS / f"{learner_updates:012d}")
     objection = origin.objection(checkpoint.state)
     if objection is not None:
         raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")
-    # Before its first update an optimizer holds nothing; its tensors are the network's, once for each slot.
+    # An optimizer is empty before its first update; afterwards it has the network's tensors, once for each slot.
     kept = {file for file in own if file not in {"optimizer", "random"}}
     theirs = {file: _shapes(checkpoint.tensors.get(file, {})) for file in kept - {CONTROL}}
     if theirs != {file: _shapes(own[file]) for file in kept - {CONTROL}}:
@@ -125,7 +125,7 @@ def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Map
 
 
 def spread(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | None:
-    """Shard 0's checkpoint on every shard: only its disk needs to hold one."""
+    """Send shard 0's checkpoint to every shard, so that only shard 0 needs it on disk."""
     told = None
     if checkpoint is not None:
         told = [str(checkpoint.path), checkpoint.learner_updates, checkpoint.state, list(checkpoint.tensors)]
@@ -134,7 +134,7 @@ def spread(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | Non
         return None
     path, learner_updates, state, files = told
     own = {} if checkpoint is None else {f"{file}/{name}": t for file, named in checkpoint.tensors.items() for name, t in named.items()}
-    tensors: dict[str, dict[str, Tensor]] = {file: {} for file in files}  # before the first update, the optimizer's is empty
+    tensors: dict[str, dict[str, Tensor]] = {file: {} for file in files}  # the optimizer's is empty before the first update
     for key, tensor in group.spread(own).items():
         file, _, name = key.partition("/")
         tensors[file][name] = tensor
@@ -149,10 +149,10 @@ def restore_counters(
     references: Mapping[str, ReferenceScores] | None = None,
     is_first: bool = True,
 ) -> Restored:
-    """Counters and accounts of a checkpoint, or of a run that begins; ``is_first``: this shard's totals go on from the run's.
+    """Return the counters and ledgers of a checkpoint, or of a new run; ``is_first``: this shard's totals continue those of the run.
 
     Raises:
-        CheckpointError: its state is not a learner's.
+        CheckpointError: its state is not that of a learner.
     """
     if checkpoint is None:
         return Restored(RunStatistics(spec, tiling=tiling, references=references, is_first=is_first), Ledger(), 1)
@@ -167,10 +167,10 @@ def restore_counters(
 
 
 def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | None, rank: int = 0) -> None:
-    """Set what `tensors_of` gives. A shard that was not there when it was written draws from replay as one that begins.
+    """Restore what `tensors_of` returns. A shard added since then starts with a new random state for replay.
 
     Raises:
-        CheckpointError: a tensor does not fit, or one is missing.
+        CheckpointError: a tensor is missing or does not match.
     """
     adopt(checkpoint, trainer)
     try:
@@ -183,10 +183,10 @@ def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | 
 
 
 def adopt(checkpoint: Checkpoint, trainer: Trainer) -> None:
-    """Learn from here as the learner would that wrote it: weights, optimizer, value statistics, control; randomness stays one's own.
+    """Continue from another learner's checkpoint: take its weights, optimizer, value statistics and control, but not its random state.
 
     Raises:
-        CheckpointError: a tensor does not fit, or one is missing.
+        CheckpointError: a tensor is missing or does not match.
     """
     try:
         trainer.load_weights(checkpoint.tensors["model"])

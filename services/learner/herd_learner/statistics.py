@@ -1,4 +1,4 @@
-"""What a run reports of itself: points of the learning curve and report.json. Counts env frames at consumption."""
+"""The statistics of a run: points of the learning curve and report.json. Env frames are counted at consumption."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from herd_learner.replay_account import ReplayAccount
 
 RETURN_WINDOW = 100
-"""Games behind a reported mean return, the field's custom."""
+"""Number of games in a reported mean return, the usual number in the literature."""
 
 
 @dataclass(slots=True)
 class TaskStatistics:
-    """One task's share of the run."""
+    """The statistics of one task."""
 
     env_frames: int = 0
     episodes: int = 0
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURN_WINDOW))
     first_returns: list[float] = field(default_factory=list)
-    """Of the first games, at most as many as ``returns`` holds of the last."""
+    """Returns of the first games, at most as many as ``returns`` holds of the last games."""
     return_sum: float = 0.0
-    """Of all games; the mean over a stretch of training is the difference of two of these over that of ``episodes``."""
+    """Sum over all games. The mean over a period is the difference of two such sums divided by the difference of ``episodes``."""
     tiles: dict[int, list[float]] = field(default_factory=dict)
     """by tile: games played under its temperatures, and the sum of their returns."""
 
     @property
     def mean_return(self) -> float | None:
-        """Mean raw return of the newest games, None before the first one ended."""
+        """Mean raw return of the newest games; None before the first game has ended."""
         return math.fsum(self.returns) / len(self.returns) if self.returns else None
 
     def count_return(self, episode_return: float) -> None:
-        """A game ended."""
+        """Record the return of a finished game."""
         self.episodes += 1
         self.returns.append(episode_return)
         self.return_sum += episode_return
@@ -54,7 +54,7 @@ class TaskStatistics:
 
     @property
     def progress(self) -> dict[str, float] | None:
-        """Mean return of the first and of the last games, as many of each and none of both; None before the second game ended."""
+        """Mean return of the first and of the last games, equal in number and without overlap; None before two games have ended."""
         games = min(self.episodes // 2, len(self.first_returns), len(self.returns))
         if not games:
             return None
@@ -83,18 +83,18 @@ class _Mean:
 
 @dataclass(slots=True)
 class _News:
-    """What one shard recorded since shard 0 heard of it last."""
+    """The records of one shard since its last report to shard 0."""
 
     episodes: list[tuple[int, float, float | None]] = field(default_factory=list)
     consumed: dict[int, list[int]] = field(default_factory=dict)
-    """By task: env frames and unrolls."""
+    """Env frames and unrolls by task."""
     lag: _Mean = field(default_factory=_Mean)
 
 
 class RunStatistics:
-    """Cumulative counters (they survive a restart) and the window since the last point of the curve.
+    """Cumulative counters, which survive a restart, and the window since the last point of the curve.
 
-    Of several shards, the first one's are the run's: the others tell it their `news`, which it absorbs.
+    With several shards, those of the first shard are the run's: it absorbs the `news` of the others.
     """
 
     def __init__(
@@ -108,14 +108,14 @@ class RunStatistics:
     ) -> None:
         """Start at zero, or at ``restored``.
 
-        ``tiling``: of the temperatures, where games draw them. ``references``: what people reach, by task, as far as that is known.
-        ``is_first``: these are the run's, and nobody asks for their news.
+        ``tiling``: the tiles of temperatures, if games draw them. ``references``: human scores by task, as far as known.
+        ``is_first``: these are the run's statistics, and their news is not collected.
         """
         self._references = references or {}
         self.replay: ReplayAccount | None = None
-        """Where unrolls are replayed."""
+        """The replay statistics; None without replay."""
         self.fitness: FitnessWindow | None = None
-        """Of a member of a population."""
+        """The member's values; None without a population."""
         self._tiling = tiling
         self._action_repeat = spec.action_repeat
         self.tasks = {name: TaskStatistics() for name in spec.task_names}
@@ -138,7 +138,7 @@ class RunStatistics:
             self._restore(restored)
 
     def record_episode(self, task_id: int, episode_return: float, inverse_temperature: float | None = None) -> None:
-        """A finished game; ``episode_return`` raw and undiscounted."""
+        """Record a finished game; ``episode_return`` is raw and undiscounted."""
         task = self.tasks[self._names[task_id]]
         task.count_return(episode_return)
         self._recent.append(episode_return)
@@ -152,7 +152,7 @@ class RunStatistics:
             tile[1] += episode_return
 
     def record_consumed(self, task_id: int, num_frames: int, policy_lag: int) -> None:
-        """An unroll went through an update; ``policy_lag`` in learner updates."""
+        """Record an unroll that was trained on; ``policy_lag`` is in learner updates."""
         self._count_consumed(task_id, num_frames, 1)
         self._lag.add(policy_lag)
         self._lag_window.add(policy_lag)
@@ -163,7 +163,7 @@ class RunStatistics:
             self._news.lag.add(policy_lag)
 
     def count_update(self, num_unrolls: int = 0) -> None:
-        """An update was made, if only as work for the device; ``num_unrolls`` of its batch came from actors."""
+        """Count an update, perhaps only queued on the device; ``num_unrolls`` of its batch came from actors."""
         self.learner_updates += 1
         self._session_trained += num_unrolls
 
@@ -177,7 +177,7 @@ class RunStatistics:
             self._health = update.health.as_json()
 
     def news(self) -> dict[str, Any] | None:
-        """What happened at this shard since the last call, as JSON; None at the first."""
+        """Return the records of this shard since the last call, as JSON; None on the first shard."""
         if self._news is None:
             return None
         news, self._news = self._news, _News()
@@ -190,7 +190,7 @@ class RunStatistics:
         }
 
     def absorb(self, news: dict[str, Any]) -> None:
-        """Count another shard's news as our own."""
+        """Add the records of another shard."""
         for task_id, episode_return, inverse_temperature in news["episodes"]:
             self.record_episode(task_id, episode_return, inverse_temperature)
         for task_id, num_frames, num_unrolls in news["consumed"]:
@@ -208,11 +208,11 @@ class RunStatistics:
 
     @property
     def start_is_due(self) -> bool:
-        """100 games have ended, and no point has said what they returned: the policy that began, before it has learned much."""
+        """Whether 100 games have ended that no point reports yet; their return shows the initial policy."""
         return not self._start_is_logged and len(self._recent) == RETURN_WINDOW
 
     def logged(self) -> None:
-        """A point was made of this, here or by the first shard."""
+        """Note that a point was logged, here or by the first shard."""
         self._start_is_logged = self._start_is_logged or len(self._recent) == RETURN_WINDOW
 
     @property
@@ -222,17 +222,17 @@ class RunStatistics:
 
     @property
     def mean_return(self) -> float | None:
-        """Over the newest games of all tasks together."""
+        """Mean return of the newest games of all tasks together."""
         return math.fsum(self._recent) / len(self._recent) if self._recent else None
 
     def human_normalised(self, name: str) -> float | None:
-        """Of a task's mean return; None without a human score, or before its first game ended."""
+        """Human-normalised mean return of a task; None without a human score or before its first game has ended."""
         reference, mean_return = self._references.get(name), self.tasks[name].mean_return
         return None if reference is None or mean_return is None else float(human_normalised(mean_return, reference))
 
     @property
     def human_normalised_mean_capped(self) -> float | None:
-        """Over the tasks with human scores, each at most 1; None before each of them has finished a game (or where there are none)."""
+        """Mean over the tasks with human scores, each at most 1; None if there are none or before each has finished a game."""
         scores = [self.human_normalised(name) for name in self.tasks if name in self._references]
         known = [min(score, 1.0) for score in scores if score is not None]
         return math.fsum(known) / len(known) if known and len(known) == len(scores) else None
@@ -250,7 +250,7 @@ class RunStatistics:
         learning_rate: float,
         by_task: Mapping[str, Sequence[float]] | None = None,
     ) -> dict[str, Any]:
-        """One line of metrics.jsonl; starts a new window. ``by_task``: numbers to add, one for each task, by name."""
+        """Return one line of metrics.jsonl and start a new window. ``by_task``: values to add, one for each task, by name."""
         lag, self._lag_window = self._lag_window, _Mean()
         clipped, self._clipped_window = self._clipped_window, _Mean()
         update = self._last_update
@@ -282,10 +282,10 @@ class RunStatistics:
         }
 
     def report(self, ledger: LedgerSnapshot, *, session_seconds: float, training_seconds: float) -> dict[str, Any]:
-        """report.json.
+        """Return the contents of report.json.
 
-        ``frames_per_second`` is of this session: frames consumed over ``training_seconds``, the time from its first batch.
-        ``wall_seconds`` adds up over the sessions of the run.
+        ``frames_per_second`` covers this session: frames consumed per second of ``training_seconds``, counted from the first batch.
+        ``wall_seconds`` is the sum over the sessions of the run.
         """
         return {
             **self._counts(),
@@ -312,7 +312,7 @@ class RunStatistics:
         }
 
     def as_json(self, session_seconds: float) -> dict[str, Any]:
-        """For checkpoints."""
+        """Return the state for checkpoints."""
         return {
             "env_frames": self.env_frames,
             "learner_updates": self.learner_updates,
@@ -332,7 +332,7 @@ class RunStatistics:
         }
 
     def _scores(self) -> dict[str, float | None]:
-        """Of all tasks together: how even their frames are, and how well they are played."""
+        """Return the evenness of the tasks' frames and the scores over all tasks."""
         scores: dict[str, float | None] = {}
         if len(self.tasks) > 1:
             frames = [task.env_frames for task in self.tasks.values()]
@@ -365,12 +365,12 @@ class RunStatistics:
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
             task.first_returns = saved.get("first_returns", [])
-            task.return_sum = saved.get("return_sum", 0.0)  # of an older checkpoint: only differences are of use
+            task.return_sum = saved.get("return_sum", 0.0)  # missing in an older checkpoint; only differences are used
             task.tiles = {tile: [games, total] for tile, games, total in saved.get("tiles", [])}
 
 
 def _unattributed(ledger: LedgerSnapshot) -> dict[str, Any]:
-    """Frames whose task nobody can tell, all of them dropped; empty where there are none."""
+    """Return frames of unknown task, all of them dropped; empty if there are none."""
     rest = ledger.unattributed
     if not rest.generated:
         return {}
@@ -382,7 +382,7 @@ def _tiles(task: TaskStatistics) -> list[list[float]]:
 
 
 def _by_temperature(task: TaskStatistics, tiling: Tiling) -> list[dict[str, Any]]:
-    """Of each tile that a game was played under: its edges as 1/tau, and what the games returned."""
+    """Return, for each tile with games, its edges as 1/tau and the return of its games."""
     edges = tiling.edges()
     return [
         {
@@ -397,5 +397,5 @@ def _by_temperature(task: TaskStatistics, tiling: Tiling) -> list[dict[str, Any]
 
 
 def _finite(value: float) -> float | None:
-    """``value`` as JSON can hold it: a skipped update's numbers may be infinite or not a number."""
+    """Return ``value``, or None if JSON cannot represent it: a skipped update may have infinite or NaN values."""
     return value if math.isfinite(value) else None

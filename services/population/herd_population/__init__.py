@@ -1,1 +1,1 @@
-"""The population service: watches the agents of a run, decides who copies whom and whose settings change. Runs without torch."""
+"""The population service: decides which agents of a run copy others and which settings change. Runs without torch."""

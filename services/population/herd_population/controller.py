@@ -1,7 +1,7 @@
-"""What follows from a member's report: events for the journal, and the member's order. No I/O and no clock.
+"""Turns members' reports into events for the journal and orders for the members. No I/O and no clock.
 
-All state is what the journal says and what members have reported since this process began. So a controller that starts again with the
-journal is the one that ended: `heard` names events, and only `note`, once they are on disk, makes them happen.
+The whole state follows from the journal and the members' reports since the process started. A controller restarted with the journal
+therefore continues where the previous one ended: `heard` returns events, and `note` applies them once they are on disk.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from herd.wire.messages import MemberReport
 
 MOST_AHEAD = 1 << 32
-"""Numbers of orders that a controller without its journal takes from members: more than a run has, and far from where numbers end."""
+"""Largest order number that a controller without its journal accepts from members: more than a run has, and far from overflow."""
 Event = Began | Decided | Done | Failed | Returned
 
 
 @dataclass(slots=True)
 class Member:
-    """What is known of one."""
+    """What the controller knows about a member."""
 
     report: MemberReport | None = None
-    """The newest; None before the first to this process. A member that died keeps its last one, and its place."""
+    """The newest report; None before the first to this process. A member that died keeps its last report and its place."""
     pending: Decided | None = None
-    """Its order, until it is done or has failed."""
+    """Its pending order, until it is done or has failed."""
     num_episodes: int = 0
-    """Games that it had played when the last decision about it was made."""
+    """Games that it had played at the last decision about it."""
     done: int = 0
     """Number of the newest order that it has carried out."""
 
 
 class Controller:
-    """One population."""
+    """The controller of one population."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Controller:
         is_allowed: Callable[[Settings], bool],
         events: Sequence[Event] = (),
     ) -> None:
-        """``is_allowed``: whether a member can have these settings. ``events``: of the journal so far."""
+        """Restore the state; ``is_allowed`` returns whether settings are valid, ``events`` are those of the journal."""
         self._settings = settings
         self._seed = seed
         self._is_allowed = is_allowed
@@ -62,18 +62,18 @@ class Controller:
             self.note(event)
 
     def objection(self, report: MemberReport) -> str | None:
-        """Why a report cannot be of a member of ours, in one sentence: it would use up the numbers of orders. None if it can be."""
+        """Return why a report is invalid, in one sentence, if its order number is impossible; None if it is valid."""
         number = _applied(report)
         if number > self._last_number + MOST_AHEAD:
             return f"member {report.agent} says that it carried out order {number}, and the newest one is {self._last_number}"
         return None
 
     def heard(self, report: MemberReport) -> list[Event]:
-        """Take a member's report; return what happens now, for the journal first and then for `note`, in order."""
+        """Process a member's report; return the resulting events in order, for the journal first and then for `note`."""
         member = self.members[report.agent]
         member.report = report
         applied = _applied(report)
-        self._last_number = max(self._last_number, applied)  # also where the journal was lost: a number has one meaning
+        self._last_number = max(self._last_number, applied)  # also after the journal was lost: an order number is never reused
         if applied < member.done:
             return [Returned(member=report.agent, number=applied)]
         pending = member.pending
@@ -90,7 +90,7 @@ class Controller:
         return []
 
     def note(self, event: Event) -> None:
-        """Let an event that is in the journal happen."""
+        """Apply an event that is in the journal."""
         if isinstance(event, Began):
             return
         member = self.members[event.member]
@@ -107,7 +107,7 @@ class Controller:
                 member.done = event.number
 
     def order_of(self, agent: int) -> Order | None:
-        """What a member is to do; None for nothing."""
+        """Return a member's order; None if there is none."""
         pending = self.members[agent].pending
         if pending is None:
             return None
@@ -129,14 +129,14 @@ class Controller:
         ):
             return []
         number = self._last_number + 1
-        random = Random(f"{self._seed}/{number}")  # of the number alone: whoever decides it again decides the same
+        random = Random(f"{self._seed}/{number}")  # depends only on the number, so that a repeated decision is the same
         partner = choose_partner(report.agent, len(self.members), random)
         other = self.members[partner].report
         partner_fitness = None if other is None else other.fitness
         before = _values(report)
         base, checkpoint = before, None
         if other is not None and partner_fitness is not None and is_better(partner_fitness, report.fitness, rules.threshold):
-            # Without a checkpoint there is nothing to copy: it goes on under its own settings.
+            # Without a checkpoint there is nothing to copy: it continues under its own settings.
             base, checkpoint = (_values(other), other.checkpoint) if other.checkpoint is not None else (before, None)
         after = perturbed(base, random, probability=rules.perturb_probability, factor=rules.perturb_factor, is_allowed=self._is_allowed)
         return [

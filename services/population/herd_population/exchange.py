@@ -1,4 +1,4 @@
-"""What a message to a population must be."""
+"""Checks messages to a population."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def report_of(message: Message, *, num_payloads: int) -> MemberReport:
-    """The report that a message is.
+    """Return the report in a message.
 
     Raises:
-        MalformedMessage: it is none.
+        MalformedMessage: the message is not a report.
     """
     if num_payloads:
         raise MalformedMessage(f"{message.type} with {num_payloads} payload frames", "array")

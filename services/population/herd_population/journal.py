@@ -1,4 +1,4 @@
-"""Writes the journal: an event is on disk, power cuts included, before anybody hears of it."""
+"""Writes the journal: an event is durably on disk before it takes effect."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """Of one run. One process writes it at a time."""
+    """The journal of one run. One process writes it at a time."""
 
     def __init__(self, run_dir: Path, *, run: str, members: tuple[Settings, ...]) -> None:
-        """Read what is there, or begin it with the ``members``' first settings.
+        """Read an existing journal, or start one with the first settings of the ``members``.
 
         Raises:
-            JournalError: it is damaged, of another population, or cannot be written; one line.
+            JournalError: it is damaged, belongs to another population, or cannot be written; one line.
         """
         self._path = journal_file(run_dir)
         self.events: list[Event] = read_journal(self._path)
-        """That were there when this process began."""
+        """Events in the journal when this process started."""
         began = Began(run=run, members=members)
         if not self.events:
             try:
@@ -44,7 +44,7 @@ class Journal:
         """Add an event.
 
         Raises:
-            OSError: it is not there.
+            OSError: the event is not in the journal.
         """
         append_line(self._path, event.model_dump_json())
         descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)

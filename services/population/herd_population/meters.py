@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Meters(ServerMeters):
-    """What the population counts and shows."""
+    """The counters and gauges of the population."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         super().__init__(telemetry)
@@ -27,17 +27,17 @@ class Meters(ServerMeters):
         self._file_failures = telemetry.counter(names.POPULATION_FILE_FAILURES)
 
     def watch_wire(self, router: Router, refusals: Refusals) -> None:
-        """Export what the socket has moved, who is connected, and who could not or was cut off."""
+        """Export the socket's traffic, connections, refused clients and closed connections."""
         self.watch_clients(router, refusals)
         self._telemetry.read(names.POPULATION_BYTES_IN, lambda: float(router.bytes_in))
         self._telemetry.read(names.POPULATION_BYTES_OUT, lambda: float(router.bytes_out))
 
     def answered(self, outcome: str) -> None:
-        """Count a report that could be read; ``outcome``: one of ``names.REPORT_ANSWERS``."""
+        """Count a readable report; ``outcome`` is one of ``names.REPORT_ANSWERS``."""
         self._reports[outcome].inc()
 
     def show(self, report: MemberReport) -> None:
-        """Show how a member stands."""
+        """Export the state of a member."""
         agent = str(report.agent)
         if report.fitness is not None:
             self._telemetry.gauge(names.POPULATION_FITNESS, agent=agent).set(report.fitness)

@@ -1,4 +1,4 @@
-"""Population based training as IMPALA has it (arXiv:1802.01561, appendix F), one function for each of its sentences. No I/O, no clock.
+"""Population based training as in IMPALA (arXiv:1802.01561, appendix F), one function for each of its sentences. No I/O, no clock.
 
 "a 'burn-in' period of 20 million frames where no evolution is done. ... After collecting 5,000 episode rewards in total, the mean capped
 human normalised score is calculated and a random instance in the population is selected. If the score of the selected instance is more
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 
 def is_ready(*, env_frames: int, burn_in_env_frames: int, episodes_since: int, fitness_episodes: int) -> bool:
-    """Whether it is time to decide for a member: it is beyond the burn-in, and has played enough games since the last time."""
+    """Return whether a decision about a member is due: it is past the burn-in and has played enough games since the last decision."""
     return env_frames >= burn_in_env_frames and episodes_since >= fitness_episodes
 
 
 def choose_partner(member: int, num_members: int, random: Random) -> int:
-    """Another member, all as likely."""
+    """Draw another member, all with equal probability."""
     partner = random.randrange(num_members - 1)
     return partner + (partner >= member)
 
 
 def is_better(partner_fitness: float, own_fitness: float, threshold: float) -> bool:
-    """Whether the partner is worth copying: greater by more than ``threshold``, absolute."""
+    """Return whether the partner's fitness is greater by more than ``threshold``, absolute."""
     return partner_fitness - own_fitness > threshold
 
 
 def perturbed(
     settings: Mapping[str, Value], random: Random, *, probability: float, factor: float, is_allowed: Callable[[Settings], bool]
 ) -> Settings:
-    """``settings``, each number of which is multiplied or divided by ``factor`` with ``probability``; all else as it was.
+    """Return ``settings`` with each number multiplied or divided by ``factor`` with ``probability``; other values are unchanged.
 
-    Integers move to the next one in that direction. A number that ``is_allowed`` does not take beside the others stays as it was.
+    Integers are rounded in the direction of the change. A number stays unchanged if ``is_allowed`` rejects the new settings.
     """
     found = dict(settings)
     for key, value in settings.items():
-        # Drawn in any case, so that what one setting gets does not depend on the kind of those before it.
+        # Always drawn, so that the result for a setting does not depend on the type of the settings before it.
         moves, grows = random.random() < probability, random.random() < 0.5
         if not moves or value is None or isinstance(value, bool | str):
             continue

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from herd.wire.sockets import Router
 
 UNREAD_BYTES_EACH = 64 << 10
-"""A report of 64 settings takes 10 kB, and a learner has one under way."""
+"""A report of 64 settings takes 10 kB, and a learner has one pending."""
 
 
 class PopulationServer:
-    """Receives reports, writes down what follows, answers with orders."""
+    """Receives reports, writes the resulting events to the journal, and answers with orders."""
 
     def __init__(self, process: ServiceProcess, router: Router, controller: Controller, journal: Journal, meters: Meters) -> None:
         self._process = process
@@ -45,7 +45,7 @@ class PopulationServer:
         self._inbox = Inbox(router, self._answer, meters)
 
     def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, and then what had arrived before it."""
+        """Serve until ``stop``, then answer what arrived before it."""
         serve(stop, self._process.telemetry, [self._router], self._inbox.serve_waiting)
         self._inbox.serve_waiting()
 
@@ -64,12 +64,12 @@ class PopulationServer:
         self._take(report)
         order = self._controller.order_of(report.agent)
         self._meters.answered("noted" if order is None else "ordered")
-        # Whoever does not get it reports again.
+        # A member that does not receive it reports again.
         self._router.send(peer, encode(MemberAnswer(request_id=report.request_id, order=order)))
         return True
 
     def _take(self, report: MemberReport) -> None:
-        """Let happen what follows from a report. What the disk does not take does not happen: the next report is decided on anew."""
+        """Apply the events of a report. An event that cannot be written is not applied; the next report causes a new decision."""
         for event in self._controller.heard(report):
             try:
                 self._journal.append(event)
@@ -86,7 +86,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
-        BadInputError: an unknown task, an address that cannot be used, a journal of other settings, a fitness that these tasks lack.
+        BadInputError: unknown task, unusable address, journal of other settings, or a fitness that these tasks do not have.
 
     """
     with ServiceProcess("population", settings) as process:
@@ -115,7 +115,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
 
 
 def check_fitness(settings: RunSettings, task_names: Sequence[str]) -> None:
-    """A fitness that these tasks can have.
+    """Check that these tasks have the fitness that is set.
 
     Raises:
         BadInputError: a task has no human score; one line.

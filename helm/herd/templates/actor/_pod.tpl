@@ -42,8 +42,8 @@
 {{- end -}}
 
 {{/*
-(list $ deployment): how many pods a Deployment asks for; empty where somebody else says it. Where the values say what they said when the
-Deployment was last written, the number that is there stays: whoever changed it since owns it, and would be in conflict with another one.
+(list $ deployment): the replicas of a Deployment; empty if they are controlled elsewhere. If the value is the same as when the Deployment
+was last written, the current number stays: a change made since then has another owner, and setting it would cause a conflict.
 */}}
 {{- define "herd.actor.replicas" -}}
 {{- $root := index . 0 -}}
