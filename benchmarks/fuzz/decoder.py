@@ -8,6 +8,7 @@ found. Prints a table and writes a report; ends with 1 if anything crashed, and 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import re
@@ -17,26 +18,45 @@ import tempfile
 import time
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).parents[2]
 VARIANTS = ("python", "c")
 """Which MessagePack reads the headers."""
+MODULES = {
+    **dict.fromkeys(("header", "unrolls", "weights", "replay", "inference"), "targets"),
+    **dict.fromkeys(("learner", "bandit", "population", "replica"), "services"),
+    "tensors": "tensors",
+}
+"""Target -> where it is: each imports what it needs alone."""
+UNFRAMED = ("header", "tensors")
+"""Targets whose input is one frame."""
+
+
+def load(target: str) -> tuple[Callable[[bytes], None], Callable[[], Sequence[bytes]], int]:
+    """Function, seeds, longest input in bytes."""
+    module = importlib.import_module(f"benchmarks.fuzz.{MODULES[target]}")
+    found: tuple[Callable[[bytes], None], Callable[[], Sequence[bytes]], int] = module.TARGETS[target]
+    return found
 
 
 def child(target: str, arguments: list[str]) -> None:
     """Be the fuzzer of one target; libFuzzer ends the process."""
     import atheris  # noqa: PLC0415  an extra of its own
 
-    own = ["herd.checkpoints", "herd.wire", "herd_inference", "herd_paramserver", "herd_replay"]
-    with atheris.instrument_imports(include=[*own, "msgpack"]):
-        from benchmarks.fuzz import targets  # noqa: PLC0415  instrumented while imported
-    function, _, _ = targets.TARGETS[target]
+    own = ["herd.checkpoints", "herd.wire", "herd_bandit", "herd_inference", "herd_learner", "herd_paramserver", "herd_population"]
+    with atheris.instrument_imports(include=[*own, "herd_replay", "msgpack"]):
+        function, _, _ = load(target)  # instrumented while imported
+        from benchmarks.fuzz.targets import mutate  # noqa: PLC0415
+    random_step = importlib.import_module("benchmarks.fuzz.tensors").mutate_tensors if target == "tensors" else None
 
     def mutator(data: bytes, max_bytes: int, seed: int) -> bytes:
-        if target == "tensors":
-            data = targets.mutate_tensors(data, Random(seed))
-        return targets.mutate(data, max_bytes, Random(seed), atheris.Mutate, framed=target not in {"header", "tensors"})
+        if random_step is not None:
+            data = random_step(data, Random(seed))
+        return mutate(data, max_bytes, Random(seed), atheris.Mutate, framed=target not in UNFRAMED)
 
     atheris.Setup([sys.argv[0], *arguments], function, custom_mutator=mutator)
     atheris.Fuzz()
@@ -44,9 +64,7 @@ def child(target: str, arguments: list[str]) -> None:
 
 def run(target: str, variant: str, corpus: Path, crashes: Path, *, seconds: int, runs: int, seed: int) -> dict[str, Any]:
     """Fuzz one target for ``seconds`` or ``runs`` inputs, whichever comes first; what libFuzzer says at its end."""
-    from benchmarks.fuzz.targets import TARGETS  # noqa: PLC0415  not in the child: it would be imported without instruments
-
-    _, seeds, max_bytes = TARGETS[target]
+    _, seeds, max_bytes = load(target)
     corpus.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(seeds()):
         (corpus / f"seed-{number:03d}").write_bytes(data)
@@ -84,7 +102,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="of each target and variant")
     parser.add_argument("--runs", type=int, default=-1, help="inputs of each, at most; -1 for no bound")
-    parser.add_argument("--targets", nargs="*", default=["header", "unrolls", "weights", "tensors", "replay", "inference"])
+    parser.add_argument("--targets", nargs="*", default=list(MODULES), choices=list(MODULES))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", type=Path, help="kept here between runs; default: a temporary folder")
     parser.add_argument("--output", type=Path, help="the report, as JSON")

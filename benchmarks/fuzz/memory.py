@@ -1,4 +1,4 @@
-"""What strangers can make a parameter server hold: ``python -m benchmarks.fuzz.memory``, and ``--checkout DIR`` for another version.
+"""What strangers can make a server hold: ``python -m benchmarks.fuzz.memory``, and ``--checkout DIR`` for another version.
 
 Each attack meets a server of its own, in the clear, behind the run's token and behind keys, beside a client that asks once every 20 ms.
 Prints a table: growth of the server's peak memory, longest stall of the client, connections that the server ended.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -23,6 +24,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
+from benchmarks.fuzz.siege import question
 from herd.cli.keys import make_keys
 from herd.config.contract import contract_digest
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
@@ -35,7 +39,9 @@ from herd.wire.messages import GetWeights, PublishSlice
 from herd.wire.sockets import Dealer, new_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from herd.wire.codec import Frame
 
 ROOT = Path(__file__).parents[2]
 CATCH = ROOT / "experiments" / "catch.yaml"
@@ -43,17 +49,30 @@ TOKEN = "0" * 64
 MODES = {"clear": b"NULL", "token": b"PLAIN", "keys": b"CURVE"}
 MEBIBYTE = 1 << 20
 VERSION_BYTES = 150 * MEBIBYTE
+WORDS = {
+    "paramserver": ["--paramserver.port", "0"],
+    "learner": ["--learner.port", "0", "--learner.threads", "1"],
+    "bandit": ["--bandit.port", "0"],
+    "replay": ["--replay_service.port", "0", "--replay.kind", "shared", "--actor.environments", "4"],
+    "population": [
+        *("--population.port", "0", "--population.strategy", "pbt", "--population.fitness", "episode_return"),
+        *("--agents", "2", "--sweep", '{"loss.entropy_cost": [0.01, 0.02]}'),
+    ],
+    "inference": ["--inference.port", "0", "--actor.inference", "remote"],
+}
+"""By service: settings beside those of Catch."""
 
 
 class Server:
-    """One parameter server, of this checkout or another."""
+    """One server, of this checkout or another."""
 
-    def __init__(self, mode: str, checkout: Path, folder: Path) -> None:
+    def __init__(self, service: str, mode: str, checkout: Path, folder: Path) -> None:
+        self.service = service
         self.mode = mode
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")}
         services = [str(path) for path in sorted((checkout / "services").iterdir())]
         environ["PYTHONPATH"] = os.pathsep.join([str(checkout), *services])
-        words = ["--config", str(CATCH), "--run_dir", str(folder), "--paramserver.port", "0"]
+        words = ["--config", str(CATCH), "--run_dir", str(folder), *WORDS[service]]
         self.security = None
         self.environ: dict[str, str] = {}
         if mode == "token":
@@ -64,7 +83,7 @@ class Server:
             self.security = SecuritySettings(curve_keys=keys)
             words += ["--security.curve_keys", str(keys)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "herd_paramserver", *words],
+            [sys.executable, "-m", f"herd_{service}", *words],
             env=environ | self.environ,
             cwd=checkout,
             stdout=subprocess.PIPE,
@@ -72,13 +91,15 @@ class Server:
             text=True,
         )
         assert self.process.stdout is not None
-        said = next((line for line in self.process.stdout if "endpoint=" in line), "")
+        said = next((line for line in self.process.stdout if "metrics_port=" in line), "")
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
-        found = re.search(r"endpoint=(tcp://\S+)", said)
+        found = re.search(r"metrics_port=(\d+)", said)
         if found is None:
             raise SystemExit(f"the server did not start: {said}")
-        self.endpoint = found[1]
-        self.metrics_port = int(re.findall(r"metrics_port=(\d+)", said)[0])
+        self.metrics_port = int(found[1])
+        listening = [connection for connection in psutil.Process(self.process.pid).net_connections("tcp") if connection.status == "LISTEN"]
+        ports = {connection.laddr.port for connection in listening} - {self.metrics_port}
+        self.endpoint = f"tcp://127.0.0.1:{ports.pop()}"
 
     @property
     def peak_bytes(self) -> int:
@@ -98,7 +119,7 @@ class Server:
 
 
 class Client(threading.Thread):
-    """Asks for weights, as an actor does; keeps its longest wait."""
+    """Asks what a server answers at once; keeps its longest wait."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(daemon=True)
@@ -112,13 +133,13 @@ class Client(threading.Thread):
     def run(self) -> None:
         with (
             new_context(self.server.security, self.server.environ) as context,
-            Dealer(context, self.server.endpoint, routing_id="weights/1", max_frame_bytes=1 << 30) as dealer,
+            Dealer(context, self.server.endpoint, routing_id="client/1", max_frame_bytes=1 << 30) as dealer,
         ):
             request_id, asked_at = 0, time.monotonic()
             while not self.stopping:
                 request_id += 1
                 asked_at = time.monotonic()
-                while not self.stopping and not dealer.send(encode(self._question(request_id))):
+                while not self.stopping and not dealer.send(self._question(request_id)):
                     dealer.receive()
                     time.sleep(0.01)
                 while not self.stopping and dealer.receive() is None:
@@ -129,8 +150,10 @@ class Client(threading.Thread):
                 self.heard.set()
                 time.sleep(0.02)
 
-    def _question(self, request_id: int) -> GetWeights:
-        return GetWeights(request_id=request_id, run_id=self.run_id, agent=0, contract=self.contract, have=None)
+    def _question(self, request_id: int) -> Sequence[Frame]:
+        if self.server.service != "paramserver":
+            return [question(self.server.service)]
+        return encode(GetWeights(request_id=request_id, run_id=self.run_id, agent=0, contract=self.contract, have=None))
 
 
 def pour(server: Server, seconds: float, num_connections: int, head: bytes, data: bytes) -> None:
@@ -204,10 +227,10 @@ def large_version(server: Server, client: Client, seconds: float) -> None:
 ATTACKS: tuple[Callable[[Server, Client, float], None], ...] = (long_frames, allowed_frames, small_frames, large_version)
 
 
-def measure(attack: Callable[[Server, Client, float], None], mode: str, checkout: Path, seconds: float) -> dict[str, object]:
+def measure(attack: Callable[[Server, Client, float], None], service: str, mode: str, checkout: Path, seconds: float) -> dict[str, object]:
     """One attack on one server."""
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(mode, checkout, Path(folder))
+        server = Server(service, mode, checkout, Path(folder))
         try:
             client = Client(server)
             client.start()
@@ -220,6 +243,7 @@ def measure(attack: Callable[[Server, Client, float], None], mode: str, checkout
             client.join(10.0)
             return {
                 "attack": attack.__name__,
+                "service": service,
                 "mode": mode,
                 "peak_growth_mebibytes": round((server.peak_bytes - before) / MEBIBYTE) if is_alive else None,
                 "longest_stall_seconds": round(client.longest, 2),
@@ -236,17 +260,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each attack")
     parser.add_argument("--modes", nargs="*", default=list(MODES), choices=list(MODES))
     parser.add_argument("--attacks", nargs="*", default=[attack.__name__ for attack in ATTACKS])
-    parser.add_argument("--checkout", type=Path, default=ROOT, help="whose parameter server is attacked; default: this one's")
+    parser.add_argument("--services", nargs="*", default=["paramserver"], choices=list(WORDS))
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="whose server is attacked; default: this one's")
     parser.add_argument("--output", type=Path, help="the results, as JSON")
     options = parser.parse_args()
     results = []
-    print(f"{'attack':<16}{'mode':<8}{'peak growth, MiB':>18}{'longest stall, s':>18}{'cut':>8}  alive")
-    for attack in (attack for attack in ATTACKS if attack.__name__ in options.attacks):
+    print(f"{'attack':<16}{'service':<13}{'mode':<8}{'peak growth, MiB':>18}{'longest stall, s':>18}{'cut':>8}  alive")
+    for attack, service in itertools.product(ATTACKS, options.services):
+        if attack.__name__ not in options.attacks or (attack is large_version and service != "paramserver"):
+            continue
         for mode in options.modes:
-            result = measure(attack, mode, options.checkout.resolve(), options.seconds)
+            result = measure(attack, service, mode, options.checkout.resolve(), options.seconds)
             results.append(result)
-            name, where, growth, stall, cut, alive = result.values()
-            print(f"{name:<16}{where:<8}{growth!s:>18}{stall!s:>18}{cut!s:>8}  {'yes' if alive else 'NO'}", flush=True)
+            name, _, where, growth, stall, cut, alive = result.values()
+            print(f"{name:<16}{service:<13}{where:<8}{growth!s:>18}{stall!s:>18}{cut!s:>8}  {'yes' if alive else 'NO'}", flush=True)
     if options.output is not None:
         options.output.write_text(json.dumps({"command": " ".join(sys.argv), "results": results}, indent=1) + "\n")
     return 0 if all(result["alive"] for result in results) else 1

@@ -1,4 +1,4 @@
-"""Everything below the level of messages against one server, and at its metrics port."""
+"""Everything below the level of messages against one server."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ def question(name: str) -> bytes:
     return header(GetWeights(request_id=1, have=None, **of_another))
 
 
-def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: int, seconds: float, http: int, deaf: int) -> dict[str, Any]:
+def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: int, seconds: float, deaf: int) -> dict[str, Any]:
     """Everything below the level of messages, against one server; what it counted, and whether honest work went on."""
     server = run[name]
     assert server.port is not None
-    assert server.metrics_port is not None
     random = Random(f"{seed} {name} raw")
     before, updates = server.metrics(), run.updates()
     resident = server.resident_bytes()
@@ -60,7 +59,6 @@ def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: in
 
     survivors: list[int] = []
     held = strangers.hold_half_open(server.port, half_open, seconds, meanwhile)
-    scraped = strangers.besiege_metrics(server.metrics_port, random, http)
     after = server.metrics()
 
     def grown(metric: str, **labels: str) -> int:
@@ -76,8 +74,6 @@ def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: in
         "half_open_connections": held,
         "half_open_left_at_the_end": survivors[-1] if survivors else 0,
         "most_connections_at_once": max(connections, default=0),
-        "scrapes_through": scraped[0],
-        "scrapes_tried": scraped[1],
         "handshakes_failed": {
             reason: grown("herd_wire_authentication_failures_total", reason=reason) for reason in ("incomplete", "protocol", "mechanism")
         },

@@ -2,7 +2,7 @@
 
 Starts parameter server, replica, bandit, replay, population, inference, learner and one honest actor on Catch over loopback. For each
 server: fuzzed messages of many kinds over many connections; foreign protocols, frames too large, messages that never end; thousands of
-half-open connections; the same at its metrics port. The honest run goes on beside. Every message is predicted by the decision code
+half-open connections; and garbage at every metrics port. The honest run goes on beside. Every message is predicted by the decision code
 without sockets, and the sums of /metrics must equal the sums of the predictions. Prints a table, writes a report, ends with 1 if a check
 fails.
 """
@@ -18,8 +18,10 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import Any
 
+from benchmarks.fuzz import strangers
 from benchmarks.fuzz.flood import Flood
 from benchmarks.fuzz.processes import CatchRun
 from benchmarks.fuzz.siege import besiege
@@ -73,13 +75,13 @@ def checks(result: dict[str, Any]) -> dict[str, bool]:
         "messages without end were cut off": all(siege["connections_cut"].get("unread", 2) >= 2 for siege in sieges.values()),
         "who reads no answers was let go": all(siege["deaf_hung_up_on"] == siege["deaf_connections"] for siege in sieges.values()),
         "half-open connections were let go": all(siege["half_open_left_at_the_end"] == 0 for siege in sieges.values()),
-        "every scrape went through": all(siege["scrapes_through"] == siege["scrapes_tried"] for siege in sieges.values()),
+        "every scrape went through": all(port["scrapes_through"] == port["scrapes_tried"] for port in result["metrics"].values()),
     }
 
 
 def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
     """Do all of it."""
-    result: dict[str, Any] = {"floods": {}, "sieges": {}}
+    result: dict[str, Any] = {"floods": {}, "sieges": {}, "metrics": {}}
     insiders: dict[tuple[int, int], int] = {}
     with CatchRun(run_dir) as run:
         with ExitStack() as stack:
@@ -90,9 +92,13 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
                 insiders |= flood.insiders_frames
                 _print_flood(name, result["floods"][name])
         for name in arguments.servers if arguments.sieges is None else arguments.sieges:
-            limits = {"nonsense": arguments.nonsense, "half_open": arguments.half_open, "http": arguments.http, "deaf": arguments.deaf}
+            limits = {"nonsense": arguments.nonsense, "half_open": arguments.half_open, "deaf": arguments.deaf}
             result["sieges"][name] = besiege(run, name, arguments.seed, seconds=arguments.hold_seconds, **limits)
             _print_siege(name, result["sieges"][name])
+        for name, process in run.processes.items():
+            assert process.metrics_port is not None
+            through, tried = strangers.besiege_metrics(process.metrics_port, Random(f"{arguments.seed} {name} http"), arguments.http)
+            result["metrics"][name] = {"connections": arguments.http, "scrapes_through": through, "scrapes_tried": tried}
         result["end"] = finish(run, insiders)
     result["checks"] = checks(result)
     return result
@@ -122,7 +128,7 @@ def _print_siege(name: str, siege: dict[str, Any]) -> None:
     said = (
         f"{siege['half_open_connections']:>10,} half-open, {siege['nonsense_connections']:,} foreign",
         f"cut {siege['connections_cut']}, handshakes failed {siege['handshakes_failed']}",
-        f"scrapes {siege['scrapes_through']}/{siege['scrapes_tried']}, peak {siege['resident_peak_bytes'] >> 20} MiB",
+        f"peak {siege['resident_peak_bytes'] >> 20} MiB",
         f"{siege['learner_updates']:,} updates meanwhile",
     )
     print(f"{name:<12}" + "; ".join(said), flush=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgpack
 import numpy as np
-import torch
 from herd_inference.batches import Batches
 from herd_inference.exchange import ActingHandler
 from herd_inference.sessions import Sessions
@@ -25,8 +23,6 @@ from herd_replay.segments import SegmentLog
 from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
-from herd.checkpoints.errors import CheckpointError
-from herd.checkpoints.weights import decode_weights, encode_weights
 from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
 from herd.wire.codec import MalformedMessage, decode_header, encode, read_arrays
 from herd.wire.episode_pieces import inserted_layout
@@ -142,16 +138,6 @@ def fuzz_weights(data: bytes) -> None:
         if refused:
             assert (store.visible, store.newest, store.num_bytes, leases.holders()) == before
         assert store.num_bytes <= 2 * 4096
-
-
-def fuzz_tensors(data: bytes) -> None:
-    """Decode a slice of weights: tensors of no more bytes than came, or the one error, in one line."""
-    try:
-        tensors = decode_weights(data)
-    except CheckpointError as error:
-        said, tensors = str(error), {}
-        assert "\n" not in said
-    assert sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) <= len(data)
 
 
 class _Replay:
@@ -300,24 +286,6 @@ def mutate_header(header: bytes, random: Random) -> bytes:
     return packed
 
 
-def mutate_tensors(data: bytes, random: Random) -> bytes:
-    """A slice of weights of which one entry of the header holds something odd; as it is if it has no header."""
-    length = int.from_bytes(data[:8], "little")
-    try:
-        header = json.loads(data[8 : 8 + length])
-        entry = header[random.choice(sorted(header))]
-        field = random.choice(sorted(entry))
-        odd: object = random.choice([0, 1, -1, 2**31 - 1, 2**31, 2**63, 0.5, None, True, "F64", [], {}])
-        if isinstance(entry[field], list) and random.random() < 0.8:
-            entry[field].insert(random.randrange(len(entry[field]) + 1), odd)
-        else:
-            entry[field] = odd
-        text = json.dumps(header).encode()
-    except (AttributeError, IndexError, RecursionError, TypeError, ValueError):
-        return data
-    return len(text).to_bytes(8, "little") + text + data[8 + length :]
-
-
 def mutate(data: bytes, max_bytes: int, random: Random, mutate_bytes: Callable[[bytes, int], bytes], *, framed: bool) -> bytes:
     """One step from ``data``: with ``mutate_bytes`` somewhere, or in a header's meaning. Bytes alone rarely get past MessagePack."""
     if random.random() < 0.3:
@@ -356,12 +324,6 @@ def replay_seeds() -> list[bytes]:
     return seeds
 
 
-def tensors_seeds() -> list[bytes]:
-    """Weights of every dtype, empty ones and none."""
-    every = {str(dtype): torch.zeros(2, 3, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8)}
-    return [encode_weights(every), encode_weights({"empty": torch.empty(0, 3), "scalar": torch.tensor(1.0)}), encode_weights({})]
-
-
 def header_seeds() -> list[bytes]:
     """Every golden header."""
     return [frames[0] for frames in golden()]
@@ -391,7 +353,6 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], int
     "header": (fuzz_header, header_seeds, 2048),
     "unrolls": (fuzz_unrolls, unrolls_seeds, 32_768),
     "weights": (fuzz_weights, weights_seeds, 4096),
-    "tensors": (fuzz_tensors, tensors_seeds, 4096),
     "replay": (fuzz_replay, replay_seeds, 32_768),
     "inference": (fuzz_inference, inference_seeds, 32_768),
 }

@@ -6,13 +6,15 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from benchmarks.soak.network import USUAL, Conditions
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
     from benchmarks.soak.proxied_run import ProxiedRun
 
-KindName = Literal["kill", "stop", "stop_long", "cut", "stall", "slow", "lose", "deaf", "move"]
+KindName = Literal["kill", "stop", "stop_long", "cut", "stall", "slow", "lose", "deaf", "move", "lossy", "late", "parted"]
 KINDS: tuple[KindName, ...] = get_args(KindName)
 
 
@@ -20,8 +22,11 @@ KINDS: tuple[KindName, ...] = get_args(KindName)
 class Kind:
     """One way to go wrong."""
 
-    on: Literal["process", "server", "link"]
-    """What it can be done to; a server is a process that others connect to."""
+    name: str
+    """In a picture."""
+    on: Literal["process", "server", "link", "network"]
+    """What it can be done to; a server is a process that others connect to. A run has links that can be spoiled one by one, or a
+    network."""
     weight: float
     """How often it is drawn, relative to the others."""
     seconds: tuple[float, float] = (0.0, 0.0)
@@ -30,17 +35,26 @@ class Kind:
 
 
 CATALOGUE: dict[KindName, Kind] = {
-    "kill": Kind("process", 25.0, meaning="SIGKILL; the supervisor starts it again"),
-    "stop": Kind("process", 15.0, (0.5, 4.0), "SIGSTOP, then SIGCONT"),
+    "kill": Kind("process killed", "process", 25.0, meaning="SIGKILL; the supervisor starts it again"),
+    "stop": Kind("process stopped for a moment", "process", 15.0, (0.5, 4.0), "SIGSTOP, then SIGCONT"),
     # 36 s each: few, so that an hour holds hundreds of others.
-    "stop_long": Kind("process", 2.5, meaning="SIGSTOP for longer than every time-out, then SIGCONT"),
-    "cut": Kind("link", 15.0, (0.2, 5.0), "connections reset, new ones refused"),
-    "stall": Kind("link", 10.0, (0.5, 6.0), "connections stay open, nothing passes"),
-    "slow": Kind("link", 10.0, (1.0, 6.0), "a few kB a second"),
-    "lose": Kind("link", 7.5, (0.5, 3.0), "a few kB a second, then reset: what is under way is lost"),
-    "deaf": Kind("link", 7.5, (0.5, 3.0), "messages arrive, answers do not; then reset"),
-    "move": Kind("server", 10.0, meaning="SIGKILL; it starts again on another port"),
+    "stop_long": Kind("process stopped for long", "process", 2.5, meaning="SIGSTOP for longer than every time-out, then SIGCONT"),
+    "cut": Kind("connections cut", "link", 15.0, (0.2, 5.0), "connections reset, new ones refused"),
+    "stall": Kind("connection stalled", "link", 10.0, (0.5, 6.0), "connections stay open, nothing passes"),
+    "slow": Kind("connection slowed down", "link", 10.0, (1.0, 6.0), "a few kB a second"),
+    "lose": Kind("messages lost, then reset", "link", 7.5, (0.5, 3.0), "a few kB a second, then reset: what is under way is lost"),
+    "deaf": Kind("answers lost, then reset", "link", 7.5, (0.5, 3.0), "messages arrive, answers do not; then reset"),
+    "move": Kind("server moved to another port", "server", 10.0, meaning="SIGKILL; it starts again on another port"),
+    "lossy": Kind("network loses packets", "network", 25.0, (2.0, 8.0), "one packet in ten is lost"),
+    "late": Kind("network delays packets", "network", 25.0, (2.0, 8.0), "each packet takes 20 to 300 ms: they overtake each other"),
+    "parted": Kind("network parted", "network", 25.0, (1.0, 10.0), "no packet arrives"),
 }
+CONDITIONS: dict[KindName, Conditions] = {
+    "lossy": Conditions(loss=0.1),
+    "late": Conditions(delay_seconds=(0.02, 0.3)),
+    "parted": Conditions(loss=1.0),
+}
+"""Of the network meanwhile."""
 SLOW_BYTES_PER_SECOND = (2_000.0, 20_000.0, 200_000.0)
 """A message of Catch has 60 kB, one of Atari 4.7 MB: from next to nothing to merely slow."""
 TOGETHER_PROBABILITY = 0.2
@@ -72,14 +86,17 @@ class Targets:
     processes: tuple[str, ...]
     servers: tuple[str, ...]
     links: tuple[str, ...]
+    networks: tuple[str, ...] = ()
 
     def of(self, kind: KindName) -> tuple[str, ...]:
         """What this kind can be done to."""
-        return {"process": self.processes, "server": self.servers, "link": self.links}[CATALOGUE[kind].on]
+        return {"process": self.processes, "server": self.servers, "link": self.links, "network": self.networks}[CATALOGUE[kind].on]
 
 
 def targets_of(run: ProxiedRun) -> Targets:
-    """Every process, server and link of the run."""
+    """Every process, server and link of the run. On a network servers stay where they are: clients know one address of each."""
+    if run.network is not None:
+        return Targets(tuple(run.children), (), (), ("network",))
     return Targets(tuple(run.children), tuple(run.ports), tuple(run.links))
 
 
@@ -93,10 +110,11 @@ def draw(random: Random, targets: Targets, *, long_seconds: float, kinds: Iterab
         kinds: to draw from.
 
     """
-    first = _draw_one(random, targets, long_seconds, tuple(kinds))
+    kinds = tuple(kind for kind in kinds if targets.of(kind))
+    first = _draw_one(random, targets, long_seconds, kinds)
     if random.random() >= TOGETHER_PROBABILITY:
         return (first,)
-    second = _draw_one(random, targets, long_seconds, tuple(kinds))
+    second = _draw_one(random, targets, long_seconds, kinds)
     return (first,) if _named_in(first) & _named_in(second) else (first, second)
 
 
@@ -132,6 +150,9 @@ def inject(run: ProxiedRun, fault: Fault) -> bool:
             run.proxies[fault.target].deafen()
         case "slow" | "lose":
             run.proxies[fault.target].slow(fault.bytes_per_second)
+        case "lossy" | "late" | "parted":
+            assert run.network is not None
+            run.network.become(CONDITIONS[fault.kind])
     return True
 
 
@@ -144,6 +165,9 @@ def lift(run: ProxiedRun, fault: Fault) -> None:
             run.proxies[fault.target].forward()
         case "lose" | "deaf":
             run.proxies[fault.target].reset()
+        case "lossy" | "late" | "parted":
+            assert run.network is not None
+            run.network.become(USUAL)
         case _:
             pass
 

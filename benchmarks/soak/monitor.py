@@ -13,6 +13,7 @@ from benchmarks.soak.promises import Breach, LedgerWatch, VersionWatch, unexpect
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from benchmarks.soak.promises import Version
     from benchmarks.soak.proxied_run import ProxiedRun
 
 TICK_SECONDS = 0.25
@@ -46,13 +47,14 @@ class Monitor:
     def __init__(self, run: ProxiedRun, *, memory_interval_seconds: float) -> None:
         self._run = run
         self._onlookers = Onlookers(run)
-        self._checkpoints = Checkpoints(run)
+        self._checkpoints = [Checkpoints(directory) for directory in run.agent_directories]
         self._memory_interval_seconds = memory_interval_seconds
         self._memory_at = 0.0
         self._started = time.monotonic()
         self._caused: dict[str, int] = {}
-        self.versions = VersionWatch()
-        self.ledger = LedgerWatch()
+        self.versions = [VersionWatch() for _ in run.agent_directories]
+        """By agent."""
+        self.ledgers = [LedgerWatch() for _ in run.agent_directories]
         self.record = Record()
         self.last: dict[str, Reading] = {}
         """Newest reading of each process, of whenever it answered last."""
@@ -82,7 +84,8 @@ class Monitor:
         self._run.check_running()
         seen = observe(self._run, asleep=asleep)
         for name, reading in seen.processes.items():
-            self._note(self.versions.held(name, reading.pid, reading.version))
+            for agent, version in reading.versions.items():
+                self._note(self.versions[agent].held(name, reading.pid, version))
         self.last.update(seen.processes)
         self.look_at_weights()
         self.look_at_checkpoints()
@@ -93,16 +96,28 @@ class Monitor:
     def look_at_weights(self) -> None:
         """What parameter servers give to someone who has nothing."""
         for served in self._onlookers.look():
-            self._note(self.versions.served(served.server, served.version, served.contents))
+            self._note(self.versions[served.agent].served(served.server, served.version, served.contents))
 
     def look_at_checkpoints(self) -> None:
         """Every checkpoint is a consistent snapshot of the ledger."""
-        for state in self._checkpoints.new_states():
-            self._note(self.ledger.checkpoint(state))
+        for ledger, checkpoints in zip(self.ledgers, self._checkpoints, strict=True):
+            for state in checkpoints.new_states():
+                self._note(ledger.checkpoint(state))
 
-    def look_at_report(self, report: dict[str, Any]) -> None:
-        """The last snapshot of all."""
-        self._note(self.ledger.snapshot(report["accounting"]))
+    def look_at_reports(self, reports: list[dict[str, Any]]) -> None:
+        """The last snapshot of all, of each agent that left one."""
+        for report in reports:
+            self._note(self.ledgers[0].snapshot(report["accounting"]))
+
+    @property
+    def newest(self) -> list[Version]:
+        """The newest version known anywhere, by agent."""
+        return [watch.newest for watch in self.versions]
+
+    @property
+    def num_snapshots(self) -> int:
+        """Of ledgers, that were looked at."""
+        return sum(ledger.num_snapshots for ledger in self.ledgers)
 
     def look_at_exits(self) -> None:
         """Nobody ended whom no fault ended."""

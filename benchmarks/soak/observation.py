@@ -20,7 +20,8 @@ from herd.wire.sockets import new_context
 from herd.wire.weights_client import WeightsClient
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
 
     from benchmarks.soak.promises import Version
     from benchmarks.soak.proxied_run import ProxiedRun
@@ -41,12 +42,17 @@ class Reading:
     """One process at one moment."""
 
     pid: int
-    version: Version
-    """Of the weights it holds, (0, 0) before any."""
+    versions: Mapping[int, Version]
+    """Of the weights it holds, by agent; (0, 0) before any. Empty: nobody can tell, or they may change agents."""
     work: float
     """Of this process: the learner's updates, an actor's unrolls sent."""
     unacknowledged: float = 0.0
     """Unrolls that an actor keeps."""
+
+    @property
+    def version(self) -> Version:
+        """The oldest of them."""
+        return min(self.versions.values(), default=(0, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class Served:
     """What a parameter server gave to someone who holds nothing."""
 
     server: str
+    agent: int
     version: Version
     contents: str
     """Digest of the weights."""
@@ -91,21 +98,33 @@ def observe(run: ProxiedRun, *, asleep: Collection[str] = ()) -> Observation:
             samples = scrape(url, SCRAPE_SECONDS)
         except ScrapeError:
             continue
-        readings[name] = _reading(name, pid, samples)
+        readings[name] = _reading(name, pid, samples, run.num_agents)
     return Observation(time.monotonic(), readings)
 
 
-def _reading(name: str, pid: int, samples: Samples) -> Reading:
-    version = (
-        round(total(samples, metric_names.WEIGHTS_LINEAGE.name)),
-        round(total(samples, metric_names.WEIGHTS_UPDATES.name)),
-    )
-    work = total(samples, _WORK.get(name.rpartition("-")[0], ""))
-    return Reading(pid, version, work, total(samples, metric_names.ACTOR_UNACKNOWLEDGED.name))
+def _reading(name: str, pid: int, samples: Samples, num_agents: int) -> Reading:
+    service, _, number = name.rpartition("-")
+    work = total(samples, _WORK.get(service, ""))
+    return Reading(pid, _versions(service, int(number), samples, num_agents), work, total(samples, metric_names.ACTOR_UNACKNOWLEDGED.name))
+
+
+def _versions(service: str, number: int, samples: Samples, num_agents: int) -> dict[int, Version]:
+    if num_agents > 1 and service == "paramserver":
+        names = (metric_names.PARAMSERVER_AGENT_LINEAGE.name, metric_names.PARAMSERVER_AGENT_UPDATES.name)
+        return {agent: _pair(total(samples, name, agent=str(agent)) for name in names) for agent in range(num_agents)}
+    if num_agents > 1 and service != "learner":
+        return {}
+    version = _pair(total(samples, name) for name in (metric_names.WEIGHTS_LINEAGE.name, metric_names.WEIGHTS_UPDATES.name))
+    return {number if num_agents > 1 else 0: version}
+
+
+def _pair(values: Iterable[float]) -> Version:
+    lineage, updates = map(round, values)
+    return lineage, updates
 
 
 class Onlookers:
-    """A client of each parameter server that never says what it has: it sees what an actor that just started would."""
+    """A client of each parameter server for each agent that never says what it has: it sees what an actor that just started would."""
 
     def __init__(self, run: ProxiedRun) -> None:
         """Start to connect; call ``look`` and ``close`` from this thread."""
@@ -113,8 +132,11 @@ class Onlookers:
         contract = contract_digest(settings, environment_spec(settings.env))
         self._context = new_context(settings.security)
         self._clients = {
-            server: WeightsClient(self._context, run.onlooker_address(server), run_id=settings.name, contract=contract)
+            (server, agent): WeightsClient(
+                self._context, run.onlooker_address(server), run_id=settings.name, agent=agent, contract=contract
+            )
             for server in run.paramservers
+            for agent in range(run.num_agents)
         }
         self._ask_at = dict.fromkeys(self._clients, 0.0)
 
@@ -122,13 +144,13 @@ class Onlookers:
         """Answers that came; asks again where it is time. Never blocks."""
         now = time.monotonic()
         found = []
-        for server, client in self._clients.items():
+        for (server, agent), client in self._clients.items():
             frame = client.poll()
             if frame is not None:
                 contents = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in frame.slices)).hexdigest()
-                found.append(Served(server, frame.version, contents))
-            if now >= self._ask_at[server]:
-                self._ask_at[server] = now + ASK_SECONDS
+                found.append(Served(server, agent, frame.version, contents))
+            if now >= self._ask_at[server, agent]:
+                self._ask_at[server, agent] = now + ASK_SECONDS
                 client.request(None)
         return found
 
@@ -140,10 +162,10 @@ class Onlookers:
 
 
 class Checkpoints:
-    """Reads each checkpoint's state once."""
+    """Reads each checkpoint's state of one agent once."""
 
-    def __init__(self, run: ProxiedRun) -> None:
-        self._directory = run.run_dir / "checkpoints"
+    def __init__(self, agent_directory: Path) -> None:
+        self._directory = agent_directory / "checkpoints"
         self._seen: dict[str, int] = {}
 
     def new_states(self) -> list[dict[str, Any]]:
@@ -179,5 +201,5 @@ def residents(run: ProxiedRun) -> list[Resident]:
 
 
 def curve_point(run: ProxiedRun) -> dict[str, Any]:
-    """The newest point of the learning curve; empty before the first."""
-    return newest_point(run.run_dir / METRICS)
+    """The newest point of the first agent's learning curve; empty before the first."""
+    return newest_point(run.agent_directories[0] / METRICS)

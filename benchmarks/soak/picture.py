@@ -6,6 +6,8 @@ import statistics
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.soak.faults import CATALOGUE, KindName
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -13,18 +15,6 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, told apart with every common colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5E548E", "#7F5539", "#56B4E9")
-_NAMES = {
-    "kill": "process killed",
-    "stop": "process stopped for a moment",
-    "stop_long": "process stopped for long",
-    "cut": "connections cut",
-    "stall": "connection stalled",
-    "slow": "connection slowed down",
-    "lose": "messages lost, then reset",
-    "deaf": "answers lost, then reset",
-    "move": "server moved to another port",
-}
-"""Kinds of faults in words."""
 _MEGABYTE = 1 << 20
 
 
@@ -47,7 +37,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
 
 def _draw_recoveries(axes: Axes, report: dict[str, Any]) -> None:
     """A row for each kind: every recovery as a dot, the median as a line."""
-    by_kind: dict[str, list[float]] = defaultdict(list)
+    by_kind: dict[KindName, list[float]] = defaultdict(list)
     for event in report["events"]:
         for fault in event["faults"]:
             if event["recovery_seconds"] is not None:
@@ -62,7 +52,7 @@ def _draw_recoveries(axes: Axes, report: dict[str, Any]) -> None:
         axes.vlines(
             statistics.median(seconds), row - 0.36, row + 0.36, color=_COLOURS[1], linewidth=2.2, label="median" if row == 0 else "_other"
         )
-    axes.set_yticks(range(len(kinds)), [f"{_NAMES[kind]} ({len(by_kind[kind])})" for kind in kinds])
+    axes.set_yticks(range(len(kinds)), [f"{CATALOGUE[kind].name} ({len(by_kind[kind])})" for kind in kinds])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(left=0)
     axes.grid(visible=True, axis="x", color="0.9")

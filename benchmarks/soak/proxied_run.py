@@ -1,4 +1,4 @@
-"""A run whose connections all lead through proxies of this process, and what can be done to it."""
+"""A run whose connections all lead through proxies, or over a network, of this process, and what can be done to it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 from benchmarks.soak.proxy import HOST, Proxy
 from benchmarks.soak.supervised import LINKS, WIRING, write_json
 from benchmarks.soak.wiring import Link
+from herd.config.run_files import AGENTS
 from herd.service.announcement import PROCESSES
 from herd.supervisor.child import Child, last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from benchmarks.soak.network import Network
 
 START_SECONDS = 60.0
 """For the supervisor to have read its settings and chosen ports."""
@@ -36,8 +39,8 @@ class RunEndedError(RuntimeError):
 class ProxiedRun:
     """A supervised run in ``folder``. Use as a context manager, in the main thread: the run ends with it."""
 
-    def __init__(self, folder: Path, words: Sequence[str]) -> None:
-        """Start it; ``words`` are files and settings as for ``herd train``.
+    def __init__(self, folder: Path, words: Sequence[str], network: Network | None = None) -> None:
+        """Start it; ``words`` are files and settings as for ``herd train``, with ``network`` also that servers listen there.
 
         Raises:
             RunEndedError: its settings cannot work.
@@ -45,6 +48,8 @@ class ProxiedRun:
         """
         self.folder = folder
         self.run_dir = folder / "run"
+        self.network = network
+        """Every connection is over it, where there is one; else each has a proxy of its own."""
         folder.mkdir(parents=True, exist_ok=True)
         self._output = folder / "run.out"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | {"PYTHONPATH": str(ROOT)}
@@ -74,8 +79,9 @@ class ProxiedRun:
         self.ports: dict[str, int] = dict(contents["ports"])
         """Where each server listens now, or will after its next start."""
         self._options: dict[str, str] = contents["options"]
+        self.num_agents: int = contents["num_agents"]
         self._onlooking = [Link(ONLOOKER, "", name) for name in self.paramservers]
-        for link in (*self.links.values(), *self._onlooking):
+        for link in (*self.links.values(), *self._onlooking) if self.network is None else ():
             self.proxies[link.name] = Proxy(self.ports[link.server])
         self._write_wiring()
 
@@ -96,13 +102,18 @@ class ProxiedRun:
         return self._output.read_text(errors="replace")
 
     @property
+    def agent_directories(self) -> list[Path]:
+        """Where each agent leaves its checkpoints and its report, by agent."""
+        return [self.run_dir / AGENTS / str(agent) for agent in range(self.num_agents)] if self.num_agents > 1 else [self.run_dir]
+
+    @property
     def paramservers(self) -> list[str]:
         """Root and replicas."""
         return [name for name in self.children if name.startswith("paramserver")]
 
     def onlooker_address(self, server: str) -> str:
         """Where this process reaches a parameter server, wherever that listens."""
-        return self.proxies[f"{ONLOOKER}>{server}"].address
+        return self._address(Link(ONLOOKER, "", server))
 
     def pid(self, process: str) -> int | None:
         """The process that announced itself under this name last; None before any did."""
@@ -169,10 +180,16 @@ class ProxiedRun:
         for proxy in self.proxies.values():
             proxy.close()
 
+    def _address(self, link: Link) -> str:
+        return self.proxies[link.name].address if self.network is None else self.network.address(self.ports[link.server])
+
     def _write_wiring(self) -> None:
-        wiring: dict[str, dict[str, str]] = {name: {} for name in self.children}
+        addresses: dict[tuple[str, str], list[str]] = {}
         for link in self.links.values():
-            wiring[link.client][link.option] = self.proxies[link.name].address
+            addresses.setdefault((link.client, link.option), []).append(self._address(link))
+        wiring: dict[str, dict[str, str]] = {name: {} for name in self.children}
+        for (client, option), found in addresses.items():
+            wiring[client][option] = found[0] if len(found) == 1 else json.dumps(found)
         for server, port in self.ports.items():
             wiring[server][self._options[server]] = str(port)
         write_json(self.folder / WIRING, wiring)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from benchmarks.soak.observation import Observation, Reading
     from benchmarks.soak.promises import Version
@@ -24,14 +24,14 @@ _HOLDERS = {"actor", "learner", "paramserver"}
 class Recovery:
     """What must be seen after a fault, measured against what was last known before it was over.
 
-    Training goes on: the learner makes new updates and publishes them beyond every version known. Every parameter server serves such a
+    Training goes on: every learner makes new updates and publishes them beyond every version known. Every parameter server serves such a
     version. Every actor holds such a version, sends unrolls and has them acknowledged. Whoever was killed is another process.
     """
 
     before: Mapping[str, Reading]
     """By process: its last reading."""
-    newest: Version
-    """The newest version known anywhere."""
+    newest: Sequence[Version]
+    """The newest version known anywhere, by agent."""
     unrolls_per_message: int
     children: Collection[str]
     killed: Collection[str] = field(default=())
@@ -47,8 +47,10 @@ class Recovery:
         if name in self.killed and before is not None and reading.pid == before.pid:
             return [f"{name} was not replaced"]
         lacks = []
-        if name.rpartition("-")[0] in _HOLDERS and reading.version <= self.newest:
-            lacks.append(f"{name} holds {reading.version}, nothing beyond {self.newest}")
+        if name.rpartition("-")[0] in _HOLDERS:
+            for agent, version in reading.versions.items():
+                if version <= self.newest[agent]:
+                    lacks.append(f"{name} holds {version} of agent {agent}, nothing beyond {self.newest[agent]}")
         done = reading.work - (before.work if before is not None and before.pid == reading.pid else 0.0)
         if name.startswith("learner") and done < _UPDATES:
             lacks.append(f"{name} made {done:g} updates")

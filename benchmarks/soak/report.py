@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +42,9 @@ class Circumstances:
 
 
 def make_report(
-    circumstances: Circumstances, story: Story, record: Record, final: dict[str, Any] | None, num_snapshots: int
+    circumstances: Circumstances, story: Story, record: Record, finals: Sequence[dict[str, Any]], num_snapshots: int
 ) -> dict[str, Any]:
-    """Everything as one JSON object; ``final``: the run's report.json, None where there is none."""
+    """Everything as one JSON object; ``finals``: the agents' report.json, those that are there."""
     return {
         **asdict(circumstances),
         "num_faults": story.num_faults,
@@ -54,14 +55,19 @@ def make_report(
         "by_kind": {kind: row for kind in KINDS if (row := _row(story.events, kind))["faults"]},
         "together": _recoveries(event for event in story.events if len(event.faults) > 1),
         "by_target": _by_target(story.events),
-        "ledger": None if final is None else final["accounting"] | {"balanced_snapshots": num_snapshots},
-        "env_frames": None if final is None else final["env_frames"],
-        "mean_return_last_100": None if final is None else final["episode_return"]["mean_last_100"],
+        "ledger": _sum_of_ledgers([final["accounting"] for final in finals]) | {"balanced_snapshots": num_snapshots} if finals else None,
+        "env_frames": sum(final["env_frames"] for final in finals) if finals else None,
+        "mean_return_last_100": [final["episode_return"]["mean_last_100"] for final in finals],
         "memory": {name: asdict(growth(samples, circumstances.seconds)) for name, samples in record.memory.items()},
         "events": [_event(event) for event in story.events],
         "curve": [asdict(point) for point in _thinned(record.curve)],
         "resident": {name: [[round(s.at, 1), s.pid, s.bytes] for s in _thinned(samples)] for name, samples in record.memory.items()},
     }
+
+
+def _sum_of_ledgers(ledgers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    dropped: Counter[str] = sum((Counter(ledger["dropped"]) for ledger in ledgers), Counter())
+    return {name: sum(ledger[name] for ledger in ledgers) for name in ("generated", "consumed", "in_flight")} | {"dropped": dict(dropped)}
 
 
 def write_report(folder: Path, report: dict[str, Any]) -> None:

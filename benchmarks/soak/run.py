@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from benchmarks.soak.monitor import Monitor
+from benchmarks.soak.network import NEAR, Network, NoNetworkError
 from benchmarks.soak.picture import draw
 from benchmarks.soak.promises import GOES_ON, MEMORY, ORDER, Breach
 from benchmarks.soak.proxied_run import ProxiedRun, RunEndedError
 from benchmarks.soak.report import Circumstances, as_text, exit_code, make_report, write_report
 from benchmarks.soak.soak import Plan, Soak
 from herd.config.loading import load_settings
+from herd.topology import SERVERS
 from herd.wire.sockets import HEARTBEAT_TIMEOUT_MILLISECONDS
 
 if TYPE_CHECKING:
@@ -51,7 +54,8 @@ MEMORY_MINUTES = 30.0
 def main(argv: Sequence[str]) -> int:
     """Soak; 0 where every promise was kept, 1 otherwise, 2 where the arguments cannot work."""
     arguments, words = _parse(argv)
-    words = [str(arguments.file), *(word for pair in OWN_SETTINGS for word in pair), *words]
+    hosts = [(f"--{service.section}.host", NEAR) for service in SERVERS] if arguments.network else []
+    words = [str(arguments.file), *(word for pair in (*OWN_SETTINGS, *hosts) for word in pair), *words]
     folder: Path = arguments.output
     if folder.exists() and any(folder.iterdir()):
         print(f"soak: {folder}: not empty; choose another --output", file=sys.stderr)
@@ -59,9 +63,10 @@ def main(argv: Sequence[str]) -> int:
     settings = load_settings([arguments.file], words[1:], {})
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it in order, with the report so far
     try:
-        with ProxiedRun(folder, words) as run:
-            report = _soak(run, settings, arguments, words)
-    except RunEndedError as error:
+        with ExitStack() as stack:
+            network = stack.enter_context(Network(arguments.seed)) if arguments.network else None
+            report = _soak(stack.enter_context(ProxiedRun(folder, words, network)), settings, arguments, words)
+    except (NoNetworkError, RunEndedError) as error:
         print(f"soak: {error}", file=sys.stderr)
         return 1
     write_report(folder, report)
@@ -90,6 +95,9 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--minutes", type=float, default=60.0, help="from the moment the run trains")
     parser.add_argument("--faults", type=int, default=300, help="spread over that time; at most, where recovery is slow")
     parser.add_argument("--all-faults", action="store_true", help="go on beyond the minutes until every fault came")
+    parser.add_argument(
+        "--network", action="store_true", help="packets are lost, delayed and reordered, instead of connections cut: under `unshare -rn`"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the faults and of the run")
     parser.add_argument("--output", type=Path, required=True, help="folder of the run and of the report; new or empty")
     parser.add_argument("--recovery-limit", type=float, default=60.0, help="seconds after the end of a fault")
@@ -126,10 +134,9 @@ def _soak(run: ProxiedRun, settings: RunSettings, arguments: argparse.Namespace,
     except (RunEndedError, TimeoutError) as error:
         lasted = monitor.seconds
         monitor.broken(Breach(GOES_ON, str(error)))
-    final = _final_report(run)
+    finals = _final_reports(run)
     monitor.look_at_checkpoints()
-    if final is not None:
-        monitor.look_at_report(final)
+    monitor.look_at_reports(finals)
     monitor.look_at_exits()
     monitor.close()
     circumstances = Circumstances(
@@ -142,18 +149,15 @@ def _soak(run: ProxiedRun, settings: RunSettings, arguments: argparse.Namespace,
         exit_code=code,
         interrupted=interrupted,
     )
-    report = make_report(circumstances, soak.story, monitor.record, final, monitor.ledger.num_snapshots)
+    report = make_report(circumstances, soak.story, monitor.record, finals, monitor.num_snapshots)
     if arguments.minutes >= MEMORY_MINUTES:
         _judge_memory(report)
     return report
 
 
-def _final_report(run: ProxiedRun) -> dict[str, Any] | None:
-    try:
-        contents: dict[str, Any] = json.loads((run.run_dir / "report.json").read_text())
-    except FileNotFoundError:
-        return None
-    return contents
+def _final_reports(run: ProxiedRun) -> list[dict[str, Any]]:
+    files = [directory / "report.json" for directory in run.agent_directories]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
 
 
 def _judge_memory(report: dict[str, Any]) -> None:

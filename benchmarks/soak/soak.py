@@ -90,9 +90,9 @@ class Soak:
             TimeoutError: the run does not begin to train.
 
         """
-        recovery = Recovery({}, (0, 0), self._plan.unrolls_per_message, self._run.children)
+        recovery = Recovery({}, [(0, 0)] * self._run.num_agents, self._plan.unrolls_per_message, self._run.children)
         deadline = time.monotonic() + START_SECONDS
-        while (missing := recovery.missing(self._monitor.tick())) or self._monitor.ledger.num_snapshots == 0:
+        while (missing := recovery.missing(self._monitor.tick())) or not all(ledger.num_snapshots for ledger in self._monitor.ledgers):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the run does not train after {START_SECONDS:g} s: {'; '.join(missing) or 'no checkpoint'}")
             self._pause("starting: " + (missing[0] if missing else "no checkpoint yet"))
@@ -135,7 +135,7 @@ class Soak:
         killed = {fault.target for fault in injected if kills(fault)}
         # What was stopped or cut off is measured from the end of the fault, what was killed from the kill.
         known = {name: before.get(name, reading) if name in killed else reading for name, reading in monitor.last.items()}
-        recovery = Recovery(known, monitor.versions.newest, self._plan.unrolls_per_message, self._run.children, killed)
+        recovery = Recovery(known, monitor.newest, self._plan.unrolls_per_message, self._run.children, killed)
         survived = self._recover(at, tuple(injected), over_at, recovery)
         self.story.events.append(survived)
         self._say(self._describe(survived), True)
@@ -181,7 +181,8 @@ class Soak:
         """One actor of several was away for long: the learner went on."""
         fault = faults[0]
         actors = [name for name in self._run.children if name.startswith("actor")]
-        if len(faults) > 1 or fault.target not in actors or len(actors) < 2 or fault.seconds < OUTAGE_SECONDS:
+        is_one_of_several = fault.target in actors and len(actors) >= 2 and self._run.num_agents == 1
+        if len(faults) > 1 or not is_one_of_several or fault.seconds < OUTAGE_SECONDS:
             return
         for name in self._run.children:
             was, now = before.get(name), self._monitor.last.get(name)

@@ -47,12 +47,13 @@ def main(argv: Sequence[str]) -> int:
         plans = plan_children(settings, run_dir, ports, os.environ)
         wiring = read_wiring(plans)
         links = {"links": [asdict(link) for link in wiring.links], "ports": wiring.ports, "options": wiring.options}
-        write_json(folder / LINKS, {"children": [plan.name for plan in plans], **links})
+        write_json(folder / LINKS, {"children": [plan.name for plan in plans], "num_agents": settings.agents, **links})
         wait_for(folder / WIRING)
         view = make_view(console, settings.name)
         try:
             led = [rewired(plan, lambda: json.loads((folder / WIRING).read_text())) for plan in plans]
-            outcome = Supervisor(led, run_dir, settings.stop, view, started=started).run()
+            agents = settings.agent_directories
+            outcome = Supervisor(led, run_dir, settings.stop, view, agent_directories=agents, started=started).run()
         finally:
             view.close()
     if outcome.message:

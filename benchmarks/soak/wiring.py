@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ class Link:
 
     client: str
     option: str
-    """Of the client's command line, which holds the address: ``--actor.learner``."""
+    """Of the client's command line, which holds the address, or a list of them: ``--actor.learner``."""
     server: str
 
     @property
@@ -58,8 +59,8 @@ def read_wiring(plans: Iterable[ChildPlan]) -> Wiring:
     links = []
     for name, (_, words) in commands.items():
         for option, value in words.items():
-            if value.startswith(_SCHEME):
-                port = int(value.rpartition(":")[2])
+            for address in _addresses(value):
+                port = int(address.rpartition(":")[2])
                 if port not in listening:
                     raise ValueError(f"{name} {option} {value}: no process of the run listens there")
                 links.append(Link(name, option, listening[port]))
@@ -68,6 +69,11 @@ def read_wiring(plans: Iterable[ChildPlan]) -> Wiring:
         ports={name: port for port, name in listening.items()},
         options={name: option for name, (option, port) in ports.items() if port is not None},
     )
+
+
+def _addresses(value: str) -> list[str]:
+    found = json.loads(value) if value.startswith(f'["{_SCHEME}') else [value]
+    return [address for address in found if address.startswith(_SCHEME)]
 
 
 def rewired(plan: ChildPlan, changes: Callable[[], Mapping[str, Mapping[str, str]]]) -> ChildPlan:

@@ -1,6 +1,6 @@
-"""From a rate of frames to a cluster, for ``herd plan``. No processes, no files: settings and figures in, a plan out.
+"""Computes the cluster for a rate of frames, for ``herd plan``, from settings and measured figures, without processes or files.
 
-Each part adds its lines to the sheet, a quantity with its formula in numbers, in the order in which a reader can follow them: frames,
+Each part adds its lines to the sheet, each a quantity with its formula in numbers, in the order of the calculation: frames,
 actors, learner shards, parameter servers, bandit, other services (`plan_services`), pods.
 """
 
@@ -25,39 +25,39 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 INGEST_SHARE = 0.7
-"""Of one core, what the I/O thread may use on average: bursts need the rest, and the training thread shares the interpreter with it."""
+"""Average share of a core for the I/O thread: the rest is for bursts, and the training thread shares the interpreter with it."""
 NETWORK_SHARE = 0.8
-"""Of a pod's network, on average, for the same reason."""
+"""Average share of a pod's network, for the same reason."""
 SERVER_SHARE = 0.5
-"""Of one core, what a server may use on average: its one thread serves all clients in turn."""
+"""Average share of a core for a server, whose single thread serves all clients in turn."""
 CONNECTIONS_EACH = 2
-"""Of an actor: one asks for weights, one leases its index."""
+"""Connections of an actor: one requests weights, one leases its index."""
 MOST_CHILDREN = 32
-"""Replicas below one server: less than half of a core for their questions (docs/messaging.md)."""
+"""Maximum number of replicas below one server; their requests use less than half a core (docs/messaging.md)."""
 REQUEST_BYTES = 250
-"""A finished game and a starting one, with what names them: 120 + 45 bytes and a header."""
+"""Bytes of a finished game and a starting game with their keys: 120 + 45 and a header."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Of ``herd plan``."""
+    """The options of ``herd plan``."""
 
     frames_per_second: float
-    """F: env frames that learners consume, those of all agents together."""
+    """Env frames per second that the learners of all agents consume together."""
     learner: Literal["gpu", "cpu"] = "gpu"
-    """What learner shards train on."""
+    """Whether learner shards train on GPUs or CPUs."""
     learner_frames_per_second: float | None = None
-    """That one GPU trains on, replayed ones included; None for what was published."""
+    """Frames per second that one GPU trains on, including replayed ones; None for published figures."""
     learner_cores: int = 16
-    """Of one shard that trains on CPUs."""
+    """Cores of a shard that trains on CPUs."""
     headroom: float = 0.1
-    """Share of each actor's core that stays free."""
+    """Share of each actor's core that is kept free."""
     pod_gigabits: float = 10.0
-    """That a pod may send, and receive, a second."""
+    """Network rate of a pod per second in each direction."""
     compression_ratio: float | None = None
-    """Of frames on the wire; None for the figure of ``actor.compression``."""
+    """Compression ratio of frames on the wire; None for the measured figure of ``actor.compression``."""
     game_steps: float = 1000.0
-    """Agent steps of a game: how often the bandit is asked, and what replay holds of games that have not ended."""
+    """Agent steps of a game; determines the rate of bandit requests and replay's memory for games that have not ended."""
 
     @property
     def pod_bytes_per_second(self) -> float:
@@ -67,7 +67,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is needed, and how it follows."""
+    """The plan and its derivation."""
 
     demand: Demand
     actors: ActorPlan
@@ -75,16 +75,16 @@ class Plan:
     servers: ServerPlan
     bandit: BanditPlan | None
     inference: Literal["local", "remote"]
-    """What the figures support for ``actor.inference``."""
+    """The value of ``actor.inference`` that the figures support."""
     pods: tuple[Pod, ...]
     sheet: Sheet
 
 
 def make_plan(settings: RunSettings, options: PlanOptions, figures: Figures) -> Plan:
-    """Work everything out.
+    """Compute the plan.
 
     Raises:
-        FiguresError: a figure that this run needs is neither measured nor given.
+        FiguresError: a required figure is neither measured nor given.
 
     """
     sheet = Sheet()
@@ -105,25 +105,25 @@ class Demand:
     """Rates of the whole run, per second."""
 
     stage: StageFigures
-    """Measured with this run's network."""
+    """Figures measured with this run's network."""
     agents: int
     steps: float
     unrolls: float
     updates: float
-    """Of each agent."""
+    """Learner updates of each agent."""
     versions: float
-    """Of each agent's weights."""
+    """Versions of each agent's weights."""
     unroll_bytes: float
-    """On the wire, compressed where the run does."""
+    """Bytes on the wire, compressed if the run compresses."""
     raw_unroll_bytes: int
-    """In memory."""
+    """Bytes in memory."""
     version_bytes: int
     trained_per_fresh: float
-    """Unrolls that an update is made of, for each that an actor sends: replay and repeated batches."""
+    """Unrolls trained on for each unroll that an actor sends, with replay and repeated batches."""
 
 
 def work_out_demand(settings: RunSettings, options: PlanOptions, figures: Figures, sheet: Sheet) -> Demand:
-    """Raise FiguresError where nobody measured this network."""
+    """Compute the rates; raise FiguresError if this network has not been measured."""
     stage = figures.stage_for(settings)
     layout = run_layout(settings, environment_spec(settings.env))
     learner, fresh = settings.learner, settings.num_online_unrolls
@@ -173,22 +173,22 @@ def work_out_demand(settings: RunSettings, options: PlanOptions, figures: Figure
 
 @dataclass(frozen=True, slots=True)
 class ActorPlan:
-    """All actors, and what each does a second."""
+    """All actors and their rates per second."""
 
     cores: float
     processes: int
     cores_each: int
     environments: int
-    """Of all."""
+    """Environments of all actors."""
     messages: float
-    """Of unrolls, from all of them, per second."""
+    """Messages with unrolls from all actors, per second."""
     asks: float
-    """For weights, likewise."""
+    """Weight requests from all actors, per second."""
     asks_each: float
 
 
 def plan_actors(settings: RunSettings, options: PlanOptions, demand: Demand, sheet: Sheet) -> ActorPlan:
-    """All that an agent step costs the whole system, but for the learner's update, is taken for the actor's."""
+    """Plan the actors. The whole system's cost of an agent step, except for the learner's update, counts as the actor's."""
     actor, spent = settings.actor, demand.stage.microseconds
     sheet.section("actors")
     cost = sheet.line(
@@ -209,13 +209,13 @@ def plan_actors(settings: RunSettings, options: PlanOptions, demand: Demand, she
     messages = sheet.line(
         "messages/s", f"{shown(demand.unrolls)} unrolls / {actor.environments} a message", demand.unrolls / actor.environments
     )
-    steps_each = demand.steps / environments  # of one environment: all of an actor step together
+    steps_each = demand.steps / environments  # of one environment; an actor's environments step together
     pull, unroll_steps = actor.pull_interval_steps, demand.steps / demand.unrolls
     pull_steps = pull if pull is not None else unroll_steps
     asks_each = sheet.line(
-        "questions for weights/s, each", f"{shown(steps_each)} steps/s of an environment / {shown(pull_steps)}", steps_each / pull_steps
+        "weight requests/s, each", f"{shown(steps_each)} steps/s of an environment / {shown(pull_steps)}", steps_each / pull_steps
     )
-    asks = sheet.line("questions for weights/s", f"{shown(asks_each)} x {shown(processes)}", asks_each * processes)
+    asks = sheet.line("weight requests/s", f"{shown(asks_each)} x {shown(processes)}", asks_each * processes)
     sheet.note(f"actors and CPU learners: {demand.stage.source}")
     return ActorPlan(cores, processes, cores_each, environments, messages, asks, asks_each)
 
@@ -228,15 +228,15 @@ class LearnerPlan:
     gpus: int
     cores_each: int
     bounds: dict[str, int]
-    """Shards that each of the bounds calls for."""
+    """Shards required by each bound."""
     links: int
-    """Shards that an actor holds connections to."""
+    """Shards to which each actor is connected."""
 
 
 def plan_learners(
     settings: RunSettings, options: PlanOptions, figures: Figures, *, demand: Demand, actors: ActorPlan, sheet: Sheet
 ) -> LearnerPlan:
-    """Raise FiguresError where nobody knows how fast a GPU trains this network."""
+    """Plan the shards; raise FiguresError if the GPU rate of this network is unknown."""
     sheet.section("learner" if demand.agents == 1 else "learner of each agent")
     ingest, room = figures.ingest, options.pod_bytes_per_second * NETWORK_SHARE
     messages, unrolls = actors.messages / demand.agents, demand.unrolls / demand.agents
@@ -312,7 +312,7 @@ def _for_training_on_cpus(options: PlanOptions, demand: Demand, sheet: Sheet) ->
         steps * spent * factor / 1e6,
     )
     sheet.note(
-        f"a CPU learner is taken to be as fast on {options.learner_cores} cores as {options.learner_cores} times on one: not measured"
+        f"assumes that a CPU learner is {options.learner_cores} times as fast on {options.learner_cores} cores as on one; not measured"
     )
     return sheet.line(
         "shards for training", f"{shown(cores)} / {options.learner_cores} cores each, rounded up", rounded_up(cores / options.learner_cores)
@@ -324,15 +324,15 @@ class ServerPlan:
     """The root and its replicas."""
 
     replicas: int
-    """That actors ask; 0: they ask the root."""
+    """Replicas that serve actors; 0 if actors use the root."""
     between: int
-    """Replicas that only serve other replicas: on the levels between the root and those that actors ask."""
+    """Replicas that only serve other replicas, on the levels between the root and the replicas that serve actors."""
     levels: int
-    """Of replicas."""
+    """Levels of replicas."""
     with_weights: float
-    """Answers per second that hold weights, to actors."""
+    """Answers with weights to actors, per second."""
     bytes_out: float
-    """To actors, per second."""
+    """Bytes sent to actors, per second."""
     replica_bytes_in: float
     """Of each replica, on any level, per second."""
     root_bytes_out: float
@@ -345,12 +345,12 @@ class ServerPlan:
 
 
 def plan_servers(options: PlanOptions, figures: Figures, *, demand: Demand, actors: ActorPlan, sheet: Sheet) -> ServerPlan:
-    """Servers as their processor time, the network and connections call for."""
+    """Plan the number of servers from processor time, network and connections."""
     sheet.section("weights")
     weights, room = figures.weights, options.pod_bytes_per_second * NETWORK_SHARE
     with_weights = sheet.line(
         "answers with weights/s",
-        f"{shown(actors.processes)} x the lesser of {shown(actors.asks_each)} questions and {shown(demand.versions)} versions",
+        f"{shown(actors.processes)} x the smaller of {shown(actors.asks_each)} requests and {shown(demand.versions)} versions",
         actors.processes * min(actors.asks_each, demand.versions),
     )
     leaving = sheet.line(
@@ -409,7 +409,7 @@ class _Tree:
 
 
 def _tree(demand: Demand, replicas: int, room: float, sheet: Sheet) -> _Tree:
-    """Each replica fetches every version that it sees; one that asks all the time sees a hundred a second."""
+    """Plan the tree. Each replica fetches every version that it sees; polling continuously, it sees at most a hundred a second."""
     seen = demand.agents * min(demand.versions, 1.0 / PAUSE_SECONDS)
     child = sheet.line("weights to a replica", f"{shown(seen)} x {shown_bytes(demand.version_bytes)}", seen * demand.version_bytes, "B/s")
     children = max(1, min(MOST_CHILDREN, math.floor(room / child)))
@@ -431,7 +431,7 @@ def _tree(demand: Demand, replicas: int, room: float, sheet: Sheet) -> _Tree:
 
 
 def _levels(replicas: int, children: int) -> list[int]:
-    """Replicas on each level, from below the root to those that actors ask; a chain where one server can feed one."""
+    """Return the replicas on each level, from below the root to those that serve actors; a chain if each server can feed only one."""
     if children == 1:
         return [1] * replicas
     counts = [replicas]
@@ -442,7 +442,7 @@ def _levels(replicas: int, children: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class BanditPlan:
-    """The one bandit."""
+    """The bandit, of which there is one."""
 
     requests: float
     """Per second."""

@@ -1,4 +1,4 @@
-"""One learner update: the gradient of a batch, then the optimizer's step. Knows nothing of sockets.
+"""One learner update: the gradient of a batch, then the optimizer's step. Uses no sockets.
 
 B unrolls in the batch, b unrolls in a micro-batch.
 """
@@ -48,43 +48,43 @@ if TYPE_CHECKING:
     from herd.learning.sharding import Shards
 
 KL_SHARE = 1 / 8
-"""Of a batch, that the policy's move is measured on where only the learning rate follows it."""
+"""Share of a batch on which the policy's change is measured if only the learning rate depends on it."""
 
 _LEAST_NORM = 1e-6
 """Added to a norm that is divided by, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
 Losses = dict[str, Measured]
-"""What the loss names, of one batch: per trained row where it says so, whichever reduction is optimized."""
+"""The metrics of the loss for one batch, per trained row if so defined, independent of the reduction that is optimized."""
 
 
 class Launched(NamedTuple):
-    """Work under way on the device."""
+    """Work queued on the device."""
 
     metrics: MetricSums
-    """This shard's."""
+    """Metrics of this shard."""
     targets: list[UnrollTargets]
-    """Of each micro-batch; none where no statistics follow them."""
+    """Targets of each micro-batch; empty if no statistics need them."""
     batch: TrainBatch
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatistics:
-    """Of one update, as the host knows it."""
+    """The statistics of one update."""
 
     losses: Losses
     gradient_norm: float
     is_finite: bool
-    """False: the gradient was not finite, and the update was skipped."""
+    """False if the gradient was not finite and the update was skipped."""
     is_clipped: bool = False
-    """The gradient was longer than allowed."""
+    """Whether the gradient was clipped."""
     health: Health | None = None
-    """Of every so many updates; None of the others, and of one that was skipped."""
+    """The diagnostics, measured at regular intervals; None for other updates and for skipped ones."""
     rate_multiplier: float = 1.0
-    """Of the learning rate of the next update."""
+    """The control's multiplier of the next update's learning rate."""
 
 
 class Trainer:
-    """Agent and optimizer, and the update that changes them: on a whole batch, or on a shard's part of it together with the other shards.
+    """Agent, optimizer and their update, on a whole batch or, together with other shards, on a shard's part of it.
 
     ``launch`` and ``finish`` are one update. Both only queue work on a GPU: nothing in them depends on a number that the host would have to
     wait for. What became of an update is among what a later call of ``arrived`` gives; on a CPU, of the next call.
@@ -93,10 +93,10 @@ class Trainer:
     def __init__(
         self, settings: RunSettings, spec: EnvSpec, device: torch.device, precision: torch.dtype, shards: Shards | None = None
     ) -> None:
-        """``shards``: those that share each batch; None: one alone.
+        """Create agent and optimizer; ``shards`` share each batch, None for a single learner.
 
         Raises:
-            UserCodeError: a loss of the user's own cannot be used.
+            UserCodeError: the user's loss cannot be used.
             ValueError: the auxiliary loss cannot be trained on these observations.
         """
         self._shards = shards or OneShard()
@@ -125,14 +125,14 @@ class Trainer:
         self.agent = agent_of(settings, spec).to(device)
         self.agent.compute_dtype = precision
         self._average = next((module for module in self.agent.modules() if isinstance(module, AverageImage)), None)
-        # After the agent: whatever it begins with is the same with and without an auxiliary loss.
+        # After the agent, so that its initial parameters are the same with and without an auxiliary loss.
         head = make_auxiliary_head(settings.auxiliary, spec, self.agent.num_features)
         self._auxiliary_head = None if head is None else head.to(device)
         self._value_scaling = make_value_scaling(settings.value_scaling, len(spec.task_names))
         self._statistics = self._value_scaling.initial(device)
         mode = settings.learner.compile
         self._compiled_part = None if mode == "off" else torch.compile(self._part, mode=mode, dynamic=False)
-        # A shard's part of a batch: online unrolls and replayed ones are dealt out each for themselves.
+        # A shard's part of a batch: online and replayed unrolls are distributed separately.
         per_shard = (-(-number // self._shards.size) for number in (settings.num_online_unrolls, settings.num_replayed_unrolls))
         self._most_unrolls = sum(per_shard)
         network = self.agent if self._auxiliary_head is None else WithAuxiliary(self.agent, self._auxiliary_head)
@@ -144,7 +144,7 @@ class Trainer:
         self.optimizer = new_optimizer(settings.optimizer, self._parameters.values())
 
     def go_on_under(self, loss: LossSettings, optimizer: OptimizerSettings) -> None:
-        """Take other settings of the same kinds, from the next update on; weights, moments and what the control follows stay."""
+        """Use other settings of the same kinds from the next update on; weights, moments and the state of the control are kept."""
         self._plain_loss = make_loss(loss)
         self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
         self._reduction = loss.reduction
@@ -152,18 +152,18 @@ class Trainer:
         control.load(self._control.tensors())
         self._control = control
         self._kl_interval = None if optimizer.target_kl is None else optimizer.kl_interval_updates
-        # A new optimizer says what its own constants would be; those of its group with state are these from now on.
+        # Take the constants of a new optimizer and set them in the existing parameter group, which keeps its state.
         self.optimizer.param_groups[0].update(new_optimizer(optimizer, self._parameters.values()).defaults)
 
     def to_device(self, slab: Slab) -> TrainBatch:
-        """The batch on the device; without a copy where it is there already. On a GPU the copy runs beside what computes there."""
+        """Return the batch on the device, without a copy if it is there already. On a GPU the copy overlaps with computation."""
         with nullcontext() if self._copies is None else torch.cuda.stream(self._copies):
             return slab.to(self._device)
 
     def begin(self, batch: TrainBatch, num_replayed: int) -> None:
-        """Before the first update on a batch, and not before its other ones.
+        """Prepare a batch; call this only before the first update on it.
 
-        Replayed episodes go on where the batch before left them, and the average image takes the batch in.
+        Replayed episodes continue from the previous batch, and the average image is updated with this batch.
         """
         self._num_replayed = num_replayed
         if self._replayer is None and self._average is None:
@@ -182,7 +182,7 @@ class Trainer:
         self._wait_for_copy(batch)
         self.optimizer.zero_grad(set_to_none=True)
         num_trained = self._shards.add_up(batch.trained.sum()).clamp(min=1)
-        left = torch.full((), schedule_left, device=self._device)  # a tensor: a compiled part is not compiled again for each number
+        left = torch.full((), schedule_left, device=self._device)  # a tensor, so that compiled parts are not recompiled for each value
         launched = Launched(MetricSums(), [], batch)
         next_core_states = []
         run_part = self._part
@@ -199,7 +199,7 @@ class Trainer:
                 loss, output, next_core_state = run_part(part, self._statistics, num_trained, left)
                 self._replicas.backward(loss)
             if self._replayer is not None:
-                next_core_states.append(next_core_state.clone())  # a compiled part may write its outputs over again
+                next_core_states.append(next_core_state.clone())  # a compiled part may overwrite its outputs
             launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
             if self._value_scaling.follows_targets:
                 if output.targets is None:
@@ -211,9 +211,9 @@ class Trainer:
         return launched
 
     def finish(self, launched: Launched, rates: Rates) -> None:
-        """Clip the accumulated gradient by its global norm and take the optimizer's step at ``rates``, as far as the control lets it.
+        """Clip the accumulated gradient by its global norm and do the optimizer's step at ``rates``, as adapted by the control.
 
-        One poisoned batch must not destroy the weights of a run that took days: with a gradient that is not finite, nothing changes.
+        If the gradient is not finite, nothing changes: one bad batch must not destroy the weights of a run that took days.
         """
         gradients = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
         norm = gather(torch.nn.utils.get_total_norm(gradients, foreach=True)).to(self._device)
@@ -270,22 +270,22 @@ class Trainer:
 
     @property
     def rate_multiplier(self) -> float:
-        """What the control multiplies the schedule's learning rate by, as far as updates have arrived."""
+        """The control's multiplier of the scheduled learning rate, as of the last update whose statistics have arrived."""
         return self._last_multiplier
 
     def __call__(self, slab: Slab, rates: Rates) -> UpdateStatistics:
-        """One update on a batch in the host's memory, and what became of it."""
+        """Do one update on a batch in the host's memory, and wait for its statistics."""
         batch = self.to_device(slab)
         self.begin(batch, slab.num_replayed)
         self.finish(self.launch(batch, rates.schedule_left), rates)
         return self.arrived(wait=True)[-1]
 
     def weights(self) -> dict[str, Tensor]:
-        """The agent's tensors, whole, on its device. Every shard asks at once."""
+        """Return the agent's whole tensors, on its device. All shards must call this together."""
         return _gathered(self.agent)
 
     def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `weights`, from any device.
+        """Load `weights`, from any device.
 
         Raises:
             CheckpointError: as `load_into`.
@@ -293,14 +293,14 @@ class Trainer:
         _load(self.agent, tensors)
 
     def auxiliary_weights(self) -> dict[str, Tensor]:
-        """The auxiliary head's tensors, likewise; empty where there is none."""
+        """Return the auxiliary head's tensors in the same way; empty if there is none."""
         return {} if self._auxiliary_head is None else _gathered(self._auxiliary_head)
 
     def load_auxiliary_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `auxiliary_weights`.
+        """Load `auxiliary_weights`.
 
         Raises:
-            CheckpointError: they are of another auxiliary loss, or of one where there is none.
+            CheckpointError: they belong to another auxiliary loss, or this run has none.
         """
         if bool(tensors) != (self._auxiliary_head is not None):
             raise CheckpointError("the auxiliary head does not fit: auxiliary.kind has changed")
@@ -308,44 +308,44 @@ class Trainer:
             _load(self._auxiliary_head, tensors)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimizer's state as flat named tensors, whole, on the CPU: ``<parameter>/<slot>``. Every shard asks at once."""
+        """Return the optimizer's state as whole, flat tensors on the CPU: ``<parameter>/<slot>``. All shards must call this together."""
         return state_tensors(self.optimizer, self._parameters)
 
     def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `optimizer_tensors`.
+        """Load `optimizer_tensors`.
 
         Raises:
-            CheckpointError: a tensor belongs to no parameter, its shape differs, or it is of another kind of optimizer.
+            CheckpointError: a tensor belongs to no parameter, its shape differs, or it belongs to another kind of optimizer.
         """
         load_state_tensors(self.optimizer, self._optimizer_kind, self._parameters, tensors)
 
     def control_tensors(self) -> dict[str, Tensor]:
-        """What clipping and learning rate follow, on the CPU; the same on every shard, and empty where they follow nothing."""
+        """Return the state of the control, on the CPU; the same on every shard, and empty if no rule is enabled."""
         return self._control.tensors()
 
     def load_control_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `control_tensors`.
+        """Load `control_tensors`.
 
         Raises:
-            CheckpointError: they are not what that gives.
+            CheckpointError: they are not valid.
         """
         self._control.load(tensors)
         multiplier = self._control.rate_multiplier
         self._last_multiplier = 1.0 if multiplier is None else float(multiplier)
 
     def value_statistics(self) -> Statistics:
-        """Those of the value scaling, on the CPU; the same on every shard."""
+        """Return the statistics of the value scaling, on the CPU; the same on every shard."""
         return {name: tensor.cpu() for name, tensor in self._statistics.items()}
 
     def values_by_task(self) -> dict[str, list[float]]:
-        """What a learning curve shows of the value scaling, one number for each task; empty where it keeps nothing."""
+        """Return the value scaling's numbers for the learning curve, one for each task; empty if it has no state."""
         return self._value_scaling.by_task(self._statistics)
 
     def load_value_statistics(self, statistics: Statistics) -> None:
-        """Inverse of `value_statistics`.
+        """Load `value_statistics`.
 
         Raises:
-            CheckpointError: they are of another kind of value scaling.
+            CheckpointError: they belong to another kind of value scaling.
         """
         if {name: tensor.shape for name, tensor in statistics.items()} != {name: own.shape for name, own in self._statistics.items()}:
             raise CheckpointError("the statistics of the values do not fit: value_scaling.kind has changed")
@@ -355,10 +355,10 @@ class Trainer:
         if self._copies is not None:
             computing = torch.cuda.current_stream(self._device)
             computing.wait_stream(self._copies)
-            batch.actions.record_stream(computing)  # all fields are of one piece of memory
+            batch.actions.record_stream(computing)  # all fields share one block of memory
 
     def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor, left: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
-        """Of a micro-batch: what is differentiated, all that the loss says, and the core states that the next unrolls begin with."""
+        """Return the scalar to differentiate for a micro-batch, the loss's output, and the initial core states of the next unrolls."""
         forward = self._forward(part, self._replicas, statistics, num_trained, left)
         output = self._loss(forward)
         total = output.total / num_trained if self._reduction == "mean" else output.total
@@ -380,7 +380,7 @@ class Trainer:
         )
 
     def _look(self, batch: TrainBatch) -> Look | None:
-        """Before a step, where its effect is to be looked at: at the whole batch for the run's health, else at a part of it."""
+        """Start the measurement before a step if one is due: on the whole batch for the run's health, else on a part of it."""
         self._num_steps += 1
         is_whole = self._num_steps % self._health_interval == 0
         if not is_whole and (self._kl_interval is None or self._num_steps % self._kl_interval):
@@ -398,7 +398,7 @@ class Trainer:
         return look
 
     def _follow(self, parts: list[UnrollTargets], is_taken: Tensor) -> None:
-        """Move the statistics by the targets of all shards, and the value layer with them, where the step was taken."""
+        """Update the statistics with the targets of all shards, and the value layer with them, if the step was taken."""
         if not parts:
             return
         mine = UnrollTargets(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
@@ -408,7 +408,7 @@ class Trainer:
         self._statistics = after
 
     def _of_all_shards(self, mine: UnrollTargets) -> UnrollTargets:
-        """In the order of their ranks. Parts of a batch differ by one unroll at most; who has one less brings one that counts nothing."""
+        """Gather the targets in rank order. Parts of a batch differ by at most one unroll; a shorter part is padded with weight 0."""
         if self._shards.size == 1:
             return mine
         missing = self._most_unrolls - len(mine.mean)
@@ -422,7 +422,7 @@ def _gathered(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _load(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """`load_into`, where a module's tensors may be dealt over the shards and those given are whole."""
+    """Load whole tensors like `load_into`, into a module whose tensors may be sharded."""
     own = module.state_dict()
     fits = {name for name, tensor in tensors.items() if name in own and own[name].shape == tensor.shape}
     load_into(module, {name: shard_like(tensor, own[name]) if name in fits else tensor for name, tensor in tensors.items()})

@@ -10,18 +10,18 @@ from benchmarks.soak.observation import Observation, Reading
 from benchmarks.soak.recovery import Recovery
 
 BEFORE = {
-    "learner-0": Reading(1, (1, 10), 10.0),
-    "paramserver-0": Reading(2, (1, 10), 0.0),
-    "actor-0": Reading(3, (1, 9), 320.0),
-    "actor-1": Reading(4, (1, 10), 320.0),
+    "learner-0": Reading(1, {0: (1, 10)}, 10.0),
+    "paramserver-0": Reading(2, {0: (1, 10)}, 0.0),
+    "actor-0": Reading(3, {0: (1, 9)}, 320.0),
+    "actor-1": Reading(4, {0: (1, 10)}, 320.0),
 }
 AFTER = {
-    "learner-0": Reading(11, (2, 8), 2.0),
-    "paramserver-0": Reading(2, (2, 8), 0.0),
-    "actor-0": Reading(3, (2, 8), 384.0, 32.0),
-    "actor-1": Reading(4, (2, 8), 384.0),
+    "learner-0": Reading(11, {0: (2, 8)}, 2.0),
+    "paramserver-0": Reading(2, {0: (2, 8)}, 0.0),
+    "actor-0": Reading(3, {0: (2, 8)}, 384.0, 32.0),
+    "actor-1": Reading(4, {0: (2, 8)}, 384.0),
 }
-KILLED = Recovery(BEFORE, (1, 10), 32, tuple(BEFORE), {"learner-0"})
+KILLED = Recovery(BEFORE, [(1, 10)], 32, tuple(BEFORE), {"learner-0"})
 
 
 def test_recovered_when_everybody_goes_on_beyond_what_was_known() -> None:
@@ -33,9 +33,9 @@ def test_recovered_when_everybody_goes_on_beyond_what_was_known() -> None:
     [
         ("learner-0", {"pid": 1}, "not replaced"),
         ("learner-0", {"work": 1.0}, "1 updates"),
-        ("learner-0", {"version": (1, 10)}, "nothing beyond"),
-        ("paramserver-0", {"version": (1, 10)}, "nothing beyond"),
-        ("actor-0", {"version": (1, 10)}, "nothing beyond"),
+        ("learner-0", {"versions": {0: (1, 10)}}, "nothing beyond"),
+        ("paramserver-0", {"versions": {0: (1, 10)}}, "nothing beyond"),
+        ("actor-0", {"versions": {0: (1, 10)}}, "nothing beyond"),
         ("actor-1", {"work": 352.0}, "sent 32 unrolls"),
         ("actor-0", {"unacknowledged": 96.0}, "acknowledgement"),
     ],
@@ -54,11 +54,26 @@ def test_silence_is_no_recovery() -> None:
 
 
 def test_a_replaced_process_counts_from_zero() -> None:
-    recovery = Recovery(BEFORE, (1, 10), 32, tuple(BEFORE), {"actor-0"})
-    now = AFTER | {"learner-0": Reading(1, (1, 14), 14.0), "actor-0": Reading(33, (2, 8), 64.0)}
-    assert recovery.missing(Observation(0.0, now | {"learner-0": Reading(1, (1, 11), 14.0)})) == []
+    recovery = Recovery(BEFORE, [(1, 10)], 32, tuple(BEFORE), {"actor-0"})
+    now = AFTER | {"learner-0": Reading(1, {0: (1, 14)}, 14.0), "actor-0": Reading(33, {0: (2, 8)}, 64.0)}
+    assert recovery.missing(Observation(0.0, now | {"learner-0": Reading(1, {0: (1, 11)}, 14.0)})) == []
+
+
+def test_every_agent_must_go_on() -> None:
+    children = ("learner-0", "learner-1", "paramserver-0", "actor-0")
+    recovery = Recovery({}, [(1, 10), (3, 5)], 32, children)
+    now = {
+        "learner-0": Reading(1, {0: (1, 11)}, 2.0),
+        "learner-1": Reading(2, {1: (3, 5)}, 2.0),
+        "paramserver-0": Reading(3, {0: (1, 11), 1: (2, 90)}, 0.0),
+        "actor-0": Reading(4, {}, 64.0),  # it may act for either
+    }
+    assert recovery.missing(Observation(0.0, now)) == [
+        "learner-1 holds (3, 5) of agent 1, nothing beyond (3, 5)",
+        "paramserver-0 holds (2, 90) of agent 1, nothing beyond (3, 5)",
+    ]
 
 
 def test_a_service_without_weights_need_only_answer() -> None:
-    recovery = Recovery({}, (1, 10), 32, ("bandit-0",))
-    assert recovery.missing(Observation(0.0, {"bandit-0": Reading(5, (0, 0), 0.0)})) == []
+    recovery = Recovery({}, [(1, 10)], 32, ("bandit-0",))
+    assert recovery.missing(Observation(0.0, {"bandit-0": Reading(5, {0: (0, 0)}, 0.0)})) == []

@@ -1,4 +1,4 @@
-"""The soak as a command: a minute of random faults on a real run, and what it says when it is stopped or a promise is broken."""
+"""The soak as a command: random faults on a run of every service, and what it says when it is stopped or a promise is broken."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from tests.system.whole_runs import CATCH, ROOT, Process, environment, until
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(800)]
 
 
-def words(folder: Path, *more: str) -> list[str]:
-    return [CATCH, "--output", str(folder), "--seed", "24", "--learner.threads", "1", *more]
+EVERYTHING = str(ROOT / "benchmarks" / "soak" / "everything.yaml")
+
+
+def words(folder: Path, *more: str, file: str = CATCH, seed: int = 24) -> list[str]:
+    return [file, "--output", str(folder), "--seed", str(seed), "--learner.threads", "1", *more]
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -27,29 +30,32 @@ def read(folder: Path) -> dict[str, Any]:
     return report
 
 
-def test_random_faults_are_survived(tmp_path: Path) -> None:
+def test_random_faults_at_every_service_are_survived(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
-    # Seed 24: servers killed and moved, an actor killed, a process stopped, links cut, slowed and deafened, two at once; no stop of 36 s.
-    arguments = words(folder, "--minutes", "0.4", "--faults", "5", "--all-faults", "--recovery-limit", "120")
+    # Seed 72: replay, population and inference are killed or moved, an actor is stopped, links of both learners are cut, stalled and
+    # slowed, two at once; no stop of 36 s.
+    arguments = words(folder, "--minutes", "0.3", "--faults", "7", "--all-faults", "--recovery-limit", "120", file=EVERYTHING, seed=72)
     command = [sys.executable, "-m", "benchmarks.soak", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=patient(780), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     report = read(folder)
     assert report["promises_broken"] == []
     assert report["exit_code"] == 0
-    assert report["num_faults"] == 5
+    assert report["num_faults"] == 7
+    assert {"replay-0", "population-0", "inference-0"} <= set(report["by_target"])
     assert sum(row["faults"] for row in report["by_kind"].values()) == report["num_faults"]
     assert all(event["recovery_seconds"] > 0 for event in report["events"])
     ledger = report["ledger"]
     assert ledger["generated"] == ledger["consumed"] + ledger["in_flight"] + sum(ledger["dropped"].values())
-    assert ledger["balanced_snapshots"] >= 3  # checkpoints, and the report
-    assert set(report["memory"]) == {"supervisor", "paramserver-0", "learner-0", "actor-0", "actor-1"}
+    assert ledger["balanced_snapshots"] >= 4  # checkpoints and reports of both agents
+    pairs = {f"{name}-{number}" for name in ("paramserver", "learner", "actor") for number in range(2)}
+    assert set(report["memory"]) == {"supervisor", "bandit-0", "replay-0", "population-0", "inference-0", *pairs}
     assert all(row["most_bytes"] > 0 for row in report["memory"].values())
     assert report["curve"][-1]["env_frames"] > report["curve"][0]["env_frames"]
     assert (folder / "soak.png").stat().st_size > 0
     table = (folder / "soak.md").read_text()
     assert "every promise kept" in table
-    assert "learner-0" in table
+    assert "learner-1" in table
 
 
 def test_a_broken_promise_is_named_and_an_interrupted_soak_reports(tmp_path: Path) -> None:

@@ -98,9 +98,9 @@ class FaultyRun:
         self.monitor.look_at_checkpoints()
         self.monitor.look_at_exits()
         report = read_report(self.run.run_dir)
-        self.monitor.look_at_report(report)
+        self.monitor.look_at_reports([report])
         self.assert_nothing_broken()
-        assert self.monitor.ledger.num_snapshots >= 2
+        assert self.monitor.num_snapshots >= 2
         assert report["env_frames"] > 0
         return report
 

@@ -45,7 +45,7 @@ def test_a_learner_restored_from_an_older_checkpoint_is_followed_by_all(tmp_path
         # Asleep it writes no further checkpoint; then all but the oldest are gone.
         faulty.run.signal("learner-0", signal.SIGSTOP)
         before = {name: reading.pid for name, reading in faulty.monitor.last.items() if name != "learner-0"}
-        newest = faulty.monitor.versions.newest
+        newest = faulty.monitor.newest[0]
         for path in checkpoints.iterdir():
             if path != oldest:
                 shutil.rmtree(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.fuzz.sockets import attack, parse
 
-ARGUMENTS = "--messages 2500 --rest-seconds 0 --sieges learner --nonsense 150 --half-open 400 --hold-seconds 12 --http 300 --deaf 0"
+ARGUMENTS = "--messages 2500 --rest-seconds 0 --sieges learner --nonsense 150 --half-open 400 --hold-seconds 12 --http 100 --deaf 0"
 SHORT_OF_A_MILLION = {"memory flat"}
 """Memory still grows to its level in so short a time."""
 

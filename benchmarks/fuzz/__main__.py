@@ -1,0 +1,117 @@
+"""A slice of the fuzzing campaign, added to what earlier slices found: ``python -m benchmarks.fuzz --report FILE``.
+
+First some of the decoders and of the services' decision code in one process each, guided by coverage (`decoder`; needs the extra
+``fuzz``): every slice takes the next few. Then fuzzed messages against every socket and every metrics port of a real run (`sockets`).
+Each slice has a seed of its own. Ends with 1 if anything crashed or a check failed, in this slice or one before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fuzz import decoder, sockets
+from herd.service.machine import describe_hardware
+
+TARGETS_EACH = 3
+"""In-process targets of one slice."""
+OF_A_MILLION = "memory flat"
+"""A check of `sockets` that takes a longer flood than a slice has."""
+
+
+def core_seconds() -> float:
+    """Processor time of this process and of those that it started and that have ended."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+def fuzz_decoders(number: int, seconds: int, corpus: Path, crashes: Path) -> dict[str, dict[str, Any]]:
+    """The next few targets, in turn, under MessagePack in C, which everybody uses, and every other round in Python."""
+    names = list(decoder.MODULES)
+    first = number * TARGETS_EACH
+    variant = decoder.VARIANTS[1 - first // len(names) % 2]
+    chosen = [names[(first + offset) % len(names)] for offset in range(TARGETS_EACH)]
+    return {
+        name: decoder.run(name, variant, corpus / name, crashes, seconds=seconds, runs=-1, seed=number + 1)
+        for name in (chosen if seconds else ())
+    }
+
+
+def flood(number: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Messages against every socket, and garbage at every metrics port."""
+    words = ["--messages", str(arguments.messages), "--minutes", str(arguments.minutes), "--http", str(arguments.http)]
+    with tempfile.TemporaryDirectory() as folder:
+        return sockets.attack(sockets.parse([*words, "--rest-seconds", "0", "--sieges", "--seed", str(number + 1)]), Path(folder) / "run")
+
+
+def add_up(report: dict[str, Any], decoders: dict[str, dict[str, Any]], attack: dict[str, Any]) -> None:
+    """One slice to all before it."""
+    inputs, messages, ports = Counter(report["inputs"]), Counter(report["messages"]), Counter(report["http_connections"])
+    inputs.update({name: result["executions"] for name, result in decoders.items()})
+    messages.update({name: result["messages"] for name, result in attack["floods"].items()})
+    ports.update({name: result["connections"] for name, result in attack["metrics"].items()})
+    report |= {"inputs": dict(inputs), "messages": dict(messages), "http_connections": dict(ports)}
+    report["total"] = inputs.total() + messages.total() + ports.total()
+    report["crashes"] += sum(result["crashed"] for result in decoders.values())
+    for check, holds in attack["checks"].items():
+        if check != OF_A_MILLION:
+            report["checks"][check] = holds and report["checks"].get(check, True)
+    for name, result in attack["floods"].items():
+        samples = result["allocated"]["samples"]
+        report["most_growth_bytes"][name] = max(samples[-1] - samples[len(samples) // 4], report["most_growth_bytes"].get(name, 0))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--report", type=Path, required=True, help="JSON; what is there already is added to")
+    parser.add_argument("--messages", type=int, default=100_000, help="against each server's socket")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all of them, at most; the report says how many went")
+    parser.add_argument("--seconds", type=int, default=10, help=f"for each of {TARGETS_EACH} targets in one process; 0: none")
+    parser.add_argument("--http", type=int, default=200, help="connections to each metrics port")
+    parser.add_argument("--corpus", type=Path, help="of in-process targets, kept between slices; default: a temporary folder")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with` that ends the processes
+    kept = {"inputs": {}, "messages": {}, "http_connections": {}, "total": 0, "crashes": 0, "checks": {}, "most_growth_bytes": {}}
+    report: dict[str, Any] = {"slices": [], **kept}
+    if arguments.report.exists():
+        report = json.loads(arguments.report.read_text())
+    number, before = len(report["slices"]), (core_seconds(), time.monotonic(), report["total"])
+    with tempfile.TemporaryDirectory() as folder:
+        crashes = Path(folder)
+        decoders = fuzz_decoders(number, arguments.seconds, arguments.corpus or crashes / "corpus", crashes)
+        for found in crashes.glob("*-*-*"):
+            kept_at = Path(f"crash-{found.name}")
+            kept_at.write_bytes(found.read_bytes())
+            print(f"input kept as {kept_at}")
+    attack = flood(number, arguments)
+    add_up(report, decoders, attack)
+    cost = core_seconds() - before[0]
+    report["slices"].append(
+        {
+            "command": " ".join(["python -m benchmarks.fuzz", *sys.argv[1:]]),
+            "date": time.strftime("%Y-%m-%d"),
+            "hardware": describe_hardware(),
+            "seed": number + 1,
+            "seconds": round(time.monotonic() - before[1], 1),
+            "core_seconds": round(cost, 1),
+            "messages": report["total"] - before[2],
+        }
+    )
+    arguments.report.write_text(json.dumps(report, indent=1) + "\n")
+    rate = (report["total"] - before[2]) / cost
+    print(f"slice {number + 1}: {report['total'] - before[2]:,} messages, {rate:,.0f} a core-second; {report['total']:,} in all")
+    for check, holds in report["checks"].items():
+        print(f"{'ok  ' if holds else 'FAIL'} {check}")
+    print(f"{'ok  ' if not report['crashes'] else 'FAIL'} no crash in one process")
+    return 0 if all(report["checks"].values()) and not report["crashes"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

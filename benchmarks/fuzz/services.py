@@ -1,0 +1,208 @@
+"""Decision code of services that `targets` leaves out: learner, bandit, population and a replica, each with two messages in a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from herd_bandit.exchange import ExchangeHandler
+from herd_bandit.population import draw_generator, new_bandits
+from herd_bandit.window import RequestWindow
+from herd_learner.ingest import Ingest
+from herd_learner.ledger import Ledger
+from herd_learner.queue import UnrollQueue
+from herd_paramserver.relay import RelayTable
+from herd_paramserver.replica import ReplicaHandler
+from herd_paramserver.requests import Reply
+from herd_paramserver.store import WeightsStore
+from herd_population.controller import Controller
+from herd_population.exchange import report_of
+
+from benchmarks.fuzz.targets import CONTRACT, LAYOUT, RUN, golden, join, split, weights_seeds
+from herd.config.population import PopulationSettings
+from herd.config.settings import BanditSettings
+from herd.wire.codec import MalformedMessage, decode_header, encode
+from herd.wire.credit import CreditPool
+from herd.wire.messages import (
+    CreditRequest,
+    ExchangeTemperatures,
+    FinishedEpisode,
+    Hello,
+    MemberAnswer,
+    MemberReport,
+    OwnSetting,
+    StartingEpisode,
+    Unrolls,
+    actor_identity,
+)
+from herd.wire.served_run import ServedRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from herd.wire.messages import Message
+
+PEER = actor_identity(3, 7).encode()
+CAPACITY = 4
+RATE = "optimizer.learning_rate"
+
+
+def messages_of(data: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Two messages out of one input, a header with payloads each: its first half of frames, and the second."""
+    frames = split(data)
+    half = (len(frames) + 1) // 2
+    for head, *payloads in filter(None, (frames[:half], frames[half:])):
+        yield head, payloads
+
+
+def fuzz_learner(data: bytes) -> None:
+    """Send unrolls under credit, and the same once more: accounts balance, credit is bounded, and nothing is counted twice."""
+    ledger, credit = Ledger(), CreditPool(CAPACITY, expires_seconds=60.0)
+    ingest = Ingest(
+        run_id=RUN,
+        contract=CONTRACT,
+        layout=LAYOUT,
+        action_repeat=4,
+        ledger=ledger,
+        queue=UnrollQueue(),
+        credit=credit,
+        on_episode=lambda *_: None,
+        on_unrolls=lambda *_: None,
+    )
+    hello = {"request_id": 1, "run_id": RUN, "agent": 0, "contract": CONTRACT, "max_unrolls": 2, "oldest_sequence": 1}
+    ingest.on_message(PEER, encode(Hello(actor_index=3, incarnation=7, **hello)), 0.0)
+    frames, counts = split(data), []
+    for _ in range(2):
+        ingest.on_message(PEER, encode(CreditRequest(wanted_unrolls=CAPACITY)), 0.0)
+        try:
+            for reply in ingest.on_message(PEER, frames, 0.0):
+                encode(reply.message)
+        except MalformedMessage:
+            pass
+        snapshot = ledger.snapshot()
+        assert snapshot.is_balanced
+        assert credit.granted_unused + credit.held <= CAPACITY
+        counts.append(snapshot.total.generated)
+    # A message that was taken is a duplicate; one that was not is none the better for coming again.
+    assert counts[0] == counts[1]
+
+
+def learner_seeds() -> list[bytes]:
+    """Golden unrolls as an actor's first message, and what else it may say."""
+    seeds = [join(frames) for frames in golden() if sum(map(len, frames)) < 30_000]
+    arrays = LAYOUT.allocate(2)
+    arrays["row_valid"][...] = True
+    frames = 2 * LAYOUT.new_steps * 4
+    for compression in ("none", "zstd", "lz4"):
+        message = Unrolls(sequence=1, generated_frames=frames, num_frames=frames, num_unrolls=2)
+        seeds.append(join([bytes(frame) for frame in encode(message, arrays, compression)]))
+    return seeds
+
+
+BANDIT = BanditSettings(bandits=2)
+BANDITS = new_bandits(BANDIT, ["catch"], seed=1, num_agents=2)
+"""Made once, and never begun anew: what inputs leave in them is finite, or an assertion fails."""
+
+
+def fuzz_bandit(data: bytes) -> None:
+    """Report games and ask for temperatures, twice."""
+    window = RequestWindow()
+    handler = ExchangeHandler(
+        BANDIT,
+        run_id=RUN,
+        contract=CONTRACT,
+        action_repeat=4,
+        bandits=BANDITS,
+        window=window,
+        generator=draw_generator(BANDITS, seed=1),
+        learns=True,
+        num_agents=2,
+    )
+    for head, payloads in messages_of(data):
+        try:
+            answer = handler.answer(decode_header(head), num_payloads=len(payloads))
+        except MalformedMessage:
+            continue
+        if answer.message is not None:
+            encode(answer.message)
+
+
+def bandit_seeds() -> list[bytes]:
+    """A request, and the next, which reports its games."""
+    who = {"run_id": RUN, "agent": 1, "contract": CONTRACT, "incarnation": 5}
+    starting = (StartingEpisode(task_id=0, environment_slot=0, episode_id=1), StartingEpisode(task_id=0, environment_slot=1, episode_id=1))
+    played = {"task_id": 0, "environment_slot": 0, "episode_id": 1, "agent_steps": 9, "reused": False}
+    finished = (FinishedEpisode(episode_return=1.0, inverse_temperature=0.5, **played),)
+    first = ExchangeTemperatures(request_id=1, purpose="training", finished=(), starting=starting, **who)
+    second = ExchangeTemperatures(request_id=2, purpose="training", finished=finished, starting=starting, **who)
+    asked = ExchangeTemperatures(request_id=3, purpose="evaluation", finished=(), starting=starting, **who)
+    return [join([_head(first), _head(second)]), join([_head(second), _head(second)]), join([_head(asked)]), join([_head(first)])]
+
+
+def fuzz_population(data: bytes) -> None:
+    """Report as two members of a population; every event is one that its journal takes, and every order one that can be sent."""
+    rules = PopulationSettings(strategy="pbt", fitness="episode_return", fitness_episodes=1, burn_in_env_frames=0)
+    run = ServedRun("population", "learner.population", RUN, CONTRACT, 2)
+    controller = Controller(rules, num_members=2, seed=1, is_allowed=lambda values: values.keys() == {RATE})
+    for head, payloads in messages_of(data):
+        try:
+            report = report_of(decode_header(head), num_payloads=len(payloads))
+        except MalformedMessage:
+            continue
+        if run.mismatch(report.run_id, report.agent, report.contract) or controller.objection(report):
+            continue
+        for event in controller.heard(report):
+            assert type(event).model_validate_json(event.model_dump_json()) == event
+            controller.note(event)
+        encode(MemberAnswer(request_id=report.request_id, order=controller.order_of(report.agent)))
+
+
+def population_seeds() -> list[bytes]:
+    """Two members, one better than the other; and one that says it has done what nobody ordered."""
+
+    def report(agent: int, fitness: float, **changes: object) -> bytes:
+        fields = {
+            "request_id": 1,
+            "run_id": RUN,
+            "agent": agent,
+            "contract": CONTRACT,
+            "env_frames": 5000,
+            "learner_updates": 50,
+            "num_episodes": 100,
+            "fitness": fitness,
+            "checkpoint": (40, 4000),
+            "settings": (OwnSetting(key=RATE, value=1e-3),),
+            "applied": None,
+            "declined": None,
+        }
+        return _head(MemberReport(**fields | changes))
+
+    done = {"number": 1, "env_frames": 5000, "learner_updates": 50}
+    return [join([report(1, 0.9), report(0, 0.1)]), join([report(0, 0.1), report(0, 0.2, applied=done)]), join([report(1, 0.5)])]
+
+
+def fuzz_replica(data: bytes) -> None:
+    """Ask a replica, twice; what it passes on to its parent can be sent."""
+    store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
+    handler = ReplicaHandler(run_id=RUN, contract=CONTRACT, stores=(store,), relay=RelayTable(), upstream="tcp://parent:7200")
+    for head, payloads in messages_of(data):
+        try:
+            action = handler.answer(decode_header(head), [memoryview(payload) for payload in payloads], peer=b"stranger", now=0.0)
+        except MalformedMessage:
+            continue
+        if action is not None:
+            encode(action.message)
+        assert not isinstance(action, Reply) or action.new_version is None
+        assert (store.visible, store.num_bytes) == (None, 0)
+
+
+def _head(message: Message) -> bytes:
+    return bytes(encode(message)[0])
+
+
+TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], Sequence[bytes]], int]] = {
+    "learner": (fuzz_learner, learner_seeds, 32_768),
+    "bandit": (fuzz_bandit, bandit_seeds, 8192),
+    "population": (fuzz_population, population_seeds, 8192),
+    "replica": (fuzz_replica, weights_seeds, 4096),
+}
+"""Function, seeds, longest input in bytes."""
