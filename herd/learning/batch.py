@@ -123,7 +123,9 @@ class TrainBatch:
         """Rows of ``start`` to ``stop``, counted from there, in which ``core_reset`` is true anywhere; None where the host cannot tell."""
         if self.host_core_reset is None:
             return None
-        return [row for row, resets in enumerate(self.host_core_reset[:, start:stop].any(axis=0).tolist()) if resets]
+        resets: NDArray[np.bool_] = np.logical_or.reduce(self.host_core_reset[:, start:stop], axis=0)
+        rows: list[int] = np.flatnonzero(resets).tolist()
+        return rows
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every field that is not None, with its name."""

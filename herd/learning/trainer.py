@@ -87,7 +87,7 @@ class Trainer:
     """Agent, optimizer and their update, on a whole batch or, together with other shards, on a shard's part of it.
 
     ``launch`` and ``finish`` are one update. Both only queue work on a GPU: nothing in them depends on a number that the host would have to
-    wait for. What became of an update is among what a later call of ``arrived`` gives; on a CPU, of the next call.
+    wait for. The statistics of an update are returned by a later call of ``arrived``; on a CPU, by the next one.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class Trainer:
         self._told.send([torch.cat([part.double() for part in parts])], read)
 
     def arrived(self, *, wait: bool = False) -> list[UpdateStatistics]:
-        """What became of updates, in their order, each once; those under way too where ``wait`` says so.
+        """Return the statistics that have arrived since the last call, in order; with ``wait``, those of all updates.
 
         On a GPU it keeps the host from running further ahead than `MAX_UPDATES_AHEAD`: call it after every update.
         """

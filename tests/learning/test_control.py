@@ -37,7 +37,7 @@ def test_a_gradient_is_clipped_at_a_percentile_of_the_newest_norms() -> None:
 
 def test_the_rate_follows_how_far_updates_move_the_policy() -> None:
     control = UpdateControl(RMSPropSettings(target_kl=0.01), CPU)
-    multipliers = []
+    multipliers: list[float] = []
 
     def follow(kl: float, *, is_taken: bool = True) -> None:
         control.follow(torch.tensor(kl, dtype=torch.float64), torch.tensor(is_taken))

@@ -518,7 +518,7 @@ class Learner:
         return ahead
 
     def _record(self, arrived: list[UpdateStatistics]) -> None:
-        """What became of updates."""
+        """Record updates whose statistics have arrived."""
         for update in arrived:
             self._statistics.record_update(update)
             self._meters.update_arrived(update)

@@ -168,7 +168,7 @@ class RunStatistics:
         self._session_trained += num_unrolls
 
     def record_update(self, update: UpdateStatistics) -> None:
-        """What became of an update."""
+        """Record the statistics of an update."""
         self._last_update = update
         if self.replay is not None:
             self.replay.gated(update)
