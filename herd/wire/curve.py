@@ -118,7 +118,7 @@ class AuthorisedClients:
     def __init__(
         self, clients: Mapping[bytes, str], folder: Path | None, log: OncePerMinute, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin with ``clients`` (public key -> name), which came from ``folder`` (None: they never change)."""
+        """Start with ``clients`` (public key -> name) read from ``folder``; with None they never change."""
         self._names = _by_text(clients)
         self._folder = folder
         self._log = log
