@@ -82,6 +82,7 @@ class BatchAssembler:
             return self._assemble_shared(online, self.shared)
         self._slots.rotate(-1)
         slab = self._slots[0]
+        slab.wait_until_copied()
         arrays = slab.arrays
         self._write(online, slab)
         num_replayed = 0
@@ -96,7 +97,9 @@ class BatchAssembler:
 
     def _assemble_shared(self, online: list[QueuedUnroll], shared: SharedReplay) -> Slab:
         if len(self._held) == self._num_slots:
-            shared.give_back(self._held.popleft())
+            oldest = self._held.popleft()
+            oldest.wait_until_copied()
+            shared.give_back(oldest)
         started = time.monotonic()
         slab, origins = shared.take()
         self.waited_seconds = time.monotonic() - started
