@@ -61,9 +61,9 @@ def units(frames: torch.Tensor, words: list[str], seed: int) -> list[tuple[int, 
     settings = load_settings([], words, {})
     torch.manual_seed(seed)
     agent = agent_of(settings, environment_spec(settings.env))
-    with torch.no_grad(), watched_layers(agent) as watched:
+    with torch.no_grad(), watched_layers(agent, frames.device) as watched:
         agent.torso(frames, None, torch.float32)
-    return [(layer.dead, layer.always_on) for layer in (each.units() for each in watched)]
+    return [(int(dead), int(always_on)) for dead, always_on in (each.counts() for each in watched)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measured figures: those of the package, and those of somebody's own machine in their place."""
+"""Measured figures: those of the package, or the user's own measurements in their place."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ STAGES = ("environment", "inference", "learner", "transport", "system")
 
 
 class FiguresError(ValueError):
-    """There is no figure, or it cannot be read; one line that says what to do."""
+    """A figure is missing or cannot be read; one line that says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageFigures:
-    """What an agent step of one kind of run costs, in core-microseconds (``herd bench``)."""
+    """The cost of an agent step of one kind of run, in core-microseconds (``herd bench``)."""
 
     suite: str
     torso: str
     width_multiplier: int
     core: str
     microseconds: Mapping[str, float]
-    """By stage; ``system``: of the whole, everything running side by side."""
+    """Cost by stage; ``system`` is that of the whole system, with all stages running at once."""
     trained_per_fresh_unroll: float
     """Unrolls in a batch per fresh one, times updates on each batch: what the learner's figure holds beside fresh unrolls."""
     parameters: int | None
-    """Of the network; None where nobody counted."""
+    """Parameters of the network; None if not counted."""
     source: str
 
     def fits(self, settings: RunSettings) -> bool:
@@ -51,7 +51,7 @@ class StageFigures:
 
 @dataclass(frozen=True, slots=True)
 class LearnerFigures:
-    """What one GPU trains on, published by others."""
+    """The training rate of one GPU, as published by others."""
 
     frames_per_second: float
     source: str
@@ -59,7 +59,7 @@ class LearnerFigures:
 
 @dataclass(frozen=True, slots=True)
 class IngestFigures:
-    """What the learner's I/O thread spends (``benchmarks/fan_in.py``)."""
+    """The cost of the learner's I/O thread (``benchmarks/fan_in.py``)."""
 
     microseconds_per_message: float
     microseconds_per_unroll: float
@@ -68,7 +68,7 @@ class IngestFigures:
 
 @dataclass(frozen=True, slots=True)
 class WeightsFigures:
-    """What a parameter server spends (``benchmarks/fan_out.py``)."""
+    """The cost of a parameter server (``benchmarks/fan_out.py``)."""
 
     microseconds_per_answer: float
     """With weights, beside what their size costs."""
@@ -79,7 +79,7 @@ class WeightsFigures:
 
 @dataclass(frozen=True, slots=True)
 class BanditFigures:
-    """What the bandit spends."""
+    """The cost of the bandit."""
 
     microseconds_per_request: float
     answers_per_second: float
@@ -88,7 +88,7 @@ class BanditFigures:
 
 @dataclass(frozen=True, slots=True)
 class ReplayFigures:
-    """What a replica of the replay service spends and keeps (``benchmarks/replay.py``)."""
+    """Cost and memory of a replica of the replay service (``benchmarks/replay.py``)."""
 
     microseconds_per_inserted_unroll: float
     microseconds_per_drawn_unroll: float
@@ -107,7 +107,7 @@ class InferenceFigures:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures:
-    """Resident memory of a process, without what grows with settings."""
+    """Resident memory of a process, without the part that depends on settings."""
 
     actor_bytes: int
     learner_bytes: int
@@ -118,7 +118,7 @@ class MemoryFigures:
 
 @dataclass(frozen=True, slots=True)
 class CompressionFigures:
-    """What frames on the wire shrink to, with ``actor.compression``."""
+    """Compression of frames on the wire, with ``actor.compression``."""
 
     ratios: Mapping[str, float]
     """By kind: bytes before over bytes after."""
@@ -147,7 +147,7 @@ class Figures:
         """The first that fits.
 
         Raises:
-            FiguresError: nobody measured this network or suite.
+            FiguresError: this network or suite has not been measured.
 
         """
         for stage in self.stages:
@@ -159,7 +159,7 @@ class Figures:
 
 
 def package_figures() -> Figures:
-    """Those that come with the package: see ``figures.json`` beside this module for hardware, dates and sources."""
+    """Return the figures of the package; see ``figures.json`` next to this module for hardware, dates and sources."""
     return TypeAdapter(Figures).validate_json(PACKAGE_FIGURES.read_bytes())
 
 

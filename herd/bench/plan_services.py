@@ -1,4 +1,4 @@
-"""Of ``herd plan``: replay, evaluator, population and inference, where the run has them, and whether central inference pays."""
+"""Sizes replay, evaluator, population and inference for ``herd plan`` if the run has them, and decides on central inference."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 BUSY_SHARE = 0.7
-"""Of its cores, what a service may use on average: requests come in bursts."""
+"""Average share of its cores for a service, because requests come in bursts."""
 EVALUATOR_VERSIONS_PER_SECOND = 1.0
-"""It fetches one version an evaluation, which takes longer than this."""
+"""The evaluator fetches one version per evaluation, which takes longer than this."""
 
 
 @dataclass(slots=True)
@@ -29,13 +29,13 @@ class ServicesPlan:
     to_actors: float = 0.0
     from_actors: float = 0.0
     weights: float = 0.0
-    """From the servers that actors ask."""
+    """Bytes from the servers that serve actors."""
 
 
 def plan_services(
     settings: RunSettings, options: PlanOptions, figures: Figures, *, demand: Demand, actors: ActorPlan, sheet: Sheet
 ) -> tuple[ServicesPlan, Literal["local", "remote"]]:
-    """Size what the run has; the second value is what the figures support for ``actor.inference``."""
+    """Size the run's services; the second value is the ``actor.inference`` that the figures support."""
     services = ServicesPlan()
     if settings.replay.kind == "shared":
         _plan_replay(settings, options, figures, demand=demand, actors=actors, services=services, sheet=sheet)
@@ -114,12 +114,14 @@ def _plan_replay(
 
 
 def _what_pays(settings: RunSettings, figures: Figures, sheet: Sheet) -> Literal["local", "remote"]:
-    """Central inference, only where every pair of a measurement shows more frames."""
+    """Recommend central inference only if every pair of a measurement shows more frames."""
     network = settings.network
     kind = network.torso if network.core == "none" else f"{network.torso}-{network.core}"
     measured = figures.inference.get(kind)
     if measured is None:
-        sheet.note(f"actor.inference local: nobody measured {kind} with central inference (python -m benchmarks.inference, --figures FILE)")
+        sheet.note(
+            f"actor.inference local: {kind} has not been measured with central inference (python -m benchmarks.inference, --figures FILE)"
+        )
         return "local"
     way: Literal["local", "remote"] = "remote" if measured.lowest_ratio > 1.0 else "local"
     sheet.note(f"actor.inference {way}: remote made at least {shown(measured.lowest_ratio)} times the frames of local ({measured.source})")

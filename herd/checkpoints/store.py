@@ -40,7 +40,7 @@ __all__ = [
 
 SUFFIX = ".safetensors"
 WRITING, REMOVING = ".writing", ".removing"
-"""Endings of folders on their way in and out, which no reader looks at."""
+"""Suffixes of folders being written or removed, which readers ignore."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def save_checkpoint(
     """
     final = directory / f"{learner_updates:012d}"
     writing = final.with_name(final.name + WRITING)
-    # Encoded before anything is touched: a mistake in the state must not leave a folder behind.
+    # Encode first: an error in the state must not leave a folder behind.
     contents = {f"{key}{SUFFIX}": encode_weights(group) for key, group in tensors.items()}
     contents[STATE] = json.dumps(state, indent=1).encode()
     files = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in contents.items()}
@@ -91,7 +91,7 @@ def save_checkpoint(
 
 
 def newest_checkpoint(directory: Path) -> Path | None:
-    """Return the folder of the newest whole checkpoint; None where there is no checkpoint at all.
+    """Return the folder of the newest complete checkpoint; None if there are no checkpoints.
 
     Torn ones are passed over with a line in the log that names them and the one taken. Raises ``CheckpointError``, one line that says
     what is wrong with each, when every one is torn, and at once when one cannot be read (no permission, another format version):
@@ -101,7 +101,7 @@ def newest_checkpoint(directory: Path) -> Path | None:
 
 
 def load_newest(directory: Path, accept: Callable[[Checkpoint], None]) -> Checkpoint | None:
-    """Read the newest checkpoint that is whole and that ``accept`` takes; None where there is no checkpoint at all.
+    """Read the newest complete checkpoint that ``accept`` does not refuse; None if there are no checkpoints.
 
     ``accept`` raises ``ForeignCheckpointError`` for one that is not this run's; it is then passed over like a torn one.
     Otherwise as `newest_checkpoint`.
@@ -176,7 +176,7 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 
 def _flush_directory(path: Path) -> None:
-    """Make the names in a folder survive a power cut; their contents alone do not bring them."""
+    """Make the names in a folder survive a power cut; flushing the files alone does not."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -204,7 +204,7 @@ def _move_into_place(writing: Path, final: Path) -> None:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Remove what a killed process was writing or removing. What cannot be removed is in nobody's way, and is tried again."""
+    """Remove the remains of a killed process. Remains that cannot be removed do no harm; removal is tried again later."""
     for entry in directory.iterdir():
         if entry.name.endswith((WRITING, REMOVING)):
             shutil.rmtree(entry, ignore_errors=True)

@@ -97,6 +97,8 @@ class TrainBatch:
     """int16 [T+1, B, L]; None if the suite has no instructions."""
     burn_in: int
     """Leading agent steps that only update the core's state."""
+    host_core_reset: NDArray[np.bool_] | None
+    """bool [B, T+1], ``core_reset`` in the host's memory; None if the host should not use it."""
 
     @property
     def num_unrolls(self) -> int:
@@ -113,7 +115,17 @@ class TrainBatch:
         changes: dict[str, Any] = {
             name: tensor[start:stop] if name in _PER_UNROLL else tensor[:, start:stop] for name, tensor in self.tensors()
         }
+        if self.host_core_reset is not None:
+            changes["host_core_reset"] = self.host_core_reset[start:stop]
         return replace(self, **changes)
+
+    def reset_rows(self, start: int, stop: int) -> list[int] | None:
+        """Rows of ``start`` to ``stop``, counted from there, in which ``core_reset`` is true anywhere; None where the host cannot tell."""
+        if self.host_core_reset is None:
+            return None
+        resets: NDArray[np.bool_] = np.logical_or.reduce(self.host_core_reset[:, start:stop], axis=0)
+        rows: list[int] = np.flatnonzero(resets).tolist()
+        return rows
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every field that is not None, with its name."""
@@ -157,7 +169,9 @@ class Slab:
         # Use numpy's allocator: its zeroed pages take up memory only when they are written.
         memory = torch.from_numpy(np.zeros(end, np.uint8))
         self._memory = memory.pin_memory() if pinned else memory
-        self._whole = self._batch_over(self._memory)
+        self._whole = self._batch_over(self._memory, self.arrays["core_reset"])
+        self._copied: torch.cuda.Event | None = None
+        """Of the last copy to a GPU, on the stream that it runs on."""
 
     @property
     def batch(self) -> TrainBatch:
@@ -179,7 +193,18 @@ class Slab:
     def to(self, device: torch.device) -> TrainBatch:
         """Return the batch on ``device``, with one asynchronous copy if it is not there already."""
         memory = self._memory.to(device, non_blocking=True)
-        return self._held(self._whole if memory is self._memory else self._batch_over(memory))
+        if memory.is_cuda:
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record()
+        if memory is self._memory:
+            return self._held(self._whole)
+        # A copy: this memory may be written again while the batch is still in use.
+        return self._held(self._batch_over(memory, self.arrays["core_reset"].copy()))
+
+    def wait_until_copied(self) -> None:
+        """To be called before it is written again: a GPU may still be reading it."""
+        if self._copied is not None:
+            self._copied.synchronize()
 
     @classmethod
     def of(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]], *, agent: int = 0, pinned: bool = False) -> Self:
@@ -194,7 +219,7 @@ class Slab:
     def _held(self, batch: TrainBatch) -> TrainBatch:
         return batch if self._num_held == self._num_unrolls else batch.part(0, self._num_held)
 
-    def _batch_over(self, memory: Tensor) -> TrainBatch:
+    def _batch_over(self, memory: Tensor, host_core_reset: NDArray[np.bool_]) -> TrainBatch:
         tensors: dict[str, Tensor] = {}
         for place in self._places:
             name = _OF_THE_WIRE.get(place.name, place.name)
@@ -208,6 +233,7 @@ class Slab:
             initial_core_state=tensors.pop("initial_core_state", None),
             instructions=tensors.pop("instructions", None),
             burn_in=self._burn_in,
+            host_core_reset=host_core_reset,
             **tensors,
         )
 

@@ -1,15 +1,14 @@
 """Adaptive limits of an update: the norm at which its gradient is clipped, and the multiplier of its learning rate.
 
-The state of `UpdateControl` is saved in checkpoints (`tensors`).
+The state of `UpdateControl` is saved in checkpoints (`tensors`). It stays on the device, and so do the decisions: the host never waits
+for them.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,39 +37,49 @@ class UpdateControl:
       it after one that hardly moved it (arXiv:2109.11978; PPO's adaptive penalty, arXiv:1707.06347 section 4, with the rate in its place).
     """
 
-    def __init__(self, settings: OptimizerSettings) -> None:
-        self._max_norm = math.inf if settings.max_gradient_norm is None else settings.max_gradient_norm
-        self._percentile = settings.clip_percentile
-        self._norms: deque[float] = deque(maxlen=settings.clip_history_updates)
+    def __init__(self, settings: OptimizerSettings, device: torch.device) -> None:
+        largest = math.inf if settings.max_gradient_norm is None else settings.max_gradient_norm
+        self._max_norm = torch.tensor(largest, dtype=torch.float64, device=device)
+        self._quantile = None if settings.clip_percentile is None else settings.clip_percentile / 100.0
+        length = 0 if self._quantile is None else settings.clip_history_updates
+        self._norms = torch.full((length,), math.nan, dtype=torch.float64, device=device)
+        """The newest norms, oldest first; NaN before them while there are fewer."""
         self._target_kl = settings.target_kl
-        self.rate_multiplier = 1.0
-        """Multiplier of the scheduled learning rate."""
+        self._multiplier = torch.ones((), dtype=torch.float64, device=device)
 
-    def limit(self, norm: float) -> float:
-        """Return the norm at which to clip this gradient, whose global norm is finite. Call it once for each update."""
-        if self._percentile is None:
+    @property
+    def rate_multiplier(self) -> Tensor | None:
+        """Multiplier of the scheduled learning rate, float64 []; None if it stays 1."""
+        return None if self._target_kl is None else self._multiplier
+
+    def limit(self, norm: Tensor) -> Tensor:
+        """Return the norm, float64 [], at which to clip a gradient of this global norm. Call it once for each update.
+
+        A norm that is not finite does not enter the history.
+        """
+        if self._quantile is None:
             return self._max_norm
-        self._norms.append(norm)
-        return min(self._max_norm, float(np.percentile(self._norms, self._percentile)))
+        newest = torch.cat([self._norms[1:], norm.double().unsqueeze(0)])
+        self._norms = torch.where(norm.isfinite(), newest, self._norms)
+        return torch.minimum(self._max_norm, self._norms.nanquantile(self._quantile))
 
-    def follow(self, update_kl: float) -> None:
-        """Adapt the multiplier to an update's change of the policy, in nats; NaN is ignored."""
-        if self._target_kl is None or not math.isfinite(update_kl):
+    def follow(self, update_kl: Tensor, is_taken: Tensor) -> None:
+        """Adapt the multiplier to an update's change of the policy, float64 [] in nats; ignored if not finite or no step was taken."""
+        target = self._target_kl
+        if target is None:
             return
-        if update_kl > TOLERANCE * self._target_kl:
-            self.rate_multiplier /= RATE_STEP
-        elif update_kl < self._target_kl / TOLERANCE:
-            self.rate_multiplier *= RATE_STEP
-        lowest, highest = RATE_BOUNDS
-        self.rate_multiplier = min(max(self.rate_multiplier, lowest), highest)
+        shorter = torch.where(update_kl < target / TOLERANCE, self._multiplier * RATE_STEP, self._multiplier)
+        followed = torch.where(update_kl > TOLERANCE * target, self._multiplier / RATE_STEP, shorter).clamp(*RATE_BOUNDS)
+        self._multiplier = torch.where(is_taken & update_kl.isfinite(), followed, self._multiplier)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state, float64: ``norms`` [N], ``rate_multiplier`` []; without the state of a disabled rule."""
+        """Return the state on the CPU, float64: ``norms`` [N], ``rate_multiplier`` []; without the state of a disabled rule."""
         state = {}
-        if self._percentile is not None:
-            state["norms"] = torch.tensor(list(self._norms), dtype=torch.float64)
+        if self._quantile is not None:
+            norms = self._norms.cpu()
+            state["norms"] = norms[~norms.isnan()]
         if self._target_kl is not None:
-            state["rate_multiplier"] = torch.tensor(self.rate_multiplier, dtype=torch.float64)
+            state["rate_multiplier"] = self._multiplier.cpu()
         return state
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -82,7 +91,7 @@ class UpdateControl:
         norms, multiplier = tensors.get("norms"), tensors.get("rate_multiplier")
         if (norms is not None and norms.dim() != 1) or (multiplier is not None and multiplier.dim() != 0):
             raise CheckpointError("the state of gradient clipping and learning rate is invalid")
-        self._norms.clear()
-        if self._percentile is not None and norms is not None:
-            self._norms.extend(norms.tolist())
-        self.rate_multiplier = float(multiplier) if self._target_kl is not None and multiplier is not None else 1.0
+        kept = self._norms.new_empty(0) if norms is None else norms.to(self._norms)[-len(self._norms) :]
+        kept = kept[: len(self._norms)]
+        self._norms = torch.cat([self._norms.new_full((len(self._norms) - len(kept),), math.nan), kept])
+        self._multiplier = torch.ones_like(self._multiplier) if multiplier is None else multiplier.to(self._multiplier)

@@ -16,6 +16,8 @@ from herd.config.contract import NO_ACTION
 from herd.networks.frame_stack import restack
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from herd.config.settings import AlgorithmSettings
     from herd.learning.batch import TrainBatch
     from herd.learning.value_scaling import Statistics, ValueScaling
@@ -35,6 +37,7 @@ class Network(Protocol):
         instructions: Tensor | None,
         vectors: Tensor | None,
         rows_left: int,
+        reset_rows: Sequence[int] | None,
         /,
     ) -> tuple[AgentOutput, Tensor]:
         """Run all rows."""
@@ -130,10 +133,11 @@ def run_forward(
 
     if batch.burn_in:
         with torch.no_grad():
-            _, core_state = network(*inputs(slice(batch.burn_in), core_state), 0)
+            _, core_state = network(*inputs(slice(batch.burn_in), core_state), 0, batch.reset_rows(0, batch.burn_in))
     rows = slice(batch.burn_in, None)
     # The next unroll repeats the last row of this one; its burn-in repeats the rows before that.
-    output, next_core_state = network(*inputs(rows, core_state), batch.burn_in + 1)
+    reset_rows = batch.reset_rows(batch.burn_in, len(core_reset))
+    output, next_core_state = network(*inputs(rows, core_state), batch.burn_in + 1, reset_rows)
     task_ids = batch.task_ids.long()
     values, value_scale = value_scaling.values(statistics, output.values, task_ids)
     return Forward(

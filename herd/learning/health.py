@@ -29,6 +29,10 @@ _FLAT = 1e-12
 """Targets whose variance is below this share of their mean square count as constant; they have no explained variance."""
 
 
+NUM_SUMS = 8
+"""That `_fit` reads."""
+
+
 class LayerUnits(NamedTuple):
     """The units of one layer with a ReLU, over this shard's part of the batch."""
 
@@ -65,6 +69,28 @@ class Health(NamedTuple):
         return {**self._asdict(), "layers": [layer._asdict() for layer in self.layers]}
 
 
+class Seen(NamedTuple):
+    """By a look at one update; the numbers are on the device."""
+
+    update_kl: Tensor
+    """float64 [], as in `Health`."""
+    numbers: Tensor
+    """float64 [N]: ``update_kl``; of a look at everything also its sums and two counts for each layer."""
+    layers: tuple[tuple[Literal["filters", "units"], int], ...]
+    """Kind and size of each."""
+
+    def health(self, numbers: Sequence[float]) -> Health:
+        """Of its ``numbers``, read."""
+        update_kl, sums, counts = numbers[0], numbers[1 : 1 + NUM_SUMS], numbers[1 + NUM_SUMS :]
+        if not sums:
+            return Health(update_kl)
+        layers = (
+            LayerUnits(kind, total, int(dead), int(always_on))
+            for (kind, total), dead, always_on in zip(self.layers, counts[::2], counts[1::2], strict=True)
+        )
+        return Health(update_kl, *_fit(sums), tuple(layers))
+
+
 class Look:
     """The measurement of one update: created before the optimizer's step, completed after it. All shards take part."""
 
@@ -79,7 +105,7 @@ class Look:
         self._shards = shards
         self._is_whole = loss is not None
         self._before: list[Tensor] = []
-        self._sums = torch.zeros(8, dtype=torch.float64, device=parts[0].rewards.device)
+        self._sums = torch.zeros(NUM_SUMS, dtype=torch.float64, device=parts[0].rewards.device)
         for part in parts:
             seen = forward(part)
             self._before.append(_log_policy(seen))
@@ -87,20 +113,21 @@ class Look:
                 self._sums += _fit_sums(seen, loss(seen))
 
     @torch.no_grad()
-    def after(self) -> Health:
+    def after(self) -> Seen:
         """Measure after the step and return the result."""
         moved = torch.zeros(2, dtype=torch.float64, device=self._sums.device)
-        with watched_layers(self._agent if self._is_whole else None) as watched:
+        with watched_layers(self._agent if self._is_whole else None, moved.device) as watched:
             for part, before in zip(self._parts, self._before, strict=True):
                 divergence = (before.exp() * (before - _log_policy(self._forward(part)))).sum(dim=-1)
                 moved[0] += part.trained.sum()
                 moved[1] += divergence.masked_fill(~part.trained, 0.0).sum()
-        rows, kl = self._shards.add_up(moved).tolist()
-        update_kl = max(kl, 0.0) / rows if rows else 0.0
+        rows, kl = self._shards.add_up(moved)
+        update_kl = kl.clamp(min=0.0) / rows.clamp(min=1.0)
         if not self._is_whole:
-            return Health(update_kl)
-        effective_sample_size, explained_variance = _fit(self._shards.add_up(self._sums).tolist())
-        return Health(update_kl, effective_sample_size, explained_variance, tuple(each.units() for each in watched))
+            return Seen(update_kl, update_kl.unsqueeze(0), ())
+        counts = [each.counts().double() for each in watched]
+        numbers = torch.cat([update_kl.unsqueeze(0), self._shards.add_up(self._sums), *counts])
+        return Seen(update_kl, numbers, tuple((each.kind, each.num_units) for each in watched))
 
 
 def _log_policy(seen: Forward) -> Tensor:
@@ -139,32 +166,33 @@ def _fit(sums: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 class WatchedLayer:
-    """The outputs of one layer's units, over all parts."""
+    """The outputs of one layer's units, over all parts; on the device."""
 
-    def __init__(self, rectifier: Rectifier) -> None:
-        self._kind: Literal["filters", "units"] = "units"
-        self._ever = torch.zeros(rectifier.num_units, dtype=torch.bool)
-        self._always = torch.ones(rectifier.num_units, dtype=torch.bool)
+    def __init__(self, rectifier: Rectifier, device: torch.device) -> None:
+        self.kind: Literal["filters", "units"] = "units"
+        self.num_units = rectifier.num_units
+        self._ever = torch.zeros(rectifier.num_units, dtype=torch.bool, device=device)
+        self._always = torch.ones_like(self._ever)
 
     def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:  # noqa: ARG002  a hook's arguments
         """Record one forward pass, [N, F] or [N, F, H, W]; N may be several dimensions."""
         if output.dim() == 4:
-            self._kind = "filters"
+            self.kind = "filters"
         others = [axis for axis in range(output.dim()) if axis != (1 if output.dim() == 4 else output.dim() - 1)]
         fired = output > 0
-        self._ever |= fired.sum(dim=others).cpu() > 0
-        self._always &= fired.logical_not().sum(dim=others).cpu() == 0
+        self._ever |= fired.sum(dim=others) > 0
+        self._always &= fired.logical_not().sum(dim=others) == 0
 
-    def units(self) -> LayerUnits:
-        """Return the counts."""
-        return LayerUnits(self._kind, len(self._ever), int((~self._ever).sum()), int(self._always.sum()))
+    def counts(self) -> Tensor:
+        """Return the number of dead units and of those always on, int64 [2]."""
+        return torch.stack([self._ever.logical_not().sum(), self._always.sum()])
 
 
 @contextmanager
-def watched_layers(agent: nn.Module | None) -> Iterator[list[WatchedLayer]]:
+def watched_layers(agent: nn.Module | None, device: torch.device) -> Iterator[list[WatchedLayer]]:
     """Watch every layer with a ReLU inside the context, in the order in which the network was built."""
     rectifiers = [] if agent is None else [module for module in agent.modules() if isinstance(module, Rectifier)]
-    watched = [WatchedLayer(rectifier) for rectifier in rectifiers]
+    watched = [WatchedLayer(rectifier, device) for rectifier in rectifiers]
     hooks = [rectifier.register_forward_hook(each) for rectifier, each in zip(rectifiers, watched, strict=True)]
     try:
         yield watched

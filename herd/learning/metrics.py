@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from herd.learning.losses.output import Metric
     from herd.learning.sharding import Shards
@@ -60,10 +60,13 @@ class MetricSums:
             raise ValueError(f"the loss named {', '.join(metrics)} in one part of a batch, {', '.join(self._names)} in another")
         self._sums += sums
 
-    def measured(self, shards: Shards) -> dict[str, Measured]:
-        """Return the metrics of all shards; waits for the device. All shards must call this together. A metric never counted is 0."""
+    def sums(self, shards: Shards) -> Tensor:
+        """Return the sums of all shards, float32 [N] on the device. All shards must call this together."""
         assert self._sums is not None
-        sums = shards.add_up(self._sums).tolist()
+        return shards.add_up(self._sums)
+
+    def measured(self, sums: Sequence[float]) -> dict[str, Measured]:
+        """The metrics of ``sums``, read. What was never counted is 0."""
         values = (
             total if place is None else total / sums[place] if sums[place] else 0.0
             for total, place in zip(sums[: len(self._names)], self._denominators, strict=True)

@@ -35,7 +35,12 @@ class Rates(NamedTuple):
 
 
 def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
-    """Return an optimizer with all parameters in one group; the rates are set before each step."""
+    """Return an optimizer with all parameters in one group.
+
+    The rates are set before each step, as numbers or as tensors on the parameters' device. A step reads two attributes, float32 [], as
+    torch's gradient scaler sets them: gradients are divided by ``grad_scale``, and if ``found_inf`` is 1, parameters and state do not
+    change, whatever the gradients contain.
+    """
     if settings.kind == "adamw":
         return torch.optim.AdamW(
             parameters,
@@ -43,11 +48,11 @@ def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) 
             betas=(settings.beta1, settings.beta2),
             eps=settings.epsilon,
             weight_decay=settings.weight_decay,
-            foreach=True,
+            fused=True,
         )
     if settings.kind == "adam":
         betas = (settings.beta1, settings.beta2)
-        return torch.optim.Adam(parameters, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, foreach=True)
+        return torch.optim.Adam(parameters, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=True)
     return RMSProp(parameters, lr=settings.learning_rate, decay=settings.decay, epsilon=settings.epsilon, momentum=settings.momentum)
 
 
@@ -102,8 +107,8 @@ def load_state_tensors(
         if parameter is None or tensor.shape != expected:
             raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} does not fit any parameter of this network")
         # Keep the parameter's memory order; otherwise the optimizer's fused operations fall back to slow ones.
-        # AdamW's count of steps stays on the host, where it expects it.
-        memory = torch.empty_like(tensor) if slot == "step" else torch.empty_like(parameter, requires_grad=False)
-        state.setdefault(parameter, {})[slot] = memory.copy_(shard_like(tensor, memory))
+        # Adam's count of steps is float32 on the parameters' device.
+        memory = tensor.to(parameter.device, copy=True) if slot == "step" else torch.empty_like(parameter, requires_grad=False)
+        state.setdefault(parameter, {})[slot] = memory if slot == "step" else memory.copy_(shard_like(tensor, memory))
     optimizer.state.clear()
     optimizer.state.update(state)

@@ -6,7 +6,7 @@ B unrolls in the batch, b unrolls in a micro-batch.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -17,11 +17,13 @@ from herd.checkpoints.weights import load_into
 from herd.learning.auxiliary import AUXILIARY, WithAuxiliary, make_auxiliary_head
 from herd.learning.control import UpdateControl
 from herd.learning.forward import run_forward
-from herd.learning.health import Health, Look
+from herd.learning.health import Look
 from herd.learning.losses import make_loss, with_auxiliary
+from herd.learning.losses.off_policy import of_online_rows
 from herd.learning.losses.output import LossOutput, Metric
 from herd.learning.metrics import TOTAL, Measured, MetricSums
-from herd.learning.optimizers import Rates, load_state_tensors, new_optimizer, state_tensors
+from herd.learning.optimizers import load_state_tensors, new_optimizer, state_tensors
+from herd.learning.readback import Readback
 from herd.learning.replayer import Replayer
 from herd.learning.replicas import Replicas
 from herd.learning.sharding import OneShard, gather, shard_like
@@ -41,10 +43,15 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
     from herd.learning.forward import Forward, Network
+    from herd.learning.health import Health, Seen
+    from herd.learning.optimizers import Rates
     from herd.learning.sharding import Shards
 
 KL_SHARE = 1 / 8
 """Share of a batch on which the policy's change is measured if only the learning rate depends on it."""
+
+_LEAST_NORM = 1e-6
+"""Added to a norm that is divided by, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
 Losses = dict[str, Measured]
 """The metrics of the loss for one batch, per trained row if so defined, independent of the reduction that is optimized."""
@@ -71,13 +78,16 @@ class UpdateStatistics:
     is_clipped: bool = False
     """Whether the gradient was clipped."""
     health: Health | None = None
-    """The diagnostics, measured at regular intervals; None for other updates."""
+    """The diagnostics, measured at regular intervals; None for other updates and for skipped ones."""
+    rate_multiplier: float = 1.0
+    """The control's multiplier of the next update's learning rate."""
 
 
 class Trainer:
     """Agent, optimizer and their update, on a whole batch or, together with other shards, on a shard's part of it.
 
-    ``launch``, ``losses`` and ``finish`` are one update, in this order; between the first two the host is free while a GPU computes.
+    ``launch`` and ``finish`` are one update. Both only queue work on a GPU: nothing in them depends on a number that the host would have to
+    wait for. The statistics of an update are returned by a later call of ``arrived``; on a CPU, by the next one.
     """
 
     def __init__(
@@ -95,11 +105,15 @@ class Trainer:
         self._auxiliary = settings.auxiliary
         self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
         self._reduction = settings.loss.reduction
-        self._control = UpdateControl(settings.optimizer)
+        self._control = UpdateControl(settings.optimizer, device)
+        self._told: Readback[UpdateStatistics] = Readback()
+        self._last_multiplier = 1.0
         self._health_interval = settings.learner.health_interval_updates
         self._kl_interval = None if settings.optimizer.target_kl is None else settings.optimizer.kl_interval_updates
         self._num_steps = 0
         self._has_replay = settings.replay.kind != "none"
+        self._num_replayed = 0
+        """Unrolls of the batch that was begun."""
         replays_episodes = settings.replay.kind == "shared" and settings.network.core != "none"
         self._replayer = Replayer() if replays_episodes else None
         self._device = device
@@ -135,7 +149,7 @@ class Trainer:
         self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
         self._reduction = loss.reduction
         self._micro_batch_size = self._batch_size if loss.needs_whole_batch else self._own_micro_batch_size
-        control = UpdateControl(optimizer)
+        control = UpdateControl(optimizer, self._device)
         control.load(self._control.tensors())
         self._control = control
         self._kl_interval = None if optimizer.target_kl is None else optimizer.kl_interval_updates
@@ -152,6 +166,7 @@ class Trainer:
 
         Replayed episodes continue from the previous batch, and the average image is updated with this batch.
         """
+        self._num_replayed = num_replayed
         if self._replayer is None and self._average is None:
             return
         self._wait_for_copy(batch)
@@ -171,11 +186,18 @@ class Trainer:
         left = torch.full((), schedule_left, device=self._device)  # a tensor, so that compiled parts are not recompiled for each value
         launched = Launched(MetricSums(), [], batch)
         next_core_states = []
+        run_part = self._part
+        if self._compiled_part is not None:
+            run_part = self._compiled_part
+            # Or every other pattern of resets would be compiled anew.
+            batch = replace(batch, host_core_reset=None)
+            # CUDA graphs write over what the update before left; gradients were let go of above.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         starts = range(0, batch.num_unrolls, self._micro_batch_size)
         for start in starts:
             part = batch.part(start, start + self._micro_batch_size)
             with self._replicas.reducing(start == starts[-1]):
-                loss, output, next_core_state = (self._compiled_part or self._part)(part, self._statistics, num_trained, left)
+                loss, output, next_core_state = run_part(part, self._statistics, num_trained, left)
                 self._replicas.backward(loss)
             if self._replayer is not None:
                 next_core_states.append(next_core_state.clone())  # a compiled part may overwrite its outputs
@@ -189,45 +211,75 @@ class Trainer:
             self._replayer.end(torch.cat(next_core_states))
         return launched
 
-    def losses(self, launched: Launched) -> Losses:
-        """Wait for the launched work and return its losses."""
-        return launched.metrics.measured(self._shards)
+    def finish(self, launched: Launched, rates: Rates) -> None:
+        """Clip the accumulated gradient by its global norm and do the optimizer's step at ``rates``, as adapted by the control.
 
-    def finish(self, launched: Launched, losses: Losses, rates: Rates) -> UpdateStatistics:
-        """Clip the accumulated gradient by its global norm and do the optimizer's step at ``rates``, as adapted by the control."""
+        If the gradient is not finite, nothing changes: one bad batch must not destroy the weights of a run that took days.
+        """
         gradients = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
-        total_norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-        gradient_norm = float(gather(total_norm))
-        # One bad batch must not destroy the weights of a run that took days.
-        if not gradient_norm < float("inf"):
-            return UpdateStatistics(losses, gradient_norm, is_finite=False)
-        limit = self._control.limit(gradient_norm)
-        torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), limit, total_norm, foreach=True)
+        norm = gather(torch.nn.utils.get_total_norm(gradients, foreach=True)).to(self._device)
+        is_finite = norm.isfinite()
+        limit = self._control.limit(norm)
+        self.optimizer.grad_scale = ((norm + _LEAST_NORM) / limit.to(norm.dtype)).clamp(min=1.0)  # type: ignore[attr-defined]
+        self.optimizer.found_inf = is_finite.logical_not().to(norm.dtype)  # type: ignore[attr-defined]
         look = self._look(launched.batch)
-        group = self.optimizer.param_groups[0]
-        group["lr"], group["weight_decay"] = rates.learning_rate * self._control.rate_multiplier, rates.weight_decay
+        group, multiplier = self.optimizer.param_groups[0], self._control.rate_multiplier
+        group["lr"] = rates.learning_rate if multiplier is None else (rates.learning_rate * multiplier).to(norm.dtype)
+        group["weight_decay"] = rates.weight_decay
         self.optimizer.step()
-        health = None
+        seen = None
         if look is not None:
-            health = look.after()
+            seen = look.after()
             self._replicas.release()
-        self._follow(launched.targets)
-        if health is not None:
-            self._control.follow(health.update_kl)
-        whole = health if health is not None and health.is_whole else None
-        return UpdateStatistics(losses, gradient_norm, is_finite=True, is_clipped=gradient_norm > limit, health=whole)
+            self._control.follow(seen.update_kl, is_finite)
+        self._follow(launched.targets, is_finite)
+        self._send(launched.metrics, [norm, is_finite, norm > limit], seen)
+
+    def _send(self, metrics: MetricSums, of_the_step: list[Tensor], seen: Seen | None) -> None:
+        """What the host is told of an update."""
+        sums = metrics.sums(self._shards)
+        multiplier = self._control.rate_multiplier
+        of_the_step.append(torch.ones_like(sums[0]) if multiplier is None else multiplier)
+        parts = [sums, torch.stack([number.double() for number in of_the_step]), *([] if seen is None else [seen.numbers])]
+        num_sums, leaves_out = len(sums), self._has_replay and not self._num_replayed
+
+        def read(here: list[Tensor]) -> UpdateStatistics:
+            numbers = here[0].tolist()
+            losses = metrics.measured(numbers[:num_sums])
+            norm, is_finite, is_longer, rate_multiplier, *looked = numbers[num_sums:]
+            health = None if seen is None or not is_finite else seen.health(looked)
+            return UpdateStatistics(
+                of_online_rows(losses) if leaves_out else losses,
+                norm,
+                bool(is_finite),
+                bool(is_finite and is_longer),
+                health if health is not None and health.is_whole else None,
+                rate_multiplier,
+            )
+
+        self._told.send([torch.cat([part.double() for part in parts])], read)
+
+    def arrived(self, *, wait: bool = False) -> list[UpdateStatistics]:
+        """Return the statistics that have arrived since the last call, in order; with ``wait``, those of all updates.
+
+        On a GPU it keeps the host from running further ahead than `MAX_UPDATES_AHEAD`: call it after every update.
+        """
+        told = self._told.arrived(wait=wait)
+        if told:
+            self._last_multiplier = told[-1].rate_multiplier
+        return told
 
     @property
     def rate_multiplier(self) -> float:
-        """The control's multiplier of the scheduled learning rate."""
-        return self._control.rate_multiplier
+        """The control's multiplier of the scheduled learning rate, as of the last update whose statistics have arrived."""
+        return self._last_multiplier
 
     def __call__(self, slab: Slab, rates: Rates) -> UpdateStatistics:
-        """Do one update on a batch in the host's memory."""
+        """Do one update on a batch in the host's memory, and wait for its statistics."""
         batch = self.to_device(slab)
         self.begin(batch, slab.num_replayed)
-        launched = self.launch(batch, rates.schedule_left)
-        return self.finish(launched, self.losses(launched), rates)
+        self.finish(self.launch(batch, rates.schedule_left), rates)
+        return self.arrived(wait=True)[-1]
 
     def weights(self) -> dict[str, Tensor]:
         """Return the agent's whole tensors, on its device. All shards must call this together."""
@@ -279,6 +331,8 @@ class Trainer:
             CheckpointError: they are not valid.
         """
         self._control.load(tensors)
+        multiplier = self._control.rate_multiplier
+        self._last_multiplier = 1.0 if multiplier is None else float(multiplier)
 
     def value_statistics(self) -> Statistics:
         """Return the statistics of the value scaling, on the CPU; the same on every shard."""
@@ -344,12 +398,13 @@ class Trainer:
         self._replicas.release()
         return look
 
-    def _follow(self, parts: list[UnrollTargets]) -> None:
-        """Update the statistics with the targets of all shards, and the value layer with them."""
+    def _follow(self, parts: list[UnrollTargets], is_taken: Tensor) -> None:
+        """Update the statistics with the targets of all shards, and the value layer with them, if the step was taken."""
         if not parts:
             return
         mine = UnrollTargets(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
-        after = self._value_scaling.updated(self._statistics, self._of_all_shards(mine))
+        updated = self._value_scaling.updated(self._statistics, self._of_all_shards(mine))
+        after = {name: torch.where(is_taken, updated[name], before) for name, before in self._statistics.items()}
         self._value_scaling.rescale(self.agent.value_head, self._statistics, after)
         self._statistics = after
 

@@ -49,7 +49,7 @@ class ValueScaling(Protocol):
     """Whether ``updated`` is to be called: there are statistics."""
 
     def initial(self, device: torch.device | str) -> Statistics:
-        """Of a run that begins."""
+        """Return the statistics of a new run."""
 
     def values(self, statistics: Statistics, heads: Tensor, task_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """Of the heads' output [T, B, K] the acting task's, un-normalised, [T, B]; and the scale [B] that losses divide by, None for 1."""

@@ -19,6 +19,8 @@ from herd.networks.recurrent import LSTMCore
 from herd.networks.torsos import build_torso
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from herd.config.contract import EnvSpec
     from herd.config.losses import Head
     from herd.config.settings import NetworkSettings, RunSettings
@@ -118,6 +120,7 @@ class Agent(nn.Module):
         instructions: Tensor | None = None,
         vectors: Tensor | None = None,
         rows_left: int = 0,
+        reset_rows: Sequence[int] | None = None,
     ) -> tuple[AgentOutput, Tensor]:
         """Run T rows of B unrolls.
 
@@ -130,6 +133,7 @@ class Agent(nn.Module):
             instructions: int64 [T, B, L] hashed words, 0 padding; needed with ``network.language`` only.
             vectors: float32 [T, B, D]; None if observations have only frames.
             rows_left: number of rows at the end, at most T, after the core state that is returned.
+            reset_rows: rows in which ``core_reset`` is true for any unroll, if the host knows them: the core is faster then.
 
         Returns:
             The heads' output, and the core state before the last ``rows_left`` rows.
@@ -139,7 +143,7 @@ class Agent(nn.Module):
         features = self.torso(images, numbers, self.compute_dtype).float().unflatten(0, core_reset.shape)
         features = self._with_side_inputs(features, last_actions, last_rewards, instructions)
         if self.core is not None:
-            features, core_state = self.core(features, core_reset, core_state, rows_left)
+            features, core_state = self.core(features, core_reset, core_state, rows_left, reset_rows)
         action_head = self.policy_head if self.policy_head is not None else self.advantage_head
         assert action_head is not None
         return AgentOutput(action_head(features), self.value_head(features), features), core_state

@@ -5,14 +5,25 @@ Shapes: T rows, B unrolls, I input features, H units. State [B, 2, H]: hidden, t
 
 from __future__ import annotations
 
+import itertools
 import math
+import warnings
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from herd.networks.layers import Initialization
+
+
+# Of cuDNN, which then copies the weights at each call: 2 MB, where the parameters' names and shapes stay what checkpoints hold.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk of memory", category=UserWarning)
+
+LEAST_FUSED_ROWS = 5
+"""Shorter spans go row by row, which on a CPU costs no more then (benchmarks/README.md)."""
 
 
 class LSTMCore(nn.Module):
@@ -40,30 +51,73 @@ class LSTMCore(nn.Module):
             nn.init.uniform_(self.hidden_weight.data, -bound, bound)
         nn.init.ones_(self.bias.data[size : 2 * size])
 
-    def forward(self, inputs: Tensor, reset: Tensor, state: Tensor, rows_left: int = 0) -> tuple[Tensor, Tensor]:
-        """Run T rows.
+    def forward(
+        self, inputs: Tensor, reset: Tensor, state: Tensor, rows_left: int = 0, reset_rows: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Run T rows: by the library's fused kernel where no state is zeroed in between, else row by row.
 
         Args:
             inputs: float32 [T, B, I].
             reset: bool [T, B]; the state is zeroed before such a row.
             state: float32 [B, 2, H] before row 0.
             rows_left: rows at the end, at most T, that come after the state that is returned.
+            reset_rows: the rows in which ``reset`` is true anywhere, as the host knows them. None: it does not, and all go row by row.
 
         Returns:
             outputs float32 [T, B, H] and the state [B, 2, H] before the last ``rows_left`` rows.
         """
         hidden, cell = state.unbind(1)
+        done = len(inputs) - rows_left
+        outputs: list[Tensor] = []
+        for span, is_fused in _spans(len(inputs), done, reset_rows):
+            if span.start == done:
+                state = torch.stack([hidden, cell], dim=1)
+            resets = {row - span.start: reset[row].unsqueeze(-1) for row in (span if reset_rows is None else reset_rows) if row in span}
+            run = self._fused if is_fused else self._stepped
+            rows, hidden, cell = run(inputs[span.start : span.stop], hidden, cell, resets)
+            outputs.append(rows)
+        if rows_left == 0:
+            state = torch.stack([hidden, cell], dim=1)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs), state
+
+    def _stepped(self, inputs: Tensor, hidden: Tensor, cell: Tensor, resets: Mapping[int, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Row by row. ``resets``: bool [B, 1] by row."""
         # The input's share of the gates needs no recurrence: one product over all rows.
         input_gates = nn.functional.linear(inputs, self.input_weight, self.bias)
         transposed = self.hidden_weight.t()
-        outputs: list[Tensor] = []
-        cells = [cell]
-        for gates, starts in zip(input_gates.unbind(0), reset.unsqueeze(-1).unbind(0), strict=True):
-            hidden, cell = hidden.masked_fill(starts, 0.0), cell.masked_fill(starts, 0.0)
+        outputs = []
+        for row, gates in enumerate(input_gates.unbind(0)):
+            if row in resets:
+                hidden, cell = hidden.masked_fill(resets[row], 0.0), cell.masked_fill(resets[row], 0.0)
             write, forget, candidate, read = torch.addmm(gates, hidden, transposed).chunk(4, dim=1)
             cell = torch.sigmoid(forget) * cell + torch.sigmoid(write) * torch.tanh(candidate)
             hidden = torch.sigmoid(read) * torch.tanh(cell)
             outputs.append(hidden)
-            cells.append(cell)
-        done = len(outputs) - rows_left
-        return torch.stack(outputs), state if done == 0 else torch.stack([outputs[done - 1], cells[done]], dim=1)
+        return torch.stack(outputs), hidden, cell
+
+    def _fused(self, inputs: Tensor, hidden: Tensor, cell: Tensor, resets: Mapping[int, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """By one call of cuDNN, or oneDNN on a CPU; resets before the first row alone."""
+        if resets:
+            hidden, cell = hidden.masked_fill(resets[0], 0.0), cell.masked_fill(resets[0], 0.0)
+        state = (hidden.unsqueeze(0).contiguous(), cell.unsqueeze(0).contiguous())
+        # The kernel adds a second bias.
+        weights = (self.input_weight, self.hidden_weight, self.bias, torch.zeros_like(self.bias))
+        outputs, hidden, cell = torch.lstm(inputs, state, weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
+        return outputs, hidden.squeeze(0), cell.squeeze(0)
+
+
+def _spans(num_rows: int, done: int, reset_rows: Sequence[int] | None) -> list[tuple[range, bool]]:
+    """The rows in spans, each with whether the fused kernel runs it: it then has no reset behind its first row.
+
+    What is too short for that joins its neighbour. Row ``done`` begins a span.
+    """
+    if reset_rows is None:
+        return [(span, False) for span in (range(done), range(done, num_rows)) if span]
+    spans: list[tuple[range, bool]] = []
+    for start, stop in itertools.pairwise(sorted({0, done, num_rows, *reset_rows})):
+        is_fused = stop - start >= LEAST_FUSED_ROWS
+        if is_fused or not spans or spans[-1][1] or start == done:
+            spans.append((range(start, stop), is_fused))
+        else:
+            spans[-1] = (range(spans[-1][0].start, stop), False)
+    return spans

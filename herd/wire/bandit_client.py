@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FIRST_INVERSE_TEMPERATURE = 1.0
-"""Of an environment whose first game begins without an answer: tau = 1, the paper's baseline."""
+"""1/tau of an environment whose first game begins without an answer: tau = 1, the paper's baseline."""
 
 
 class BanditClient(RetryingClient):

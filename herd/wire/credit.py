@@ -1,4 +1,4 @@
-"""The learner's side of flow control, without I/O: who may send how many unrolls.
+"""The learner's side of flow control, without I/O: how many unrolls each peer may send.
 
 Invariant, after every call: sum of granted-and-unused over peers + received-and-not-consumed <= capacity.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MAX_SESSIONS = 16_384
-"""Four times the 4,000 actors that the system is meant for; bounds memory against a client that invents actors (1 kB each)."""
+"""Four times the 4,000 actors that the system is designed for; bounds memory if a client invents actors (1 kB each)."""
 
 
 class Grant(NamedTuple):
@@ -39,7 +39,7 @@ class CreditPool:
     """Grants a fixed number of unrolls among peers: first come, first served, one message's worth at a time."""
 
     def __init__(self, capacity: int, *, expires_seconds: float, max_sessions: int = MAX_SESSIONS) -> None:
-        """Start with nobody.
+        """Start without sessions.
 
         Args:
             capacity: unrolls that may be granted, queued or in flight.
@@ -51,10 +51,10 @@ class CreditPool:
         self._capacity = capacity
         self._expires_seconds = expires_seconds
         self._max_sessions = max_sessions
-        # Ordered by last_heard, oldest first, so that expiry looks only at who is due.
+        # Ordered by last_heard, oldest first, so that expiry checks only those that are due.
         self._peers: OrderedDict[bytes, _Peer] = OrderedDict()
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
-        # Peers that have sent no unrolls yet, oldest session first: only these make room for others.
+        # Peers that have sent no unrolls yet, oldest session first; only these can be replaced by others.
         self._newcomers: OrderedDict[bytes, None] = OrderedDict()
         # Peers with unused credit, and when ``expire`` first saw it; at most one per unroll of the capacity.
         self._unused_since: dict[bytes, float | None] = {}
@@ -63,7 +63,7 @@ class CreditPool:
 
     @property
     def capacity(self) -> int:
-        """Unrolls that may be granted, queued or in flight."""
+        """Maximum number of unrolls that are granted, queued or in flight."""
         return self._capacity
 
     @property
@@ -78,20 +78,20 @@ class CreditPool:
 
     @property
     def num_peers(self) -> int:
-        """Sessions open."""
+        """Number of open sessions."""
         return len(self._peers)
 
     @property
     def num_waiting(self) -> int:
-        """Peers whose request is not granted yet."""
+        """Number of peers whose request is not granted yet."""
         return len(self._waiting)
 
     def knows(self, peer: bytes) -> bool:
-        """Tell whether ``peer`` has a session; without one its messages are answered ``HelloRequired``."""
+        """Return whether ``peer`` has a session; without one its messages are answered with ``HelloRequired``."""
         return peer in self._peers
 
     def is_silent_since(self, peer: bytes, moment: float) -> bool:
-        """Tell whether ``peer`` has a session and was not heard after ``moment``."""
+        """Return whether ``peer`` has a session and was not heard after ``moment``."""
         known = self._peers.get(peer)
         return known is not None and known.last_heard <= moment
 
@@ -101,7 +101,7 @@ class CreditPool:
         return known.granted if known is not None else 0
 
     def place_for(self, peer: bytes) -> bytes | None:
-        """Return whom to say goodbye to before ``peer`` says hello: None for nobody, ``peer`` itself if it must be turned away.
+        """Return the peer whose session must end before that of ``peer`` begins: None if none, ``peer`` itself if it must be refused.
 
         Where all places are taken, the session that has waited longest without sending an unroll makes room. Strangers can crowd
         each other out, and actors that begin, but no actor that has begun.
@@ -111,7 +111,7 @@ class CreditPool:
         return next(iter(self._newcomers), peer)
 
     def on_hello(self, peer: bytes, max_unrolls: int, now: float) -> list[Grant]:
-        """Open a session for ``peer``, counters at 0, and take back what an earlier session had not used.
+        """Open a session for ``peer`` with counters at 0, and revoke unused credit of an earlier session.
 
         Returns:
             Grants to others that this made possible.
@@ -128,7 +128,7 @@ class CreditPool:
         return self._grant()
 
     def on_credit_request(self, peer: bytes, wanted_unrolls: int, now: float) -> list[Grant]:
-        """Ask that the cumulative grant of ``peer`` reach ``wanted_unrolls``, at most one message beyond what it sent. Idempotent.
+        """Request that the cumulative grant of ``peer`` reach ``wanted_unrolls``, at most one message beyond what it sent. Idempotent.
 
         Returns:
             Grants made now, perhaps to ``peer``. An unknown peer gets none.
@@ -161,7 +161,7 @@ class CreditPool:
         return True
 
     def on_consumed(self, num_unrolls: int) -> list[Grant]:
-        """Free the place of unrolls that left the queue.
+        """Free the places of unrolls that have left the queue.
 
         Raises:
             ValueError: more than are held.
@@ -178,7 +178,7 @@ class CreditPool:
         return self._grant()
 
     def expire(self, now: float) -> list[Grant]:
-        """Forget peers that were silent, or kept credit from others, for ``expires_seconds``; it goes to who waits."""
+        """Remove peers that were silent, or held credit that others wait for, for ``expires_seconds``; grant their credit to others."""
         while self._peers:
             peer, known = next(iter(self._peers.items()))
             if now - known.last_heard < self._expires_seconds:
@@ -207,7 +207,7 @@ class CreditPool:
             self._newcomers.pop(peer, None)
 
     def _grant(self) -> list[Grant]:
-        """Grant whole requests from the front of the queue; the first that does not fit makes the others wait, so nobody starves."""
+        """Grant whole requests from the front of the queue. If the first does not fit, the others wait, so that no request starves."""
         grants = []
         while self._waiting:
             peer = next(iter(self._waiting))

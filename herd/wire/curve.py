@@ -75,7 +75,7 @@ class Curve:
         """Set a client's keys; return the name of the client's key.
 
         Raises:
-            SettingsError: a key is missing or no key.
+            SettingsError: a key is missing or invalid.
 
         """
         keys = load_client_keys(self._security, self._environ)
@@ -90,7 +90,7 @@ class Curve:
         """Set a server's key and admit only known clients; return them.
 
         Raises:
-            SettingsError: a key is missing or no key, or nobody would be let in.
+            SettingsError: a key is missing or invalid, or no client would be admitted.
 
         """
         keys = load_server_keys(self._security, self._environ)
@@ -118,7 +118,7 @@ class AuthorisedClients:
     def __init__(
         self, clients: Mapping[bytes, str], folder: Path | None, log: OncePerMinute, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin with ``clients`` (public key -> name), which came from ``folder`` (None: they never change)."""
+        """Start with ``clients`` (public key -> name) read from ``folder``; with None they never change."""
         self._names = _by_text(clients)
         self._folder = folder
         self._log = log

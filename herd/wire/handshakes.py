@@ -190,7 +190,7 @@ class ClientConnection:
         return True
 
     def must_try_other_version(self) -> bool:
-        """Tell, once, that the host should be asked for over the other version of IP: over this one nobody answers."""
+        """Return, once, that the other version of IP must be tried, because no server answers over this one."""
         if not self._is_name or self._attempts_since is None or self._clock() - self._attempts_since < self._version_seconds:
             return False
         self._attempts_since = self._clock()

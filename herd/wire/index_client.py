@@ -23,8 +23,8 @@ WAIT_SECONDS = 0.25
 class IndexLease(RetryingClient):
     """Holds a place for as long as ``poll`` is called; renews it at a third of the lease's length.
 
-    The server may answer a renewal with another place: its agent's run is over, another agent has too few actors, or somebody else was
-    given this place while this process was cut off. The actor then moves to the new one.
+    The server may answer a renewal with another place: its agent's run is over, another agent has too few actors, or another actor got
+    this place while this process was disconnected. The actor then moves to the new one.
 
     Never blocks but in ``acquire``. Loses data: a request or an answer when a connection breaks; it asks again.
     """

@@ -345,7 +345,7 @@ class _Replica:
             self.is_silent = True
 
     def withdraw(self) -> Iterable[_Part]:
-        """Give up what is to be drawn; an answer that still comes is not for anybody."""
+        """Cancel the pending draw; a late answer is ignored."""
         parts, self.parts = self.parts, deque()
         self.requests.answered()
         return parts

@@ -1,4 +1,4 @@
-"""Parts of episodes as they travel from replay to a learner, and back into unrolls.
+"""Parts of episodes as sent from replay to a learner, and their conversion to unrolls.
 
 A `sampled` message has three payload frames: the table of its parts (`PART`), the table of their pieces (`PIECE`), and the packed
 pieces, one behind the other. A part is some successive pieces of one episode: all of them, or those that one unroll needs.
@@ -32,7 +32,7 @@ PIECE = np.dtype(
         for name in ("first_step", "num_steps", "num_rows", "num_bytes", "begin_lineage", "begin_updates", "end_lineage", "end_updates")
     ]
 )
-"""A piece: its place in the episode, its packed size, and the policies at the first and the last row of the unroll that brought it."""
+"""A piece: its position in the episode, its packed size, and the policies at the first and the last row of its unroll."""
 PART = np.dtype(
     [
         (name, "<i8")
@@ -47,13 +47,13 @@ PART = np.dtype(
         )
     ]
 )
-"""A part: the episode, its size, which steps of it are sampled, and how many pieces of the message are this part's."""
+"""A part: the episode, its size, the sampled steps, and the number of the message's pieces that belong to it."""
 MAX_EPISODE_STEPS = 1 << 24
-"""Of one game: 600 times the 27,000 steps at which Atari's time limit ends one."""
+"""Maximum steps of a game: 600 times the 27,000 steps of Atari's time limit."""
 MAX_INDEX = (1 << 31) - 1
-"""Of environments and tasks: they travel as i4."""
+"""Maximum index of environments and tasks, which are sent as i4."""
 _KEPT_PIECES = 3
-"""Unpacked ones of an episode: an unroll of it needs the end of the one before, and parts of two."""
+"""Unpacked pieces kept of an episode: an unroll needs the end of the previous piece and parts of two."""
 
 
 def rows_of_unroll(layout: UnrollLayout, first_step: int) -> tuple[int, int]:
@@ -63,13 +63,13 @@ def rows_of_unroll(layout: UnrollLayout, first_step: int) -> tuple[int, int]:
 
 def pieces_with_rows(first_steps: NDArray[np.int64], first_row: int, last_row: int) -> tuple[int, int]:
     """Which pieces, [begin, end), hold these rows of an episode; ``first_steps`` [P] of all of its pieces, rising."""
-    # Row r comes with step r - 1, but row 0 with step 0.
+    # Row r is stored with step r - 1, and row 0 with step 0.
     begin, last = np.searchsorted(first_steps, (max(first_row - 1, 0), max(last_row - 1, 0)), "right") - 1
     return max(int(begin), 0), int(last) + 1
 
 
 class EpisodePart:
-    """Successive pieces of one episode, and the unrolls that can be cut out of them. Belongs to one thread at a time."""
+    """Successive pieces of one episode, and the unrolls that can be cut out of them. Not thread-safe."""
 
     def __init__(self, layout: UnrollLayout, part: np.void, pieces: Table, packed: Sequence[Frame]) -> None:
         """``pieces`` [P], and as many frames in ``packed``.
@@ -93,7 +93,7 @@ class EpisodePart:
 
     @property
     def stop_step(self) -> int:
-        """After the last step that was sampled."""
+        """End of the sampled steps: one past the last."""
         return self.first_step + self.num_steps
 
     def unroll_at(self, first_step: int) -> StoredUnroll:
@@ -131,7 +131,7 @@ class EpisodePart:
             self._write_versions(index, out, first_step)
 
     def _write_piece(self, index: int, out: Mapping[str, Array], base: int) -> None:
-        """Write what a piece has of the rows from ``base`` on, and of what goes before them."""
+        """Write a piece's rows from ``base`` on, and its data before these rows."""
         piece, begin = self._unpack(index), int(self._pieces["first_step"][index])
         first_row = begin + (begin > 0)
         for fields, start in ((self._piece_layout.rows, first_row), (self._piece_layout.steps, begin)):
@@ -140,7 +140,7 @@ class EpisodePart:
                     _overlay(out[field.name], base, piece[field.name], start)
         if "history_frames" in out:
             _overlay(out["history_frames"], base - self.layout.frame_stack + 1, piece["frames"], first_row)
-        # The step before row 0 comes in the same piece as row 0.
+        # The step before row 0 is in the same piece as row 0.
         before = base - 1 - begin
         if 0 <= before < int(self._pieces["num_steps"][index]) and not piece["core_reset"][base - first_row]:
             for name, source in (("last_action", "actions"), ("last_reward", "rewards")):
@@ -148,7 +148,7 @@ class EpisodePart:
                     out[name][...] = piece[source][before]
 
     def _write_versions(self, index: int, out: Mapping[str, Array], first_step: int) -> None:
-        """Write the policies of the first and of the last step, where they are of this piece."""
+        """Write the policies of the first and of the last step if they are in this piece."""
         if "policy_version" not in out:
             return
         piece = self._pieces[index]
@@ -160,16 +160,16 @@ class EpisodePart:
             out["policy_version"][1] = piece["end_lineage"], piece["end_updates"]
 
     def policy_version(self, first_step: int) -> tuple[int, int]:
-        """(lineage, updates) under which the unroll with this step began."""
+        """Return (lineage, updates) of the policy at the start of the unroll with this step."""
         piece = self._pieces[int(np.searchsorted(self._pieces["first_step"], first_step, "right")) - 1]
         return int(piece["begin_lineage"]), int(piece["begin_updates"])
 
     def _write_reset(self, out: Mapping[str, Array], base: int) -> None:
-        """Where the core and the stack start anew, and the temperature of what is not valid."""
+        """Write where the core and the stack are reset, and the temperature of invalid rows."""
         if "inverse_temperature" in out:
             out["inverse_temperature"][...] = 1
         if "core_reset" in out:
-            out["core_reset"][...] = True  # rows of the episode are written over it
+            out["core_reset"][...] = True  # overwritten by rows of the episode
         if "game_reset" in out:
             for start in (-base, self.episode_rows - base):  # the game's first row, and what would be the next game's
                 if 0 <= start < len(out["game_reset"]):
@@ -186,7 +186,7 @@ class EpisodePart:
         return known
 
     def _check(self) -> None:
-        """Raise unless the pieces are successive, of possible sizes, and hold what the part says."""
+        """Raise unless the pieces are successive, have valid sizes, and match the part."""
         first, steps, rows = (self._pieces[name] for name in ("first_step", "num_steps", "num_rows"))
         length = self.layout.new_steps
         most_tasks = MAX_INDEX if self.layout.num_tasks is None else self.layout.num_tasks - 1
@@ -211,13 +211,13 @@ class EpisodePart:
 
 @dataclass(frozen=True, slots=True)
 class StoredUnroll:
-    """One unroll out of replay, still packed."""
+    """One unroll from replay, still packed."""
 
     part: EpisodePart
     first_step: int
-    """In the episode."""
+    """First step in the episode."""
     num_steps: int
-    """Valid ones; fewer than the unroll's length at the end of an episode."""
+    """Number of valid steps; fewer than the unroll's length at the end of an episode."""
 
     @property
     def agent(self) -> int:
@@ -226,7 +226,7 @@ class StoredUnroll:
 
     @property
     def policy_version(self) -> tuple[int, int]:
-        """(lineage, updates) of the policy that began it, in the count of the agent that played it."""
+        """(lineage, updates) of the policy that began it, counted by the agent that played it."""
         return self.part.policy_version(self.first_step)
 
     def write_into(self, arrays: Mapping[str, Array], row: int) -> None:
@@ -254,11 +254,11 @@ class SampledEpisode:
 
     @property
     def num_steps(self) -> int:
-        """Agent steps of the whole game."""
+        """Number of agent steps of the whole game."""
         return self.part.episode_steps
 
     def slices(self) -> list[StoredUnroll]:
-        """All of it, from its first step on, as unrolls; what the last one lacks is not valid."""
+        """Return the whole episode as unrolls, from its first step; missing steps of the last unroll are invalid."""
         return [self.part.unroll_at(step) for step in range(0, self.num_steps, self.part.layout.new_steps)]
 
 
@@ -301,7 +301,7 @@ def _split(packed: memoryview, sizes: NDArray[np.int64]) -> Iterator[memoryview]
 
 
 def _overlay(target: Array, target_begin: int, source: Array, source_begin: int) -> None:
-    """Copy what both hold: entry i of ``target`` is the episode's ``target_begin`` + i, and likewise ``source``."""
+    """Copy the overlap: entry i of ``target`` is entry ``target_begin`` + i of the episode, and likewise for ``source``."""
     begin = max(target_begin, source_begin)
     end = min(target_begin + len(target), source_begin + len(source))
     if begin < end:

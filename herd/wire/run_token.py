@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WELCOME_BYTES = 68
 """What a server sends before it has seen the token: a greeting of 64. WELCOME, of 10, and READY are beyond."""
 _DOMAIN = "herd"
-"""With a domain that is enforced, a server whose authenticator is gone lets nobody in."""
+"""With a domain that is enforced, a server whose authenticator has ended refuses every client."""
 _USER = b"run"
 
 
@@ -49,7 +49,7 @@ class RunToken:
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def close(self) -> None:
-        """Stop the authenticator: nobody gets in any more. Closing again does nothing."""
+        """Stop the authenticator: no further client is admitted. Closing again does nothing."""
         if self._gate is not None:
             self._gate.stop()
             self._gate = None

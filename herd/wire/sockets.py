@@ -107,7 +107,7 @@ class Context:
         """Set a client's keys, or the run's token, if there is any; return the name of the client's key.
 
         Raises:
-            SettingsError: a key is missing or no key.
+            SettingsError: a key is missing or invalid.
 
         """
         if self._token is not None:
@@ -118,7 +118,7 @@ class Context:
         """Set a server's keys, or the run's token, if there is any; return the authorised clients if there are keys.
 
         Raises:
-            SettingsError: a key is missing or no key, or nobody would be let in.
+            SettingsError: a key is missing or invalid, or no client would be admitted.
 
         """
         if self._token is not None:
@@ -275,7 +275,7 @@ class Router(_Socket):
 
         Raises:
             EndpointInUse: the endpoint cannot be bound.
-            SettingsError: a key is missing or no key.
+            SettingsError: a key is missing or invalid.
 
         """
         self.connections = Connections(
@@ -395,7 +395,7 @@ class Router(_Socket):
         elif handshake is Handshake.CRYPTOGRAPHIC:
             refusals.add("wrong_server_key", f"refused a client that trusts another server, at {self.endpoint}: copy server.public to it")
         elif handshake is Handshake.PROTOCOL:
-            refusals.add("protocol", f"somebody broke the handshake's rules at {self.endpoint}: not a process of this release?")
+            refusals.add("protocol", f"a peer violated the handshake protocol at {self.endpoint}; it may not be a process of this release")
         elif handshake is Handshake.CLOSED:
             refusals.add("incomplete")
         # Handshake.REFUSED: the authenticator, who knows the client's address, counted it.
@@ -430,7 +430,7 @@ class Dealer(_Socket):
 
         Raises:
             OSError: the endpoint is not an address.
-            SettingsError: a key is missing or no key.
+            SettingsError: a key is missing or invalid.
 
         """
         self._context = context
@@ -527,7 +527,7 @@ class Waker:
 
     def wake(self) -> None:
         """Make the waker readable; callable from any thread."""
-        # A full pipe is as loud as one byte; a closed one has nobody to wake.
+        # A full pipe wakes the reader too; a closed one has no reader.
         with contextlib.suppress(BlockingIOError, OSError):
             self._writer.send(b"\0")
 

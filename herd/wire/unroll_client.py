@@ -1,4 +1,4 @@
-"""The actor's end of the unroll stream: a DEALER around the outbox, for one thread that also steps environments."""
+"""The actor's end of the unroll stream: a DEALER with the outbox, for a thread that also steps environments."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from herd.wire.layout import Arrays, UnrollLayout
 
 KEEP_ALIVE_SECONDS = 5.0
-"""A twelfth of the credit's default expiry of 60 s; also the longest an idle actor overlooks a restarted learner."""
+"""A twelfth of the credit's default expiry of 60 s; also the longest time before an idle actor notices a restarted learner."""
 ASK_AGAIN_SECONDS = 1.0
-"""While waiting for credit: finds a restarted learner soon, and 4,000 waiting actors cost it 4,000 of 430,000 messages/s."""
+"""Interval of requests while waiting for credit. It finds a restarted learner soon; 4,000 actors use 4,000 of 430,000 messages/s."""
 HELLO_INTERVAL_SECONDS = 0.1
-"""A learner that wants another hello sooner than this after the last is asked with back-off."""
+"""If the learner requests another hello sooner than this after the last one, it is sent with back-off."""
 FAREWELL_SECONDS = 0.2
-"""A goodbye may take this long to leave a closing process."""
+"""Maximum time to send a goodbye from a closing process."""
 
 
 class UnrollClient:
@@ -66,7 +66,7 @@ class UnrollClient:
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
-        """Start to connect.
+        """Start connecting.
 
         Args:
             context: the process's.
@@ -87,13 +87,13 @@ class UnrollClient:
         self.blocked_seconds = 0.0
         """Time spent in ``wait_for_credit``."""
         self.num_rejected = 0
-        """Messages the learner dropped for good."""
+        """Number of messages that the learner dropped permanently."""
         self.last_rejection: str | None = None
-        """Why it dropped the last of them."""
+        """Reason for the last of them."""
         self.run_is_over = False
-        """The learner said goodbye: nothing that is still sent will be trained on."""
+        """Whether the learner sent a goodbye: further unrolls will not be trained on."""
         self.num_sessions = 0
-        """Times the learner said welcome."""
+        """Number of sessions opened."""
         self._layout = layout
         self._hello_of = partial(
             Hello,
@@ -114,7 +114,7 @@ class UnrollClient:
         self._hello = RetryingRequest(self._dealer, self._hello_frames, clock=clock, random=random)
         self._hello.begin()
         self._generated_frames = 0
-        self._num_wanted = 0  # unrolls of the next new message for which credit is asked
+        self._num_wanted = 0  # unrolls of the next new message for which credit is requested
         self._asked_unrolls = 0  # in the session, cumulative
         self._last_sent = self._last_hello = clock()
 
@@ -125,17 +125,17 @@ class UnrollClient:
 
     @property
     def refused(self) -> str | None:
-        """Why the learner refuses this actor, until it welcomes it."""
+        """Reason for which the learner refuses this actor; None once it accepts it."""
         return self._hello.refused
 
     @property
     def num_malformed(self) -> int:
-        """Answers that broke the protocol."""
+        """Number of answers that violate the protocol."""
         return self._hello.num_malformed
 
     @property
     def connected(self) -> bool:
-        """A session with the learner is open."""
+        """Whether a session with the learner is open."""
         return self._outbox.welcomed
 
     @property

@@ -32,8 +32,8 @@ Version: TypeAlias = tuple[int, int]
 """(lineage, learner_updates), ordered lexicographically."""
 
 MAX_LINEAGE = 2**62
-"""That a publisher goes beyond. Lineages are counted from 1, or are milliseconds since 1970 (2**41): a greater one is somebody's lie,
-and who followed it would run out of numbers. No root takes one near it."""
+"""Largest lineage that a publisher goes beyond. Lineages are counted from 1, or are milliseconds since 1970 (2**41). A greater one is
+invalid, and following it would exhaust the numbers. The root accepts no lineage near this limit."""
 MAX_SLICE_BYTES = 1 << 30
 """Of one slice: 268 M parameters in float32, 150 times the largest network here."""
 PAUSE_SECONDS = 0.01
@@ -154,7 +154,7 @@ class WeightsClient(RetryingClient):
 
 @dataclass(slots=True)
 class _Slice:
-    """What is to be published; the header is made when it is first sent, so that a version nobody sends is not hashed."""
+    """A version to publish. Its header is created when it is first sent, so that a version that is never sent is not hashed."""
 
     lineage: int
     updates: int
@@ -317,7 +317,7 @@ class WeightsPublisher(RetryingClient):
                 self._request.answered()
                 if message.lineage > MAX_LINEAGE:
                     self._request.refused = (
-                        f"it holds lineage {message.lineage}, which no learner opened: restart it, and let nobody else publish"
+                        f"it holds lineage {message.lineage}, which no learner opened: restart it, and let only learners publish"
                     )
                 elif (message.lineage, message.updates) >= (current.lineage, current.updates):
                     self.newer_lineage = message.lineage

@@ -1,7 +1,7 @@
 """Processes that are missing, down, hanging, dying or growing.
 
-``up`` is Prometheus' own: 1 where a scrape succeeded, 0 where it failed, and no series where nobody told it to scrape. The three are
-three alerts, because they are mended in three places.
+``up`` is Prometheus' own metric: 1 if a scrape succeeded, 0 if it failed, and no series without a scrape configuration. These cases have
+separate alerts, because each has a different remedy.
 """
 
 from observability.rules import Alert

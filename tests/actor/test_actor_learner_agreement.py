@@ -22,6 +22,7 @@ from herd.config.settings import RunSettings
 from herd.envs.api import BatchedEnvironment, Transition
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
+from herd.learning.optimizers import Rates
 from herd.learning.trainer import Trainer
 from herd.networks.frame_stack import restack
 from herd.wire.run_layout import run_layout
@@ -145,7 +146,7 @@ def test_importance_ratios_are_one(played: dict[str, Played], case: str) -> None
     run = played[case]
     for unroll in run.unrolls:
         with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
-            losses = run.trainer.losses(run.trainer.launch(_slab(run.settings, unroll).batch))
+            losses = run.trainer(_slab(run.settings, unroll), Rates(0.0)).losses
         valid = 0
         for call in loss.call_args_list:  # one per micro-batch
             arguments = call.kwargs
@@ -203,5 +204,5 @@ def test_the_ratios_tell_when_a_field_is_wrong(played: dict[str, Played], field:
         wrong = unroll[field]
         spoiled = ~wrong if wrong.dtype == bool else (wrong + 1) % 3 if wrong.dtype == np.int32 else wrong + np.ones((), wrong.dtype)
         slab = _slab(run.settings, {**unroll, field: spoiled})
-        rhos.append(run.trainer.losses(run.trainer.launch(slab.batch))["mean_rho"].value)
+        rhos.append(run.trainer(slab, Rates(0.0)).losses["mean_rho"].value)
     assert min(rhos) < 0.999

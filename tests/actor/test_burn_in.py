@@ -19,6 +19,7 @@ from herd.config.settings import RunSettings
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
+from herd.learning.optimizers import Rates
 from herd.learning.trainer import Losses, Trainer
 from herd.wire.run_layout import run_layout
 from tests.acting.playing import Unroll, make_group, play_unroll
@@ -99,7 +100,7 @@ def test_arrays_that_are_used_again_change_nothing() -> None:
 
 
 def _losses(trainer: Trainer, unroll: Unroll) -> Losses:
-    return trainer.losses(trainer.launch(Slab.of(LAYOUT, unroll).batch))
+    return trainer(Slab.of(LAYOUT, unroll), Rates(0.0)).losses
 
 
 def test_the_learner_finds_the_actors_policy_after_the_burn_in_and_counts_its_rows_only() -> None:

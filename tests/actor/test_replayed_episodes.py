@@ -98,8 +98,7 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
         slab.hold(1, NUM_SLOTS)
         with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             trainer.begin(slab.batch, NUM_SLOTS if with_states else 0)
-            launched = trainer.launch(slab.batch)
-            trainer.finish(launched, trainer.losses(launched), Rates(0.0))
+            trainer.finish(trainer.launch(slab.batch), Rates(0.0))
         for call in loss.call_args_list:  # one per micro-batch
             seen = call.kwargs
             target = log_prob(seen["target_logits"].detach(), seen["actions"])

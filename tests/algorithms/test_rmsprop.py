@@ -135,3 +135,26 @@ def test_names_a_hyperparameter_out_of_range(name: str, bad: float) -> None:
     good = {"lr": 0.1, "decay": 0.9, "epsilon": 0.1, "momentum": 0.0}
     with pytest.raises(ValueError, match=name):
         RMSProp([torch.ones(1, requires_grad=True)], **(good | {name: bad}))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_gradients_are_scaled_and_a_skipped_step_changes_nothing_whatever_they_hold(momentum: float) -> None:
+    starts, gradients = starts_and_gradients()
+    plain, scaled = parameters_of(starts), parameters_of(starts)
+    expected, found = (RMSProp(parameters, lr=1.0, decay=0.9, epsilon=0.1, momentum=momentum) for parameters in (plain, scaled))
+    found.grad_scale = torch.tensor(4.0)
+    for k, skips in enumerate([0.0, 1.0, 0.0, 1.0]):
+        found.found_inf = torch.tensor(skips)
+        longer = [4.0 * gradient for gradient in gradients[k]]
+        if skips:
+            longer[0][0], longer[0][1] = np.nan, np.inf
+        else:
+            update(expected, plain, gradients[k], 0.05)
+        found.param_groups[0]["lr"] = torch.tensor(0.05, dtype=torch.float64)
+        for parameter, gradient in zip(scaled, longer, strict=True):
+            parameter.grad = torch.tensor(gradient)
+        found.step()
+        for one, other in zip(plain, scaled, strict=True):
+            torch.testing.assert_close(other, one, rtol=1e-6, atol=1e-9)
+            for slot, tensor in expected.state[one].items():
+                torch.testing.assert_close(found.state[other][slot], tensor, rtol=1e-6, atol=1e-9)

@@ -163,7 +163,7 @@ def test_no_flipped_bit_of_the_manifest_goes_unseen_unless_it_changes_nothing(tm
 
 def test_a_folder_renamed_to_another_number_is_torn(tmp_path):
     save(tmp_path, 5).rename(tmp_path / f"{6:012d}")
-    with pytest.raises(TornCheckpointError, match="that of 5 updates"):
+    with pytest.raises(TornCheckpointError, match="the checkpoint of 5 updates"):
         load_checkpoint(tmp_path / f"{6:012d}")
 
 

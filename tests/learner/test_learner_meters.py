@@ -49,7 +49,7 @@ def test_whatever_a_loss_names_is_exported_and_its_terms_with_their_costs(teleme
         "entropy": Measured(1.5, -0.01),
         "surprise": Measured(0.9),
     }
-    meters.updated(UpdateStatistics(losses, gradient_norm=2.0, is_finite=True), 1e-3)
+    meters.update_arrived(UpdateStatistics(losses, gradient_norm=2.0, is_finite=True))
     assert exported(telemetry, names.LOSS.name) == {
         '{term="total"}': 4.985,
         '{term="mine"}': 2.0,
@@ -59,11 +59,11 @@ def test_whatever_a_loss_names_is_exported_and_its_terms_with_their_costs(teleme
 
 
 def test_a_look_at_health_is_exported_with_what_is_not_known_as_nan(telemetry: Telemetry, meters: Meters) -> None:
-    meters.updated(UpdateStatistics({}, gradient_norm=2.0, is_finite=True, is_clipped=True), 1e-3)
+    meters.update_arrived(UpdateStatistics({}, gradient_norm=2.0, is_finite=True, is_clipped=True))
     assert exported(telemetry, names.UPDATES_CLIPPED.name) == {"": 1.0}
     assert exported(telemetry, names.LAYER_DEAD.name) == {}
     layers = (LayerUnits("filters", 16, 4, 8), LayerUnits("units", 256, 64, 0))
-    meters.updated(UpdateStatistics({}, 2.0, is_finite=True, health=Health(0.01, 0.75, None, layers)), 1e-3)
+    meters.update_arrived(UpdateStatistics({}, 2.0, is_finite=True, health=Health(0.01, 0.75, None, layers)))
     assert exported(telemetry, names.UPDATES_CLIPPED.name) == {"": 1.0}
     assert exported(telemetry, names.UPDATE_KL.name) == {"": 0.01}
     assert exported(telemetry, names.EFFECTIVE_SAMPLE_SIZE.name) == {"": 0.75}
@@ -119,7 +119,8 @@ def test_a_run_says_that_it_is_over(telemetry: Telemetry, meters: Meters) -> Non
 def test_a_skipped_update_is_counted(telemetry: Telemetry, meters: Meters) -> None:
     losses = {"loss_total": Measured(float("nan"), 1.0)}
     for is_finite in (True, False, False):
-        meters.updated(UpdateStatistics(losses, gradient_norm=1.0, is_finite=is_finite), 1e-3)
+        meters.updated(1e-3)
+        meters.update_arrived(UpdateStatistics(losses, gradient_norm=1.0, is_finite=is_finite))
     assert exported(telemetry, names.UPDATES_SKIPPED.name) == {"": 2.0}
     assert exported(telemetry, names.LEARNER_UPDATES.name) == {"": 3.0}
 
@@ -150,7 +151,7 @@ def test_speed_counts_from_the_first_update_and_not_from_the_start_of_the_proces
         clock.append(now)
         for _ in range(4):
             meters.consumed(SimpleNamespace(num_frames=10, task_id=0), 0)  # type: ignore[arg-type]
-        meters.updated(UpdateStatistics({}, gradient_norm=1.0, is_finite=True), 1e-3)
+        meters.updated(1e-3)
         speeds.append(meters.frames_per_second())
     assert speeds == [0.0, 0.0, 80.0, 80.0, 80.0]
     assert exported(telemetry, names.LEARNER_FRAMES_PER_SECOND.name) == {"": 80.0}

@@ -213,7 +213,7 @@ def test_a_donors_checkpoint_that_cannot_be_had_changes_nothing(tmp_path: Path, 
 def test_a_checkpoint_that_was_replaced_under_its_number_is_another_one(tmp_path: Path) -> None:
     donor, receiver = _pair(tmp_path, POPART)
     donor.carry_out(_order(None, receiver.settings.own_values, number=6))
-    _assert_declined(receiver, _order(donor, donor.settings.own_values), receiver.state(), "replaced since")
+    _assert_declined(receiver, _order(donor, donor.settings.own_values), receiver.state(), "has been replaced")
 
 
 def test_settings_that_cannot_be_are_declined(tmp_path: Path) -> None:

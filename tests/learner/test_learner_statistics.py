@@ -32,6 +32,7 @@ def _recorded() -> RunStatistics:
     statistics.record_consumed(0, 80, 2)
     statistics.record_consumed(1, 40, 6)
     statistics.record_consumed(0, 80, 1)
+    statistics.count_update()
     statistics.record_update(_update())
     for task_id, episode_return in ((0, -21.0), (1, 5.0), (0, -19.0)):
         statistics.record_episode(task_id, episode_return)

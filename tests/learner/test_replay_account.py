@@ -20,9 +20,11 @@ def _update(rejected: float | None) -> UpdateStatistics:
 
 def test_it_says_what_was_measured() -> None:
     account = ReplayAccount()
-    account.record(0, 4, [], _update(0.0))  # before the minimum: its rejected share is of nothing
-    account.record(12, 4, [3, 5], _update(0.25))
-    account.record(12, 4, [10], _update(0.75))
+    account.record(0, 4, [])
+    account.record(12, 4, [3, 5])
+    account.record(12, 4, [10])
+    for rejected in (None, 0.25, 0.75):  # before the minimum there is nothing to reject
+        account.gated(_update(rejected))
     account.waited(0.5)
     account.waited(1.5)
     assert account.report(training_seconds=100.0) == {
@@ -36,15 +38,18 @@ def test_it_says_what_was_measured() -> None:
 def test_without_updates_or_a_trust_region_it_says_nothing() -> None:
     account = ReplayAccount()
     assert account.report(0.0) == {"fraction": None, "rejected_share": None, "staleness": None, "waited_share": None}
-    account.record(4, 4, [], _update(None))
+    account.record(4, 4, [])
+    account.gated(_update(None))
     report = account.report(1.0)
     assert (report["fraction"], report["rejected_share"], report["staleness"]) == (0.5, None, None)
 
 
 def test_the_first_shard_adds_up_and_every_other_tells_its_news_once() -> None:
     first, second = ReplayAccount(2), ReplayAccount(2)
-    first.record(6, 2, [4], _update(0.5))
-    second.record(3, 1, [8, 9], _update(0.5))
+    first.record(6, 2, [4])
+    first.gated(_update(0.5))
+    second.record(3, 1, [8, 9])
+    second.gated(_update(0.5))
     second.waited(4.0)
     news: Any = json.loads(json.dumps(second.news()))
     first.absorb(news)

@@ -15,34 +15,44 @@ from herd.learning.control import RATE_BOUNDS, UpdateControl
 from herd.learning.optimizers import Rates, rates_at
 from tests.learning.small_runs import STEP, batch_of, run_of, slab_of, trainer_of, unrolls_of
 
+CPU = torch.device("cpu")
+
 
 def test_a_gradient_is_clipped_at_a_percentile_of_the_newest_norms() -> None:
-    control = UpdateControl(RMSPropSettings(max_gradient_norm=None, clip_percentile=25.0, clip_history_updates=4))
+    control = UpdateControl(RMSPropSettings(max_gradient_norm=None, clip_percentile=25.0, clip_history_updates=4), CPU)
     norms = [8.0, 4.0, 6.0, 2.0, 10.0, 1.0]
-    limits = [control.limit(norm) for norm in norms]
+    limits = []
+    for norm in norms:
+        limits.append(float(control.limit(torch.tensor(norm))))
+        control.limit(torch.tensor(math.nan))  # of an update that was skipped: nothing to remember
     for number, limit in enumerate(limits):
         newest = sorted(norms[max(0, number - 3) : number + 1])
         place = 0.25 * (len(newest) - 1)  # of the sorted norms, between two of them
         low, high = newest[math.floor(place)], newest[math.ceil(place)]
         assert limit == pytest.approx(low + (place - math.floor(place)) * (high - low))
-    bounded = UpdateControl(RMSPropSettings(max_gradient_norm=5.0, clip_percentile=100.0))
-    assert [bounded.limit(norm) for norm in (3.0, 7.0, 1.0)] == [3.0, 5.0, 5.0]
-    assert UpdateControl(RMSPropSettings(max_gradient_norm=None)).limit(1e9) == math.inf
+    bounded = UpdateControl(RMSPropSettings(max_gradient_norm=5.0, clip_percentile=100.0), CPU)
+    assert [float(bounded.limit(torch.tensor(norm))) for norm in (3.0, 7.0, 1.0)] == [3.0, 5.0, 5.0]
+    assert UpdateControl(RMSPropSettings(max_gradient_norm=None), CPU).limit(torch.tensor(1e9)) == math.inf
 
 
 def test_the_rate_follows_how_far_updates_move_the_policy() -> None:
-    control = UpdateControl(RMSPropSettings(target_kl=0.01))
-    multipliers = []
+    control = UpdateControl(RMSPropSettings(target_kl=0.01), CPU)
+    multipliers: list[float] = []
+
+    def follow(kl: float, *, is_taken: bool = True) -> None:
+        control.follow(torch.tensor(kl, dtype=torch.float64), torch.tensor(is_taken))
+        assert control.rate_multiplier is not None
+        multipliers.append(float(control.rate_multiplier))
+
     for kl in (0.0201, 0.0199, 0.0051, 0.0049, math.nan, 0.5):
-        control.follow(kl)
-        multipliers.append(control.rate_multiplier)
+        follow(kl)
     assert multipliers == pytest.approx([1 / 1.5, 1 / 1.5, 1 / 1.5, 1.0, 1.0, 1 / 1.5])
+    follow(0.5, is_taken=False)
+    assert multipliers[-1] == multipliers[-2]
     for _ in range(200):
-        control.follow(0.0)
-    assert control.rate_multiplier == RATE_BOUNDS[1]
-    unmoved = UpdateControl(RMSPropSettings())
-    unmoved.follow(10.0)
-    assert unmoved.rate_multiplier == 1.0
+        follow(0.0)
+    assert multipliers[-1] == RATE_BOUNDS[1]
+    assert UpdateControl(RMSPropSettings(), CPU).rate_multiplier is None
 
 
 def test_a_trainer_clips_at_the_percentile_and_says_so() -> None:
@@ -92,7 +102,7 @@ def test_a_resumed_control_goes_on_identically() -> None:
         name: tensor.tolist() for name, tensor in whole.control_tensors().items()
     }
     assert trainer_of(run_of()).control_tensors() == {}
-    with pytest.raises(CheckpointError, match="not one"):
+    with pytest.raises(CheckpointError, match="is invalid"):
         resumed.load_control_tensors({"norms": torch.zeros(2, 2)})
 
 

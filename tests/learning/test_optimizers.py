@@ -59,5 +59,5 @@ def test_a_resumed_adamw_goes_on_identically() -> None:
 def test_the_state_of_another_optimizer_is_refused() -> None:
     rmsprop, adamw = trainer_of(_settings(optimizer={})), trainer_of(_settings())
     rmsprop(_batch(0), Rates(1e-3))
-    with pytest.raises(CheckpointError, match=r"second_moment is not of adamw"):
+    with pytest.raises(CheckpointError, match="second_moment does not belong to adamw"):
         adamw.load_optimizer_tensors(rmsprop.optimizer_tensors())

@@ -136,9 +136,9 @@ def _new_statistics_kept_from_the_next_update(patch: pytest.MonkeyPatch) -> None
     """The head is rewritten for the new statistics, and read under the old ones."""
     right = Trainer._follow
 
-    def wrong(self: Trainer, parts: list[UnrollTargets]) -> None:
+    def wrong(self: Trainer, parts: list[UnrollTargets], is_taken: torch.Tensor) -> None:
         before = self._statistics
-        right(self, parts)
+        right(self, parts, is_taken)
         self._statistics = before
 
     patch.setattr(Trainer, "_follow", wrong)
@@ -200,7 +200,7 @@ def test_the_values_of_no_task_change_with_the_statistics() -> None:
         alone.load_optimizer_tensors(trainer.optimizer_tensors())
         alone.load_value_statistics(trainer.value_statistics())
         before = alone.value_statistics()
-        alone._follow = lambda parts: None  # type: ignore[method-assign]  # noqa: ARG005
+        alone._follow = lambda parts, is_taken: None  # type: ignore[method-assign]  # noqa: ARG005
         for each in (trainer, alone):
             each(slab_of(SETTINGS, arrays), Rates(LEARNING_RATE))
         after = trainer.value_statistics()

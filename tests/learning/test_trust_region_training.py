@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from herd.config.loading import SettingsError, load_settings
 from herd.config.settings import RunSettings
 from herd.learning.batch import Slab
-from herd.learning.losses.off_policy import of_online_rows
 from herd.learning.trainer import Trainer, UpdateStatistics
 from tests.learning.small_runs import BATCH_SIZE, STEP, run_of, slab_of, trainer_of, unrolls_of, values_of
 
@@ -28,7 +27,7 @@ def _settings(**changes: Any) -> RunSettings:
 
 def _batch(settings: RunSettings, arrays: dict[str, NDArray[Any]]) -> Slab:
     slab = slab_of(settings, arrays)
-    slab.arrays["is_replayed"][BATCH_SIZE - NUM_REPLAYED :] = True
+    slab.hold(BATCH_SIZE - NUM_REPLAYED, NUM_REPLAYED)
     return slab
 
 
@@ -67,7 +66,7 @@ def test_a_batch_of_online_unrolls_tells_nothing_of_replayed_ones() -> None:
     slab = _batch(settings, _unrolls(settings, far=6.0))
     whole = _update(settings, slab)[1].losses
     slab.hold(BATCH_SIZE - NUM_REPLAYED, 0)
-    told = of_online_rows(_update(settings, slab)[1].losses)
+    told = _update(settings, slab)[1].losses
     assert set(whole) - set(told) == {"mean_rho_replayed", "kl_replayed", "rejected_share_replayed"}
     assert told["mean_rho"].value == pytest.approx(told["mean_rho_online"].value)
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 
-from herd.networks.recurrent import LSTMCore
+from herd.networks.recurrent import LEAST_FUSED_ROWS, LSTMCore
 from tests.oracles.networks_layers import lstm_with_resets
 
 torch.set_num_threads(1)
-T, B, INPUTS, H = 7, 3, 5, 4
+B, INPUTS, H = 3, 5, 4
+FUSED, SHORT = LEAST_FUSED_ROWS, LEAST_FUSED_ROWS - 1
+MIDDLE = FUSED + 2 * SHORT  # two spans that are too short lie before it
+T = MIDDLE + FUSED + 2
+
+knowledge = pytest.mark.parametrize("is_known", [True, False], ids=["the host knows the resets", "row by row"])
 
 
 def _case() -> tuple[LSTMCore, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -17,42 +25,84 @@ def _case() -> tuple[LSTMCore, torch.Tensor, torch.Tensor, torch.Tensor]:
     core = LSTMCore(INPUTS, H)
     torch.nn.init.normal_(core.bias)
     reset = torch.zeros(T, B, dtype=torch.bool)
-    reset[0, 0] = reset[3, 0] = reset[6, 1] = True  # at the first, a middle and the last row; one unroll without
+    for row in (0, FUSED, FUSED + SHORT, MIDDLE):
+        reset[row, 0] = True
+    reset[T - 1, 1] = True  # and one unroll without
     return core, torch.randn(T, B, INPUTS), reset, torch.randn(B, 2, H)
 
 
-def test_outputs_and_state_match_the_definition() -> None:
+def _rows(reset: torch.Tensor, *, is_known: bool) -> list[int] | None:
+    return [row for row in range(len(reset)) if reset[row].any()] if is_known else None
+
+
+@knowledge
+@pytest.mark.parametrize("rows_left", [0, 1, 4, T - 2, T])
+def test_outputs_state_and_gradients_match_the_definition(rows_left: int, is_known: bool) -> None:
     core, inputs, reset, state = _case()
-    outputs, final = core(inputs, reset, state)
+    outputs, left = core(inputs, reset, state, rows_left, _rows(reset, is_known=is_known))
     w, u, bias = (p.detach().double().numpy() for p in (core.input_weight, core.hidden_weight, core.bias))
-    expected, expected_final = lstm_with_resets(inputs.double().numpy(), reset.numpy(), state.double().numpy(), (w, u, bias))
+    numbers = inputs.double().numpy(), reset.numpy(), state.double().numpy()
+    expected, _ = lstm_with_resets(*numbers, (w, u, bias))
     np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(final.detach().numpy(), expected_final, rtol=1e-5, atol=1e-6)
+    done = T - rows_left
+    _, expected_left = lstm_with_resets(numbers[0][:done], numbers[1][:done], numbers[2], (w, u, bias))
+    np.testing.assert_allclose(left.detach().numpy(), expected_left, rtol=1e-5, atol=1e-6)
 
 
-def test_a_reset_inside_the_unroll_equals_two_separate_runs() -> None:
-    core, inputs, reset, state = _case()
-    outputs, final = core(inputs[:, :1], reset[:, :1], state[:1])
-    never = torch.zeros(4, 1, dtype=torch.bool)
-    before, _ = core(inputs[:3, :1], never[:3], torch.zeros(1, 2, H))
-    after, after_final = core(inputs[3:, :1], never, torch.zeros(1, 2, H))
-    torch.testing.assert_close(outputs, torch.cat([before, after]))
-    torch.testing.assert_close(final, after_final)
-
-
-def test_no_gradient_flows_back_across_a_reset() -> None:
+def test_gradients_are_those_of_the_rows_one_by_one() -> None:
     core, inputs, reset, state = _case()
     inputs.requires_grad_()
-    outputs, _ = core(inputs, reset, state)
-    (gradient,) = torch.autograd.grad(outputs[3:, 0].sum(), inputs)
-    assert not gradient[:3, 0].any()
-    assert gradient[3:, 0].abs().sum() > 0
+    leaves = (inputs, *core.parameters())
+    gradients = []
+    for is_known in (True, False):
+        outputs, _ = core(inputs, reset, state, 1, _rows(reset, is_known=is_known))
+        gradients.append(torch.autograd.grad((outputs * torch.arange(T * B * H).view(T, B, H)).sum(), leaves))
+    for fused, stepped in zip(*gradients, strict=True):
+        torch.testing.assert_close(fused, stepped, rtol=1e-5, atol=1e-4)
 
 
-def test_a_reset_also_clears_a_state_that_is_not_finite() -> None:
+def test_what_is_long_enough_goes_through_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    core, inputs, reset, state = _case()
+    lengths: list[int] = []
+    fused: Any = torch.lstm
+
+    def watched(rows: torch.Tensor, *arguments: Any) -> Any:
+        lengths.append(len(rows))
+        return fused(rows, *arguments)
+
+    monkeypatch.setattr(torch, "lstm", watched)
+    core(inputs, reset, state, 1, _rows(reset, is_known=True))
+    assert lengths == [FUSED, FUSED + 1]
+    core(inputs, reset, state, 1)
+    assert len(lengths) == 2
+
+
+@knowledge
+def test_a_reset_inside_the_unroll_equals_two_separate_runs(is_known: bool) -> None:
+    core, inputs, reset, state = _case()
+    outputs, final = core(inputs[:, :1], reset[:, :1], state[:1], 0, _rows(reset[:, :1], is_known=is_known))
+    never = torch.zeros(T, 1, dtype=torch.bool)
+    resets = [row for row in range(T) if reset[row, 0]]
+    parts = [core(inputs[a:b, :1], never[a:b], torch.zeros(1, 2, H)) for a, b in zip(resets, [*resets[1:], T], strict=True)]
+    torch.testing.assert_close(outputs, torch.cat([rows for rows, _ in parts]))
+    torch.testing.assert_close(final, parts[-1][1])
+
+
+@knowledge
+def test_no_gradient_flows_back_across_a_reset(is_known: bool) -> None:
+    core, inputs, reset, state = _case()
+    inputs.requires_grad_()
+    outputs, _ = core(inputs, reset, state, 0, _rows(reset, is_known=is_known))
+    (gradient,) = torch.autograd.grad(outputs[MIDDLE:, 0].sum(), inputs)
+    assert not gradient[:MIDDLE, 0].any()
+    assert gradient[MIDDLE:, 0].abs().sum() > 0
+
+
+@knowledge
+def test_a_reset_also_clears_a_state_that_is_not_finite(is_known: bool) -> None:
     core, inputs, reset, state = _case()
     state[0] = float("nan")
-    outputs, _ = core(inputs, reset, state)
+    outputs, _ = core(inputs, reset, state, 0, _rows(reset, is_known=is_known))
     assert outputs[:, 0].isfinite().all()
 
 

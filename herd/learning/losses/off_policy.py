@@ -18,7 +18,7 @@ REJECTED_REPLAYED = "rejected_share_replayed"
 
 
 def of_online_rows(losses: Losses) -> Losses:
-    """Of a batch without replayed unrolls: leave out what would be told of them, a mean over nothing."""
+    """Without replayed unrolls in the batch, omit their metrics, which would be means over nothing."""
     return {name: measured for name, measured in losses.items() if not name.endswith("_replayed")}
 
 

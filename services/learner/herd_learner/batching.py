@@ -1,4 +1,4 @@
-"""Puts batches together from queued and replayed unrolls, in memory that the device copies from."""
+"""Assembles batches from queued and replayed unrolls, in memory that the device copies from."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BatchAssembler:
         num_slots: int = 1,
         join_shared: Callable[[list[Slab]], SharedReplay] | None = None,
     ) -> None:
-        """``rank``: of the shard whose part of each batch this is. ``num_slots``: batches that are in memory at once.
+        """``rank`` is that of the shard whose part of each batch this is. ``num_slots`` is the number of batches in memory at once.
 
         ``join_shared``: where replay is shared, what gives the thread that fills these slabs' replayed part.
         """
@@ -55,7 +55,7 @@ class BatchAssembler:
         num_unrolls = self._num_online + self._num_replayed
         slabs = [Slab(layout, num_unrolls, pinned=device.type == "cuda") for _ in range(num_slots + num_ahead)]
         self._held: deque[Slab] = deque()
-        """Of the training thread where replay is shared, oldest first."""
+        """Slabs held by the training thread with shared replay, oldest first."""
         self._num_slots = num_slots
         self._slots = deque(slabs)
         for slab in slabs:
@@ -68,9 +68,9 @@ class BatchAssembler:
             self.replay = UnrollReplay(self._fields, capacity, settings.seed + rank)
             self._minimum_fill = max(1, share(settings.replay.minimum_fill_unrolls, rank, num_shards))
         self.replayed_versions: list[tuple[int, int]] = []
-        """(lineage, learner_updates) of the policies that began the replayed unrolls of the last batch; those of this agent alone."""
+        """(lineage, learner_updates) of the policies that began the replayed unrolls of the last batch; only those of this agent."""
         self.waited_seconds = 0.0
-        """For the replayed unrolls of the last batch."""
+        """Time spent waiting for the replayed unrolls of the last batch."""
 
     def assemble(self, online: list[QueuedUnroll]) -> Slab:
         """Online unrolls first, then replayed ones; the result is overwritten by the next call but ``num_slots`` - 1.
@@ -82,6 +82,7 @@ class BatchAssembler:
             return self._assemble_shared(online, self.shared)
         self._slots.rotate(-1)
         slab = self._slots[0]
+        slab.wait_until_copied()
         arrays = slab.arrays
         self._write(online, slab)
         num_replayed = 0
@@ -96,7 +97,9 @@ class BatchAssembler:
 
     def _assemble_shared(self, online: list[QueuedUnroll], shared: SharedReplay) -> Slab:
         if len(self._held) == self._num_slots:
-            shared.give_back(self._held.popleft())
+            oldest = self._held.popleft()
+            oldest.wait_until_copied()
+            shared.give_back(oldest)
         started = time.monotonic()
         slab, origins = shared.take()
         self.waited_seconds = time.monotonic() - started
@@ -125,7 +128,7 @@ def _sources(online: list[QueuedUnroll]) -> Iterator[Callable[[str], list[Array]
 
 
 def _plan_of_one(arrays: Arrays) -> MessagePlan | None:
-    """The plan of a message of one unroll."""
+    """Return the plan of a message with one unroll."""
     return arrays.plan if isinstance(arrays, UnrollArrays) and arrays.plan.num_unrolls == 1 else None
 
 

@@ -52,9 +52,14 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
     ]
     agent_steps = settings.num_online_unrolls * layout.new_steps
     upcoming = itertools.cycle(batches)
+    rates = Rates(LEARNING_RATE)
 
     def step() -> int:
-        if not trainer(next(upcoming), Rates(LEARNING_RATE)).is_finite:
+        slab = next(upcoming)
+        batch = trainer.to_device(slab)
+        trainer.begin(batch, slab.num_replayed)
+        trainer.finish(trainer.launch(batch), rates)
+        if not all(update.is_finite for update in trainer.arrived()):
             raise RuntimeError("the gradient of a synthetic batch was not finite")
         return agent_steps
 

@@ -1,4 +1,4 @@
-"""Which temperature a finished game was played under: its rows say so, and travel in the message that reports it."""
+"""Finds the temperature of a finished game from its rows, which are in the message that reports it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def inverse_temperatures_of(arrays: Arrays, burn_in: int) -> dict[tuple[int, int
     is_last = np.ones((resets.shape[0], resets.shape[1] + 1), np.bool_)
     is_last[:, :-1] = resets
     unrolls, rows = np.nonzero(is_last)
-    # The nth last row of an unroll is of the nth game in it.
+    # The nth of an unroll's last rows of games belongs to its nth game.
     numbers = np.cumsum(is_last, axis=1)[unrolls, rows] - 1
     slots = arrays["environment_slot"][unrolls].tolist()
     games = (arrays["episode_id"][unrolls] + numbers).tolist()

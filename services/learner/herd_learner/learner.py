@@ -16,8 +16,8 @@ from herd.config.replay import SharedReplay as SharedReplaySettings
 from herd.config.tiling import tiling_of_run
 from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
-from herd.learning.losses.off_policy import of_online_rows
 from herd.learning.optimizers import Rates, rates_at
+from herd.learning.readback import Readback
 from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import usable_cpus
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
+    from herd.learning.trainer import UpdateStatistics
     from herd.service.signals import Stop
     from herd.wire.messages import Order
 
@@ -159,11 +160,20 @@ class Prepared(NamedTuple):
     """(lineage, learner_updates) of the policies that began its replayed unrolls; only those of this agent."""
 
 
+class Version(NamedTuple):
+    """Weights as they are published."""
+
+    lineage: int
+    learner_updates: int
+    payload: bytes
+
+
 class Learner:
     """Owns everything of the process; `train` is the hot loop."""
 
     _trains_since: float | None = None
     """Time at which this session's first batch was taken."""
+    _publication_due = False
 
     def __init__(self, process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> None:
         settings, spec = process.settings, process.spec
@@ -253,8 +263,8 @@ class Learner:
         self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings, self._run_dir) if group.is_first else None)
         self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
         self._slice = self._own_slice()
-        self._publication_due = False
         self._published_lineage = 0
+        self._versions: Readback[Version] = Readback()
         self._io = IoThread(
             process.context,
             settings,
@@ -299,6 +309,7 @@ class Learner:
             if self._batches.shared is not None and self._batches.shared.failure is not None:
                 raise RuntimeError("the replay thread died") from self._batches.shared.failure
             self._record_episodes()
+            self._hand_over_versions()
             is_over = bool(stop) or self._is_finished()
             if not unrolls and not is_over:
                 unrolls = self._take(play)
@@ -360,9 +371,11 @@ class Learner:
         is_last = is_over and self._settings.agents == 1 and not self._settings.stop.wait_for_signal
         if is_last and dismisses_actors and not is_supervised(self._settings.directory):
             self._io.dismiss_actors()
+        self._hand_over_versions(wait=True)
         # From here on nothing may be acknowledged, because the last checkpoint would not include it.
         self._io.close()
         self._record_episodes()
+        self._record(self._trainer.arrived(wait=True))
         now = time.monotonic()
         self._log_point(now - started)
         left = {
@@ -394,7 +407,7 @@ class Learner:
                 stop=stop,
                 log_due=log_due,
                 checkpoint_due=checkpoint_due,
-                may_publish=self._group.size == 1 or self._io.is_published,
+                may_publish=self._group.size == 1 or (self._io.is_published and not self._versions.is_under_way),
                 newer_lineage=self._io.newer_lineage or 0,
                 lineage=self._lineage,
                 num_frames=sum(unroll.num_frames for unroll in unrolls),
@@ -468,20 +481,21 @@ class Learner:
         return unrolls
 
     def _update_on(self, prepared: Prepared, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
-        """Do one update; ``consumed`` are unrolls not used before. Return the next batch's unrolls if it is prepared."""
+        """Do one update; ``consumed`` are unrolls not used before. Return the next batch's unrolls if it is prepared.
+
+        On a GPU the work is only queued, and the update's numbers arrive after a later one.
+        """
         started = time.monotonic()
         rates = self._rates()
         launched = self._trainer.launch(prepared.batch, rates.schedule_left)
-        ahead_at = time.monotonic()
-        ahead = self._prepare_next() if works_ahead else []
-        ahead_seconds = time.monotonic() - ahead_at
-        losses = self._trainer.losses(launched)
-        if self._statistics.replay is not None and not prepared.num_replayed:
-            losses = of_online_rows(losses)
         after_backward = time.monotonic()
         learning_rate = rates.learning_rate * self._trainer.rate_multiplier
-        update = self._trainer.finish(launched, losses, rates)
+        self._trainer.finish(launched, rates)
         after_optimizer = time.monotonic()
+        ahead = self._prepare_next() if works_ahead else []
+        before_arrivals = time.monotonic()
+        arrived = self._trainer.arrived()
+        device_seconds = time.monotonic() - before_arrivals
 
         for unroll in consumed:
             lag = max(0, self._statistics.learner_updates - unroll.policy_version[1])
@@ -490,25 +504,32 @@ class Learner:
         self._ledger.consume(frames_by_task(consumed))
         if self._statistics.replay is not None:
             staleness = [max(0, self._statistics.learner_updates - updates) for _, updates in prepared.replayed_versions]
-            self._statistics.replay.record(prepared.num_replayed, self._num_online, staleness, update)
+            self._statistics.replay.record(prepared.num_replayed, self._num_online, staleness)
             self._meters.replayed(prepared.num_replayed, staleness, None if self._batches.replay is None else len(self._batches.replay))
-        self._statistics.record_update(update, self._settings.num_online_unrolls)
-        if not update.is_finite:
-            self._log.error("update skipped: the gradient is not finite", learner_updates=self._statistics.learner_updates)
+        self._statistics.count_update(self._settings.num_online_unrolls)
+        self._record(arrived)
         if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:
             self._publication_due = True
+        publish_seconds = 0.0
         if self._publication_due and may_publish:
+            publishes_at = time.monotonic()
             self._publish()
-            may_publish = self._group.size == 1
-        finished = time.monotonic()
+            publish_seconds = time.monotonic() - publishes_at
         self._meters.updated(
-            update,
             learning_rate,
-            forward_backward=after_backward - started - ahead_seconds,
+            forward_backward=after_backward - started + device_seconds,
             optimizer=after_optimizer - after_backward,
-            publish=finished - after_optimizer,
+            publish=publish_seconds,
         )
         return ahead
+
+    def _record(self, arrived: list[UpdateStatistics]) -> None:
+        """Record updates whose statistics have arrived."""
+        for update in arrived:
+            self._statistics.record_update(update)
+            self._meters.update_arrived(update)
+            if not update.is_finite:
+                self._log.error("update skipped: the gradient is not finite", learner_updates=self._statistics.learner_updates)
 
     def _record_episodes(self) -> None:
         while self._io.episodes:
@@ -542,14 +563,25 @@ class Learner:
         return self._rates().learning_rate * self._trainer.rate_multiplier
 
     def _publish(self) -> None:
-        """This shard's slice of the parameters: the version is there once all shards' are."""
+        """This shard's slice of the parameters: the version is there once all shards' are. A GPU's parameters are copied first."""
         dtype = torch.bfloat16 if self._settings.learner.weights_dtype == "bfloat16" else torch.float32
         tensors = self._trainer.weights()
-        payload = encode_weights({name: tensors[name] for name in self._slice}, dtype)
-        self._io.publish(self._lineage, self._statistics.learner_updates, payload)
-        self._telemetry.set_weights_version(self._lineage, self._statistics.learner_updates)
+        lineage, updates, names = self._lineage, self._statistics.learner_updates, self._slice
+
+        def encoded(here: list[Tensor]) -> Version:
+            return Version(lineage, updates, encode_weights(dict(zip(names, here, strict=True)), dtype))
+
+        chosen = [tensors[name].detach() for name in names]
+        self._versions.send([tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in chosen], encoded)
         self._publication_due = False
         self._published_lineage = self._lineage
+        # Where lag is bounded, credit is granted next, for unrolls that must not begin under the version before.
+        self._hand_over_versions(wait=self._credit_bounds_lag)
+
+    def _hand_over_versions(self, *, wait: bool = False) -> None:
+        for version in self._versions.arrived(wait=wait):
+            self._io.publish(*version)
+            self._telemetry.set_weights_version(version.lineage, version.learner_updates)
 
     def _own_slice(self) -> list[str]:
         num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in self._trainer.agent.state_dict().items()}

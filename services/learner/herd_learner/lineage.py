@@ -29,8 +29,8 @@ class LineageError(Exception):
 def is_stale(policy: tuple[int, int], newest: tuple[int, int], limit: int | None) -> bool:
     """Whether an unroll that ``policy`` began is too far behind ``newest``, by more than ``limit`` updates; both are (lineage, updates).
 
-    An abandoned lineage's update numbers mean other weights: how old they are cannot be said. Nor has anybody played under a version that
-    is not made yet.
+    Update numbers of an abandoned lineage refer to other weights, so their age is unknown. A version that does not exist yet cannot have
+    been played.
     """
     return limit is not None and not (policy[0] == newest[0] and 0 <= newest[1] - policy[1] <= limit)
 

@@ -166,14 +166,10 @@ class Meters(ServerMeters):
         """Record that the run has ended normally, so that missing progress is not an error."""
         self._is_over.set(1)
 
-    def updated(self, update: UpdateStatistics, learning_rate: float, **phase_seconds: float) -> None:
-        """Record an update."""
-        self._updates.inc()
+    def update_arrived(self, update: UpdateStatistics) -> None:
+        """Record the numbers of an update."""
         self._skipped.inc(not update.is_finite)
         self._clipped.inc(update.is_clipped)
-        self._trained.inc(self._online_unrolls)
-        for phase, seconds in phase_seconds.items():
-            self._phases[phase].inc(seconds)
         for name, (value, cost) in update.losses.items():
             if name not in self._metrics:
                 self._name_metric(name, is_term=cost is not None)
@@ -183,6 +179,13 @@ class Meters(ServerMeters):
         if update.health is not None:
             self._show_health(update.health)
         self._gradient_norm.set(update.gradient_norm)
+
+    def updated(self, learning_rate: float, **phase_seconds: float) -> None:
+        """One update was made."""
+        self._updates.inc()
+        self._trained.inc(self._online_unrolls)
+        for phase, seconds in phase_seconds.items():
+            self._phases[phase].inc(seconds)
         self._learning_rate.set(learning_rate)
         now = time.monotonic()
         self._window.append((now, self._frames_consumed))

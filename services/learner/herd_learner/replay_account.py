@@ -46,12 +46,15 @@ class ReplayAccount:
     _num_gated: int = 0
     """Updates whose loss reported the rejected share of replayed rows; already for all shards together, so not summed."""
 
-    def record(self, num_replayed: int, num_online: int, staleness: Sequence[int], update: UpdateStatistics) -> None:
+    def record(self, num_replayed: int, num_online: int, staleness: Sequence[int]) -> None:
         """Count an update on a batch; ``staleness`` of the replayed unrolls of this agent, in policy versions."""
         one = _Sums(num_replayed + num_online, num_replayed, sum(staleness), len(staleness), max(staleness, default=0))
         self._sums.add(one)
         self._news.add(one)
-        if num_replayed and REJECTED_REPLAYED in update.losses:
+
+    def gated(self, update: UpdateStatistics) -> None:
+        """Count what a trust region rejected; of a batch without replayed unrolls the loss says nothing of them."""
+        if REJECTED_REPLAYED in update.losses:
             self._rejected += update.losses[REJECTED_REPLAYED].value
             self._num_gated += 1
 

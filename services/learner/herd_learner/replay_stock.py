@@ -1,4 +1,4 @@
-"""What came from the replay service and is in no batch yet: which unroll goes to which place, and how many more to ask for.
+"""Unrolls from the replay service that are not in a batch yet: their places in the batch, and how many more to request.
 
 R places for replayed unrolls in a batch.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class UnrollStock:
-    """For agents without a recurrent core: unrolls drawn one by one, for any place."""
+    """Stock for agents without a recurrent core: unrolls are drawn individually and may take any place."""
 
     def __init__(self, num_places: int, num_batches_ahead: int) -> None:
         self._num_places = num_places
@@ -24,51 +24,51 @@ class UnrollStock:
         self._num_asked = 0
 
     def ask(self) -> int:
-        """How many to ask for now: a batch's, while no more than those of the batches ahead are here or asked for."""
+        """Return how many to request now: those of one batch, unless the batches ahead are already stocked or requested."""
         if len(self._unrolls) + self._num_asked > self._most_waiting:
             return 0
         self._num_asked += self._num_places
         return self._num_places
 
     def add(self, sample: SampledUnrolls | SampledEpisode) -> None:
-        """Put what was sampled behind the others."""
+        """Append sampled unrolls to the stock."""
         assert not isinstance(sample, SampledEpisode)  # as was asked for
         self._num_asked -= len(sample.unrolls)
         self._unrolls.extend(sample.unrolls)
 
     def next(self, place: int) -> StoredUnroll | None:  # noqa: ARG002  as `EpisodeStock`
-        """The unroll for a place of the batch at hand; None while there is none."""
+        """Return the unroll for a place of the current batch; None if there is none yet."""
         return self._unrolls.popleft() if self._unrolls else None
 
     def drop(self, place: int) -> None:
-        """What `next` gave cannot be read."""
+        """Note that the unroll from `next` cannot be read."""
 
 
 class EpisodeStock:
-    """For recurrent agents: each place is a slot that works through one episode from its first step, an unroll a batch."""
+    """Stock for recurrent agents: each place is a slot that works through one episode from its first step, one unroll per batch."""
 
     def __init__(self, num_places: int, num_batches_ahead: int) -> None:
         self._num_batches_ahead = num_batches_ahead
         self._slots: list[deque[StoredUnroll]] = [deque() for _ in range(num_places)]
-        """What is left of each one's episode."""
+        """The rest of each slot's episode."""
         self._episodes: deque[SampledEpisode] = deque()
         self._num_asked = 0
 
     def ask(self) -> int:
-        """How many to ask for now: one for each slot that ends its episode within the batches ahead."""
+        """Return how many episodes to request now: one for each slot that ends its episode within the batches ahead."""
         ending = sum(len(slot) <= self._num_batches_ahead for slot in self._slots)
         count = max(0, ending - len(self._episodes) - self._num_asked)
         self._num_asked += count
         return count
 
     def add(self, sample: SampledUnrolls | SampledEpisode) -> None:
-        """Keep an episode for the first slot that ends its own."""
+        """Keep an episode for the next slot that ends its episode."""
         assert isinstance(sample, SampledEpisode)  # as was asked for
         self._num_asked -= 1
         self._episodes.append(sample)
 
     def next(self, place: int) -> StoredUnroll | None:
-        """The slot's next unroll, of the next episode where its own is over; None while there is none."""
+        """Return the slot's next unroll, from the next episode if its own is over; None if there is none yet."""
         slot = self._slots[place]
         if not slot:
             if not self._episodes:
@@ -77,5 +77,5 @@ class EpisodeStock:
         return slot.popleft()
 
     def drop(self, place: int) -> None:
-        """The slot's episode cannot be read: what was recomputed ends here, and nothing of it may follow."""
+        """Drop the slot's episode, because it cannot be read: its recurrent state ends here."""
         self._slots[place].clear()

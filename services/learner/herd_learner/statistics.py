@@ -162,11 +162,16 @@ class RunStatistics:
             counts[1] += 1
             self._news.lag.add(policy_lag)
 
-    def record_update(self, update: UpdateStatistics, num_unrolls: int = 0) -> None:
-        """Record an update; ``num_unrolls`` of its batch came from actors."""
+    def count_update(self, num_unrolls: int = 0) -> None:
+        """Count an update, perhaps only queued on the device; ``num_unrolls`` of its batch came from actors."""
         self.learner_updates += 1
         self._session_trained += num_unrolls
+
+    def record_update(self, update: UpdateStatistics) -> None:
+        """Record the statistics of an update."""
         self._last_update = update
+        if self.replay is not None:
+            self.replay.gated(update)
         self._clipped_window.add(float(update.is_clipped))
         if update.health is not None:
             self._health = update.health.as_json()

@@ -125,7 +125,7 @@ class RequestHandler(ABC):
     def _mismatch(self, request: GetWeights | PublishSlice | PublishHeartbeat | AgentEnded | LeaseIndex) -> Reply | None:
         ours = self._run
         if isinstance(request, LeaseIndex):
-            # The wish for another agent's index is none that anybody grants, and no mistake of this size is worth a refusal.
+            # A request for another agent's index is not granted, but it does not deserve a refusal.
             mismatch = ours.mismatch(request.run_id, 0, ours.contract)
         else:
             mismatch = ours.mismatch(request.run_id, request.agent, request.contract)

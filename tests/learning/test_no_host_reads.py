@@ -1,0 +1,89 @@
+"""An update is only queued work: nothing in it asks the device for a number. So a GPU never waits for the host in the middle of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.learning.small_runs import RUN, STEP, batch_of, run_of, trainer_of
+
+TWO_TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"], "frame_height": 8, "frame_width": 8}
+EVERY_UPDATE = {"health_interval_updates": 2}
+FOLLOWED = {"clip_percentile": 40.0, "target_kl": 1e-3, "kl_interval_updates": 1}
+REPLAYED = {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 10, "minimum_fill_unrolls": 1}
+RUNS: dict[str, dict[str, Any]] = {
+    "impala, its rate and clipping following": {"optimizer": {**FOLLOWED, "momentum": 0.5}},
+    "popart, pixel control, replay and trust region": {
+        "env": TWO_TASKS,
+        "value_scaling": {"kind": "popart"},
+        "auxiliary": {"kind": "pixel_control", "cell_size": 1},
+        "loss": {"trust_region": "implied"},
+        "replay": REPLAYED,
+    },
+    "dice, burn-in, adamw": {
+        "loss": {"kind": "dice"},
+        "algorithm": {"unroll_length": 4, "burn_in": 2},
+        "optimizer": {"kind": "adamw", **FOLLOWED},
+    },
+    "images about their average, adam, normalised advantages": {
+        "env": {"suite": "atari", "tasks": ["breakout"]},
+        "network": {"torso": "shallow", "core": "none", "input_centering": "mean"},
+        "loss": {"advantage_normalization": "batch"},
+        "optimizer": {"kind": "adam"},
+    },
+}
+
+
+class HostReadError(AssertionError):
+    """The host asked for a number."""
+
+
+class _NoMethods(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in {"item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "__array__", "nonzero", "unique"}:
+            raise HostReadError(name)
+        return func(*args, **kwargs or {})
+
+
+class _NoOperations(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Tagged: whose result, or whose shape, depends on what a tensor holds. Of indexing that is so with a mask alone.
+        depends = torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+        if func is torch.ops.aten.index.Tensor:
+            depends = any(index is not None and index.dtype == torch.bool for index in args[1])
+        if depends:
+            raise HostReadError(str(func))
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("changes", RUNS.values(), ids=RUNS)
+def test_no_update_reads_a_number(changes: dict[str, Any]) -> None:
+    learner = {**RUN["learner"], **EVERY_UPDATE}
+    if changes.get("loss", {}).get("advantage_normalization"):
+        learner.pop("micro_batch_size")
+    settings = run_of(**changes, learner=learner)
+    trainer = trainer_of(settings)
+    for seed in range(3):
+        slab = batch_of(settings, seed)
+        slab.hold(settings.num_online_unrolls, settings.num_replayed_unrolls)
+        batch = trainer.to_device(slab)
+        with _NoMethods(), _NoOperations():
+            trainer.begin(batch, slab.num_replayed)
+            trainer.finish(trainer.launch(batch), STEP)
+    told = trainer.arrived()
+    assert [update.is_finite for update in told] == [True] * 3
+    assert [update.health is not None for update in told] == [False, True, False]
+
+
+READS = [torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.cpu, torch.nonzero, torch.unique, bool, float, lambda mask: mask[mask > 0]]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_the_guard_sees_what_it_is_for(read: Any) -> None:
+    with pytest.raises(HostReadError), _NoMethods(), _NoOperations():
+        read(torch.ones(1))
