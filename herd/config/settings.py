@@ -514,7 +514,7 @@ class RunSettings(Section):
             if has_lists(self.sweep) and (number := num_combinations(self.sweep)) != self.agents:
                 raise ValueError(f"sweep has {number} combinations of values, but agents is {self.agents}: make them equal")
             for agent in range(self.agents):
-                self.of_agent(agent)._sections_fit_together()
+                self.of_agent(agent)._check_sections()
         return self
 
     @model_validator(mode="after")
@@ -529,6 +529,10 @@ class RunSettings(Section):
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
+        self._check_sections()
+        return self
+
+    def _check_sections(self) -> None:
         if self.algorithm.burn_in and self.network.core == "none":
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to update")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
@@ -563,7 +567,6 @@ class RunSettings(Section):
                 f"{bound} x {self.num_online_unrolls} online unrolls per batch leaves room for {self.credit_capacity} unrolls, but "
                 f"messages of actor.environments = {self.actor.environments} unrolls need {needed}: increase {bound}"
             )
-        return self
 
     @model_validator(mode="after")
     def _no_bounded_lag_ahead(self) -> Self:
