@@ -191,7 +191,7 @@ def test_a_message_of_another_service_is_dropped(tmp_path: Path, connect: Connec
             },
             "there are no human scores for catch",
         ),
-        ({"seed": 2}, "of another sweep"),
+        ({"seed": 2}, "belongs to another run or sweep"),
     ],
 )
 def test_what_cannot_work_is_said_in_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
