@@ -309,7 +309,7 @@ def test_tasks_are_dealt_round_robin(folder: str) -> None:
         ({"tasks": (MINIGRID,), "image_key": "direction"}, "direction of minigrid:MiniGrid-Empty-5x5-v0 is Discrete(4), not a picture"),
         ({"tasks": (MINIGRID,), "instruction_key": "mission"}, "is not an observation of the game"),
         ({"tasks": ("CartPole-v1",), "image_key": "image"}, "its observations are a Box, which has no entries"),
-        ({"tasks": ("CartPole-v1",), "frame_stack": 4}, "env.frame_stack is for pictures"),
+        ({"tasks": ("CartPole-v1",), "frame_stack": 4}, "env.frame_stack applies to pictures"),
         ({"tasks": ("CartPole-v1", "Acrobot-v1")}, "differ in their spaces: vector 4 and 2 actions; vector 6 and 3 actions"),
     ],
 )
@@ -329,7 +329,7 @@ def test_numbers_that_are_not_finite_end_the_actor_with_the_tasks_name(
     file.write_text(SCRIPTED.replace("self.steps / 2", "0.0 if self.steps < 1 else float('inf')"))
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs=kwargs))
     environments.reset()
-    with pytest.raises(RuntimeError, match=f"{folder}:Counting gave a {what} that is not a finite number"):
+    with pytest.raises(RuntimeError, match=f"{folder}:Counting returned a {what} that is not a finite number"):
         environments.step(np.zeros(1, np.int32))
 
 
