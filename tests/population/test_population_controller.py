@@ -102,8 +102,8 @@ def test_what_the_journal_did_not_take_has_not_happened() -> None:
     first = controller.heard(report_of(0))
     assert controller.order_of(0) is None
     assert controller.heard(report_of(0)) == first  # the same number, partner and settings
-    play(controller, report_of(0))
-    (done,) = controller.heard(report_of(0, applied=first[0].number, fitness=0.99, checkpoint=(60, 6000)))
+    (decided,) = play(controller, report_of(0))
+    (done,) = controller.heard(report_of(0, applied=decided.number, fitness=0.99, checkpoint=(60, 6000)))
     # As long as it is not in the journal, nobody copies what came of it: no lineage could be read.
     assert play(controller, report_of(1, num_episodes=200, fitness=0.2))[0].donor is None
     controller.note(done)
