@@ -130,10 +130,10 @@ def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.M
     assert main(["status", str(run_dir)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed if "100" in line.split()] == ["agents/0", "agents/1"]
-    settings = "optimizer.learning_rate 0.000123, loss.q_estimate value"
+    shown = "optimizer.learning_rate 0.000123, loss.q_estimate value"
     assert [line.partition(": agents/")[2] for line in printed if ": agents/" in line] == [
-        f"0: fitness 0.50; {settings}",
-        f"1: fitness not known yet; {settings}",
+        f"0: fitness 0.50; {shown}",
+        f"1: fitness not known yet; {shown}",
     ]
 
 
