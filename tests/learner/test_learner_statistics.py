@@ -122,6 +122,9 @@ def test_points_and_report_keep_the_newest_look_at_health_and_points_the_share_o
     statistics.record_update(_update())
     after = _point(statistics)
     assert (after["clipped_share"], after["health"]) == (0.0, point["health"])
+    statistics.record_update(_update())
+    adams = statistics.point(session_seconds=2.0, frames_per_second=1.0, learning_rate=6e-4, clipping_shortens=False)
+    assert adams["clipped_share"] is None
     report = statistics.report(Ledger().snapshot(), session_seconds=1.0, training_seconds=1.0)
     assert report["health"] == point["health"]
 

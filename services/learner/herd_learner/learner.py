@@ -611,6 +611,7 @@ class Learner:
             frames_per_second=sum(rates),
             learning_rate=self._learning_rate(),
             by_task=self._trainer.values_by_task(),
+            clipping_shortens=self._settings.optimizer.kind == "rmsprop",
         )
         if self._population is not None:
             point["population"] = self._population.member.point()

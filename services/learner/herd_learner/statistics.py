@@ -249,8 +249,13 @@ class RunStatistics:
         frames_per_second: float,
         learning_rate: float,
         by_task: Mapping[str, Sequence[float]] | None = None,
+        clipping_shortens: bool = True,
     ) -> dict[str, Any]:
-        """Return one line of metrics.jsonl and start a new window. ``by_task``: values to add, one for each task, by name."""
+        """Return one line of metrics.jsonl and start a new window.
+
+        ``by_task``: values to add, one for each task, by name. ``clipping_shortens``: a clipped gradient makes a shorter step. Adam's steps
+        do not depend on the gradient's length, so the share of clipped updates is null there.
+        """
         lag, self._lag_window = self._lag_window, _Mean()
         clipped, self._clipped_window = self._clipped_window, _Mean()
         update = self._last_update
@@ -265,7 +270,7 @@ class RunStatistics:
             "learning_rate": learning_rate,
             **({} if update is None else {name: _finite(measured.value) for name, measured in update.losses.items()}),
             "gradient_norm": _finite(update.gradient_norm) if update else None,
-            "clipped_share": clipped.mean if clipped.count else None,
+            "clipped_share": clipped.mean if clipped.count and clipping_shortens else None,
             "health": self._health,
             **self._scores(),
             "tasks": {
