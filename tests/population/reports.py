@@ -46,4 +46,5 @@ def play(controller: Controller, report: MemberReport) -> list[Any]:
     events = controller.heard(report)
     for event in events:
         controller.note(event)
+    controller.keep(report)
     return list(events)

@@ -105,8 +105,18 @@ def test_what_the_journal_did_not_take_has_not_happened() -> None:
     (decided,) = play(controller, report_of(0))
     (done,) = controller.heard(report_of(0, applied=decided.number, fitness=0.99, checkpoint=(60, 6000)))
     # As long as it is not in the journal, nobody copies what came of it: no lineage could be read.
-    assert play(controller, report_of(1, num_episodes=200, fitness=0.2))[0].donor is None
+    (other,) = play(controller, report_of(1, num_episodes=200, fitness=0.2))
+    assert (other.donor, other.donor_updates, other.donor_applied) == (0, 40, 0)
     controller.note(done)
+
+
+def test_a_member_about_whom_every_report_decides_something_is_copied_from_its_newest_checkpoint() -> None:
+    controller = controller_of()
+    for games in (100, 200, 300):
+        assert play(controller, report_of(1, num_episodes=games, fitness=0.9, checkpoint=(games, 10 * games)))
+        controller.members[1].pending = None  # it is carried out before the next report
+    (decided,) = play(controller, report_of(0))
+    assert decided.donor_updates == 300
 
 
 def test_a_member_that_went_back_is_noted_and_given_new_numbers() -> None:
@@ -218,12 +228,15 @@ def test_the_journal_alone_tells_the_lineage_that_members_hold_whoever_is_killed
         else:
             members.frames[agent] += 10 * random.randrange(1, 200)
             members.save(agent)
-        for event in controller.heard(members.report(agent)):
+        report = members.report(agent)
+        for event in controller.heard(report):
             journal.append(event)
             if random.random() < 0.05:  # killed between the disk and its own state
                 controller = controller_of(4, seed=seed, events=list(journal))
                 break
             controller.note(event)
+        else:
+            controller.keep(report)
         if turn < 3000 and random.random() < 0.8:  # or the answer is lost
             members.obey(agent, controller.order_of(agent))
     decided = [event.number for event in journal if isinstance(event, Decided)]

@@ -31,7 +31,7 @@ class Member:
     """What the controller knows about a member."""
 
     report: MemberReport | None = None
-    """The newest report that caused no event; None before the first to this process. A member that died keeps it and its place."""
+    """The newest report that was kept; None before the first to this process. A member that died keeps it and its place."""
     pending: Decided | None = None
     """Its pending order, until it is done or has failed."""
     num_episodes: int = 0
@@ -71,16 +71,7 @@ class Controller:
         return None
 
     def heard(self, report: MemberReport) -> list[Event]:
-        """Process a member's report; return the resulting events in order, for the journal first and then for `note`.
-
-        A report that causes events is not kept: other members are compared with, and copy, only what the journal contains already.
-        """
-        events = self._follows(report)
-        if not events:
-            self.members[report.agent].report = report
-        return events
-
-    def _follows(self, report: MemberReport) -> list[Event]:
+        """Process a member's report; return the resulting events in order, for the journal first and then for `note`."""
         member = self.members[report.agent]
         applied = _applied(report)
         self._last_number = max(self._last_number, applied)  # also after the journal was lost: an order number is never reused
@@ -98,6 +89,10 @@ class Controller:
         if report.declined is not None and report.declined.number == pending.number:
             return [Failed(number=pending.number, member=report.agent, reason=report.declined.reason)]
         return []
+
+    def keep(self, report: MemberReport) -> None:
+        """Keep a report whose events are all noted: other members are compared with, and copy, only what the journal contains already."""
+        self.members[report.agent].report = report
 
     def note(self, event: Event) -> None:
         """Apply an event that is in the journal."""

@@ -80,6 +80,7 @@ class PopulationServer:
             self._controller.note(event)
             self._meters.happened(event)
             self._process.log.info(f"member {event.event}", **event.model_dump(exclude={"event"}))
+        self._controller.keep(report)
         return True
 
 
