@@ -135,5 +135,5 @@ def test_settings_of_one_thread() -> None:
         "off",
         "off",
     )
-    with pytest.raises(herd.SettingsError, match="agents: 2 cannot learn in one thread"):
+    with pytest.raises(herd.SettingsError, match="agents: 2 agents cannot learn in one thread"):
         debug_settings(resolve_settings("catch", {"agents": 2}))

@@ -130,7 +130,7 @@ def test_groups_beyond_the_most_are_damage(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state, separators=(",", ":"))))
     restored, damaged = snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=EACH)
     assert restored is None
-    assert "beyond 8" in damaged[0]
+    assert "above 8" in damaged[0]
 
 
 def test_an_exchange_goes_to_the_ensemble_of_its_environment() -> None:

@@ -125,7 +125,7 @@ def test_it_says_what_it_knows(server: Server, connect: Connect) -> None:
     for page in ("healthz", "readyz"):
         assert probe(f"http://127.0.0.1:{server.metrics_port}/{page}")
     announced = json.loads((server.settings.directory / "processes" / "bandit-0.json").read_text())
-    assert announced == {"pid": server.process.pid, "metrics_port": server.metrics_port}
+    assert announced == {"pid": server.process.pid, "metrics_host": "127.0.0.1", "metrics_port": server.metrics_port}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -88,7 +88,7 @@ def test_slices_of_one_version_come_together_and_a_name_in_two_is_refused():
 
 
 def test_what_weights_cannot_hold_is_refused():
-    with pytest.raises(TypeError, match=r"mask is of torch\.bool"):
+    with pytest.raises(TypeError, match=r"mask has dtype torch\.bool"):
         encode_weights({"mask": torch.tensor([True])})
 
 

@@ -135,7 +135,7 @@ class ClusterSettings:
             "paramserverReplica": {"replicas": 1, "resources": _resources("50m", "96Mi", "500m", "512Mi")},
             "bandit": {"persistence": volume, "resources": _resources("50m", "96Mi", "500m", "512Mi")},
             "replay": {"persistence": volume, "scratch": "256Mi", "resources": _resources("50m", "128Mi", "500m", "512Mi")},
-            "population": {"persistence": members, "resources": _resources("50m", "96Mi", "500m", "512Mi")},
+            "population": {"resources": _resources("50m", "96Mi", "500m", "512Mi")},
             "evaluator": {"resources": _resources("100m", "384Mi", "1", "1Gi")},
         }
 

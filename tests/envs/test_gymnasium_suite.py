@@ -305,7 +305,7 @@ def test_tasks_are_dealt_round_robin(folder: str) -> None:
         ({"tasks": ("MINE:Counting",), "kwargs": {"space": "sequence"}}, "cannot be converted to a vector"),
         ({"tasks": (MINIGRID,)}, "its observations are a Dict with the entries direction, image, mission: choose some with env.image_key"),
         ({"tasks": (MINIGRID,), "vector_keys": ("mission",)}, "cannot be converted to a vector"),
-        ({"tasks": (MINIGRID,), "image_key": "picture"}, "have no entry picture, but direction, image, mission"),
+        ({"tasks": (MINIGRID,), "image_key": "picture"}, "have no entry picture; they have direction, image, mission"),
         ({"tasks": (MINIGRID,), "image_key": "direction"}, "direction of minigrid:MiniGrid-Empty-5x5-v0 is Discrete(4), not a picture"),
         ({"tasks": (MINIGRID,), "instruction_key": "mission"}, "is not an observation of the game"),
         ({"tasks": ("CartPole-v1",), "image_key": "image"}, "its observations are a Box, which has no entries"),

@@ -217,7 +217,7 @@ def test_frames_are_taken_alone_or_as_the_newest_of_a_stack(make_run: RunMaker) 
     [
         (np.zeros((6, 5), np.float32), {}, r"^frames are uint8, not float32$"),
         (np.zeros((5, 6), np.uint8), {}, r"^expected a frame of shape \(6, 5, 1\), not \(5, 6\)$"),
-        ({"picture": np.zeros((6, 5), np.uint8)}, {}, r"^the observation has no entry frame, but picture$"),
+        ({"picture": np.zeros((6, 5), np.uint8)}, {}, r"^the observation has no entry frame; it has picture$"),
         (np.zeros((6, 5), np.uint8), {"reset": [True, False]}, r"^reset must be one value, .* not an array of shape \(2,\)$"),
     ],
 )

@@ -245,7 +245,7 @@ def test_how_far_a_version_may_be_ahead_is_bounded(held: Version | None, taken: 
 def test_one_version_never_means_two_different_weights() -> None:
     store: WeightsStore[bytes] = WeightsStore()
     _publish(store, Version(1, 1), 0, 1)
-    with pytest.raises(InvalidSliceError, match="opens a new lineage") as caught:
+    with pytest.raises(InvalidSliceError, match="must open a new lineage") as caught:
         store.publish(Version(1, 1), index=0, count=1, digest=_digest(b"other"), payload=b"other")
     assert caught.value.reason == "unexpected"
     with pytest.raises(InvalidSliceError, match="has 1 slices, not 2"):

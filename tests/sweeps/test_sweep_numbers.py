@@ -31,7 +31,7 @@ def test_values_are_split_at_commas_that_separate_them() -> None:
 @pytest.mark.parametrize(
     ("word", "line"),
     [
-        ("optimizer.learning_rate", "give section.key=value,value"),
+        ("optimizer.learning_rate", "should be section.key=value,value"),
         ("optimizer.learning_rat=1", "no such setting; did you mean optimizer.learning_rate"),
         ("learner=1", "no such setting"),
         ("seed=1,2", "cannot be swept; seeds are --seeds"),
