@@ -8,8 +8,8 @@ SECONDS ?= 120
 TESTS ?= tests
 # Without the tests that need an hour, a cluster or root, which have their own targets.
 ORDINARY := not learning and not soak and not cluster and not containers
-# Tests of a module run in one worker, so that its fixtures and rendered charts are created once.
-WORKERS := -n 2 --dist worksteal
+# More workers than cores: tests of processes mostly wait. Neighbours share a worker, and so their fixtures and rendered charts.
+WORKERS := -n 3 --dist worksteal
 
 # The tests start thousands of processes: compile each module only once.
 unexport PYTHONDONTWRITEBYTECODE
