@@ -105,10 +105,10 @@ def test_tables_and_picture_say_what_was_changed_and_reached(tmp_path: Path) -> 
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_every_suite_trains_a_shipped_experiment_for_as_long_as_its_schedule() -> None:
+def test_every_suite_trains_a_shipped_experiment_for_as_long_as_it_says() -> None:
     for suite in SUITES.values():
         settings = load_settings([ROOT / f"experiments/{suite.experiment}.yaml"], ["--env.tasks", suite.games[0]], {})
-        assert settings.stop.env_frames == suite.frames == settings.optimizer.schedule_env_frames  # type: ignore[union-attr]
+        assert settings.stop.env_frames == suite.frames <= settings.optimizer.schedule_env_frames  # type: ignore[union-attr]
 
 
 @pytest.mark.processes
