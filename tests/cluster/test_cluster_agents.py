@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 
 import pytest
 
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import total
+from tests.cluster.agents_growth import until_grown
 from tests.cluster.cluster_settings import ACTORS, AGENTS
 from tests.cluster.conftest import Installed
 from tests.cluster.helm_release import HelmError
@@ -18,19 +18,6 @@ from tests.cluster.live_trouble import last_lines
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
 
 
-def of_agents(installed: Installed, metric: str) -> list[float]:
-    """Of each agent, the sum over its shards; NaN-free, and -1 of an agent of which a shard does not answer."""
-    sums = [0.0] * AGENTS
-    for pod in installed.live.lasting("learner"):
-        samples = installed.live.samples(pod)
-        sums[pod.agent] = -1.0 if samples is None or sums[pod.agent] < 0 else sums[pod.agent] + total(samples, metric)
-    return sums
-
-
-def all_grew(before: list[float], now: list[float]) -> bool:
-    return all(new > old for new, old in zip(now, before, strict=True))
-
-
 def kept_episodes(installed: Installed) -> float:
     return sum(total(each, names.REPLAY_INSERTED_EPISODES.name) for each in installed.live.component_samples("replay"))
 
@@ -38,12 +25,7 @@ def kept_episodes(installed: Installed) -> float:
 def until_all_learn(installed: Installed) -> None:
     """Wait until every agent trains on more frames than now, replayed ones among them."""
     for metric in (names.LEARNER_ENV_FRAMES.name, names.UNROLLS_REPLAYED.name):
-        before = installed.live.until(f"{metric} of all shards", partial(of_agents, installed, metric), lambda found: min(found) >= 0)
-        installed.live.until(
-            f"more {metric} than {before}",
-            partial(of_agents, installed, metric),
-            partial(all_grew, before),
-        )
+        until_grown(installed, metric)
 
 
 def test_every_component_becomes_ready(installed: Installed) -> None:

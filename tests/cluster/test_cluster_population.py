@@ -8,10 +8,10 @@ import pytest
 
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import total
+from tests.cluster.agents_growth import until_grown
 from tests.cluster.cluster_settings import ACTORS, AGENTS
 from tests.cluster.conftest import Installed
 from tests.cluster.herd_command import herd
-from tests.cluster.test_cluster_agents import of_agents
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
 
@@ -22,13 +22,7 @@ def decisions(installed: Installed) -> float:
 
 
 def until_members_learn(installed: Installed) -> None:
-    frames = names.LEARNER_ENV_FRAMES.name
-    before = installed.live.until("frames of all members", lambda: of_agents(installed, frames), lambda found: min(found) >= 0)
-    installed.live.until(
-        f"more frames than {before}",
-        lambda: of_agents(installed, frames),
-        lambda now: all(new > old for new, old in zip(now, before, strict=True)),
-    )
+    until_grown(installed, names.LEARNER_ENV_FRAMES.name)
 
 
 def test_every_member_and_the_actors_of_all_become_ready(installed: Installed) -> None:
