@@ -93,8 +93,8 @@ def page() -> str:
         "# What goes together",
         "",
         "Written by `python -m tests.learner.compositions`. Every cell with a tick trains 20 updates in a test on what its own policy plays"
-        " (`tests/learner/test_compositions.py`); a population copies half-way. A number is the sentence below that the run is refused with"
-        " at its start.",
+        " (`tests/learner/test_compositions.py`); a population copies half-way. A number refers to the error below with which the run is"
+        " refused at its start.",
         "",
         f"Columns: `replay.kind`; P: `auxiliary.kind: pixel_control`; pbt: `population.strategy: pbt`. {len(CELLS)} cells in all.",
         "",
