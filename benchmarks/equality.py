@@ -1,10 +1,10 @@
-"""Whether a change of the code leaves learning as it was, bit for bit.
+"""Tests whether a change of the code leaves learning unchanged, bit for bit.
 
-``python -m benchmarks.equality record`` plays and trains 200 updates of four experiments in one process and writes every loss and a
-digest of the weights to benchmarks/results/equality/; ``python -m benchmarks.equality check`` does it again and compares.
+``python -m benchmarks.equality record`` plays and trains 200 updates of four experiments in one process, and writes every loss and a digest
+of the weights to benchmarks/results/equality/. ``python -m benchmarks.equality check`` repeats this and compares.
 
-One process, one thread, float32 and fixed seeds: actors act under the newest weights, so a difference anywhere between the
-environment and the optimizer's step shows in all that follows. Records hold for one kind of processor: others round otherwise.
+It uses one process, one thread, float32 and fixed seeds. Actors act with the newest weights, so any difference between the environment and
+the optimizer's step affects everything that follows. Records are valid for one kind of processor, because others round differently.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SEED = 7
 
 
 def main() -> int:
-    """Record, or check against the records; exit code 1 where something differs."""
+    """Record, or compare with the records; the exit code is 1 if something differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=("record", "check"))
     parser.add_argument("experiments", nargs="*", default=EXPERIMENTS)
@@ -71,13 +71,13 @@ def main() -> int:
 
 
 def settings_of(name: str) -> Path:
-    """Those beside the record, where the experiment of that name is a recipe, which changes; else the experiment."""
+    """Return the settings next to the record if the experiment is a recipe, which may change; otherwise the experiment."""
     kept = RECORDS / f"{name}.yaml"
     return kept if kept.is_file() else ROOT / f"experiments/{name}.yaml"
 
 
 def train(settings: RunSettings) -> dict[str, Any]:
-    """Losses of every update as hexadecimal floats, and digests of the weights by number of updates."""
+    """Return the losses of every update as hexadecimal floats, and digests of the weights by number of updates."""
     losses: list[dict[str, str]] = []
     digests: dict[str, str] = {}
     spec = environment_spec(settings.env)
@@ -122,7 +122,7 @@ def train(settings: RunSettings) -> dict[str, Any]:
 
 
 class _OneForEachGame(Temperatures):
-    """Every game under a temperature of its own, without a service."""
+    """Plays every game at its own temperature, without a service."""
 
     def __init__(self, num_environments: int) -> None:
         self._slots = np.arange(num_environments)
@@ -134,7 +134,7 @@ class _OneForEachGame(Temperatures):
 
 
 def digest(tensors: dict[str, torch.Tensor]) -> str:
-    """SHA-256 over names and values, in the order of names."""
+    """Return the SHA-256 of names and values, ordered by name."""
     hashed = hashlib.sha256()
     for name in sorted(tensors):
         hashed.update(name.encode())
@@ -143,7 +143,7 @@ def digest(tensors: dict[str, torch.Tensor]) -> str:
 
 
 def difference(expected: dict[str, Any], found: dict[str, Any]) -> str | None:
-    """The first thing that differs, in words."""
+    """Describe the first difference."""
     for number, (before, after) in enumerate(zip(expected["losses"], found["losses"], strict=True), 1):
         for name, value in before.items():
             if after.get(name) != value:

@@ -1,8 +1,8 @@
-"""Two versions of the code on one machine in one hour: ``herd bench`` of each in turn, and the ratios pair by pair.
+"""Compares two versions of the code on one machine: runs ``herd bench`` of each in turn, and prints the ratios pair by pair.
 
 ``python -m benchmarks.versions OLD NEW --experiments breakout atari-deep --pairs 3 --seconds 8 --output FILE``; OLD and NEW are checkouts,
-each with its own environment in ``.venv``. The order within a pair changes, so that a machine which slows down favours neither. Nothing
-else may run. A version that knows experiments by path only is given the path.
+each with its own environment in ``.venv``. The order within a pair alternates, so that a machine that slows down favours neither. Nothing
+else may run. A version that accepts only paths of experiments gets the path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMEOUT_SECONDS = 600.0
 
 
 def main() -> int:
-    """Measure, print a table for each experiment, write everything to FILE."""
+    """Measure, print a table for each experiment, and write everything to FILE."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def bench(checkout: Path, experiment: str, seconds: float) -> dict[str, Any]:
-    """The report of one ``herd bench``.
+    """Return the report of one ``herd bench``.
 
     Raises:
         subprocess.SubprocessError: it failed, or took longer than ten minutes.
@@ -74,7 +74,7 @@ def bench(checkout: Path, experiment: str, seconds: float) -> dict[str, Any]:
 
 
 def figures(report: dict[str, Any]) -> dict[str, float]:
-    """What is compared, by name."""
+    """Return the compared figures by name."""
     found = {}
     for name, path in FIGURES.items():
         value: Any = report
@@ -85,7 +85,7 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
 
 
 def print_table(experiment: str, pairs: list[dict[str, dict[str, float]]]) -> None:
-    """A Markdown table: medians of both versions, and the ratio new / old of each pair."""
+    """Print a Markdown table: medians of both versions, and the ratio new / old of each pair."""
     print(
         f"\n{experiment}, {len(pairs)} pairs\n\n| figure | old | new | new / old, median (lowest to highest) |\n| --- | --- | --- | --- |"
     )
