@@ -58,13 +58,11 @@ def shown(value: float) -> str:
 
 
 def shown_bytes(value: float) -> str:
-    """Format bytes in powers of a thousand, as is usual for networks."""
-    if value >= 1e15:
-        return f"{value / 1e9:.3g} GB"
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    """Format bytes in powers of a thousand, such as ``170 kB`` or ``95 TB``."""
+    for size, unit in ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if value >= size:
-            return f"{value / size:,.3g} {unit}" if value < 100 * size else f"{value / size:,.0f} {unit}"
-    return f"{value:,.0f} B"
+            return f"{shown(value / size)} {unit}"
+    return f"{value:.0f} B"
 
 
 @dataclass(frozen=True, slots=True)
