@@ -35,6 +35,8 @@ PICTURES = ("benchmarks/results/**/*.png", "benchmarks/results/**/*.gif")
 EXTERNAL_LINKS = "external-links.txt"
 """File in the site's folder with all external addresses, which are not checked here."""
 LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s]+)(?P<after>[^)]*\))")
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+NAME = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 _log = logging.getLogger("mkdocs.hooks.herd")
@@ -68,6 +70,15 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
     pieces = FENCE.split(markdown)
     return "".join(piece if number % 2 else LINK.sub(rewritten, piece) for number, piece in enumerate(pieces))
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001  mkdocs passes both
+    """Let long names in tables break after an underscore, a dot or a slash. The search's index is made before."""
+
+    def breakable(table: re.Match[str]) -> str:
+        return NAME.sub(lambda name: re.sub(r"(?<=[_./])(?=\w)", "<wbr>", name[0]), table[0])
+
+    return TABLE.sub(breakable, output)
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:
