@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
-    """Policy gradient, value regression and entropy bonus over V-trace."""
+    """Policy gradient, value regression to V-trace targets, and entropy bonus."""
     terms = actor_critic_loss(
         target_logits=forward.logits[:-1],
         values=forward.values,
