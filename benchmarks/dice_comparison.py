@@ -1,11 +1,11 @@
-"""Whether DiCE's bandit helps where a safe corner deceives: ``python -m benchmarks.dice_comparison --output DIR``.
+"""Tests whether DiCE's bandit helps in a game with a deceptive safe corner: ``python -m benchmarks.dice_comparison --output DIR``.
 
-Trains ``experiments/dice-deceptive.yaml`` (or ``--experiment``) in real processes with every ablation and seed, one run after the other,
-into ``DIR/runs``; a run that is there is not trained again. Then plays every last checkpoint, reads every learning curve, prints a table,
-and writes ``DIR/comparison.json`` and ``DIR/comparison.png``. Every interval is a 95 % bootstrap interval over seeds, which are fixed in
-advance, and were used for no tuning.
+It trains ``experiments/dice-deceptive.yaml`` (or ``--experiment``) in real processes with every ablation and seed, one run after the other,
+in ``DIR/runs``; complete runs are not trained again. Then it plays every last checkpoint, reads every learning curve, prints a table, and
+writes ``DIR/comparison.json`` and ``DIR/comparison.png``. Intervals are 95 % bootstrap intervals over seeds. The seeds are fixed in advance
+and were not used for tuning.
 
-Words after the options, such as ``--stop.env_frames 50000``, go to ``herd train`` as they are.
+Words after the options, such as ``--stop.env_frames 50000``, are passed to ``herd train``.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ ABLATIONS = ("dice", "baseline", "random", "entropy")
 LEVEL = 0.7
 """Halfway between staying in the corner (0.4 with four columns) and catching every ball (1)."""
 FIRST_SEED = 101
-"""101 to 110 were used for no tuning."""
+"""Seeds 101 to 110 were not used for tuning."""
 FEWEST_SEEDS = 3
 WINDOWS = 30
 GAMES = 500
-"""Per evaluation: a mean's standard error is then at most 0.04, well below what seeds differ by."""
+"""Games per evaluation: the standard error of a mean is then at most 0.04, well below the differences between seeds."""
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def main() -> None:
     options, overrides = parser.parse_known_args()
     if options.seeds < FEWEST_SEEDS:
         parser.error(f"--seeds must be at least {FEWEST_SEEDS}: the bootstrap of fewer gives intervals that say nothing")
-    # So that an end from outside unwinds, and takes the run under way along.
+    # So that SIGTERM also ends the current run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     runs = options.output / "runs"
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def result_of(directory: Path, ablation: str, seed: int, total: float, *, level: float = LEVEL, games: int = GAMES) -> RunResult:
-    """Read one run's curve, and play its last checkpoint twice."""
+    """Read the curve of one run, and play its last checkpoint twice."""
     from herd.evaluation.evaluate import evaluate_runs  # noqa: PLC0415  torch loads
 
     history = read_run(directory)
@@ -118,7 +118,7 @@ def result_of(directory: Path, ablation: str, seed: int, total: float, *, level:
 
 
 def differences_of(results: dict[str, list[RunResult]]) -> dict[str, dict[str, Estimate]]:
-    """``dice`` minus every other ablation; empty where ``dice`` did not run."""
+    """Return ``dice`` minus every other ablation; empty if ``dice`` did not run."""
     first = results.get("dice", [])
     return {
         f"dice - {name}": {

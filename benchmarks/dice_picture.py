@@ -1,4 +1,4 @@
-"""comparison.png: learning curves of the ablations with their 95 % intervals, and beside them what each seed ended with."""
+"""Draws comparison.png: learning curves of the ablations with their 95 % intervals, and the final return of each seed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 
     from benchmarks.dice_statistics import Estimate, RunResult, Summary
 
-# Okabe and Ito's colours, told apart with every common colour blindness.
+# Okabe and Ito's colours, which remain distinguishable with all common colour blindness.
 _COLOURS = {"dice": "#D55E00", "baseline": "#0072B2", "random": "#009E73", "entropy": "#CC79A7"}
 _SPREAD = 0.28
-"""Of an ablation's seeds to the sides of its mark; neighbours are 1 apart."""
+"""Horizontal distance of the seeds of an ablation from its mark; neighbouring ablations are 1 apart."""
 
 
 def draw(summaries: Sequence[Summary], results: Mapping[str, Sequence[RunResult]], path: Path, *, total: float, level: float) -> None:
-    """Draw both panels."""
     import matplotlib as mpl  # noqa: PLC0415  a second to load, wanted once
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -58,7 +57,7 @@ def _draw_curve(axes: Axes, summary: Summary, *, total: float) -> None:
 
 
 def _draw_finals(axes: Axes, summaries: Sequence[Summary], results: Mapping[str, Sequence[RunResult]]) -> None:
-    """As ``herd evaluate`` plays: each seed a dot, the mean a bar with its interval."""
+    """Draw the scores of ``herd evaluate``: a dot for each seed, and a bar for the mean with its interval."""
     for place, summary in enumerate(summaries):
         colour = _COLOURS[summary.ablation]
         finals = [result.final for result in results[summary.ablation]]

@@ -1,4 +1,4 @@
-"""The training runs of the DiCE comparison: one ``herd train`` after the other, each kept once it is whole."""
+"""Trains the runs of the DiCE comparison, one ``herd train`` after the other. A complete run is kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def train_all(
     limit_seconds: float,
     experiment: Path = EXPERIMENT,
 ) -> None:
-    """Train what is not there yet, all ablations of a seed before the next seed, so that whatever exists can be compared."""
+    """Train missing runs. All ablations of a seed come before the next seed, so that existing runs can always be compared."""
     wanted = [(ablation, seed) for seed in seeds for ablation in ablations]
     for number, (ablation, seed) in enumerate(wanted, start=1):
         directory = run_directory(runs, ablation, seed)
@@ -43,6 +43,6 @@ def train_all(
 def train(
     directory: Path, ablation: str, seed: int, overrides: Sequence[str], *, limit_seconds: float, experiment: Path = EXPERIMENT
 ) -> None:
-    """One run of the experiment; a directory is whole or not there."""
+    """Train one run of the experiment. Its directory appears when the run is complete."""
     words = ["--name", directory.name, "--seed", str(seed), "--loss.ablation", ablation, *overrides]
     train_whole(directory, experiment, words, limit_seconds=limit_seconds)

@@ -1,4 +1,4 @@
-"""What the DiCE comparison says of a run, and of the runs of one ablation: plain numbers with 95 % bootstrap intervals over seeds."""
+"""Results of runs and ablations of the DiCE comparison, with 95 % bootstrap intervals over seeds."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 _RESAMPLES = 2_000
-"""For each point of a curve; an interval's end moves by 1 to 2 % of its width from one set of so many to the next."""
+"""Number of resamples: the ends of an interval vary by 1 to 2 % of its width between sets of this size."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One seed of one ablation."""
+    """The result of one seed of one ablation."""
 
     ablation: str
     seed: int
     curve: tuple[float, ...]
     """[G], mean return of the games that ended in each of G equal windows of env frames."""
     area: float
-    """Mean of the curve: the return per game over the whole run, all temperatures that were played under."""
+    """Mean of the curve: the return per game over the whole run, at all temperatures."""
     frames_to_level: float | None
-    """Env frames, None where the level was not reached."""
+    """Env frames until the level was reached; None if it was not."""
     final: float
-    """Mean return of whole games that the last checkpoint plays as ``herd evaluate`` does."""
+    """Mean return of whole games of the last checkpoint, played as by ``herd evaluate``."""
     final_greedy: float
-    """Likewise, with the most probable action at every step: no temperature has a say in it."""
+    """The same with the most probable action at every step, so that temperatures do not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One ablation."""
+    """The results of one ablation."""
 
     ablation: str
     num_seeds: int
@@ -57,21 +57,20 @@ class Summary:
     final_greedy: Estimate
     area: Estimate
     frames_to_level: Estimate
-    """A run that never reached the level counts all its frames: the mean is too low where some did not, never too high."""
+    """Frames to the level. A run that did not reach it counts with all its frames, so the mean may be too low but never too high."""
     num_reached: int
     curve: tuple[Estimate, ...]
-    """[G]."""
 
 
 def windowed(env_frames: FloatArray, returns: FloatArray, *, total: float, windows: int) -> FloatArray:
-    """Mean of the points in each of ``windows`` equal parts of (0, total], [P] -> [G]; NaN points count nowhere.
+    """Return the mean of the points in each of ``windows`` equal parts of (0, total], [P] -> [G]; NaN points are ignored.
 
-    A window without a point, which a fast machine leaves, lies on the line between its neighbours.
+    A window without points, which occurs on a fast machine, is interpolated between its neighbours.
     """
     present = np.isfinite(returns) & (env_frames > 0)
     if not present.any():
         raise ValueError("a run without a finished game has no curve")
-    # The last point lies a batch beyond the end.
+    # The last point is up to one batch beyond the end.
     window = np.clip(np.ceil(env_frames[present] / total * windows).astype(np.int64) - 1, 0, windows - 1)
     counts = np.bincount(window, minlength=windows)
     sums = np.bincount(window, weights=returns[present], minlength=windows)
@@ -80,13 +79,12 @@ def windowed(env_frames: FloatArray, returns: FloatArray, *, total: float, windo
 
 
 def frames_to_level(curve: FloatArray, level: float, *, total: float) -> float | None:
-    """End of the first window whose mean return is at least ``level``, in env frames; None where there is none."""
+    """Return the end of the first window whose mean return is at least ``level``, in env frames; None if there is none."""
     reached = np.flatnonzero(curve >= level)
     return None if len(reached) == 0 else float((reached[0] + 1) * total / len(curve))
 
 
 def summarise(results: Sequence[RunResult], *, total: float) -> Summary:
-    """Sum up the seeds of one ablation."""
     names = {result.ablation for result in results}
     if len(names) != 1:
         raise ValueError(f"results of one ablation, not of {len(names)}")
@@ -104,19 +102,19 @@ def summarise(results: Sequence[RunResult], *, total: float) -> Summary:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean of one number per seed, with the percentile bootstrap over seeds."""
+    """Return the mean of one number per seed, with a percentile bootstrap over seeds."""
     samples = np.array(values, np.float64)
     return Estimate(float(samples.mean()), *mean_interval(samples))
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Estimate:
-    """Mean of ``first`` minus mean of ``second``; each side's seeds are resampled by themselves."""
+    """Return the mean of ``first`` minus the mean of ``second``; the seeds of each side are resampled separately."""
     sides = [np.array(first, np.float64), np.array(second, np.float64)]
     return Estimate(float(sides[0].mean() - sides[1].mean()), *stratified_interval(sides, lambda means: means[:, 0] - means[:, 1]))
 
 
 def curve_estimates(curves: FloatArray, *, seed: int = 0) -> tuple[Estimate, ...]:
-    """[N, G] -> G estimates; a resample takes whole curves, and each point's interval stands for itself."""
+    """Return G estimates from [N, G]. Whole curves are resampled; the intervals are pointwise."""
     count = len(curves)
     shares = np.random.default_rng(seed).multinomial(count, np.full(count, 1.0 / count), size=_RESAMPLES) / count
     lows, highs = np.quantile(shares @ curves, (0.025, 0.975), axis=0)

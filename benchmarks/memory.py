@@ -1,7 +1,8 @@
-"""Resident memory of every process of a run over time: ``python benchmarks/memory.py experiments/breakout.yaml --minutes 60 --output DIR``.
+"""Measures the resident memory of every process of a run:
+``python benchmarks/memory.py experiments/breakout.yaml --minutes 60 --output DIR``.
 
-Starts ``herd train``, samples each process every few seconds, and compares the mean of the second quarter with that of the last.
-Writes ``memory.csv`` (a row per sample) and ``memory.json`` (growth per process) into DIR, beside the run itself.
+It starts ``herd train``, samples each process every few seconds, and compares the mean of the second quarter with that of the last. It
+writes ``memory.csv`` (a row per sample) and ``memory.json`` (growth per process) into DIR, next to the run itself.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SAMPLE_SECONDS = 5.0
 
 
 def sample(run_dir: Path, root: psutil.Process) -> dict[str, int]:
-    """Resident bytes by process name."""
+    """Return the resident bytes by process name."""
     sizes = {"herd-train": root.memory_info().rss}
     for file in sorted((run_dir / "processes").glob("*.json")):
         try:
@@ -35,7 +36,7 @@ def sample(run_dir: Path, root: psutil.Process) -> dict[str, int]:
 
 
 def growth(samples: list[tuple[float, int]], seconds: float) -> dict[str, float]:
-    """Mean of the second and of the last quarter of the run, and what lies between, as a share."""
+    """Return the means of the second and of the last quarter of the run, and the growth between them as a share."""
     quarter = seconds / 4
     second = [size for at, size in samples if quarter <= at < 2 * quarter]
     last = [size for at, size in samples if at >= 3 * quarter]
@@ -80,7 +81,7 @@ def main() -> None:
     }
     (arguments.output / "memory.json").write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result["processes"], indent=2))
-    process.wait()  # its own patience ends it
+    process.wait()  # it kills its own children after a delay
 
 
 if __name__ == "__main__":

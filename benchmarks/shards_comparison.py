@@ -1,8 +1,8 @@
-"""Do N learner shards learn as much from each frame as one? ``python -m benchmarks.shards_comparison --output DIR``.
+"""Tests whether N learner shards learn as much from each frame as one: ``python -m benchmarks.shards_comparison --output DIR``.
 
-Trains Catch with every number of shards and every seed, one run after the other, and compares frames until the mean return of the last
-100 games reaches a level, the mean of the whole curve, and the end, with 95 % bootstrap intervals over seeds, and the intervals of the
-differences to one shard. Writes ``shards.json`` and ``shards.png`` into DIR. Runs that are there already are not run again.
+It trains Catch with every number of shards and every seed, one run after the other. It compares the frames until the mean return of the
+last 100 games reaches a level, the mean of the whole curve, and the final return, with 95 % bootstrap intervals over seeds, and the
+differences to one shard. It writes ``shards.json`` and ``shards.png`` into DIR. Complete runs are not repeated.
 """
 
 from __future__ import annotations
@@ -25,27 +25,25 @@ ROOT = Path(__file__).parents[1]
 EXPERIMENT = ROOT / "experiments" / "catch.yaml"
 LEVEL = 0.9
 RUN_SECONDS = 600.0
-# Points of the curve every few updates, so that the level's crossing is known to 1 % of the run.
+# A point of the curve every few updates, so that the frame at which the level is reached is known to 1 % of the run.
 OVERRIDES = ("--learner.log_interval_seconds", "0.05", "--learner.threads", "1")
 MEASURES = ("frames_to_level", "area", "final")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run."""
-
     shards: int
     seed: int
     frames_to_level: float
-    """All of the run's where the level was not reached."""
+    """All frames of the run if the level was not reached."""
     reached: bool
     area: float
-    """Mean return over all frames of the run: of the last 100 games at each point, weighted by the frames until the next."""
+    """Mean return over all frames of the run: that of the last 100 games at each point, weighted by the frames until the next."""
     final: float
 
 
 def train(runs: Path, shards: int, seed: int) -> Path:
-    """Train one run, unless it is there."""
+    """Train one run, unless it exists."""
     run_dir = runs / f"shards-{shards}-seed-{seed}"
     if not (run_dir / "report.json").exists():
         words = ["train", str(EXPERIMENT), "--run_dir", str(run_dir), "--name", f"shards-{shards}", "--seed", str(seed)]
@@ -55,7 +53,6 @@ def train(runs: Path, shards: int, seed: int) -> Path:
 
 
 def result_of(run_dir: Path, shards: int, seed: int) -> Result:
-    """Read what a run left."""
     lines = (run_dir / "metrics.jsonl").read_text().splitlines()
     curve = [(point["env_frames"], point["episode_return_mean_100"]) for point in map(json.loads, lines)]
     curve = [(frames, mean) for frames, mean in curve if mean is not None]
@@ -66,7 +63,7 @@ def result_of(run_dir: Path, shards: int, seed: int) -> Result:
 
 
 def summarise(results: list[Result], baseline: list[Result]) -> dict[str, Any]:
-    """Means and intervals of one number of shards, and of its difference to the baseline."""
+    """Return means and intervals for one number of shards, and of its difference to the baseline."""
     summary: dict[str, Any] = {"seeds": len(results), "reached": sum(result.reached for result in results)}
     for measure in MEASURES:
         mine = np.array([getattr(result, measure) for result in results])

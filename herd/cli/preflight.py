@@ -10,6 +10,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
+from herd.bench.plan_sheet import shown_bytes
 from herd.cli.errors import CommandError
 from herd.cli.requirements import require
 from herd.config.settings import TORSOS
@@ -371,15 +372,6 @@ def _network(settings: RunSettings) -> tuple[Cause, ...]:
     core = (Cause((network.core_size / 256) ** 2, f"network.core_size {_shown(network.core_size)}"),) if network.core == "lstm" else ()
     wide = Cause(network.width_multiplier, f"network.width_multiplier {_shown(network.width_multiplier)}")
     return (*core, wide, Cause(0, f"network.torso {network.torso}"))
-
-
-def shown_bytes(number: float) -> str:
-    """Return a number of bytes as text, such as ``170 kB`` or ``95 TB``."""
-    for size, unit in ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if number >= size:
-            value = number / size
-            return f"{value:.3g} {unit}" if value < 1000 else f"{value:.1e} {unit}"
-    return f"{number:.0f} B"
 
 
 def _weights_bytes(settings: RunSettings, spec: EnvSpec) -> int:

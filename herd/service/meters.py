@@ -37,6 +37,12 @@ class ServerMeters:
         self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream=stream)
         self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream=stream)
 
+    def watch_requests(self, router: Router, refusals: Refusals) -> None:
+        """Export connections and traffic of a socket that carries requests and answers."""
+        self.watch_clients(router, refusals)
+        self._telemetry.read(names.REQUEST_BYTES, lambda: float(router.bytes_in))
+        self._telemetry.read(names.ANSWER_BYTES, lambda: float(router.bytes_out))
+
     def malformed(self, label: str, number: int = 1) -> None:
         """Count messages that were dropped unread."""
         self._telemetry.counter(names.MALFORMED_MESSAGES, reason=label).inc(number)

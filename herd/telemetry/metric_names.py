@@ -20,6 +20,8 @@ EVERY_SERVICE: tuple[ServiceName, ...] = SERVICE_NAMES
 MOVE_WEIGHTS: tuple[ServiceName, ...] = tuple(service.name for service in SERVICES if service.moves_weights)
 ARE_ASKED: tuple[ServiceName, ...] = tuple(service.name for service in SERVERS)
 """Bind a socket that other processes connect to."""
+ANSWER_REQUESTS: tuple[ServiceName, ...] = ("bandit", "inference", "population", "replay")
+"""Their sockets carry neither of the `STREAMS`."""
 
 DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
 """Reasons why the learner never trained on an unroll."""
@@ -130,6 +132,12 @@ BYTES_OUT = CounterMetric(
     MOVE_WEIGHTS,
     labels=("stream",),
     values=STREAMS,
+)
+REQUEST_BYTES = CounterMetric(
+    "herd_wire_request_bytes_total", "Bytes of requests received, including headers, without ZeroMQ's framing.", "bytes", ANSWER_REQUESTS
+)
+ANSWER_BYTES = CounterMetric(
+    "herd_wire_answer_bytes_total", "Bytes of answers sent, including headers, without ZeroMQ's framing.", "bytes", ANSWER_REQUESTS
 )
 MALFORMED_MESSAGES = CounterMetric(
     "herd_wire_malformed_messages_total",
@@ -244,9 +252,6 @@ RUN_IS_OVER = GaugeMetric(
     "1 when the run has reached its stop condition and this shard waits for a signal; 0 before.",
     "1",
     ("learner",),
-)
-LEARNER_FRAMES_PER_SECOND = GaugeMetric(
-    "herd_learner_env_frames_per_second", "Env frames trained on per second over the last log interval.", "env_frames/second", ("learner",)
 )
 FRAMES_GENERATED = CounterMetric(
     "herd_learner_env_frames_generated_total",
@@ -425,13 +430,6 @@ TASK_ENV_FRAMES = CounterMetric(
 EPISODES = CounterMetric(
     "herd_learner_episodes_total", "Games that actors reported as finished, by task.", "episodes", ("learner",), labels=("task",)
 )
-EPISODE_AGENT_STEPS = CounterMetric(
-    "herd_learner_episode_agent_steps_total",
-    "Agent steps of finished games, by task. Divide by herd_learner_episodes_total for the mean length.",
-    "agent_steps",
-    ("learner",),
-    labels=("task",),
-)
 EPISODE_RETURN = GaugeMetric(
     "herd_learner_episode_return_mean_100",
     "Mean raw return of the last 100 finished games, by task.",
@@ -485,9 +483,6 @@ PARAMSERVER_STALE_PUBLISHES = CounterMetric(
 )
 PARAMSERVER_WEIGHTS_SIZE = GaugeMetric(
     "herd_paramserver_weights_bytes", "Size of all weights in memory, over all agents.", "bytes", ("paramserver",)
-)
-PARAMSERVER_LEASES = GaugeMetric(
-    "herd_paramserver_leased_indices", "Actor indices that live actors hold (root).", "indices", ("paramserver",)
 )
 PARAMSERVER_AGENT_LEASES = GaugeMetric(
     "herd_paramserver_agent_leased_indices",
@@ -602,18 +597,6 @@ BANDIT_SNAPSHOT_AGE = GaugeMetric(
     "seconds",
     ("bandit",),
 )
-BANDIT_CLIENTS = GaugeMetric(
-    "herd_bandit_remembered_clients",
-    "Clients whose last request is remembered, so that a repeated one counts once.",
-    "clients",
-    ("bandit",),
-)
-BANDIT_BYTES_IN = CounterMetric(
-    "herd_bandit_received_bytes_total", "Bytes received, including headers, without ZeroMQ's framing.", "bytes", ("bandit",)
-)
-BANDIT_BYTES_OUT = CounterMetric(
-    "herd_bandit_sent_bytes_total", "Bytes sent, including headers, without ZeroMQ's framing.", "bytes", ("bandit",)
-)
 
 # --- replay ------------------------------------------------------------------------------------------------------------------------
 REPLAY_REQUESTS = CounterMetric(
@@ -686,7 +669,6 @@ REPLAY_EPISODES = GaugeMetric("herd_replay_episodes", "Complete episodes held.",
 REPLAY_OPEN_STEPS = GaugeMetric(
     "herd_replay_open_agent_steps", "Agent steps of episodes that have not ended yet.", "agent_steps", ("replay",)
 )
-REPLAY_OPEN_EPISODES = GaugeMetric("herd_replay_open_episodes", "Episodes that have not ended yet.", "episodes", ("replay",))
 REPLAY_BYTES = GaugeMetric("herd_replay_bytes", "Memory of all episodes, complete and open.", "bytes", ("replay",))
 REPLAY_MAX_BYTES = GaugeMetric(
     "herd_replay_max_bytes", "Largest memory for complete episodes. Beyond it the oldest are dropped.", "bytes", ("replay",)
@@ -706,12 +688,6 @@ REPLAY_SNAPSHOT_AGE = GaugeMetric(
     "Seconds since the last snapshot was written or restored: what a kill now would lose. NaN before either.",
     "seconds",
     ("replay",),
-)
-REPLAY_BYTES_IN = CounterMetric(
-    "herd_replay_received_bytes_total", "Bytes received, including headers, without ZeroMQ's framing.", "bytes", ("replay",)
-)
-REPLAY_BYTES_OUT = CounterMetric(
-    "herd_replay_sent_bytes_total", "Bytes sent, including headers, without ZeroMQ's framing.", "bytes", ("replay",)
 )
 
 # --- population --------------------------------------------------------------------------------------------------------------------
@@ -755,12 +731,6 @@ POPULATION_ENV_FRAMES = GaugeMetric(
 )
 POPULATION_SETTING = GaugeMetric(
     "herd_population_setting", "Value of a numeric setting of a member.", "1", ("population",), labels=("agent", "setting")
-)
-POPULATION_BYTES_IN = CounterMetric(
-    "herd_population_received_bytes_total", "Bytes received, including headers, without ZeroMQ's framing.", "bytes", ("population",)
-)
-POPULATION_BYTES_OUT = CounterMetric(
-    "herd_population_sent_bytes_total", "Bytes sent, including headers, without ZeroMQ's framing.", "bytes", ("population",)
 )
 
 # --- inference ---------------------------------------------------------------------------------------------------------------------
@@ -809,15 +779,6 @@ INFERENCE_EVICTED = CounterMetric(
     "Environments whose state was dropped for others, those silent longest first. Their actors send it again.",
     "environments",
     ("inference",),
-)
-INFERENCE_BYTES_IN = CounterMetric(
-    "herd_inference_received_bytes_total",
-    "Bytes received from actors, including headers, without ZeroMQ's framing.",
-    "bytes",
-    ("inference",),
-)
-INFERENCE_BYTES_OUT = CounterMetric(
-    "herd_inference_sent_bytes_total", "Bytes sent to actors, including headers, without ZeroMQ's framing.", "bytes", ("inference",)
 )
 
 # --- evaluator ---------------------------------------------------------------------------------------------------------------------

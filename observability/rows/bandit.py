@@ -72,10 +72,9 @@ ROW = Row(
             unit="s",
         ),
         Panel(
-            title="Clients remembered",
-            description="Clients that are remembered, so that each request counts once, and games in the state that this process restored.",
+            title="States restored and written",
+            description="Games in the state that this process restored, and states written.",
             queries=(
-                Query("max(herd_bandit_remembered_clients{SCOPE})", "clients"),
                 Query("max(herd_bandit_restored_episodes{SCOPE})", "games restored"),
                 Query("sum(increase(herd_bandit_snapshots_written_total{SCOPE}[1h]))", "states written, last hour"),
             ),

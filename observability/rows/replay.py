@@ -94,10 +94,9 @@ ROW = Row(
         ),
         Panel(
             title="Episodes held",
-            description="Complete episodes, and open episodes, of which there are at most two per environment.",
+            description="Complete episodes, and agent steps of episodes that have not ended.",
             queries=(
                 Query("sum(herd_replay_episodes{SCOPE})", "complete"),
-                Query("sum(herd_replay_open_episodes{SCOPE})", "open"),
                 Query("sum(herd_replay_open_agent_steps{SCOPE})", "agent steps of open ones"),
             ),
         ),

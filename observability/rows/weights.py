@@ -93,16 +93,9 @@ ROW = Row(
             width=8,
         ),
         Panel(
-            title="Indices leased",
-            description="Actor indices that are leased. Normal: the number of actors.",
-            queries=(Query("max(herd_paramserver_leased_indices{SCOPE})", "leased"),),
-            decimals=0,
-            width=8,
-        ),
-        Panel(
             title="Actors by agent",
-            description="Actors by agent, and moved actors per minute. The numbers differ by at most one, except for agents whose run is "
-            "over, which have none.",
+            description="Leased actor indices by agent, and moved actors per minute. The numbers differ by at most one, except for agents "
+            "whose run is over, which have none.",
             queries=(
                 Query("max by (agent) (herd_paramserver_agent_leased_indices{SCOPE})", "agent {{agent}}"),
                 Query("60 * sum(rate(herd_paramserver_moves_total{SCOPE}[$__rate_interval]))", "moved per minute"),

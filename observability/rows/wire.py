@@ -11,10 +11,7 @@ ROW = Row(
             "they send.",
             queries=(
                 Query("herd:wire_received_bytes:rate1m{SCOPE}", "{{component}}: {{stream}}"),
-                Query("sum(rate(herd_bandit_received_bytes_total{SCOPE}[$__rate_interval]))", "bandit"),
-                Query("sum(rate(herd_replay_received_bytes_total{SCOPE}[$__rate_interval]))", "replay"),
-                Query("sum(rate(herd_population_received_bytes_total{SCOPE}[$__rate_interval]))", "population"),
-                Query("sum(rate(herd_inference_received_bytes_total{SCOPE}[$__rate_interval]))", "inference"),
+                Query("sum by (component) (rate(herd_wire_request_bytes_total{SCOPE}[$__rate_interval]))", "{{component}}: requests"),
             ),
             unit="Bps",
             width=8,
@@ -25,10 +22,7 @@ ROW = Row(
             "versions per second.",
             queries=(
                 Query("herd:wire_sent_bytes:rate1m{SCOPE}", "{{component}}: {{stream}}"),
-                Query("sum(rate(herd_bandit_sent_bytes_total{SCOPE}[$__rate_interval]))", "bandit"),
-                Query("sum(rate(herd_replay_sent_bytes_total{SCOPE}[$__rate_interval]))", "replay"),
-                Query("sum(rate(herd_population_sent_bytes_total{SCOPE}[$__rate_interval]))", "population"),
-                Query("sum(rate(herd_inference_sent_bytes_total{SCOPE}[$__rate_interval]))", "inference"),
+                Query("sum by (component) (rate(herd_wire_answer_bytes_total{SCOPE}[$__rate_interval]))", "{{component}}: answers"),
             ),
             unit="Bps",
             width=8,

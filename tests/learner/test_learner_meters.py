@@ -154,4 +154,3 @@ def test_speed_counts_from_the_first_update_and_not_from_the_start_of_the_proces
         meters.updated(1e-3)
         speeds.append(meters.frames_per_second())
     assert speeds == [0.0, 0.0, 80.0, 80.0, 80.0]
-    assert exported(telemetry, names.LEARNER_FRAMES_PER_SECOND.name) == {"": 80.0}

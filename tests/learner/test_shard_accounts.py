@@ -33,7 +33,8 @@ def test_the_first_shards_statistics_are_the_runs_once_it_heard_the_news() -> No
         for shard in shards[1:]:
             shards[0].absorb(json.loads(json.dumps(shard.news())))
     assert report(shards[0]) == report(alone)
-    assert shards[0].lag_window == alone.lag_window
+    points = [each.point(session_seconds=1.0, frames_per_second=2.0, learning_rate=3.0) for each in (shards[0], alone)]
+    assert points[0] == points[1]
     assert shards[0].as_json(1.0) == alone.as_json(1.0)
 
 

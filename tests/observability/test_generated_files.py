@@ -74,8 +74,6 @@ def test_every_expression_parses_and_names_series_that_exist(expression: str) ->
 def test_every_metric_is_shown_recorded_or_watched() -> None:
     used = {name for expression in every_expression() for name in metric_names(expression)}
     assert exported() - used == {
-        "herd_learner_env_frames_per_second",  # for a terminal's live view: it keeps its last value while the learner starves
-        "herd_learner_episode_agent_steps_total",  # for means over a window of one's own; the dashboard has the last 100 games
         "herd_bandit_inverse_temperature_sum",  # 1/tau may be infinite
         "herd_bandit_inverse_temperature_count",
     }

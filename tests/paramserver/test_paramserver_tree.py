@@ -18,6 +18,7 @@ from herd.wire.weights_client import PAUSE_SECONDS
 from tests.paramserver.nodes import RUN, Asker, Node, Tree, made_tree
 
 REQUESTS = 'herd_paramserver_requests_total{kind="%s"}'
+LEASED = 'herd_paramserver_agent_leased_indices{agent="0"}'
 UPSTREAM_ANSWERS = 'herd_paramserver_upstream_answers_total{answer="%s"}'
 
 
@@ -163,10 +164,10 @@ def test_indices_are_leased_by_the_root_through_every_level(tree: Tree) -> None:
     assert leased(between, "b") == 1
     assert leased(above, "c") == 2
     assert leased(below, "a", 0) == 0  # renewed
-    assert root.metric("herd_paramserver_leased_indices") == 3
+    assert root.metric(LEASED) == 3
     assert leaf.metric("herd_paramserver_relayed_requests") == middle.metric("herd_paramserver_relayed_requests") == 0
     below.send(ReleaseIndex(run_id=RUN, agent=0, holder="a"))
-    tree.until(lambda: root.metric("herd_paramserver_leased_indices") == 2, "the released index")
+    tree.until(lambda: root.metric(LEASED) == 2, "the released index")
     assert leased(between, "d") == 0
     assert root.metric(REQUESTS % "lease_index") >= 5
     assert root.metric(REQUESTS % "release_index") == 1
@@ -211,7 +212,7 @@ def test_a_learner_that_ends_says_so_to_the_root_and_actors_below_move(tree: Tre
         answer, _ = client.lease(holder, places[holder][1])
         assert isinstance(answer, IndexLeased)
         assert (answer.agent, answer.index) == (1, index)
-    assert root.metric('herd_paramserver_agent_leased_indices{agent="0"}') == 0
+    assert root.metric(LEASED) == 0
     assert root.metric('herd_paramserver_agent_leased_indices{agent="1"}') == 3
     assert root.metric("herd_paramserver_moves_total") == 2
 
@@ -223,7 +224,7 @@ def test_a_lease_lives_through_a_killed_middle(tree: Tree) -> None:
     assert leased(client, "second") == 1
     middle = tree.restart(middle)
     assert leased(client, "second", 1) == 1
-    assert root.metric("herd_paramserver_leased_indices") == 2
+    assert root.metric(LEASED) == 2
     assert middle.metric(REQUESTS % "lease_index") >= 1
 
 

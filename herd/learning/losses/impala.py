@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
-    """Policy gradient, value regression and entropy bonus over V-trace."""
+    """Policy gradient, value regression to V-trace targets, and entropy bonus."""
     follows_schedule = settings.entropy_schedule == "linear"
     terms = actor_critic_loss(
         target_logits=forward.logits[:-1],
@@ -36,7 +36,7 @@ def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
     metrics = {
         "loss_policy": Metric(terms.policy, rows, cost=1.0),
         "loss_value": Metric(terms.value, rows, cost=settings.baseline_cost),
-        # A cost that changes cannot be drawn as a term of the loss.
+        # A cost that changes during the run cannot be drawn as a term of the loss.
         "entropy": Metric(terms.entropy, online_rows, cost=None if follows_schedule else -settings.entropy_cost),
         **off_policy_metrics(forward, terms.rhos, terms.gate),
     }

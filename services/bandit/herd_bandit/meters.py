@@ -12,11 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from herd.telemetry import Telemetry
-    from herd.wire.refusals import Refusals
-    from herd.wire.sockets import Router
     from herd_bandit.exchange import Answer
     from herd_bandit.task_bandit import TaskBandit
-    from herd_bandit.window import RequestWindow
 
 
 class Meters(ServerMeters):
@@ -30,15 +27,8 @@ class Meters(ServerMeters):
         self._snapshots = telemetry.counter(names.BANDIT_SNAPSHOTS)
         self._file_failures = {file: telemetry.counter(names.BANDIT_FILE_FAILURES, file=file) for file in ("state.json", "history.jsonl")}
 
-    def watch_wire(self, router: Router, refusals: Refusals) -> None:
-        """Export the socket's traffic, connections, and refused or closed connections."""
-        self.watch_clients(router, refusals)
-        self._telemetry.read(names.BANDIT_BYTES_IN, lambda: float(router.bytes_in))
-        self._telemetry.read(names.BANDIT_BYTES_OUT, lambda: float(router.bytes_out))
-
-    def watch_state(self, bandits: Iterable[TaskBandit], window: RequestWindow, snapshot_age_seconds: Callable[[], float]) -> None:
-        """Export value, count and votes of every tile, how many clients are remembered, and how old the state on disk is."""
-        self._telemetry.read(names.BANDIT_CLIENTS, lambda: float(len(window)))
+    def watch_state(self, bandits: Iterable[TaskBandit], snapshot_age_seconds: Callable[[], float]) -> None:
+        """Export value, count and votes of every tile, and how old the state on disk is."""
         self._telemetry.read(names.BANDIT_SNAPSHOT_AGE, snapshot_age_seconds)
         for bandit in bandits:
             self._telemetry.histogram(names.BANDIT_TEMPERATURE, agent=str(bandit.agent), task=bandit.task)

@@ -85,7 +85,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         handler, keeper = _restored(process, meters)
         router = open_router(process.context, settings, "bandit", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:
-            meters.watch_wire(router, process.context.refusals)
+            meters.watch_requests(router, process.context.refusals)
             process.serve_metrics()
             process.telemetry.set_ready(True)
             process.announce(0, "listening", endpoint=router.endpoint, episodes=keeper.num_episodes)
@@ -105,7 +105,7 @@ def _restored(process: ServiceProcess, meters: Meters) -> tuple[ExchangeHandler,
     except ForeignSnapshotError as error:
         raise BadInputError(str(error)) from error
     meters.restored(keeper.num_episodes)
-    meters.watch_state(bandits.values(), window, lambda: keeper.age_seconds)
+    meters.watch_state(bandits.values(), lambda: keeper.age_seconds)
     handler = ExchangeHandler(
         settings.bandit,
         run_id=settings.name,

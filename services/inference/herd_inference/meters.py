@@ -30,11 +30,9 @@ class Meters(ServerMeters):
         self._pending = telemetry.gauge(names.INFERENCE_PENDING)
 
     def watch_wire(self, router: Router, weights: Sequence[Dealer], refusals: Refusals) -> None:
-        """Export the sockets' traffic, connections, and refused or closed connections."""
-        self.watch_clients(router, refusals)
+        """Export connections and traffic of all sockets."""
+        self.watch_requests(router, refusals)
         self.watch_bytes("weights", *weights)
-        self._telemetry.read(names.INFERENCE_BYTES_IN, lambda: float(router.bytes_in))
-        self._telemetry.read(names.INFERENCE_BYTES_OUT, lambda: float(router.bytes_out))
 
     def watch_sessions(self, sessions: Sessions, capacity: int) -> None:
         """Export the number of known environments and of evicted ones."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 RETURN_WINDOW = 100
 RATE_SECONDS = 5.0
-"""Window of the frames-per-second gauge."""
+"""Window of the frames per second."""
 
 
 class Meters(ServerMeters):
@@ -63,10 +63,8 @@ class Meters(ServerMeters):
         """By the loss's name for it, which nothing here knows before the first update."""
         self._gradient_norm = gauge(names.GRADIENT_NORM)
         self._learning_rate = gauge(names.LEARNING_RATE)
-        self._rate = gauge(names.LEARNER_FRAMES_PER_SECOND)
         self._task_frames = [counter(names.TASK_ENV_FRAMES, task=task) for task in spec.task_names]
         self._episodes = [counter(names.EPISODES, task=task) for task in spec.task_names]
-        self._episode_steps = [counter(names.EPISODE_AGENT_STEPS, task=task) for task in spec.task_names]
         self._returns = [gauge(names.EPISODE_RETURN, task=task) for task in spec.task_names]
         self._lengths = [gauge(names.EPISODE_LENGTH, task=task) for task in spec.task_names]
         self._recent_lengths: list[deque[int]] = [deque(maxlen=RETURN_WINDOW) for _ in spec.task_names]
@@ -111,7 +109,6 @@ class Meters(ServerMeters):
         task = episode.task_id
         self._statistics.record_episode(task, episode.episode_return, inverse_temperature)
         self._episodes[task].inc()
-        self._episode_steps[task].inc(episode.agent_steps)
         self._recent_lengths[task].append(episode.agent_steps)
         mean_return = self._statistics.tasks[self._task_names[task]].mean_return
         if mean_return is not None:
@@ -191,7 +188,6 @@ class Meters(ServerMeters):
         self._window.append((now, self._frames_consumed))
         while len(self._window) > 2 and now - self._window[1][0] > RATE_SECONDS:
             self._window.popleft()
-        self._rate.set(self.frames_per_second())
 
     def frames_per_second(self) -> float:
         """Env frames consumed per second over the last seconds; 0 before two updates."""

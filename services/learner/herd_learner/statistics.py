@@ -237,11 +237,6 @@ class RunStatistics:
         known = [min(score, 1.0) for score in scores if score is not None]
         return math.fsum(known) / len(known) if known and len(known) == len(scores) else None
 
-    @property
-    def lag_window(self) -> tuple[float, float]:
-        """(mean, max) policy lag since the last point."""
-        return self._lag_window.mean, self._lag_window.maximum
-
     def point(
         self,
         *,

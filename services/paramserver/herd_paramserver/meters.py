@@ -35,7 +35,6 @@ class Meters(ServerMeters):
 
     def watch_leases(self, leases: PlaceLeases, num_agents: int) -> None:
         """Export the number of leased indices of the root."""
-        self._telemetry.read(names.PARAMSERVER_LEASES, lambda: float(len(leases)))
         self._telemetry.read(names.PARAMSERVER_MOVES, lambda: float(leases.num_moved))
         for agent in range(num_agents):
             self._telemetry.read(names.PARAMSERVER_AGENT_LEASES, partial(leases.num_holders, agent), agent=str(agent))

@@ -11,8 +11,6 @@ from herd.telemetry import metric_names as names
 if TYPE_CHECKING:
     from herd.telemetry import Telemetry
     from herd.wire.messages import MemberReport
-    from herd.wire.refusals import Refusals
-    from herd.wire.sockets import Router
     from herd_population.controller import Event
 
 
@@ -25,12 +23,6 @@ class Meters(ServerMeters):
         self._decisions = {outcome: telemetry.counter(names.POPULATION_DECISIONS, outcome=outcome) for outcome in names.DECISIONS}
         self._failed_orders = telemetry.counter(names.POPULATION_FAILED_ORDERS)
         self._file_failures = telemetry.counter(names.POPULATION_FILE_FAILURES)
-
-    def watch_wire(self, router: Router, refusals: Refusals) -> None:
-        """Export the socket's traffic, connections, refused clients and closed connections."""
-        self.watch_clients(router, refusals)
-        self._telemetry.read(names.POPULATION_BYTES_IN, lambda: float(router.bytes_in))
-        self._telemetry.read(names.POPULATION_BYTES_OUT, lambda: float(router.bytes_out))
 
     def answered(self, outcome: str) -> None:
         """Count a readable report; ``outcome`` is one of ``names.REPORT_ANSWERS``."""

@@ -109,7 +109,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         )
         router = open_router(process.context, settings, "population", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:
-            meters.watch_wire(router, process.context.refusals)
+            meters.watch_requests(router, process.context.refusals)
             process.serve_metrics()
             process.telemetry.set_ready(True)
             process.announce(0, "listening", endpoint=router.endpoint, events=len(journal.events))

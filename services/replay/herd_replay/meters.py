@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from herd.telemetry import Telemetry
     from herd.telemetry.metric_names import CounterMetric
-    from herd.wire.refusals import Refusals
-    from herd.wire.sockets import Router
     from herd_replay.assembly import Assembler
     from herd_replay.exchange import Answer
     from herd_replay.store import EpisodeStore
@@ -32,12 +30,6 @@ class Meters(ServerMeters):
         self._snapshots = telemetry.counter(names.REPLAY_SNAPSHOTS)
         self._file_failures = telemetry.counter(names.REPLAY_FILE_FAILURES)
 
-    def watch_wire(self, router: Router, refusals: Refusals) -> None:
-        """Export the socket's traffic, connections, and refused or closed connections."""
-        self.watch_clients(router, refusals)
-        self._telemetry.read(names.REPLAY_BYTES_IN, lambda: float(router.bytes_in))
-        self._telemetry.read(names.REPLAY_BYTES_OUT, lambda: float(router.bytes_out))
-
     def watch_episodes(self, store: EpisodeStore, assembler: Assembler, snapshot_age_seconds: Callable[[], float]) -> None:
         """Export stored, inserted and removed amounts, and the age of the snapshot."""
         read = self._telemetry.read
@@ -47,7 +39,6 @@ class Meters(ServerMeters):
         read(names.REPLAY_INSERTED_STEPS, lambda: float(store.inserted_steps - restored_steps))
         read(names.REPLAY_INSERTED_EPISODES, lambda: float(store.inserted_episodes - restored_episodes))
         read(names.REPLAY_OPEN_STEPS, lambda: float(assembler.num_steps))
-        read(names.REPLAY_OPEN_EPISODES, lambda: float(assembler.num_open))
         read(names.REPLAY_BYTES, lambda: float(store.num_bytes + assembler.total_bytes))
         read(names.REPLAY_SNAPSHOT_AGE, snapshot_age_seconds)
         counted: tuple[tuple[CounterMetric, Mapping[Any, int]], ...] = (

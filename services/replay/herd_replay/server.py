@@ -135,7 +135,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             unread_frames=unread_frames,
         )
         with router:
-            meters.watch_wire(router, process.context.refusals)
+            meters.watch_requests(router, process.context.refusals)
             process.serve_metrics()
             process.telemetry.set_ready(True)
             process.announce(own.index, "listening", endpoint=router.endpoint, agent_steps=store.num_steps)
