@@ -312,8 +312,8 @@ volumeClaimTemplates:
     spec:
       accessModes:
         {{- toYaml $persistence.accessModes | nindent 8 }}
-      {{- with $persistence.storageClass }}
-      storageClassName: {{ . }}
+      {{- if not (kindIs "invalid" $persistence.storageClass) }}
+      storageClassName: {{ $persistence.storageClass | quote }}
       {{- end }}
       resources:
         requests:
