@@ -255,7 +255,7 @@ def test_numbers_of_a_plain_set_are_numbers(engine: str, tmp_path: Path) -> None
         # Kubernetes refuses these, but in the midst of an install.
         (["--set", "actor.annotations.cost=12"], "cost"),
         (with_values('learner.nodeSelector={"gpu": true}'), "gpu"),
-        (with_values('actor.env=[{"name": "A", "value": 1}]'), "actor/env/0/value"),
+        (with_values('actor.env=[{"name": "A", "value": 1}]'), "env.0.value"),
         (with_values("actor.rollout.maxUnavailable=some"), "maxUnavailable"),
         (with_values("learner.persistence.size=ten"), "size"),
         (with_values("learner.sharedMemory=1GB"), "sharedMemory"),
