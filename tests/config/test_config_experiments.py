@@ -156,7 +156,6 @@ def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--network.head", "dueling"], "network.head: was removed: loss.kind determines the head"),
         (["--actor.agent", "0"], "actor.agent and actor.index are leased together"),
         (["--learner.agent", "2", "--agents", "2"], "learner.agent 2 must be below agents, which is 2"),
         (["--env.suite", "catch"], "network.torso must be mlp for the catch suite, not shallow"),
