@@ -76,12 +76,8 @@ class BanditClient(RetryingClient):
         """
         self.inverse_temperatures: NDArray[np.float32] = np.full(len(task_ids), FIRST_INVERSE_TEMPERATURE, np.float32)
         """[E]: 1/tau of the game that each environment is in; changed by ``begin`` alone."""
-        self.num_handed = 0
-        """Games begun under a temperature of their own."""
         self.num_reused = 0
         """Games begun under the last temperature of their environment, for want of an answer."""
-        self.num_late = 0
-        """Temperatures that came after their game had begun without them."""
         self.num_dropped = 0
         """Reports that waited for the service too long."""
         self.waited_seconds = 0.0
@@ -180,7 +176,6 @@ class BanditClient(RetryingClient):
             self._reused[environment] = answer is None
             if answer is not None:
                 self.inverse_temperatures[environment] = answer
-                self.num_handed += 1
             else:
                 # Nobody needs the answer any more.
                 self._awaited.pop(environment, None)
@@ -238,8 +233,6 @@ class BanditClient(RetryingClient):
             environment = handed.environment_slot - self._first_slot
             if self._awaited.get(environment) == handed.episode_id:
                 self._answered[environment] = handed.inverse_temperature
-            else:
-                self.num_late += 1
         # What was asked in this request and is not in the answer will not come: do not wait for it.
         for environment in [environment for environment in self._awaited if environment not in self._unasked]:
             del self._awaited[environment]
