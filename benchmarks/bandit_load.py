@@ -1,15 +1,16 @@
-"""How many exchanges a bandit process answers, and how late: ``python benchmarks/bandit_load.py --clients 5000 --output FILE.json``.
+"""Measures how many exchanges a bandit process answers, and their latency:
+``python benchmarks/bandit_load.py --clients 5000 --output FILE.json``.
 
-Starts one ``herd_bandit`` and client processes that hold ``--clients`` connections over loopback, each with at most one request
-under way, as an actor has. A request reports one game and asks for one temperature. Two kinds of phase:
+It starts one ``herd_bandit`` and client processes with ``--clients`` connections over loopback. Like an actor, each connection has at most
+one request under way. A request reports one game and requests one temperature. There are two kinds of phases:
 
-  closed  every client sends its next request as soon as it is answered: the most requests a second that the server can do.
-          Latency is then the number of clients over that rate, and says nothing else.
-  open    requests come at a given rate at random times (Poisson), each from some idle client; latency counts from the time at
-          which the request was due, so that a stall of the server is not hidden by clients that wait for it.
+  closed  Every client sends its next request as soon as it is answered, which shows the highest rate of the server. The latency is
+          then the number of clients divided by that rate, and has no other meaning.
+  open    Requests arrive at a given rate at random times (Poisson), each from an idle client. Latency counts from the time at which
+          the request was due, so that a stall of the server is not hidden by waiting clients.
 
-The server's snapshots go on at their usual interval and their stalls are in the figures. At the end the server's count of accepted
-reports must equal the clients'. Stops by itself: phases have a fixed length, and everything together a deadline.
+The server writes snapshots at their usual interval, and their stalls are part of the figures. At the end, the server's count of accepted
+reports must equal that of the clients. Phases have a fixed length, and the whole benchmark has a deadline.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ from herd.wire.sockets import Context, Dealer, new_context
 
 CLIENTS_PER_CONTEXT = 250  # a ZeroMQ context has 1,023 sockets, and a client takes three
 CONNECT_SECONDS = 120.0
-SETTLE_SECONDS = 10.0  # for the last answers of a phase
+SETTLE_SECONDS = 10.0  # time to wait for the last answers of a phase
 RUN = "bandit-load"
 
 
 class Client:
-    """One connection with its numbering; says what an actor would."""
+    """One connection with its own numbers, which sends what an actor would send."""
 
     def __init__(self, context: Context, endpoint: str, contract: str, incarnation: int) -> None:
         self.dealer = Dealer(
@@ -60,7 +61,7 @@ class Client:
         self.inverse_temperature = 1.0
 
     def send(self, due: float) -> bool:
-        """Send the next request, due at ``time.perf_counter()`` = ``due``; False while there is no connection."""
+        """Send the next request, due at ``time.perf_counter()`` = ``due``; return False if there is no connection."""
         message = ExchangeTemperatures(
             request_id=self.number + 1,
             run_id=RUN,
@@ -89,7 +90,7 @@ class Client:
         return True
 
     def receive(self) -> float | None:
-        """Latency of the answer, if it is there."""
+        """Return the latency of the answer if it has arrived."""
         frames = self.dealer.receive()
         if frames is None:
             return None
@@ -102,7 +103,7 @@ class Client:
 
 
 class Worker:
-    """One client process: many clients, one thread."""
+    """One client process with many clients in one thread."""
 
     def __init__(self, endpoint: str, contract: str, count: int, seed: int) -> None:
         self.random = random.Random(seed)
@@ -124,7 +125,7 @@ class Worker:
             if time.monotonic() > deadline:
                 raise SystemExit("clients could not connect in time")
             for client in clients:
-                client.dealer.receive()  # looks at the handshake
+                client.dealer.receive()  # processes the handshake
             time.sleep(0.02)
 
     def closed(self, seconds: float) -> dict[str, object]:
@@ -152,11 +153,11 @@ class Worker:
             while due <= now and due < end:
                 client = self._idle()
                 if client is None or not client.send(due):
-                    num_unserved += 1  # all are waiting: far beyond what the server can do
+                    num_unserved += 1  # all clients are waiting: the rate is far beyond the server's
                 else:
                     self._drain(client, latencies)
                 due += self.random.expovariate(rate)
-            # A timeout of at least a millisecond: epoll rounds up, and a request would be late by its own clock.
+            # The timeout is at least a millisecond: epoll rounds up, and a request would be late by its own clock.
             for fd, _ in self.epoll.poll(max(0.0, min(due - time.perf_counter() - 0.001, 0.05))):
                 self._drain(self.by_fd[fd], latencies)
         self._settle(latencies)
@@ -170,7 +171,7 @@ class Worker:
         return None
 
     def _drain(self, client: Client, latencies: list[float], end: float = 0.0, *, again: bool = False) -> None:
-        """Read until nothing is there: only then does the descriptor tell of the next answer."""
+        """Read until nothing is left, because only then does the descriptor signal the next answer."""
         while (latency := client.receive()) is not None:
             latencies.append(latency)
             if again and time.perf_counter() < end:
@@ -192,7 +193,7 @@ class Worker:
 
 
 def work(endpoint: str, contract: str, count: int, seed: int) -> None:
-    """Serve commands from standard input, a JSON line each, until it ends."""
+    """Execute commands from standard input, one JSON line each, until it ends."""
     worker = Worker(endpoint, contract, count, seed)
     print(json.dumps({"connected": count}), flush=True)
     for line in sys.stdin:
@@ -205,7 +206,7 @@ def work(endpoint: str, contract: str, count: int, seed: int) -> None:
 
 
 class Load:
-    """Server and workers."""
+    """The server and the client processes."""
 
     def __init__(self, clients: int, workers: int, directory: Path, deadline: float) -> None:
         self.deadline = deadline
@@ -223,7 +224,7 @@ class Load:
             count = clients // workers + (index < clients % workers)
             command = [sys.executable, __file__, "--worker", said["endpoint"], contract, str(count), str(index + 1)]
             self.workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-            self.answer(self.workers[-1])  # one after the other: the listen queue is short
+            self.answer(self.workers[-1])  # one after the other, because the listen queue is short
 
     def answer(self, worker: subprocess.Popen[str]) -> dict[str, Any]:
         assert worker.stdout is not None
@@ -295,13 +296,13 @@ def main() -> None:
         endpoint, contract, count, seed = arguments.worker
         work(endpoint, contract, int(count), int(seed))
         return
-    load_before = psutil.getloadavg()[0]  # of the last minute: what else the machine had to do
+    load_before = psutil.getloadavg()[0]  # load of the last minute by other programs
     phases: list[float | None] = [None, *arguments.rates]
     limit = arguments.workers * CONNECT_SECONDS + len(phases) * (arguments.seconds + 2 * SETTLE_SECONDS)
     with tempfile.TemporaryDirectory() as directory:
         load = Load(arguments.clients, arguments.workers, Path(directory), time.monotonic() + limit)
         try:
-            load.phase(200.0, 2.0)  # first draws, first memory
+            load.phase(200.0, 2.0)  # first draws and allocations
             results = [load.phase(rate, arguments.seconds) for rate in phases]
             account = load.check(results[-1]["sent"])
         finally:

@@ -1,12 +1,12 @@
-"""What CURVE costs: ``python benchmarks/curve_cost.py [--rounds 7] [--seconds 4] [--handshakes 400] [--output FILE]``.
+"""Measures the cost of CURVE: ``python benchmarks/curve_cost.py [--rounds 7] [--seconds 4] [--handshakes 400] [--output FILE]``.
 
-Two things, each in the clear and encrypted, in turns, so that both see the same machine:
+It measures two things, alternately unencrypted and encrypted, so that both see the same machine:
 
-* unrolls over loopback through the real client and the learner's real decoder, as ``herd bench`` measures its transport stage;
-* connections: a new client shakes hands, is authenticated, and gets one message there and back.
+* Unrolls over loopback through the real client and the learner's real decoder, as in the transport stage of ``herd bench``.
+* Connections: a new client completes the handshake, is authenticated, and exchanges one message.
 
-Both ends run in this process, so processor time is that of both. Every figure is a median over rounds, with (min - max). Prints a
-table and then one JSON object on the last line.
+Both ends run in this process, so processor time is that of both. Every figure is a median over rounds, with (min - max). It prints a table
+and then one JSON object on the last line.
 """
 
 from __future__ import annotations
@@ -41,14 +41,12 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 60.0
 AT_ONCE = 32
-"""Connections under way together: a server that comes back meets many at once, and each waits for round trips, not for work."""
+"""Number of simultaneous connections: a restarted server has many at once, and each waits for round trips more than for work."""
 MODES = ("clear", "curve")
 
 
 @dataclass(frozen=True)
 class Transport:
-    """One round of unrolls."""
-
     messages_per_second: float
     megabytes_per_second: float
     core_microseconds_per_message: float
@@ -56,8 +54,6 @@ class Transport:
 
 @dataclass(frozen=True)
 class Connections:
-    """One round of handshakes."""
-
     per_second: float
     core_microseconds_each: float
 
@@ -72,7 +68,7 @@ def unrolls(settings: RunSettings, security: SecuritySettings, seconds: float) -
 
 @contextmanager
 def echoing(security: SecuritySettings) -> Iterator[str]:
-    """A server in a thread that returns what it gets; yields its endpoint."""
+    """Run a server in a thread that echoes messages; yield its endpoint."""
     with new_context(security) as context:
         router, waker = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=0), Waker()
 
@@ -124,11 +120,11 @@ def summary(values: list[float]) -> dict[str, float]:
 
 
 Measured = dict[str, dict[str, dict[str, dict[str, float]]]]
-"""What is measured -> mode, or the ratio of both -> figure -> its median and spread."""
+"""Figures by mode (or the ratio of both), each with its median and spread."""
 
 
 def report(rounds: dict[str, list[Transport]], connections: dict[str, list[Connections]]) -> Measured:
-    """Medians of everything, and curve / clear round by round: a machine that slows down slows both."""
+    """Return medians, and curve / clear round by round, because a machine that slows down affects both."""
     result: Measured = {}
     for name, measured in (("unrolls", rounds), ("connections", connections)):
         of_mode = {mode: [asdict(one) for one in measured[mode]] for mode in MODES}
@@ -170,7 +166,7 @@ def main() -> None:
         make_keys(Path(directory) / "keys")
         security = {"clear": SecuritySettings(), "curve": SecuritySettings(curve_keys=Path(directory) / "keys")}
         for number in range(arguments.rounds):
-            # Alternating who goes first: neither always meets a warmer machine.
+            # Alternate the order, so that neither always finds a warmer machine.
             for mode in MODES if number % 2 == 0 else reversed(MODES):
                 transport[mode].append(unrolls(settings, security[mode], arguments.seconds))
                 connections[mode].append(measure_connections(security[mode], arguments.handshakes))

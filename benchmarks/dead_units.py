@@ -1,6 +1,6 @@
-"""How many units of each layer never fire, or always do, before any training: ``python -m benchmarks.dead_units --game pong --seeds 12``.
+"""Counts units of each layer that never or always fire before any training: ``python -m benchmarks.dead_units --game pong --seeds 12``.
 
-Plays a game at random, takes the network's torso over some hundred of its frames, and prints means over seeds, by setting.
+It plays a game at random, runs the network's torso on some hundred of its frames, and prints means over seeds for each setting.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ ENVIRONMENTS, STEPS, EVERY = 8, 120, 6
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--game", default="pong")
     parser.add_argument("--seeds", type=int, default=12, metavar="N")
@@ -42,7 +41,7 @@ def main() -> None:
 
 
 def random_frames(words: list[str]) -> torch.Tensor:
-    """Stacks of random play, uint8 [N, C, H, W]."""
+    """Return stacks of random play, uint8 [N, C, H, W]."""
     settings = load_settings([], words, {})
     environments = make_environments(settings.env, num_environments=ENVIRONMENTS, first_slot=0, seed=3, num_threads=1)
     num_actions, random = environment_spec(settings.env).num_actions, np.random.default_rng(0)
@@ -57,7 +56,7 @@ def random_frames(words: list[str]) -> torch.Tensor:
 
 
 def units(frames: torch.Tensor, words: list[str], seed: int) -> list[tuple[int, int]]:
-    """By layer: how many are dead, how many always on."""
+    """Return the number of dead and of always active units of each layer."""
     settings = load_settings([], words, {})
     torch.manual_seed(seed)
     agent = agent_of(settings, environment_spec(settings.env))

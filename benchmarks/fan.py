@@ -1,4 +1,4 @@
-"""What fan-in and fan-out share: processes that answer lines of JSON, and room for thousands of connections."""
+"""Common parts of fan-in and fan-out: processes that answer lines of JSON, and limits for thousands of connections."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 POLL_SECONDS = 0.02
-"""Longest sleep of a process between looks at its commands."""
+"""Longest sleep of a process between checks for commands."""
 STOP_SECONDS = 10.0
 CLIENTS_PER_CONTEXT = 250
 """A ZeroMQ context has 1,023 sockets, and a client takes three."""
 DESCRIPTORS_PER_CLIENT = 4
-"""Its connection, and one each for ZeroMQ's socket, its monitor, and the end that reads the monitor."""
+"""Its connection, and one descriptor each for ZeroMQ's socket, its monitor, and the reading end of the monitor."""
 
 Line = dict[str, Any]
 
 
 class Child:
-    """A process of the measurement. One command, one answer; it ends when its input does."""
+    """A process of the measurement. It answers each command, and ends with its input."""
 
     def __init__(self, module: str, *words: object) -> None:
         self._process = subprocess.Popen(
@@ -54,7 +54,7 @@ class Child:
         self._times = psutil.Process(self._process.pid)
 
     def hear(self) -> Line:
-        """Return its next line; waits for it."""
+        """Wait for its next line and return it."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -63,23 +63,21 @@ class Child:
         return answer
 
     def ask(self, do: str) -> Line:
-        """Give a command, return the answer."""
+        """Send a command and return the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do}) + "\n")
         self._process.stdin.flush()
         return self.hear()
 
     def cpu_seconds(self) -> float:
-        """Used so far."""
         spent = self._times.cpu_times()
         return spent.user + spent.system
 
     def resident_bytes(self) -> int:
-        """Memory now."""
         return int(self._times.memory_info().rss)
 
     def check(self) -> None:
-        """Raise where it ended."""
+        """Raise if the process has ended."""
         if self._process.poll() is not None:
             raise RuntimeError(f"{self._name} ended with exit code {self._process.returncode}")
 
@@ -96,7 +94,7 @@ class Child:
 
 
 def serve(turn: Callable[[], None], answers: dict[str, Callable[[], Line]]) -> None:
-    """A child's loop: turn after turn, and an answer to each command, until standard input ends."""
+    """Run ``turn`` repeatedly and answer commands until standard input ends."""
     os.set_blocking(sys.stdin.fileno(), False)
     rest = b""
     while True:
@@ -113,12 +111,11 @@ def serve(turn: Callable[[], None], answers: dict[str, Callable[[], Line]]) -> N
 
 
 def say(line: Line) -> None:
-    """Write a line to standard output."""
     print(json.dumps(line), flush=True)
 
 
 def allow_connections(num_clients: int, *, servers: int, processes: int) -> None:
-    """Raise the limit of open files as far as it goes; end with a sentence where it is too low."""
+    """Raise the limit of open files as far as possible; exit with one line if it is too low."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     needed = max(-(-num_clients // servers) + SPARE_DESCRIPTORS, -(-num_clients // processes) * DESCRIPTORS_PER_CLIENT + SPARE_DESCRIPTORS)
@@ -131,7 +128,7 @@ def allow_connections(num_clients: int, *, servers: int, processes: int) -> None
 
 
 def shares(total: int, parts: int) -> list[int]:
-    """``total`` split as evenly as it goes."""
+    """Return ``total`` split into ``parts`` numbers that differ by at most 1."""
     return [total // parts + (part < total % parts) for part in range(parts)]
 
 
@@ -145,17 +142,17 @@ def wait(seconds: float, *others: Callable[[], None]) -> None:
 
 
 def busy_cores() -> float:
-    """Cores in use since the last call, by all programs; the first call's result means nothing."""
+    """Return the cores used by all programs since the last call; the first result is meaningless."""
     return psutil.cpu_percent() / 100.0 * (psutil.cpu_count() or 1)
 
 
 def settings_of(name: str, words: list[str], *more: str) -> RunSettings:
-    """What the words of a command line say; without a file: the Atari defaults."""
+    """Return the settings of a command line; without a file, the Atari defaults."""
     files, overrides = split_arguments(words)
     return load_settings(files, [*([] if files else ["--name", name]), *overrides, *more], os.environ)
 
 
 def circumstances(settings: RunSettings, options: argparse.Namespace) -> Line:
-    """What a report says beside its figures."""
+    """Return what a report says in addition to its figures."""
     date = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
     return {"hardware": describe_hardware(), "date": date, "options": vars(options), "settings": settings.model_dump(mode="json")}

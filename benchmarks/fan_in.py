@@ -1,9 +1,9 @@
-"""How many unrolls one learner takes in from thousands of actors, and what each costs it: ``python -m benchmarks.fan_in``.
+"""Measures how many unrolls one learner can receive from thousands of actors, and what each costs: ``python -m benchmarks.fan_in``.
 
-Simulated actors, each a real client with a connection of its own, send made-up unrolls to the learner's real I/O thread, queue and
-ledger. In the place of training, a consumer takes batches at a given rate and looks at the order of each actor's unrolls: their
-``episode_id`` counts 0, 1, 2, ... Some connections are broken on the way: nothing may be lost or taken twice.
-Prints one JSON object, which ``herd plan --figures`` reads. 3,125 unrolls of 20 agent steps are 250,000 env frames.
+Simulated actors, each a real client with its own connection, send synthetic unrolls to the learner's real I/O thread, queue and ledger.
+Instead of training, a consumer takes batches at a given rate and checks the order of each actor's unrolls: their ``episode_id`` counts 0,
+1, 2, ... Some connections are broken on purpose; nothing may be lost or accepted twice. It prints one JSON object for ``herd plan
+--figures``. 3,125 unrolls of 20 agent steps are 250,000 env frames.
 """
 
 from __future__ import annotations
@@ -59,32 +59,33 @@ if TYPE_CHECKING:
 
 WARMUP_SECONDS = 2.0
 FINISH_SECONDS = 120.0
-"""For what is under way when the measurement ends; repeated questions and reconnections may take tens of seconds."""
+"""Time for what is under way when the measurement ends; repeated requests and reconnections may take tens of seconds."""
 METER_SECONDS = 1.25
-"""The receiver counts its sockets' bytes once a second, and a turn of its loop takes a quarter."""
+"""The receiver counts its sockets' bytes once a second, and an iteration of its loop takes a quarter."""
 SWEEP_SECONDS = 0.5
-"""Between looks at an actor to which nothing comes: half of what it waits before it repeats a question."""
+"""Interval of checks of an actor that receives nothing: half of its delay before it repeats a request."""
 MAX_UNACKED = 2
-"""Messages of one actor under way: one set of buffers travels while the other is filled."""
+"""Number of messages of one actor under way: one set of buffers is sent while the other is filled."""
 BREAK_SECONDS = 0.2
-"""Between connections that are broken: each at a moment of its own."""
+"""Pause between broken connections, so that each breaks at a different moment."""
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Actor:
-    """As long as it may, it asks for credit and sends; all send the same arrays, but for ``episode_id``."""
+    """Requests credit and sends for as long as it may. All actors send the same arrays, except for ``episode_id``."""
 
     def __init__(self, client: UnrollClient, arrays: dict[str, Any], num_frames: int) -> None:
         self.client = client
         self.num_unrolls = 0
-        """Handed over for sending."""
+        """Number of unrolls handed over for sending."""
         self.is_sending = self.is_closed = False
         self._arrays = arrays
         self._unrolls = len(arrays["episode_id"])
         self._num_frames = num_frames
 
     def turn(self) -> None:
-        """Do all that can be done now. A socket's descriptor speaks once for many messages, and a send may take its word: read last."""
+        """Do everything that is possible now. A socket's descriptor signals once for many messages, and sending may consume the signal, so
+        read last."""
         before = -1
         while self.client.bytes_in != before and not self.is_closed:
             before = self.client.bytes_in
@@ -128,7 +129,7 @@ class Crowd:
         self._swept_at = time.monotonic()
 
     def turn(self) -> None:
-        """Serve the actors that were answered, and some of the others."""
+        """Handle the actors that have answers, and some of the others."""
         for descriptor, _ in self._epoll.poll(POLL_SECONDS):
             actor = self._by_descriptor.get(descriptor)
             if actor is None:
@@ -145,20 +146,19 @@ class Crowd:
             self._actors.rotate(-1)
 
     def send(self) -> Line:
-        """Let all of them send from now on."""
         for actor in self._actors:
             actor.is_sending = True
             actor.turn()
         return {}
 
     def stop(self) -> Line:
-        """Begin no further message."""
+        """Start no further messages."""
         for actor in self._actors:
             actor.is_sending = False
         return {}
 
     def result(self) -> Line:
-        """What was sent. An actor that is done says goodbye, so that its credit goes to those that must send again."""
+        """Return what was sent. A finished actor sends a goodbye, so that its credit goes to those that must send again."""
         for actor in self._actors:
             if not actor.is_sending and not actor.is_closed and not actor.client.num_unacked:
                 self._unwatch(actor)
@@ -183,7 +183,7 @@ class Crowd:
         del self._by_descriptor[actor.client.socket.fileno()]
 
     def _break(self, actor: Actor) -> None:
-        """Cut a connection that has something under way: what it carried is sent again."""
+        """Break a connection that has messages under way; they are sent again."""
         self._to_break.remove(actor)
         self._break_at = time.monotonic() + BREAK_SECONDS
         self._unwatch(actor)
@@ -192,7 +192,7 @@ class Crowd:
 
 
 class Receiver:
-    """The learner's half, with a consumer instead of an update."""
+    """The learner's side, with a consumer instead of an update."""
 
     def __init__(self, settings: RunSettings, unrolls_per_second: float) -> None:
         spec = environment_spec(settings.env)
@@ -220,7 +220,7 @@ class Receiver:
         self._out_of_order = self._consumed = self._most_queued = 0
 
     def turn(self) -> None:
-        """Take a batch if it is time for one and there is one."""
+        """Take a batch if it is due and there is one."""
         if self.io.failure is not None:
             raise RuntimeError("the I/O thread died") from self.io.failure
         self._most_queued = max(self._most_queued, len(self._queue))
@@ -232,7 +232,7 @@ class Receiver:
         unrolls, _ = self._queue.take(wanted, lambda _: False, POLL_SECONDS)
         if not unrolls:
             return
-        # A consumer that is late catches up with no more than half a second: a learner has no time to win back either.
+        # A late consumer catches up by at most half a second, because a learner could not catch up either.
         self._due = max(self._due + self._interval, time.monotonic() - 0.5)
         for unroll in unrolls:
             self._out_of_order += int(unroll.arrays["episode_id"][unroll.row]) != self._next[unroll.actor]
@@ -242,12 +242,11 @@ class Receiver:
         self.io.grant_again(len(unrolls))
 
     def drain(self) -> Line:
-        """From now on take whatever is there."""
+        """From now on, take everything at once."""
         self._is_draining = True
         return {}
 
     def status(self) -> Line:
-        """Totals since the start."""
         ledger = self._ledger.totals()
         return {
             "at": time.monotonic(),
@@ -261,14 +260,15 @@ class Receiver:
 
 
 def thread_cpu_seconds() -> dict[str, float]:
-    """Processor time of the I/O thread, of ZeroMQ's threads, and of the consumer (the main thread), in hundredths of a second."""
+    """Return the processor time of the I/O thread, of ZeroMQ's threads, and of the consumer (the main thread), to a hundredth of a
+    second."""
     io_thread = next((thread.native_id for thread in threading.enumerate() if thread.name == "learner-io"), None)
     seconds = dict.fromkeys(("io_thread", "zeromq", "consumer"), 0.0)
     for task in Path("/proc/self/task").iterdir():
         try:
             name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
         except OSError:
-            continue  # it ended
+            continue  # the thread has ended
         kinds = {str(io_thread): "io_thread", str(os.getpid()): "consumer"}
         kind = kinds.get(task.name, "zeromq" if name.startswith("ZMQbg") else None)
         if kind is not None:
@@ -277,7 +277,7 @@ def thread_cpu_seconds() -> dict[str, float]:
 
 
 def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any]:
-    """Run simulated actors against the real ingest; the report, ready for JSON."""
+    """Run simulated actors against the real ingest; return the report, ready for JSON."""
     allow_connections(options.actors, servers=1, processes=options.processes)
     port = choose_ports({"learner.port": (settings.learner.host, 0)})["learner.port"]
     learner = settings.learner.model_copy(update={"port": port})
@@ -359,7 +359,7 @@ def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any
 
 
 def main(words: list[str]) -> None:
-    """Measure and print, or be one of the measurement's processes."""
+    """Measure and print, or run as one of the measurement's processes."""
     match words:
         case ["receiver", config, rate]:
             receiver = Receiver(load_settings([Path(config)], [], {}), float(rate))
@@ -379,7 +379,7 @@ def main(words: list[str]) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Options; what is left are a run file and settings."""
+    """Return the parser of the options; the remaining words are a run file and settings."""
     found = argparse.ArgumentParser(
         prog="benchmarks.fan_in", usage="%(prog)s [options] [FILE] [--section.key value ...]", description=__doc__, allow_abbrev=False
     )

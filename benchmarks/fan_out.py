@@ -1,9 +1,8 @@
-"""How long a new version of the weights takes to reach thousands of clients, and what it costs: ``python -m benchmarks.fan_out``.
+"""Measures how long a new version of the weights takes to reach thousands of clients, and its cost: ``python -m benchmarks.fan_out``.
 
-A real parameter server, its real replicas, and simulated clients of the replicas. Each client asks for anything newer than what it has
-every so many seconds, checks what it is given as an actor does, and looks whether a version goes back and whether all its slices say that
-they are of that version. Prints one JSON object, which ``herd plan --figures`` reads. 5,000 actors that make 250,000 frames/s with one
-environment each ask every 1.6 s.
+It runs a real parameter server, real replicas, and simulated clients of the replicas. Each client requests newer weights at a fixed
+interval, verifies them as an actor does, and checks that versions never go back and that all slices belong to their version. It prints one
+JSON object for ``herd plan --figures``. 5,000 actors with one environment each that make 250,000 frames/s send a request every 1.6 s.
 """
 
 from __future__ import annotations
@@ -51,28 +50,28 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 IDLE_SECONDS = 2.0
-"""To see what servers cost without clients."""
+"""Duration of the measurement of servers without clients."""
 SWEEP_SECONDS = 0.25
-"""Between looks at a client that hears nothing: its repetitions and its connection wait as long."""
+"""Interval of checks of a client that receives nothing: its repetitions and its connection wait as long."""
 MARK = struct.Struct("<qqq")
-"""At both ends of a slice: lineage, updates, index."""
+"""Marks at both ends of a slice: lineage, updates, index."""
 LINEAGE = 1
 
 
 def marked(version: Version, index: int, filling: bytes) -> bytes:
-    """A slice that says at both ends what it is of; between them ``filling``."""
+    """Return a slice with marks at both ends and ``filling`` between them."""
     mark = MARK.pack(*version, index)
     return mark + filling[: -2 * MARK.size] + mark
 
 
 def is_whole(frame: WeightsFrame) -> bool:
-    """Whether all slices say that they belong to the version."""
+    """Return whether the marks of all slices match the version."""
     marks = [(MARK.unpack(slice_[: MARK.size]), MARK.unpack(slice_[-MARK.size :])) for slice_ in frame.slices]
     return all(mark == ((*frame.version, index),) * 2 for index, mark in enumerate(marks))
 
 
 class Client:
-    """One client, and what it has seen."""
+    """One client and the versions that it has received."""
 
     def __init__(self, client: WeightsClient) -> None:
         self.client = client
@@ -83,7 +82,7 @@ class Client:
 class Clients:
     """All clients of this process, in one thread.
 
-    At most ``concurrent`` have a request under way, because all answers arrive in this machine's memory; the others wait.
+    At most ``concurrent`` have a request under way, because all answers are in this machine's memory; the others wait.
     """
 
     def __init__(self, settings: RunSettings, endpoints: list[str], *, count: int, ask_seconds: float, concurrent: int, seed: int) -> None:
@@ -98,22 +97,22 @@ class Clients:
             self._epoll.register(client.socket.fileno(), select.EPOLLIN)
         self._ask_seconds, self._concurrent, self._random = ask_seconds, concurrent, random.Random(seed)
         self._due: list[tuple[float, int]] = []
-        """When which descriptor's client asks, next first."""
+        """When each client's next request is due, earliest first."""
         self._waiting: deque[Client] = deque()
         self._asking: dict[Client, None] = {}
         self._sweep_at = 0.0
         self._held_at: dict[int, list[float]] = {}
-        """By updates, when each client had that version or a newer one; in monotonic seconds, which processes share."""
+        """For each version, the times at which clients had it or a newer one; in monotonic seconds, which processes share."""
         self._went_back = self._in_part = 0
 
     def start(self) -> Line:
-        """Each begins at a moment of its own within the interval."""
+        """Start the clients at different moments of the interval."""
         now = time.monotonic()
         self._due = sorted((now + self._random.uniform(0.0, self._ask_seconds), descriptor) for descriptor in self._by_descriptor)
         return {}
 
     def turn(self) -> None:
-        """Ask whatever is due and may be, take what came."""
+        """Send requests that are due, as far as allowed, and read answers."""
         events = self._epoll.poll(max(0.0, min(POLL_SECONDS, self._due[0][0] - time.monotonic())) if self._due else POLL_SECONDS)
         now = time.monotonic()
         while self._due and self._due[0][0] <= now:
@@ -123,7 +122,7 @@ class Clients:
             self._asking[client] = None
             client.client.request(client.version)
             client.is_asking = True
-            self._serve(client)  # the descriptor speaks once: what came with the sending is read now
+            self._serve(client)  # the descriptor signals once: read what arrived during sending now
         for descriptor, _ in events:
             self._serve(self._by_descriptor[descriptor])
         if now >= self._sweep_at:
@@ -134,7 +133,7 @@ class Clients:
     def _serve(self, client: Client) -> None:
         frame = client.client.poll()
         if not client.is_asking or (frame is None and client.client.pending):
-            return  # at most an answer to a request that was given up
+            return  # at most an answer to an abandoned request
         now = time.monotonic()
         client.is_asking = False
         self._asking.pop(client, None)
@@ -143,38 +142,37 @@ class Clients:
             return
         self._went_back += client.version is not None and frame.version <= client.version
         self._in_part += not is_whole(frame)
-        # A client that skips a version counts from the newer one.
+        # A client that skips a version counts with the newer one.
         for updates in range((client.version or (LINEAGE, 0))[1] + 1, frame.updates + 1):
             self._held_at.setdefault(updates, []).append(now)
         client.version = frame.version
 
     def result(self) -> Line:
-        """Everything so far."""
         malformed = sum(client.client.num_malformed for client in self._by_descriptor.values())
         return {"held_at": self._held_at, "went_back": self._went_back, "in_part": self._in_part, "malformed": malformed}
 
 
 class Publisher:
-    """The learner's shards, as far as weights go: a publisher each."""
+    """The publishers of the learner's shards."""
 
     def __init__(self, settings: RunSettings, endpoint: str, version_bytes: int) -> None:
         contract, context = contract_digest(settings, environment_spec(settings.env)), new_context(settings.security)
-        # Nothing that a network or a compressor could make smaller.
+        # Incompressible data.
         self._fillings = [os.urandom(size) for size in shares(version_bytes, settings.learner.shards)]
         self._publishers = [WeightsPublisher(context, endpoint, run_id=settings.name, contract=contract) for _ in self._fillings]
         self.published_at: dict[int, float] = {}
         self.visible_at: dict[int, float] = {}
-        """When the publishers knew that the root has it all."""
+        """When the publishers knew that the root has the complete version."""
 
     def publish(self, updates: int) -> None:
-        """Publish a version; its slices say which one they are of."""
+        """Publish a version with marked slices."""
         slices = [marked((LINEAGE, updates), index, filling) for index, filling in enumerate(self._fillings)]
         self.published_at[updates] = time.monotonic()
         for index, (publisher, payload) in enumerate(zip(self._publishers, slices, strict=True)):
             publisher.publish(LINEAGE, updates, index, len(slices), payload)
 
     def poll(self) -> None:
-        """Handle answers, send what is due."""
+        """Handle answers and send what is due."""
         for publisher in self._publishers:
             publisher.poll()
             if publisher.refused is not None:
@@ -200,7 +198,6 @@ class Server:
         self.metrics = f"http://127.0.0.1:{json.loads(announcement.read_text())['metrics_port']}/metrics"
 
     def read(self) -> dict[str, float]:
-        """Everything so far."""
         samples = scrape(self.metrics, timeout=10.0)
         return {
             "cpu_seconds": self.child.cpu_seconds(),
@@ -212,7 +209,7 @@ class Server:
 
 
 def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any]:
-    """Publish weights through real servers to simulated clients; the report, ready for JSON."""
+    """Publish weights through real servers to simulated clients; return the report, ready for JSON."""
     allow_connections(options.actors, servers=max(1, options.replicas), processes=options.processes)
     version_bytes = weights_bytes(settings, num_parameters(settings))
     with tempfile.TemporaryDirectory(prefix="herd-fan-out-") as directory, ExitStack() as started:
@@ -239,7 +236,7 @@ def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any
         publisher = Publisher(settings, servers[0].endpoint, version_bytes)
 
         def read() -> dict[str, float]:
-            """Of the servers that are asked, all together."""
+            """Read the counters of the servers that clients use, summed."""
             readings = [server.read() for server in asked]
             sums = {name: sum(reading[name] for reading in readings) for name in readings[0]}
             return {**sums, "at": time.monotonic(), "clients_cpu_seconds": sum(crowd.cpu_seconds() for crowd in crowds)}
@@ -272,7 +269,7 @@ def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any
     quiet, publishing = _difference(began, between), _difference(between, ended)
     idle_cores = idle["cpu_seconds"] / idle["at"]
     per_not_modified = 1e6 * _on_clients(quiet, idle_cores) / max(1.0, quiet["not_modified"])
-    # What is left while versions go out, when every 'not modified' is taken off at its price.
+    # The remaining cost while versions are sent, after the cost of all 'not modified' answers is subtracted.
     left = max(0.0, 1e6 * _on_clients(publishing, idle_cores) - per_not_modified * publishing["not_modified"])
     return {
         "actors": options.actors,
@@ -293,7 +290,7 @@ def _difference(start: dict[str, float], end: dict[str, float]) -> dict[str, flo
 
 
 def _on_clients(phase: dict[str, float], idle_cores: float) -> float:
-    """Processor seconds beyond what servers spend when nobody asks them."""
+    """Return the processor seconds beyond those that servers use without clients."""
     return max(0.0, phase["cpu_seconds"] - idle_cores * phase["at"])
 
 
@@ -309,7 +306,7 @@ def _rates(phase: dict[str, float], busy: float) -> dict[str, float]:
 
 
 def _delays(publisher: Publisher, results: list[Line], updates: int) -> dict[str, Any]:
-    """From publishing a version until clients have it, or a newer one."""
+    """Return the delays from publishing a version until clients have it or a newer one."""
     published = publisher.published_at[updates]
     seconds = sorted(moment - published for result in results for moment in result["held_at"][str(updates)])
     return {
@@ -323,7 +320,7 @@ def _delays(publisher: Publisher, results: list[Line], updates: int) -> dict[str
 
 
 def main(words: list[str]) -> None:
-    """Measure and print, or be one of the measurement's processes."""
+    """Measure and print, or run as one of the measurement's processes."""
     match words:
         case ["clients", config, count, ask_seconds, concurrent, seed, *endpoints]:
             settings = load_settings([Path(config)], [], {})
@@ -338,7 +335,7 @@ def main(words: list[str]) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Options; what is left are a run file and settings."""
+    """Return the parser of the options; the remaining words are a run file and settings."""
     found = argparse.ArgumentParser(
         prog="benchmarks.fan_out", usage="%(prog)s [options] [FILE] [--section.key value ...]", description=__doc__, allow_abbrev=False
     )

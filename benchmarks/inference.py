@@ -1,8 +1,8 @@
-"""Local against central inference: whole runs in turn, for the shallow network, the deep one, and the deep one with an LSTM.
+"""Compares local and central inference: whole runs in turn, for the shallow network, the deep one, and the deep one with an LSTM.
 
-``python -m benchmarks.inference --pairs 3 --seconds 20 --output FILE [--networks shallow deep] [--inference.device cuda ...]``. Each run
-is ``herd train`` as a user starts it; the order within a pair changes, so that a machine which slows down favours neither. Nothing else
-may run. Options with a dot are settings of both runs.
+``python -m benchmarks.inference --pairs 3 --seconds 20 --output FILE [--networks shallow deep] [--inference.device cuda ...]``. Each run is
+``herd train`` as a user starts it. The order within a pair alternates, so that a machine that slows down favours neither. Nothing else may
+run. Options with a dot are settings of both runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "deep": ("atari-deep", {}),
     "deep-lstm": ("atari-deep", LSTM),
 }
-"""Experiment, and what is changed in it."""
+"""The experiment of each network, and its changed settings."""
 WAYS = ("local", "remote")
 GOAL_SECONDS = 0.009
 """Longest round trip that 99 % of the answers may take."""
@@ -46,7 +46,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def main() -> int:
-    """Measure, print a table, write everything to FILE."""
+    """Measure, print a table, and write everything to FILE."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--pairs", type=int, default=3)
@@ -74,7 +74,8 @@ def main() -> int:
 
 
 def run(network: str, way: str, overrides: Any, seconds: float, warmup_seconds: float) -> dict[str, float]:
-    """One run: frames per second, core-us per agent step, and of the remote way the share of answers within 9 ms."""
+    """Return the figures of one run: frames per second, core-us per agent step, and for remote inference the share of answers within 9
+    ms."""
     experiment, changes = NETWORKS[network]
     with tempfile.TemporaryDirectory() as folder:
         own = Path(folder) / "changes.yaml"
@@ -95,13 +96,13 @@ def run(network: str, way: str, overrides: Any, seconds: float, warmup_seconds: 
 
 
 class RoundTrips:
-    """What actors said last of the time that answers take, each for itself."""
+    """The latest round-trip histogram of each actor."""
 
     def __init__(self) -> None:
         self._last: dict[str, Samples] = {}
 
     def look(self, run_dir: Path) -> None:
-        """Read every actor's metrics; one that does not answer keeps what it said before."""
+        """Read every actor's metrics; those of an actor that does not answer stay."""
         for file in run_dir.glob("processes/actor-*.json"):
             try:
                 port = json.loads(file.read_text())["metrics_port"]
@@ -111,12 +112,12 @@ class RoundTrips:
 
     @property
     def share_within_goal(self) -> float:
-        """Of all answers, those that came within `GOAL_SECONDS`."""
+        """Share of all answers that arrived within `GOAL_SECONDS`."""
         return self._sum("_bucket", le=f"{GOAL_SECONDS}") / max(1.0, self._sum("_count"))
 
     @property
     def mean_seconds(self) -> float:
-        """Of all answers."""
+        """Mean over all answers."""
         return self._sum("_sum") / max(1.0, self._sum("_count"))
 
     def _sum(self, suffix: str, **labels: str) -> float:
@@ -125,7 +126,7 @@ class RoundTrips:
 
 @contextmanager
 def watched(run_dir: Path) -> Iterator[RoundTrips]:
-    """Look at the run's actors once a second."""
+    """Read the metrics of the run's actors once a second."""
     round_trips, ended = RoundTrips(), threading.Event()
 
     def watch() -> None:
@@ -142,7 +143,7 @@ def watched(run_dir: Path) -> Iterator[RoundTrips]:
 
 
 def row(network: str, pairs: list[dict[str, dict[str, float]]]) -> str:
-    """Medians of both ways, and the ratio of each pair."""
+    """Return the medians of both ways, and the ratio of each pair."""
 
     def median(way: str, figure: str) -> float:
         return statistics.median(pair[way][figure] for pair in pairs)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 _RESAMPLES = 2_000
-"""For each point of a curve; an interval's end moves by 1 to 2 % of its width from one set of so many to the next."""
+"""Number of resamples: the ends of an interval vary by 1 to 2 % of its width between sets of this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class Estimate:
 
 
 def windowed(env_frames: FloatArray, returns: FloatArray, *, total: float, windows: int) -> FloatArray:
-    """Mean of the points in each of ``windows`` equal parts of (0, total], [P] -> [G]; NaN points count nowhere.
+    """Return the mean of the points in each of ``windows`` equal parts of (0, total], [P] -> [G]; NaN points are ignored.
 
-    A window without a point, which a fast machine leaves, lies on the line between its neighbours.
+    A window without points, which occurs on a fast machine, is interpolated between its neighbours.
     """
     present = np.isfinite(returns) & (env_frames > 0)
     if not present.any():
         raise ValueError("a run without a finished game has no curve")
-    # The last point lies a batch beyond the end.
+    # The last point is up to one batch beyond the end.
     window = np.clip(np.ceil(env_frames[present] / total * windows).astype(np.int64) - 1, 0, windows - 1)
     counts = np.bincount(window, minlength=windows)
     sums = np.bincount(window, weights=returns[present], minlength=windows)
@@ -46,13 +46,13 @@ def windowed(env_frames: FloatArray, returns: FloatArray, *, total: float, windo
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean of one number per seed, with the percentile bootstrap over seeds."""
+    """Return the mean of one number per seed, with a percentile bootstrap over seeds."""
     samples = np.array(values, np.float64)
     return Estimate(float(samples.mean()), *mean_interval(samples))
 
 
 def curve_estimates(curves: FloatArray, *, seed: int = 0) -> tuple[Estimate, ...]:
-    """[N, G] -> G estimates; a resample takes whole curves, and each point's interval stands for itself."""
+    """Return G estimates from [N, G]. Whole curves are resampled; the intervals are pointwise."""
     count = len(curves)
     shares = np.random.default_rng(seed).multinomial(count, np.full(count, 1.0 / count), size=_RESAMPLES) / count
     lows, highs = np.quantile(shares @ curves, (0.025, 0.975), axis=0)

@@ -1,8 +1,9 @@
-"""What many tasks cost, and how even their frames are: ``python -m benchmarks.many_tasks EXPERIMENT --output FILE [--section.key value]``.
+"""Measures the cost of many tasks, and how equal their frames are:
+``python -m benchmarks.many_tasks EXPERIMENT --output FILE [--section.key value]``.
 
-Trains the experiment as it is, and each of its first tasks alone under the same settings, in turn; every run by ``herd train``, measured
-from outside once it is even. Writes one JSON: core-microseconds per agent step and frames/s of every repeat, and for the run of all tasks
-each task's frames, with (most - least) / mean.
+It trains the experiment as it is, and each of its first tasks alone with the same settings, in turn. Every run is a ``herd train``,
+measured from outside after a warm-up. It writes one JSON object: core-microseconds per agent step and frames/s of every repeat, and for the
+run of all tasks each task's frames, with (most - least) / mean.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ WARMUP_SECONDS = 10.0
 
 
 def measured(settings: RunSettings, folder: Path, name: str, seconds: float) -> dict[str, Any]:
-    """One run: its cost, and what its report says of each task."""
+    """Return the cost of one run, and the report's figures of each task."""
     config = folder / f"{name}.yaml"
     config.write_text(dump_settings(settings))
     run_dir = folder / name
@@ -45,7 +46,7 @@ def measured(settings: RunSettings, folder: Path, name: str, seconds: float) -> 
 
 
 def line(name: str, runs: list[dict[str, Any]]) -> str:
-    """Median and extremes over the repeats."""
+    """Return the median and extremes over the repeats."""
     costs, rates = ([run[key] for run in runs] for key in ("core_microseconds", "frames_per_second"))
     text = (
         f"{name:24} {statistics.median(costs):8.1f} core-us ({min(costs):.1f} - {max(costs):.1f}) {statistics.median(rates):9,.0f} frames/s"
@@ -67,7 +68,7 @@ def main() -> None:
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
         for repeat in range(options.repeats):
-            # In turn, so that a slow hour of the machine is everybody's.
+            # In turn, so that a slow hour of the machine affects all.
             for name in names:
                 tasks = together.env.tasks if name == "together" else (name,)
                 settings = together.model_copy(update={"env": together.env.model_copy(update={"tasks": tasks})})

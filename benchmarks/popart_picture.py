@@ -1,4 +1,4 @@
-"""popart-scales.png: for each of the two tasks, the learning curves of the variants with their 95 % intervals."""
+"""Draws popart-scales.png: for each of the two tasks, the learning curves of the variants with their 95 % intervals."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
     from benchmarks.popart_scales import Run
 
-# Okabe and Ito's colours, told apart with every common colour blindness.
+# Okabe and Ito's colours, which remain distinguishable with all common colour blindness.
 _COLOURS = {"popart": "#D55E00", "multi_head": "#0072B2", "impala": "#009E73", "impala_clipped": "0.45"}
 
 
 def draw(results: Mapping[str, Sequence[Run]], path: Path, *, env_frames: int, scale: float) -> None:
-    """Draw both panels."""
     import matplotlib as mpl  # noqa: PLC0415  a second to load, wanted once
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415

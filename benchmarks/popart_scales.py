@@ -1,12 +1,13 @@
-"""Whether one agent learns two tasks whose returns differ by 1000x: ``python -m benchmarks.popart_scales --output DIR --seeds 10``.
+"""Tests whether one agent learns two tasks whose returns differ by a factor of 1000:
+``python -m benchmarks.popart_scales --output DIR --seeds 10``.
 
-Two tasks of Catch. On the first, a caught ball pays 1 and a missed one -1; on the second they pay 1000 and -1000. The first is drawn in
-the left half of the frame, the second in the right half, so whoever learns one of them has not learned the other. Rewards are not clipped.
-Each variant is trained with the same settings but its own, with ``herd``'s environments, policy and trainer, in one process on one thread.
-Acting and learning take turns, so a seed gives the same run on every machine of a kind.
+Both tasks are Catch. In the first, a caught ball gives 1 and a missed one -1; in the second they give 1000 and -1000. The first is drawn in
+the left half of the frame, the second in the right half, so an agent that has learned one of them has not learned the other. Rewards are
+not clipped. All variants share their other settings and are trained with ``herd``'s environments, policy and trainer, in one process on one
+thread. Acting and learning alternate, so a seed gives the same run on every machine of a kind.
 
-A run that is in ``DIR/runs`` is not made again. Writes ``DIR/popart-scales.json`` and ``DIR/popart-scales.png``. Every interval is a 95 %
-bootstrap interval over seeds.
+A run that is in ``DIR/runs`` is not repeated. It writes ``DIR/popart-scales.json`` and ``DIR/popart-scales.png``. Intervals are 95 %
+bootstrap intervals over seeds.
 """
 
 from __future__ import annotations
@@ -46,34 +47,32 @@ COMMON: dict[str, Any] = {
     "learner": {"batch_size": 32},
     "optimizer": {"schedule": "linear"},
 }
-"""As the experiment ``catch``, but for the rewards."""
+"""The settings of the experiment ``catch``, except for the rewards."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "popart": {"value_scaling": {"kind": "popart"}},
     "multi_head": {"value_scaling": {"kind": "multi_head"}},
     "impala": {},
     "impala_clipped": {"algorithm": {**COMMON["algorithm"], "reward_shaping": "clip"}},
 }
-"""The last one sees 1 and -1 on both boards: what the network and the frames are good for where scales do not matter."""
+"""The last variant sees 1 and -1 in both tasks, which shows what network and frames achieve without different scales."""
 LEARNED = 0.8
-"""Of the best return: nine balls in ten are caught."""
+"""Share of the best return: nine balls in ten are caught."""
 WINDOWS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One seed of one variant."""
-
     variant: str
     seed: int
     curves: tuple[tuple[float, ...], ...]
-    """By task, mean return of the games that ended in each of `WINDOWS` equal parts of the run, divided by the task's scale."""
+    """For each task, the mean return of the games that ended in each of `WINDOWS` equal parts of the run, divided by the task's scale."""
     finals: tuple[float, ...]
-    """By task, of the last tenth of the run."""
+    """For each task, the mean of the last tenth of the run."""
     seconds: float
 
 
 class BoardsApart:
-    """Catch on frames of twice the width: task 0 is drawn in the left half, task 1 in the right."""
+    """Catch on frames of twice the width: task 0 is drawn in the left half, task 1 in the right half."""
 
     def __init__(self, boards: BatchedEnvironment) -> None:
         self._boards = boards
@@ -107,7 +106,7 @@ def settings_of(variant: str, seed: int, env_frames: int, learning_rate: float) 
 
 
 def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run:
-    """A whole run: unroll, update, take the new weights, until the frames are used up."""
+    """Train one run: play an unroll, update, load the new weights, until the frames are used up."""
     import torch  # noqa: PLC0415  --help does without
     from herd_actor.unroll import UnrollBuilder  # noqa: PLC0415
 
@@ -154,7 +153,7 @@ def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run
 
 
 def _run_of(variant: str, seed: int, games: NDArray[np.float64], env_frames: int, seconds: float) -> Run:
-    """``games`` [G, 3]: frames when it ended, task, return."""
+    """Summarise ``games`` [G, 3]: env frames at the end, task, return."""
     scales = (1.0, SCALE)
     windows = np.clip((games[:, 0] / env_frames * WINDOWS).astype(int), 0, WINDOWS - 1)
     curves, finals = [], []

@@ -1,9 +1,9 @@
-"""Whether copying helps: a population against its control, the same draws without copying.
+"""Tests whether copying helps: compares a population with its control, the same draws without copying.
 
 ``python -m benchmarks.population --output DIR`` trains ``experiments/pbt-quick.yaml`` (or ``--experiment``) with ``population.strategy``
-pbt and none, and every seed, one run after the other, into ``DIR/runs``; a run that is there is not trained again. It prints a table and
-writes ``DIR/population.json``. Seeds decide what is drawn, so runs of one seed are a pair, and differences are within pairs. Intervals are
-95 % bootstrap intervals over seeds. Words after the options go to ``herd train`` as they are.
+pbt and none and every seed, one run after the other, in ``DIR/runs``; complete runs are not trained again. It prints a table and writes
+``DIR/population.json``. A seed determines the draws, so the runs of one seed are a pair, and differences are taken within pairs. Intervals
+are 95 % bootstrap intervals over seeds. Words after the options are passed to ``herd train``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from herd.service.machine import describe_hardware
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 STRATEGIES = ("pbt", "none")
 FIRST_SEED = 101
-"""101 and on were used for no tuning."""
+"""Seeds from 101 on were not used for tuning."""
 FEWEST_SEEDS = 3
 WINDOWS = 30
 
@@ -43,7 +43,7 @@ def main() -> None:
     options, overrides = parser.parse_known_args()
     if options.seeds < FEWEST_SEEDS:
         parser.error(f"--seeds must be at least {FEWEST_SEEDS}: the bootstrap of fewer gives intervals that say nothing")
-    # So that an end from outside unwinds, and takes the run under way along.
+    # So that SIGTERM also ends the current run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     experiment = EXPERIMENTS / f"{options.experiment}.yaml"
     total = float(load_settings([experiment], overrides, {}).stop.env_frames or 0)
@@ -54,7 +54,7 @@ def main() -> None:
             directory = options.output / "runs" / f"{strategy}-seed{seed}"
             if not directory.is_dir():
                 started = time.monotonic()
-                # The same name for both: it is part of no draw, but of the run's own files.
+                # Both have the same name, which does not affect the draws but is in the run's files.
                 words = ["--name", options.experiment, "--seed", str(seed), "--population.strategy", strategy, *overrides]
                 train_whole(directory, experiment, words, limit_seconds=options.limit_seconds)
                 print(f"{directory.name} took {time.monotonic() - started:.0f} s", flush=True)
@@ -74,9 +74,9 @@ def main() -> None:
 
 
 def measure(run_dir: Path, total: float) -> dict[str, float]:
-    """Of one run: mean returns in the last window and over the run, of the best member in each window and of all members.
+    """Return mean returns in the last window and over the run: of the best member in each window, and of all members.
 
-    The best of the control is chosen as generously as that of the population: in each window anew.
+    The best member of the control is chosen in the same way as that of the population: anew in each window.
     """
     curves = []
     for directory in agent_directories(run_dir):
@@ -94,7 +94,7 @@ def measure(run_dir: Path, total: float) -> dict[str, float]:
 
 
 def compare(measured: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, Estimate]]:
-    """By measure: both strategies, and what copying adds, seed by seed."""
+    """For each figure, return both strategies and the effect of copying, seed by seed."""
     names = list(measured["pbt"][0])
     return {
         name: {

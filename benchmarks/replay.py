@@ -1,13 +1,13 @@
-"""What the replay service costs: ``python benchmarks/replay.py --experiment breakout --output FILE.json``.
+"""Measures the cost of the replay service: ``python benchmarks/replay.py --experiment breakout --output FILE.json``.
 
-Plays real games with random actions, starts one ``herd_replay`` process, and measures in turn, over loopback:
+It plays real games with random actions, starts one ``herd_replay`` process, and measures over loopback:
 
-  insert    unrolls handed on as a learner does, under new actors each time they come round; agent steps per core-second of the service
-  unrolls   28 at a time, as a batch of 32 with 7/8 replay wants; per core-second of the service, and what unpacking costs the learner
-  episodes  whole ones, likewise
+  insert    unrolls inserted as by a learner, with new actors in each cycle; agent steps per core-second of the service
+  unrolls   28 drawn at a time, as for a batch of 32 with 7/8 replay; per core-second of the service, and the learner's unpacking cost
+  episodes  the same for whole episodes
 
-Processor time is the processes' own, so that a busy machine slows the figures down and does not change them much. Bytes per agent step are
-what the service reports of its memory, over all steps that it holds. Stops by itself: phases have a fixed length.
+Processor time is that of the processes themselves, so other load changes the figures only slightly. Bytes per agent step are the memory
+that the service reports, over all steps that it holds. Phases have a fixed length.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 START_SECONDS = 60.0
 REPLAYED = 28
-"""Of a batch of 32, at 7/8."""
+"""Unrolls per draw: 7/8 of a batch of 32."""
 PENDING_BYTES = 256 << 20
 
 
 def play(settings: RunSettings, layout: UnrollLayout, num_environments: int, num_unrolls: int) -> list[dict[str, Array]]:
-    """So many messages of ``num_environments`` unrolls each, played with uniformly random actions and made-up logits."""
+    """Return messages of ``num_environments`` unrolls each, played with uniformly random actions and synthetic logits."""
     spec = environment_spec(settings.env)
     environments = make_environments(settings.env, num_environments=num_environments, first_slot=0, seed=settings.seed, num_threads=1)
     random = np.random.default_rng(settings.seed)
@@ -108,7 +108,7 @@ class Service:
 
 
 def insert(client: ReplayClient, service: Service, messages: list[dict[str, Array]], seconds: float) -> dict[str, float]:
-    """As fast as the service takes them."""
+    """Insert as fast as the service accepts unrolls."""
     before, cpu, started = service.total("herd_replay_inserted_unrolls_total"), service.cpu_seconds(), time.monotonic()
     own, rounds = time.process_time(), 0
     while rounds == 0 or time.monotonic() - started < seconds:
@@ -127,7 +127,7 @@ def insert(client: ReplayClient, service: Service, messages: list[dict[str, Arra
 
 
 def draw(client: ReplayClient, service: Service, layout: UnrollLayout, seconds: float, *, whole_episodes: bool) -> dict[str, float]:
-    """Two requests ahead, each answer unpacked into a batch's memory."""
+    """Draw with two requests ahead; unpack each answer into a batch's memory."""
     batch = layout.allocate(REPLAYED)
     counts, steps, unpacking = [0, 0], 0, 0.0
     cpu, started, own = service.cpu_seconds(), time.monotonic(), time.process_time()
@@ -158,7 +158,7 @@ def draw(client: ReplayClient, service: Service, layout: UnrollLayout, seconds: 
 
 
 def measure(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
-    """All phases, one after the other."""
+    """Run all phases, one after the other."""
     words = ["--run_dir", str(run_dir), "--actor.environments", "1", "--replay_service.port", "0", "--replay.kind", "shared"]
     words += ["--replay.capacity_agent_steps", str(arguments.capacity), "--replay.max_open_agent_steps", str(arguments.capacity)]
     settings = load_settings([Path(arguments.experiment)], words, {})

@@ -1,7 +1,7 @@
-"""What ``herd status --release`` costs on a release of thousands of actors: API calls, seconds beside its sampling time, memory.
+"""Measures the cost of ``herd status --release`` for thousands of actors: API calls, seconds in addition to the sampling time, memory.
 
-``python -m benchmarks.status_cost --output benchmarks/results/FILE.json``. The API server is the tests' stand-in, in a process of its own
-on loopback: its answers have a real one's form and size, and come faster or slower than a real one's. The command is a process each time.
+``python -m benchmarks.status_cost --output benchmarks/results/FILE.json``. The API server is the tests' stand-in, in its own process on
+loopback. Its answers have the form and size of a real server's, but may be faster or slower. Each run of the command is a process.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 MOST_CALLS, MOST_SECONDS, MOST_BYTES = 40, 3.0, 120 << 20
-"""What it may cost at 4,000 actors."""
+"""Limits for 4,000 actors."""
 SAMPLING_SECONDS = 5.0
 _OTHER_SERIES = 60
-"""Of a process's page that this command passes over, beside the dozen that it reads."""
+"""Number of series on a process's page that this command ignores, in addition to the dozen that it reads."""
 
 
 def release(actors: int, shards: int, replicas: int) -> FakeCluster:
-    """A release, one actor in a hundred not ready, with pages as long as those of real processes."""
+    """Return a release in which one actor in a hundred is not ready, with metrics pages as long as those of real processes."""
     filler = "".join(f'herd_other_series_{number}_total{{kind="something"}} {number}\n' for number in range(_OTHER_SERIES))
     counts = {"learner": shards, "paramserver": 1, "paramserver-replica": replicas}
     pods = [pod(f"herd-{name}-{number}", name) for name, count in counts.items() for number in range(count)]
@@ -50,7 +50,7 @@ def release(actors: int, shards: int, replicas: int) -> FakeCluster:
 
 
 def serve(pipe: Connection, actors: int, shards: int, replicas: int) -> None:
-    """Serve until told to end; answer everything else with how many requests there were since the last question."""
+    """Serve until told to end; answer any other message with the number of requests since the last one."""
     cluster = release(actors, shards, replicas)
     with serving(cluster) as address:
         pipe.send(address)
@@ -60,10 +60,10 @@ def serve(pipe: Connection, actors: int, shards: int, replicas: int) -> None:
 
 
 def run_once(kubeconfig: Path, words: tuple[str, ...] = ()) -> dict[str, float]:
-    """Run the command once: wall seconds beside the sampling time, processor seconds, highest memory in bytes.
+    """Run the command once; return wall seconds in addition to the sampling time, processor seconds, and peak memory in bytes.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the command failed.
     """
     command = [sys.executable, "-m", "herd.cli.main", "status", "--release", "herd", "--seconds", str(SAMPLING_SECONDS), *words]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "HERD_"))}
@@ -87,7 +87,7 @@ def run_once(kubeconfig: Path, words: tuple[str, ...] = ()) -> dict[str, float]:
 
 
 def measure(actors: int, shards: int, replicas: int, repeats: int, words: tuple[str, ...] = ()) -> list[dict[str, float]]:
-    """Run the command ``repeats`` times, after one run that is not counted (files come from the disk)."""
+    """Run the command ``repeats`` times, after one uncounted run that reads files from the disk."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, actors, shards, replicas), daemon=True)
     server.start()
@@ -107,13 +107,13 @@ def measure(actors: int, shards: int, replicas: int, repeats: int, words: tuple[
 
 
 def summary(runs: list[dict[str, float]]) -> dict[str, Any]:
-    """The median of each figure, and its lowest and highest."""
+    """Return the median of each figure, with its lowest and highest value."""
     columns = {name: [run[name] for run in runs] for name in runs[0]}
     return {name: {"median": statistics.median(each), "lowest": min(each), "highest": max(each)} for name, each in columns.items()}
 
 
 def is_within(figures: dict[str, Any]) -> bool:
-    """Whether the medians are what the command may cost."""
+    """Return whether the medians are within the limits."""
     return bool(
         figures["api_calls"]["median"] <= MOST_CALLS
         and figures["seconds_beside_sampling"]["median"] <= MOST_SECONDS
@@ -122,7 +122,7 @@ def is_within(figures: dict[str, Any]) -> bool:
 
 
 def main() -> int:
-    """Measure, print, write; returns 1 where it costs more than it may."""
+    """Measure, print and write; return 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.status_cost", description="The cost of herd status --release.")
     parser.add_argument("--actors", type=int, default=4_000)
     parser.add_argument("--shards", type=int, default=2)

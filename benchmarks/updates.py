@@ -1,7 +1,7 @@
-"""The learner's update in two versions of the code, in short turns: processor time of one agent step, and the ratios pair by pair.
+"""Compares the learner's update in two versions of the code, in short turns: processor time per agent step, and ratios pair by pair.
 
-``python -m benchmarks.updates OLD NEW --pairs 9 --seconds 0.5``; OLD and NEW are checkouts, run with this interpreter. Each has one
-process, on one thread, for all of it, so a turn is short and other load on the machine meets both. Only the process's own time counts.
+``python -m benchmarks.updates OLD NEW --pairs 9 --seconds 0.5``; OLD and NEW are checkouts, run with this interpreter. Each has one process
+with one thread. Turns are short, so that other load on the machine affects both. Only the processes' own time counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CASES = {
     "shallow with an LSTM, 8 x 100": ("atari-shallow", [*LSTM, *SMALL, "--algorithm.unroll_length", "100"]),
     "deep with an LSTM, 8 x 20": ("atari-deep-lstm", SMALL),
 }
-"""An experiment, and what is changed of it."""
+"""Each case: an experiment, and its changed settings."""
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def main() -> int:
 
 def _started(checkout: Path, seconds: float) -> subprocess.Popen[str]:
     paths = [checkout, *sorted((checkout / "services").iterdir())]
-    tuned = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"}  # as the learner's allocator is
+    tuned = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"}  # as the learner tunes its allocator
     return subprocess.Popen(
         [sys.executable, str(Path(__file__)), str(seconds)],
         cwd=checkout,
@@ -74,7 +74,7 @@ def _turn(process: subprocess.Popen[str], case: str) -> float:
 
 
 def serve(seconds: float) -> None:
-    """In a checkout's own process: for each case asked on stdin, microseconds of processor time per agent step."""
+    """Run in a checkout's own process: for each case on stdin, print the processor microseconds per agent step."""
     import torch  # noqa: PLC0415  the parent does without
     from herd_learner.learner import choose_device  # noqa: PLC0415
 

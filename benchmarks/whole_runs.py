@@ -1,4 +1,4 @@
-"""One run of a benchmark, whole or not there."""
+"""Trains the runs of benchmarks, whose directories appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def train_whole(directory: Path, experiment: Path, words: Sequence[str], *, limit_seconds: float) -> None:
-    """Train ``directory`` as `WholeRun` does, and wait.
+    """Train a run in ``directory`` as `WholeRun` does, and wait.
 
     Raises:
-        SystemExit: it failed, or took longer than ``limit_seconds``; one line that names the file to look at.
+        SystemExit: it failed, or took longer than ``limit_seconds``; one line names the file to look at.
     """
     run = WholeRun(Trial(directory, (str(experiment), *words)))
     try:

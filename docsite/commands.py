@@ -1,4 +1,4 @@
-"""The page of commands: what each ``herd COMMAND --help`` prints."""
+"""Writes the page of commands: the output of each ``herd COMMAND --help``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from unittest import mock
 from herd.cli.main import COMMANDS, main, usage
 
 COLUMNS = 110
-"""Width of the help texts, in characters: what a page shows without scrolling."""
+"""Width of the help texts in characters, which fits a page without scrolling."""
 MORE = {"bench": ["bench learner"]}
-"""Commands below a command that have a help text of their own."""
+"""Subcommands that have their own help text."""
 
 
 def commands_page() -> str:
@@ -28,7 +28,7 @@ def commands_page() -> str:
 
 
 def help_text(words: list[str]) -> str:
-    """Return what ``herd WORDS --help`` prints."""
+    """Return the output of ``herd WORDS --help``."""
     printed = io.StringIO()
     plain = mock.patch.dict(os.environ, {"COLUMNS": str(COLUMNS), "NO_COLOR": "1"})
     with plain, contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):

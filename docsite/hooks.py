@@ -33,8 +33,10 @@ BORROWED = {
 """Pages from outside ``docs/``: path in the repository -> path in the site."""
 PICTURES = ("benchmarks/results/**/*.png", "benchmarks/results/**/*.gif")
 EXTERNAL_LINKS = "external-links.txt"
-"""In the site's folder: every address outside of it, which nothing here checks."""
+"""File in the site's folder with all external addresses, which are not checked here."""
 LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s]+)(?P<after>[^)]*\))")
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+NAME = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 _log = logging.getLogger("mkdocs.hooks.herd")
@@ -54,7 +56,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links that leave ``docs/``: to the site's copy where it has one, else to the repository."""
+    """Rewrite links that leave ``docs/``: to the site's copy if there is one, otherwise to the repository."""
     here = repository_path(page.file.src_uri)
 
     def rewritten(match: re.Match[str]) -> str:
@@ -70,21 +72,30 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     return "".join(piece if number % 2 else LINK.sub(rewritten, piece) for number, piece in enumerate(pieces))
 
 
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001  mkdocs passes both
+    """Let long names in tables break after an underscore, a dot or a slash. The search's index is made before."""
+
+    def breakable(table: re.Match[str]) -> str:
+        return NAME.sub(lambda name: re.sub(r"(?<=[_./])(?=\w)", "<wbr>", name[0]), table[0])
+
+    return TABLE.sub(breakable, output)
+
+
 def on_post_build(*, config: MkDocsConfig) -> None:
-    """List the addresses that lead out of the site."""
+    """Write the list of external addresses."""
     path = Path(config.site_dir) / EXTERNAL_LINKS
     path.write_text("".join(f"{address}\n" for address in sorted(_external)), encoding="utf-8")
     _log.info("%d external links, not checked: %s", len(_external), path)
 
 
 def repository_path(src_uri: str) -> str:
-    """Return where the file of a page lies in the repository."""
+    """Return the path of a page's file in the repository."""
     outside = {target: source for source, target in BORROWED.items()}
     return outside.get(src_uri, f"docs/{src_uri}")
 
 
 def link(here: str, target: str, src_uri: str, files: Files, repository: str) -> str:
-    """Return the link as the site needs it. A path that exists nowhere stays as it is, and fails the build."""
+    """Return the link for the site. A path that does not exist is unchanged and fails the build."""
     path, mark, anchor = target.partition("#")
     wanted = normpath(f"{here}/../{path}")
     in_site = BORROWED.get(wanted, wanted.removeprefix("docs/"))

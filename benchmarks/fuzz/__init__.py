@@ -1,1 +1,1 @@
-"""Fuzzing: the decoder guided by coverage (decoder.py), the listening sockets of real processes (sockets.py)."""
+"""Fuzzing: of decoders and decision code, guided by coverage (decoder.py), and of the listening sockets of real processes (sockets.py)."""

@@ -1,8 +1,8 @@
-"""A slice of the fuzzing campaign, added to what earlier slices found: ``python -m benchmarks.fuzz --report FILE``.
+"""Runs a slice of the fuzzing campaign and adds it to the results of earlier slices: ``python -m benchmarks.fuzz --report FILE``.
 
-First some of the decoders and of the services' decision code in one process each, guided by coverage (`decoder`; needs the extra
-``fuzz``): every slice takes the next few. Then fuzzed messages against every socket and every metrics port of a real run (`sockets`).
-Each slice has a seed of its own. Ends with 1 if anything crashed or a check failed, in this slice or one before.
+First it fuzzes some of the decoders and of the services' decision code, each in its own process and guided by coverage (`decoder`; needs
+the extra ``fuzz``); each slice takes the next few. Then it sends fuzzed messages to every socket and every metrics port of a real run
+(`sockets`). Each slice has its own seed. The exit code is 1 if anything crashed or a check failed, in this slice or an earlier one.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from benchmarks.fuzz import decoder, sockets
 from herd.service.machine import describe_hardware
 
 TARGETS_EACH = 3
-"""In-process targets of one slice."""
+"""Number of in-process targets in a slice."""
 OF_A_MILLION = "memory flat"
-"""A check of `sockets` that takes a longer flood than a slice has."""
+"""The check of `sockets` that needs a longer flood than that of a slice."""
 
 
 def core_seconds() -> float:
-    """Processor time of this process and of those that it started and that have ended."""
+    """Return the processor time of this process and of its children that have ended."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def fuzz_decoders(number: int, seconds: int, corpus: Path, crashes: Path) -> dict[str, dict[str, Any]]:
-    """The next few targets, in turn, under MessagePack in C, which everybody uses, and every other round in Python."""
+    """Fuzz the next few targets, with MessagePack in C, which production uses, and every other round in Python."""
     names = list(decoder.MODULES)
     first = number * TARGETS_EACH
     variant = decoder.VARIANTS[1 - first // len(names) % 2]
@@ -45,14 +45,14 @@ def fuzz_decoders(number: int, seconds: int, corpus: Path, crashes: Path) -> dic
 
 
 def flood(number: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Messages against every socket, and garbage at every metrics port."""
+    """Send messages to every socket, and garbage to every metrics port."""
     words = ["--messages", str(arguments.messages), "--minutes", str(arguments.minutes), "--http", str(arguments.http)]
     with tempfile.TemporaryDirectory() as folder:
         return sockets.attack(sockets.parse([*words, "--rest-seconds", "0", "--sieges", "--seed", str(number + 1)]), Path(folder) / "run")
 
 
 def add_up(report: dict[str, Any], decoders: dict[str, dict[str, Any]], attack: dict[str, Any]) -> None:
-    """One slice to all before it."""
+    """Add one slice to the earlier ones."""
     inputs, messages, ports = Counter(report["inputs"]), Counter(report["messages"]), Counter(report["http_connections"])
     inputs.update({name: result["executions"] for name, result in decoders.items()})
     messages.update({name: result["messages"] for name, result in attack["floods"].items()})
@@ -77,7 +77,7 @@ def main() -> int:
     parser.add_argument("--http", type=int, default=200, help="connections to each metrics port")
     parser.add_argument("--corpus", type=Path, help="of in-process targets, kept between slices; default: a temporary folder")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with` that ends the processes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with` statement that ends the processes
     kept = {"inputs": {}, "messages": {}, "http_connections": {}, "total": 0, "crashes": 0, "checks": {}, "most_growth_bytes": {}}
     report: dict[str, Any] = {"slices": [], **kept}
     if arguments.report.exists():

@@ -1,8 +1,9 @@
 """Coverage-guided fuzzing of the decoder: ``python -m benchmarks.fuzz.decoder --seconds 60 --output FILE``.
 
-Needs the extra ``fuzz`` (atheris, which is libFuzzer). Each target runs in a process of its own, from the golden messages on, first
-with MessagePack in Python, whose coverage can be seen, then with the one in C that everybody uses, beginning with what the first
-found. Prints a table and writes a report; ends with 1 if anything crashed, and leaves the input that did.
+It needs the extra ``fuzz`` (atheris, which is libFuzzer). Each target runs in its own process and begins with the golden messages: first
+with MessagePack in Python, whose coverage can be measured, then with MessagePack in C, which production uses, beginning with the inputs
+that the first one found. It prints a table and writes a report. The exit code is 1 if anything crashed, and the input that caused the crash
+is kept.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 VARIANTS = ("python", "c")
-"""Which MessagePack reads the headers."""
+"""The implementation of MessagePack that reads the headers."""
 MODULES = {
     **dict.fromkeys(("header", "unrolls", "weights", "replay", "inference"), "targets"),
     **dict.fromkeys(("learner", "bandit", "population", "replica"), "services"),
     "tensors": "tensors",
 }
-"""Target -> where it is: each imports what it needs alone."""
+"""Target -> its module; each target imports only what it needs."""
 UNFRAMED = ("header", "tensors")
 """Targets whose input is one frame."""
 
 
 def load(target: str) -> tuple[Callable[[bytes], None], Callable[[], Sequence[bytes]], int]:
-    """Function, seeds, longest input in bytes."""
+    """Return the function, its seeds, and the length of the longest input in bytes."""
     module = importlib.import_module(f"benchmarks.fuzz.{MODULES[target]}")
     found: tuple[Callable[[bytes], None], Callable[[], Sequence[bytes]], int] = module.TARGETS[target]
     return found
 
 
 def child(target: str, arguments: list[str]) -> None:
-    """Be the fuzzer of one target; libFuzzer ends the process."""
+    """Fuzz one target in this process; libFuzzer ends it."""
     import atheris  # noqa: PLC0415  an extra of its own
 
     own = ["herd.checkpoints", "herd.wire", "herd_bandit", "herd_inference", "herd_learner", "herd_paramserver", "herd_population"]
@@ -63,7 +64,7 @@ def child(target: str, arguments: list[str]) -> None:
 
 
 def run(target: str, variant: str, corpus: Path, crashes: Path, *, seconds: int, runs: int, seed: int) -> dict[str, Any]:
-    """Fuzz one target for ``seconds`` or ``runs`` inputs, whichever comes first; what libFuzzer says at its end."""
+    """Fuzz one target for ``seconds`` or ``runs`` inputs, whichever comes first; return libFuzzer's final statistics."""
     _, seeds, max_bytes = load(target)
     corpus.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(seeds()):
@@ -84,7 +85,7 @@ def run(target: str, variant: str, corpus: Path, crashes: Path, *, seconds: int,
 
 
 def read_statistics(said: str) -> dict[str, Any]:
-    """Numbers out of libFuzzer's last words."""
+    """Read the numbers in libFuzzer's last lines."""
     executions = re.search(r"stat::number_of_executed_units: *(\d+)", said)
     rate = re.search(r"stat::average_exec_per_sec: *(\d+)", said)
     progress = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", said)

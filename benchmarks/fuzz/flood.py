@@ -1,4 +1,4 @@
-"""Fuzzed messages by the hundred thousand against one server, and what it made of them."""
+"""Sends hundreds of thousands of fuzzed messages to one server, and compares its counters with predictions."""
 
 from __future__ import annotations
 
@@ -32,25 +32,26 @@ if TYPE_CHECKING:
     from benchmarks.fuzz.processes import CatchRun, Process
 
 CONNECTIONS = 32
-"""That the messages of one flood come over; half of them read answers only once all that was sent is counted, some hundreds late. One
-that never reads would be let go after 30 s, and nobody could say what of it was read: the siege has such."""
+"""Connections of one flood. Half of them read answers late: only when everything sent is counted, after some hundreds of messages. One that
+never reads would be closed after 30 s, and then it is unknown which messages were read; `siege` has such connections."""
 BATCH = 500
 WINDOW_BYTES = 4 << 20
 WINDOW_MESSAGES = 20_000
-"""Sent beyond what the server has counted: it cuts off who sends much more than it can read, and then nobody could say what it read."""
+"""Maximum number of messages sent and not yet counted by the server. It closes connections that send much more than it can read, and then
+it is unknown which messages it has read."""
 SETTLE_SECONDS = 180.0
-"""For the server to read what was sent, without any progress."""
+"""Longest time without progress while the server reads what was sent."""
 KNOWN_STRANGER = actor_identity(900, 900).encode()
-"""The identity that the strangers' hellos belong to."""
+"""The identity in the hellos of hostile clients."""
 MESSAGES_PER_ROUND = 8
-"""Of an insider, counting those that are refused."""
+"""Messages of an insider, including refused ones."""
 MEBIBYTE = 1 << 20
 GROWTH = 0.01
-"""Of what a server has allocated, between the second and the last quarter of a flood, at most; or half a MiB, where that is more."""
+"""Maximum growth of a server's allocated memory between the second and the last quarter of a flood, or half a MiB if that is more."""
 
 
 def counted(name: str, samples: Samples) -> Counter[Outcome]:
-    """What a server has counted, as outcomes."""
+    """Return a server's counters as outcomes."""
     result: Counter[Outcome] = Counter()
     for (metric, labels), value in samples.items():
         if metric == "herd_wire_malformed_messages_total":
@@ -69,7 +70,7 @@ def counted(name: str, samples: Samples) -> Counter[Outcome]:
 
 
 class Flood:
-    """The messages against one server, sent a part at a time, and what becomes of it meanwhile."""
+    """The messages for one server, sent in parts, and the memory of the server meanwhile."""
 
     def __init__(self, run: CatchRun, name: str, seed: int) -> None:
         self._run = run
@@ -113,7 +114,7 @@ class Flood:
         return Hostility(self._random, parameter_server_bases(run.run_id, run.contract), weights, MEBIBYTE + 1)
 
     def send(self, num_messages: int, deadline: float) -> None:
-        """Send so many messages, or until ``deadline`` (monotonic seconds), and wait until all are counted."""
+        """Send this many messages, or until ``deadline`` (monotonic seconds), and wait until all are counted."""
         updates, started = self._run.updates(), time.monotonic()
         self._send_all(num_messages, deadline)
         self._settle(self._expected())
@@ -121,12 +122,12 @@ class Flood:
         self._updates += self._run.updates() - updates
 
     def sample_memory(self) -> None:
-        """Call it when the server has given back what it no longer holds; what it cannot give back is growth."""
+        """Measure memory. Call this after the server has returned free memory; the rest is growth."""
         self._resident.append(self._server.resident_bytes())
         self._allocated.append(self._server.anonymous_bytes())
 
     def finish(self, insider_share: float) -> dict[str, Any]:
-        """Attack from inside too, with about this share of what was sent; compare what was sent with what was counted."""
+        """Attack also with insiders, about this share of the messages; compare what was sent with what was counted."""
         updates = self._run.updates()
         self._attack_from_inside(max(10, round(self._sent * insider_share / MESSAGES_PER_ROUND)))
         expected = self._expected()
@@ -150,7 +151,7 @@ class Flood:
 
     @property
     def insiders_frames(self) -> dict[tuple[int, int], int]:
-        """Env frames that the ledger must hold as dropped{malformed}, by who sent them."""
+        """Return the env frames that the ledger must contain as dropped{malformed}, by sender."""
         return {insider.key: insider.generated for insider in self._insiders}
 
     def _connect(self, number: int) -> zmq.Socket[bytes]:
@@ -177,7 +178,7 @@ class Flood:
             if num_bytes > WINDOW_BYTES or window > WINDOW_MESSAGES:
                 expected = self._expected()
                 if self._settle(expected).total() < expected.total():
-                    break  # some are lost: the sums at the end will tell
+                    break  # some messages are lost: the final sums will show it
                 num_bytes = window = 0
         self._sent += sent
 
@@ -200,7 +201,7 @@ class Flood:
         return Counter({outcome: number for outcome, number in everything.items() if outcome[0] != "answered"})
 
     def _settle(self, expected: Counter[Outcome]) -> Counter[Outcome]:
-        """Wait until as much is counted as was sent; what was counted."""
+        """Wait until everything sent is counted; return the counts."""
         had = counted(self._name, self._had)
         last, deadline = -1, time.monotonic() + SETTLE_SECONDS
         while True:
@@ -228,7 +229,7 @@ def _flat(outcomes: Counter[Outcome]) -> dict[str, int]:
 
 
 def _quarters(samples: list[int]) -> dict[str, Any]:
-    """Mean memory of the second and of the last quarter, and the growth between them."""
+    """Return the mean memory of the second and of the last quarter, and the growth between them."""
     quarter = len(samples) // 4
     if quarter == 0:
         return {"samples": samples}

@@ -1,4 +1,4 @@
-"""Fuzzed messages by kind, and what must become of each: predicted by the decision code without sockets, counted by real processes."""
+"""Fuzzed messages by kind. The decision code, without sockets, predicts the outcome of each, and real processes must count the same."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
     from herd.wire.messages import Message
 
 Outcome = tuple[str, str]
-"""(counter, label): ``malformed`` and ``refused`` as in /metrics, ``stale`` for a publication, ``answered`` for what does no harm."""
+"""(counter, label): ``malformed`` and ``refused`` as in /metrics, ``stale`` for a publication, ``answered`` for harmless messages."""
 CAPACITY = 64
 AHEAD = 2**52
-"""A lineage that no learner has: a slice of it is looked at, and then fails its digest."""
+"""A lineage that no learner has: a slice of it is processed until its digest fails."""
 OTHER_RUN = "another-run"
 
 
 class Oracle(Protocol):
-    """Tells what must become of a message."""
+    """Predicts the outcome of a message."""
 
     def predict(self, peer: bytes, frames: list[bytes]) -> Outcome | None:
-        """Of a message to a process in any state that it reaches in honest work; None if it would be taken: nothing is wrong with it."""
+        """Return the outcome in any state that the process reaches in normal operation; None if the message would be accepted."""
 
 
 class LearnerOracle:
-    """A learner that lets nobody in: what is predicted does not depend on anybody's session."""
+    """A learner without sessions, so that predictions do not depend on any session."""
 
     def __init__(self, run_id: str, contract: str, layout: UnrollLayout, action_repeat: int) -> None:
         self._reasons: list[str] = []
@@ -88,7 +88,7 @@ class LearnerOracle:
             self._ingest.on_message(peer, frames, 0.0)
         except MalformedMessage as malformed:
             return "malformed", malformed.label
-        if not self._reasons:  # a wrong protocol that was changed into the right one
+        if not self._reasons:  # a wrong protocol version that mutation made right
             self._ingest = self._new_ingest()
             return None
         (reason,) = self._reasons
@@ -96,14 +96,14 @@ class LearnerOracle:
 
 
 class ParameterServerOracle:
-    """A root that has weights of lineage 1; ``is_replica`` refuses every publication."""
+    """A root with weights of lineage 1; ``is_replica`` refuses every publication."""
 
     def __init__(self, run_id: str, contract: str, *, is_replica: bool) -> None:
         self._run_id = run_id
         self._contract = contract
         self._is_replica = is_replica
         store: WeightsStore[memoryview] = WeightsStore()
-        digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of nothing
+        digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # the digest of nothing
         store.publish(Version(1, 0), index=0, count=1, digest=digest, payload=memoryview(b""))
         liveness = Liveness(1, now=0.0)
         leases = PlaceLeases(liveness, now=0.0, lease_seconds=1.0)
@@ -128,7 +128,7 @@ class ParameterServerOracle:
 
 
 class OfAnotherRun:
-    """A server of another run, which refuses whatever it can be asked: a bandit, replay, population, or inference."""
+    """A server of another run, which refuses every valid request: a bandit, replay, population, or inference service."""
 
     def __init__(self, *requests: type[Message]) -> None:
         self._requests = requests
@@ -146,12 +146,12 @@ class OfAnotherRun:
 
 
 def header(message: Message) -> bytes:
-    """Its one frame."""
+    """Return the frame of a header."""
     return bytes(encode(message)[0])
 
 
 class Hostility:
-    """Makes messages of many kinds for one server; ``next`` counts them by kind."""
+    """Makes messages of many kinds for one server, and counts them by kind."""
 
     def __init__(self, random: Random, bases: Sequence[Callable[[Random], list[bytes]]], oracle: Oracle, largest_frame_bytes: int) -> None:
         self._random = random
@@ -161,7 +161,7 @@ class Hostility:
         self._golden = golden()
         self.by_kind: Counter[str] = Counter()
         self.expected: Counter[Outcome] = Counter()
-        # The rest is a share of the whole each; messages of many frames or bytes are rarer, for they cost the sender most.
+        # Each of the others is a share of the total. Messages with many frames or bytes are rarer, because they cost the sender most.
         self._kinds: list[tuple[str, Callable[[], list[bytes]], float]] = [
             ("noise", self._noise, 10),
             ("truncated", self._truncated, 12),
@@ -183,11 +183,11 @@ class Hostility:
         self._weights = [weight for _, _, weight in self._kinds]
 
     def batch(self, number: int) -> list[str]:
-        """Names of the kinds of the next messages."""
+        """Return the kinds of the next messages."""
         return self._random.choices(self._names, self._weights, k=number)
 
     def make(self, kind: str, peer: bytes) -> list[bytes]:
-        """A message of this kind, counted, with what must become of it."""
+        """Make and count a message of this kind, with its predicted outcome."""
         outcome = None
         while outcome is None:
             frames = self._make[kind]()
@@ -263,7 +263,7 @@ def _unrolls(**changes: object) -> bytes:
 
 
 def of_version_1(base: Callable[[Random], list[bytes]]) -> Callable[[Random], list[bytes]]:
-    """The same said in protocol version 1, which knew no agents."""
+    """Return the same messages in protocol version 1, which had no agents."""
 
     def make(random: Random) -> list[bytes]:
         header, *payload = base(random)
@@ -277,11 +277,11 @@ def of_version_1(base: Callable[[Random], list[bytes]]) -> Callable[[Random], li
 
 
 def learner_bases(run_id: str, contract: str) -> list[Callable[[Random], list[bytes]]]:
-    """What a stranger may say to a learner in its own language; none of it opens a session."""
+    """Valid messages that an outsider may send to a learner; none of them opens a session."""
 
     def hello(**changes: object) -> Callable[[Random], list[bytes]]:
         fields = {"run_id": run_id, "agent": 0, "contract": contract, "max_unrolls": 4, "oldest_sequence": 1, **changes}
-        # The identity that belongs to it: a connection of this name is among the strangers'.
+        # Its identity, because a hostile client uses a connection with this name.
         return lambda random: [header(Hello(request_id=random.getrandbits(20), actor_index=900, incarnation=900, **fields))]
 
     arrays = {"x": np.zeros(4, np.uint8)}
@@ -305,7 +305,7 @@ def learner_bases(run_id: str, contract: str) -> list[Callable[[Random], list[by
 
 
 def parameter_server_bases(run_id: str, contract: str) -> list[Callable[[Random], list[bytes]]]:
-    """What a stranger may say to a parameter server; none of it is taken."""
+    """Valid messages that an outsider may send to a parameter server; none of them is accepted."""
 
     def slice_of(run: str, made_with: str) -> Callable[[Random], list[bytes]]:
         def make(random: Random) -> list[bytes]:
@@ -356,7 +356,7 @@ def parameter_server_bases(run_id: str, contract: str) -> list[Callable[[Random]
 
 
 def bandit_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
-    """What a stranger may say to a bandit."""
+    """Valid messages that an outsider may send to a bandit."""
 
     def exchange(random: Random) -> list[bytes]:
         fields = {"agent": 0, "incarnation": random.getrandbits(40), "purpose": "training", "finished": (), "starting": ()}
@@ -366,7 +366,7 @@ def bandit_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
 
 
 def replay_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
-    """What a stranger may say to a replay service."""
+    """Valid messages that an outsider may send to a replay service."""
     who = {"run_id": OTHER_RUN, "agent": 0, "contract": contract}
 
     def insert(random: Random) -> list[bytes]:
@@ -381,7 +381,7 @@ def replay_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
 
 
 def population_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
-    """What a stranger may say to a population."""
+    """Valid messages that an outsider may send to a population."""
 
     def report(random: Random) -> list[bytes]:
         counts = {"env_frames": random.getrandbits(40), "learner_updates": random.getrandbits(30), "num_episodes": random.getrandbits(20)}
@@ -395,7 +395,7 @@ def population_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
 
 
 def inference_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
-    """What a stranger may say to an inference service."""
+    """Valid messages that an outsider may send to an inference service."""
 
     def act(random: Random) -> list[bytes]:
         who = {"run_id": OTHER_RUN, "agent": 0, "contract": contract, "num_environments": random.randint(1, 64)}

@@ -1,4 +1,4 @@
-"""Strangers whom the learner lets in: they know run and contract, have a session and credit, and send unrolls that are none."""
+"""Hostile clients that the learner admits: they know run and contract, have a session and credit, and send invalid unrolls."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from herd.wire.messages import Message
 
 ANSWER_SECONDS = 60.0
-"""For credit, the learner must have trained on what waits before us."""
+"""Timeout for credit: the learner must first train on what is queued before."""
 
 
 class Insider:
-    """One actor that never was: in step with the learner's answers, so that what is expected is exact."""
+    """A fake actor. It follows the learner's answers, so that the expected counts are exact."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], port: int, index: int, random: Random, layout: UnrollLayout, action_repeat: int
@@ -48,7 +48,7 @@ class Insider:
         self.expected: Counter[Outcome] = Counter()
         self.by_kind: Counter[str] = Counter()
         self.generated = 0
-        """Env frames that the ledger must have booked as dropped{malformed}."""
+        """Env frames that the ledger must contain as dropped{malformed}."""
         self._random = random
         self._layout = layout
         self._frames_per_unroll = layout.unroll_length * action_repeat
@@ -76,7 +76,6 @@ class Insider:
         }
 
     def join(self, run_id: str, contract: str) -> None:
-        """Say hello."""
         hello = Hello(
             request_id=1,
             run_id=run_id,
@@ -91,7 +90,8 @@ class Insider:
         self._hear(Welcome)
 
     def attack(self) -> None:
-        """One round: unusable unrolls under credit, what was sent sent again, out of sequence, without credit, with numbers that lie."""
+        """Send one round: unusable unrolls within credit, repeated ones, ones out of sequence or without credit, and ones with false
+        numbers."""
         kind = self._random.choice(sorted(self._kinds))
         self._get_credit()
         self._sequence += 1
@@ -126,7 +126,7 @@ class Insider:
         self._sequence -= 1
 
     def leave(self) -> None:
-        """Say goodbye, so that the credit goes back at once."""
+        """Send a goodbye, so that the credit is free at once."""
         self._send(Goodbye())
         self._socket.close(linger=1000)
 
@@ -143,7 +143,7 @@ class Insider:
         self._socket.send_multipart(encode(message))
 
     def _hear(self, kind: type[Message]) -> None:
-        """Wait for an answer of this kind; grants may come at any time."""
+        """Wait for an answer of this kind; grants may arrive at any time."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while time.monotonic() < deadline:
             if not self._socket.poll(1000, zmq.POLLIN):
@@ -205,7 +205,7 @@ class Insider:
         return self._message(arrays)
 
     def _bomb(self) -> list[bytes]:
-        """64 MiB of zeros where an array of 1 kB was announced."""
+        """Return 64 MiB of zeros, compressed, for an array that is announced with 1 kB."""
         frames = self._message()
         header = _header(frames)
         position = [array.name for array in header.arrays].index("frames")

@@ -1,7 +1,7 @@
-"""What strangers can make a server hold: ``python -m benchmarks.fuzz.memory``, and ``--checkout DIR`` for another version.
+"""Measures how much memory attackers can make a server use: ``python -m benchmarks.fuzz.memory``; ``--checkout DIR`` tests another version.
 
-Each attack meets a server of its own, in the clear, behind the run's token and behind keys, beside a client that asks once every 20 ms.
-Prints a table: growth of the server's peak memory, longest stall of the client, connections that the server ended.
+Each attack has its own server, without protection, with the run's token and with keys, next to a client that sends a request every 20 ms.
+It prints a table: growth of the server's peak memory, the client's longest wait, and the number of connections that the server closed.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ WORDS = {
     ],
     "inference": ["--inference.port", "0", "--actor.inference", "remote"],
 }
-"""By service: settings beside those of Catch."""
+"""Settings by service, in addition to those of Catch."""
 
 
 class Server:
-    """One server, of this checkout or another."""
+    """A server of this checkout or of another one."""
 
     def __init__(self, service: str, mode: str, checkout: Path, folder: Path) -> None:
         self.service = service
@@ -107,7 +107,7 @@ class Server:
         return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) << 10
 
     def connect(self) -> socket.socket:
-        """A stranger's connection, as far as it gets without token and keys."""
+        """Open a hostile connection, as far as that is possible without token and keys."""
         host, _, port = self.endpoint.removeprefix("tcp://").rpartition(":")
         peer = socket.create_connection((host, int(port)))
         peer.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + MODES[self.mode].ljust(20, b"\0") + bytes(32))
@@ -119,7 +119,7 @@ class Server:
 
 
 class Client(threading.Thread):
-    """Asks what a server answers at once; keeps its longest wait."""
+    """Sends requests that a server answers at once, and records the longest wait."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(daemon=True)
@@ -157,7 +157,7 @@ class Client(threading.Thread):
 
 
 def pour(server: Server, seconds: float, num_connections: int, head: bytes, data: bytes) -> None:
-    """Send ``head`` and then ``data`` for ever over so many connections; one that is ended is opened again."""
+    """Send ``head`` and then ``data`` repeatedly over several connections; a closed connection is opened again."""
     deadline = time.monotonic() + seconds
     peers: dict[socket.socket, memoryview] = {}
     while time.monotonic() < deadline:
@@ -180,27 +180,27 @@ def pour(server: Server, seconds: float, num_connections: int, head: bytes, data
 
 
 def long_frames(server: Server, client: Client, seconds: float) -> None:
-    """Six connections, each a frame of 1 GiB that never ends; a command, where a handshake is expected."""
+    """Six connections, each with an endless frame of 1 GiB; a command, if the server expects a handshake."""
     del client
     flags = b"\x02" if server.mode == "clear" else b"\x06"
     pour(server, seconds, 6, flags + struct.pack(">Q", 1 << 30), bytes(MEBIBYTE))
 
 
 def allowed_frames(server: Server, client: Client, seconds: float) -> None:
-    """The same, of frames as long as the server allows: 1 MiB at least."""
+    """The same with frames of the largest size that the server allows, at least 1 MiB."""
     del client
     flags = b"\x03" if server.mode == "clear" else b"\x06"
     pour(server, seconds, 6, b"", flags + struct.pack(">Q", MEBIBYTE) + bytes(MEBIBYTE))
 
 
 def small_frames(server: Server, client: Client, seconds: float) -> None:
-    """One connection, a message of frames of one byte that never ends."""
+    """One connection with a message of endlessly many frames of one byte."""
     del client
     pour(server, seconds, 1, b"", b"\x01\x01x" * 100_000)
 
 
 def large_version(server: Server, client: Client, seconds: float) -> None:
-    """A version of 150 MB is published, where nobody is asked who it is; then as before."""
+    """A version of 150 MB is published, if clients do not authenticate; then the same as before."""
     if server.mode == "clear":
         payload = bytes(VERSION_BYTES)
         version = PublishSlice(
@@ -228,7 +228,7 @@ ATTACKS: tuple[Callable[[Server, Client, float], None], ...] = (long_frames, all
 
 
 def measure(attack: Callable[[Server, Client, float], None], service: str, mode: str, checkout: Path, seconds: float) -> dict[str, object]:
-    """One attack on one server."""
+    """Run one attack on one server."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(service, mode, checkout, Path(folder))
         try:

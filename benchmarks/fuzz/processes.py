@@ -1,4 +1,4 @@
-"""A small real run on Catch, each process started by hand: nobody restarts one that dies, so none dies unseen."""
+"""A small real run on Catch. Each process is started by hand and is not restarted, so that no crash is overlooked."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 CATCH = ROOT / "experiments" / "catch.yaml"
 START_SECONDS = 300.0
-"""For what takes seconds on a free machine."""
+"""Timeout of actions that take seconds on an idle machine."""
 DESCRIPTORS = 2048
-"""Of each server: a usual limit, and few enough for strangers to exhaust."""
+"""Open files of each server: a usual limit, and small enough to be exhausted."""
 
 
 class Process:
@@ -54,12 +54,11 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
         return self.popen.poll() is None
 
     @property
     def metrics_port(self) -> int | None:
-        """Where its metrics are; None before it said so."""
+        """The port of its metrics; None until it has announced it."""
         try:
             said = json.loads(self._announcement.read_text())
         except (FileNotFoundError, json.JSONDecodeError):
@@ -67,7 +66,7 @@ class Process:
         return int(said["metrics_port"]) if said["pid"] == self.popen.pid else None
 
     def metrics(self) -> Samples:
-        """Every sample; asks again where strangers are in the way."""
+        """Return all samples; repeat the request if hostile connections block it."""
         for attempt in range(20):
             try:
                 return scrape(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10.0)
@@ -84,11 +83,11 @@ class Process:
         return int(psutil.Process(self.popen.pid).memory_info().rss)
 
     def peak_resident_bytes(self) -> int:
-        """The most that was resident at any moment since the start."""
+        """Peak resident memory since the start."""
         return self._status("VmHWM:")
 
     def anonymous_bytes(self) -> int:
-        """What the process has allocated, resident or swapped out: without pages of files, which the kernel drops as it likes."""
+        """Allocated memory, resident or swapped out, without pages of files, which the kernel may drop at any time."""
         return self._status("RssAnon:", "VmSwap:")
 
     def _status(self, *names: str) -> int:
@@ -96,11 +95,11 @@ class Process:
         return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(names))
 
     def last_words(self) -> str:
-        """The end of what it printed."""
+        """Return the end of its output."""
         return self._output.read_text(errors="replace")[-2000:]
 
     def end(self) -> int:
-        """SIGTERM; its exit code."""
+        """Send SIGTERM; return the exit code."""
         self.popen.send_signal(signal.SIGTERM)
         return self.popen.wait(START_SECONDS)
 
@@ -109,11 +108,10 @@ class CatchRun:
     """Root and replica of the parameter server, bandit, replay, population, inference, learner, and one honest actor."""
 
     def __init__(self, run_dir: Path) -> None:
-        """Start everything, and wait until the learner learns.
+        """Start everything, and wait until the learner trains.
 
         Raises:
-            RuntimeError: a process ended, or nothing was learned in time.
-
+            RuntimeError: a process ended, or the learner did not train in time.
         """
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
@@ -133,7 +131,7 @@ class CatchRun:
             upstream = ["--paramserver.upstream", parent, "--paramserver.index", "1"]
             self._start("replica", "paramserver", 1, replica, ["--paramserver.port", str(replica), *upstream])
             self._start("bandit", "bandit", 0, bandit, ["--bandit.port", str(bandit)])
-            # Nobody asks it but strangers.
+            # Only attackers send requests to it.
             self._start(
                 "replay",
                 "replay",
@@ -147,7 +145,7 @@ class CatchRun:
             acting = ["--inference.port", str(inference), "--inference.paramserver", parent, "--actor.inference", "remote"]
             self._start("inference", "inference", 0, inference, acting)
             words = ["--learner.port", str(learner), "--learner.paramserver", parent, "--learner.threads", "1", *endless]
-            # A server gives free memory back every half a minute, a learner after each checkpoint, five minutes apart otherwise.
+            # A server returns free memory every half minute, a learner after each checkpoint, by default every five minutes.
             words += ["--learner.checkpoint_interval_seconds", "30"]
             self._start("learner", "learner", 0, learner, words)
             to_learner = ["--actor.learner", f"tcp://127.0.0.1:{learner}", "--actor.paramserver", leaf, "--actor.index", "0"]
@@ -165,7 +163,7 @@ class CatchRun:
         self.close()
 
     def _start(self, name: str, service: str, number: int, port: int | None, words: list[str]) -> None:
-        # The honest actor takes what processor time the strangers leave: else a board as small as Catch takes most of it.
+        # The honest actor has a lower priority than the attack, because Catch would otherwise take most of the processor time.
         process = Process(name, service, number, port, self.run_dir, words, yields=service == "actor")
         self.processes[name] = process
         self._stack.callback(process.popen.wait)
@@ -175,7 +173,7 @@ class CatchRun:
         return self.processes[name]
 
     def until(self, condition: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
-        """Wait while everybody lives."""
+        """Wait for a condition, and check that all processes live."""
         deadline = time.monotonic() + seconds
         while not condition():
             for process in self.processes.values():
@@ -186,25 +184,25 @@ class CatchRun:
             time.sleep(0.1)
 
     def updates(self) -> float:
-        """Of the learner so far."""
+        """The learner's updates so far."""
         return total(self["learner"].metrics(), "herd_learner_updates_total")
 
     def close(self) -> None:
-        """Kill whatever still runs."""
+        """Kill all processes that still run."""
         self._stack.close()
 
     def end(self) -> dict[str, int]:
-        """SIGTERM to all, actor first; exit codes by name."""
+        """Send SIGTERM to all, the actor first; return the exit codes by name."""
         order = ("actor", "learner", "inference", "population", "replay", "bandit", "replica", "paramserver")
         return {name: self.processes[name].end() for name in order}
 
     def report(self) -> dict[str, Any]:
-        """report.json, which the learner leaves at its end."""
+        """Return report.json, which the learner writes at its end."""
         report: dict[str, Any] = json.loads((self.run_dir / "report.json").read_text())
         return report
 
     def accounts(self) -> dict[tuple[int, int], int]:
-        """Env frames that each incarnation generated, from the learner's last checkpoint."""
+        """Return the env frames that each incarnation generated, from the learner's last checkpoint."""
         newest = max((self.run_dir / "checkpoints").glob("[0-9]" * 12))
         ledger = json.loads((newest / "state.json").read_text())["ledger"]
         return {(index, incarnation): generated for index, incarnation, _, generated in ledger["accounts"]}

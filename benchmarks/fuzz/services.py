@@ -1,4 +1,4 @@
-"""Decision code of services that `targets` leaves out: learner, bandit, population and a replica, each with two messages in a row."""
+"""Fuzz targets for the decision code of learner, bandit, population and a replica, each with two consecutive messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RATE = "optimizer.learning_rate"
 
 
 def messages_of(data: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Two messages out of one input, a header with payloads each: its first half of frames, and the second."""
+    """Return two messages, each a header with payloads, from one input: its first half of frames, and the second."""
     frames = split(data)
     half = (len(frames) + 1) // 2
     for head, *payloads in filter(None, (frames[:half], frames[half:])):
@@ -58,7 +58,7 @@ def messages_of(data: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
 
 
 def fuzz_learner(data: bytes) -> None:
-    """Send unrolls under credit, and the same once more: accounts balance, credit is bounded, and nothing is counted twice."""
+    """Send unrolls within credit twice: the ledger balances, credit is bounded, and nothing is counted twice."""
     ledger, credit = Ledger(), CreditPool(CAPACITY, expires_seconds=60.0)
     ingest = Ingest(
         run_id=RUN,
@@ -90,12 +90,12 @@ def fuzz_learner(data: bytes) -> None:
         assert snapshot.is_balanced
         assert credit.granted_unused + credit.held <= CAPACITY
         counts.append(snapshot.total.generated)
-    # A message that was taken is a duplicate; one that was not is none the better for coming again.
+    # An accepted message is now a duplicate; a refused one is refused again.
     assert counts[0] == counts[1]
 
 
 def learner_seeds() -> list[bytes]:
-    """Golden unrolls as an actor's first message, and what else it may say."""
+    """Return golden unrolls as an actor's first message, and other messages of an actor."""
     seeds = [join(frames) for frames in golden() if sum(map(len, frames)) < 30_000]
     arrays = LAYOUT.allocate(2)
     arrays["row_valid"][...] = True
@@ -108,11 +108,11 @@ def learner_seeds() -> list[bytes]:
 
 BANDIT = BanditSettings(bandits=2)
 BANDITS = new_bandits(BANDIT, ["catch"], seed=1, num_agents=2)
-"""Made once, and never begun anew: what inputs leave in them is finite, or an assertion fails."""
+"""Created once and never reset: inputs leave finite state, or an assertion fails."""
 
 
 def fuzz_bandit(data: bytes) -> None:
-    """Report games and ask for temperatures, twice; what is refused changes nothing, and every value stays finite."""
+    """Report games and request temperatures, twice. What is refused changes nothing, and every value stays finite."""
     window = RequestWindow()
     handler = ExchangeHandler(
         BANDIT,
@@ -146,7 +146,7 @@ def _counted(window: RequestWindow) -> tuple[object, ...]:
 
 
 def bandit_seeds() -> list[bytes]:
-    """A request, and the next, which reports its games."""
+    """Return a request, and the next one, which reports its games."""
     who = {"run_id": RUN, "agent": 1, "contract": CONTRACT, "incarnation": 5}
     starting = (StartingEpisode(task_id=0, environment_slot=0, episode_id=1), StartingEpisode(task_id=0, environment_slot=1, episode_id=1))
     played = {"task_id": 0, "environment_slot": 0, "episode_id": 1, "agent_steps": 9, "reused": False}
@@ -158,7 +158,7 @@ def bandit_seeds() -> list[bytes]:
 
 
 def fuzz_population(data: bytes) -> None:
-    """Report as two members of a population; every event is one that its journal takes, and every order one that can be sent."""
+    """Report as two members of a population: the journal accepts every event, and every order can be sent."""
     rules = PopulationSettings(strategy="pbt", fitness="episode_return", fitness_episodes=1, burn_in_env_frames=0)
     run = ServedRun("population", "learner.population", RUN, CONTRACT, 2)
     controller = Controller(rules, num_members=2, seed=1, is_allowed=lambda values: values.keys() == {RATE})
@@ -176,7 +176,7 @@ def fuzz_population(data: bytes) -> None:
 
 
 def population_seeds() -> list[bytes]:
-    """Two members, one better than the other; and one that says it has done what nobody ordered."""
+    """Return reports of two members, one better than the other, and of one that applied an order that was never given."""
 
     def report(agent: int, fitness: float, **changes: object) -> bytes:
         fields = {
@@ -200,7 +200,7 @@ def population_seeds() -> list[bytes]:
 
 
 def fuzz_replica(data: bytes) -> None:
-    """Ask a replica, twice; what it passes on to its parent can be sent."""
+    """Send two requests to a replica; the messages for its parent can be sent."""
     store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
     handler = ReplicaHandler(run_id=RUN, contract=CONTRACT, stores=(store,), relay=RelayTable(), upstream="tcp://parent:7200")
     for head, payloads in messages_of(data):
@@ -224,4 +224,4 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], Sequence[bytes]],
     "population": (fuzz_population, population_seeds, 8192),
     "replica": (fuzz_replica, weights_seeds, 4096),
 }
-"""Function, seeds, longest input in bytes."""
+"""Function, seeds, length of the longest input in bytes."""

@@ -1,4 +1,4 @@
-"""Everything below the level of messages against one server."""
+"""Attacks one server below the level of messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEBIBYTE = 1 << 20
 
 
 def question(name: str) -> bytes:
-    """Something short that this server answers whoever asks."""
+    """Return a short request that this server answers for any client."""
     of_another = {"run_id": OTHER_RUN, "contract": "c"}
     if name == "learner":
         return header(CreditRequest(wanted_unrolls=1))
@@ -35,7 +35,7 @@ def question(name: str) -> bytes:
 
 
 def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: int, seconds: float, deaf: int) -> dict[str, Any]:
-    """Everything below the level of messages, against one server; what it counted, and whether honest work went on."""
+    """Attack one server below the level of messages; return its counters, and whether the honest run continued."""
     server = run[name]
     assert server.port is not None
     random = Random(f"{seed} {name} raw")
@@ -50,7 +50,7 @@ def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: in
     blind = strangers.flood_blindly(server.port, random, 300_000)
     cut = total(server.metrics(), "herd_wire_connections_cut_total")
     deaf_hung_up = strangers.ask_without_reading(server.port, question(name), deaf)
-    deaf_hung_up -= int(total(server.metrics(), "herd_wire_connections_cut_total") - cut)  # for what they sent: that is not it
+    deaf_hung_up -= int(total(server.metrics(), "herd_wire_connections_cut_total") - cut)  # closed for what they sent
     connections: list[int] = []
 
     def meanwhile(living: int) -> None:

@@ -1,10 +1,9 @@
-"""A million fuzzed messages against every listening socket of real processes: ``python -m benchmarks.fuzz.sockets --output FILE``.
+"""Sends a million fuzzed messages to every listening socket of real processes: ``python -m benchmarks.fuzz.sockets --output FILE``.
 
-Starts parameter server, replica, bandit, replay, population, inference, learner and one honest actor on Catch over loopback. For each
-server: fuzzed messages of many kinds over many connections; foreign protocols, frames too large, messages that never end; thousands of
-half-open connections; and garbage at every metrics port. The honest run goes on beside. Every message is predicted by the decision code
-without sockets, and the sums of /metrics must equal the sums of the predictions. Prints a table, writes a report, ends with 1 if a check
-fails.
+It starts parameter server, replica, bandit, replay, population, inference, learner and one honest actor on Catch over loopback. Each server
+gets fuzzed messages of many kinds over many connections; foreign protocols, oversized frames and endless messages; thousands of half-open
+connections; and garbage at its metrics port. Meanwhile the honest run continues. The decision code without sockets predicts every message,
+and the sums of /metrics must equal those of the predictions. It prints a table and writes a report. The exit code is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from herd.telemetry.scrape import total
 
 TURNS = 20
 MOST_RESIDENT_BYTES = 1 << 30
-"""That a server may take beyond what it had, at any moment of a siege: 30 times the 16 MiB that may be unread, and as much again for what
-comes until it looks."""
+"""Maximum growth of a server's memory at any moment of a siege: 30 times the 16 MiB that may be unread, and as much again for what arrives
+between two checks."""
 SERVERS = ("learner", "paramserver", "replica", "bandit", "replay", "population", "inference")
 
 
 def finish(run: CatchRun, insiders: dict[tuple[int, int], int]) -> dict[str, Any]:
-    """End the run; is every frame in its account, and none of a stranger's among those that were learned from?"""
+    """End the run; check that the ledger contains every frame, and that no hostile frame was trained on."""
     learner = run["learner"].metrics()
     returned = total(learner, "herd_learner_episode_return_mean_100")
     codes = run.end()
@@ -60,13 +59,13 @@ def finish(run: CatchRun, insiders: dict[tuple[int, int], int]) -> dict[str, Any
 
 
 def checks(result: dict[str, Any]) -> dict[str, bool]:
-    """What must be true."""
+    """Return the checks and whether they hold."""
     floods, sieges, end = result["floods"], result["sieges"], result["end"]
     return {
         "every process lived and ended with 0": set(end["exit_codes"].values()) == {0},
         "every refused message counted, by reason": all(flood["sums_match"] for flood in floods.values()),
         "memory flat": all(flood["allocated"].get("flat", True) for flood in floods.values()),
-        # Floods come turn by turn, each for a second or two where they are short: they are looked at together.
+        # Short floods last only a second or two, so they are judged together.
         "learning went on": sum(flood["learner_updates"] for flood in floods.values()) > 0
         and all(siege["learner_updates"] > 0 for siege in sieges.values()),
         "the ledger balances": end["balanced"],
@@ -80,7 +79,7 @@ def checks(result: dict[str, Any]) -> dict[str, bool]:
 
 
 def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
-    """Do all of it."""
+    """Run all attacks."""
     result: dict[str, Any] = {"floods": {}, "sieges": {}, "metrics": {}}
     insiders: dict[tuple[int, int], int] = {}
     with CatchRun(run_dir) as run:
@@ -105,7 +104,8 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
 
 
 def _flood(floods: dict[str, Flood], num_messages: int, rest_seconds: float, deadline: float) -> None:
-    """Turn by turn, so that all have had as many when time is over; after each, once free memory is given back, look at it."""
+    """Flood all servers in turn, so that all have received equally many at the deadline; after each turn, when free memory is returned,
+    measure."""
     for number in range(TURNS):
         for flood in floods.values():
             flood.send(num_messages * (number + 1) // TURNS - num_messages * number // TURNS, deadline)
@@ -159,7 +159,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with` that ends the processes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with` statement that ends the processes
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         result = attack(arguments, Path(temporary) / "run")

@@ -1,4 +1,4 @@
-"""Strangers below the level of messages: bytes that are no ZMTP, connections that never say anything, messages that never end."""
+"""Hostile clients below the level of messages: bytes that are not ZMTP, silent connections, endless messages."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 PATIENCE_SECONDS = 20.0
 DEAF_SECONDS = 180.0
-"""For a server to let go who reads nothing: it takes 30 s from when the buffers are full."""
+"""Time for a server to close a connection that does not read: 30 s after the buffers are full."""
 COMMANDS = (b"\x09SUBSCRIBE", b"\x06CANCEL", b"\x05ERROR\xff", b"\x05READY", b"\xff", b"")
 
 
 def connect(port: int) -> socket.socket | None:
-    """A connection over loopback; None if it is refused."""
+    """Return a connection over loopback; None if it is refused."""
     try:
         return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
     except OSError:
@@ -31,7 +31,7 @@ def connect(port: int) -> socket.socket | None:
 
 
 def shake_hands(port: int, identity: bytes) -> socket.socket | None:
-    """A raw connection that has got through ZMTP's handshake; None if it did not."""
+    """Return a raw connection after ZMTP's handshake; None if the handshake failed."""
     peer = connect(port)
     if peer is None:
         return None
@@ -53,17 +53,16 @@ def shake_hands(port: int, identity: bytes) -> socket.socket | None:
 
 
 def frame(flags: int, body: bytes) -> bytes:
-    """One ZMTP frame."""
     return bytes([flags, len(body)]) + body if len(body) < 256 else bytes([flags | 2]) + struct.pack(">Q", len(body)) + body
 
 
 def zmtp_property(name: bytes, value: bytes) -> bytes:
-    """One property of a READY command."""
+    """Return one property of a READY command."""
     return bytes([len(name)]) + name + struct.pack(">I", len(value)) + value
 
 
 def odd_ready(random: Random) -> bytes:
-    """A READY command that no client of ours sends."""
+    """Return a READY command that no client of Herd sends."""
     odd = [
         zmtp_property(b"Socket-Type", random.choice([b"DEALER", b"DEALER", b"ROUTER", b"PUB", b"", random.randbytes(9)])),
         zmtp_property(b"Identity", random.choice([b"", b"\0" + random.randbytes(4), random.randbytes(random.randrange(400)), b"same"])),
@@ -77,7 +76,7 @@ def odd_ready(random: Random) -> bytes:
 
 
 def odd_frames(random: Random) -> bytes:
-    """Frames and commands that keep to ZMTP, or nearly."""
+    """Return frames and commands that follow ZMTP, or nearly."""
     return b"".join(
         random.choice(
             [
@@ -98,7 +97,7 @@ def odd_frames(random: Random) -> bytes:
 
 
 def garbage(random: Random) -> bytes:
-    """What somebody sends who speaks another protocol, or ours badly."""
+    """Return bytes of another protocol, or of broken ZMTP."""
     return random.choice(
         [
             b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -107,8 +106,8 @@ def garbage(random: Random) -> bytes:
             b"*1\r\n$4\r\nPING\r\n",  # Redis
             random.randbytes(random.randrange(1, 500)),
             b"\xff" + random.randbytes(300),
-            b"\xff" + bytes(7) + b"\x01\x7f" + bytes([random.randrange(4)]) + random.randbytes(60),  # ZMTP of every age
-            bytes([random.randrange(1, 20), 0]) + random.randbytes(40),  # the first ZMTP had no greeting
+            b"\xff" + bytes(7) + b"\x01\x7f" + bytes([random.randrange(4)]) + random.randbytes(60),  # ZMTP of all versions
+            bytes([random.randrange(1, 20), 0]) + random.randbytes(40),  # the first version of ZMTP had no greeting
             GREETING[:-32] + b"\1" + bytes(31) + random.randbytes(100),
             GREETING.replace(b"NULL", b"PLAI") + random.randbytes(20),
             GREETING.replace(b"NULL\0", b"CURVE") + random.randbytes(200),
@@ -120,7 +119,7 @@ def garbage(random: Random) -> bytes:
 
 
 def talk_nonsense(port: int, random: Random, number: int) -> int:
-    """Open ``number`` connections one after the other, a few at a time, with garbage on each; how many were accepted."""
+    """Open ``number`` connections one after the other, a few at a time, with garbage on each; return how many were accepted."""
     accepted, held = 0, []
     for _ in range(number):
         peer = connect(port)
@@ -130,7 +129,7 @@ def talk_nonsense(port: int, random: Random, number: int) -> int:
         held.append(peer)
         with contextlib.suppress(OSError):
             if random.random() < 0.4:
-                # Through the handshake, mostly: what comes before the server's READY would end it.
+                # Most pass the handshake, because bytes before the server's READY would end it.
                 peer.sendall(GREETING + odd_ready(random))
                 peer.settimeout(0.05)
                 while (answer := peer.recv(1000)) and b"READY" not in answer:
@@ -146,14 +145,14 @@ def talk_nonsense(port: int, random: Random, number: int) -> int:
 
 
 def leave(peer: socket.socket, random: Random) -> None:
-    """Hang up, in order or with a reset."""
+    """Close the connection, in order or with a reset."""
     if random.random() < 0.5:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.close()
 
 
 def announce_too_much(port: int, number: int) -> int:
-    """Announce a frame of 4 GiB on ``number`` proper connections; how many were hung up on."""
+    """Announce a frame of 4 GiB on ``number`` valid connections; return how many the server closed."""
     hung_up = 0
     for turn in range(number):
         peer = shake_hands(port, b"oversized/%d" % turn)
@@ -169,7 +168,7 @@ def announce_too_much(port: int, number: int) -> int:
 
 
 def never_end(port: int, *, frame_bytes: int, most_bytes: int) -> int:
-    """Send one message frame by frame until the other side hangs up; how many bytes it let through, at most ``most_bytes``."""
+    """Send one message frame by frame until the server closes the connection; return the bytes that it accepted, at most ``most_bytes``."""
     peer = shake_hands(port, b"endless")
     if peer is None:
         return 0
@@ -189,7 +188,7 @@ def never_end(port: int, *, frame_bytes: int, most_bytes: int) -> int:
 
 
 def flood_blindly(port: int, random: Random, most: int) -> int:
-    """Send small messages as fast as they go, reading nothing; how many went before the other side hung up, at most ``most``."""
+    """Send small messages as fast as possible without reading; return how many were sent until the server closed, at most ``most``."""
     peer = shake_hands(port, b"blind")
     if peer is None:
         return 0
@@ -204,7 +203,8 @@ def flood_blindly(port: int, random: Random, most: int) -> int:
 
 
 def ask_without_reading(port: int, question: bytes, number: int) -> int:
-    """Ask over and over on ``number`` connections and read no answer; how many were hung up on, within a bounded time."""
+    """Send requests repeatedly on ``number`` connections without reading answers; return how many the server closed within a bounded
+    time."""
     asking = [peer for turn in range(number) if (peer := shake_hands(port, b"deaf/%d" % turn)) is not None]
     hung_up, deadline = 0, time.monotonic() + DEAF_SECONDS
     for peer in asking:
@@ -214,7 +214,7 @@ def ask_without_reading(port: int, question: bytes, number: int) -> int:
         time.sleep(0.1)
         for peer in list(asking):
             try:
-                peer.sendall(frame(0, question) * 100)  # no more than the server can read, nor less than a heartbeat
+                peer.sendall(frame(0, question) * 100)  # not more than the server can read, and at least one heartbeat's worth
             except OSError:
                 hung_up += 1
                 asking.remove(peer)
@@ -225,7 +225,7 @@ def ask_without_reading(port: int, question: bytes, number: int) -> int:
 
 
 def hold_half_open(port: int, number: int, seconds: float, meanwhile: Callable[[int], None], first_bytes: bytes = b"") -> int:
-    """Hold ``number`` connections that say nothing more for ``seconds``; calls ``meanwhile`` each second with how many live still."""
+    """Hold ``number`` silent connections for ``seconds``; call ``meanwhile`` each second with the number that still lives."""
     held = [peer for _ in range(number) if (peer := connect(port)) is not None]
     until = time.monotonic() + seconds
     if first_bytes:
@@ -251,7 +251,7 @@ def _hung_up(held: list[socket.socket]) -> int:
 
 
 def besiege_metrics(port: int, random: Random, number: int) -> tuple[int, int]:
-    """Half-open connections and garbage at an HTTP port; (scrapes that went through, scrapes tried) meanwhile."""
+    """Send half-open connections and garbage to an HTTP port; return (successful scrapes, attempted scrapes) meanwhile."""
     held, through, tried = [], 0, 0
     for turn in range(number):
         peer = connect(port)

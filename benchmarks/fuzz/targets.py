@@ -1,4 +1,4 @@
-"""What is fuzzed in one process: bytes in, nothing out; anything but the door's own error, or a change by what was refused, is a crash."""
+"""Fuzz targets that run in one process. Any exception except the expected error, or a change by a refused message, is a crash."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "wire" / "golden" / f"v{PROTOCOL_VERSION}"
 LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
-"""Of the golden unrolls."""
+"""Number of unrolls in the golden message."""
 ACTING = ActingLayout(LAYOUT)
 MAX_UNROLLS = 4
-"""More would be allocated for before the arrays are looked at; a learner allows no more than it granted."""
+"""A limit, because memory is allocated before the arrays are checked; a learner allows no more than it granted."""
 RUN, CONTRACT = "pong", "c0" * 32
 
 
 def join(frames: Sequence[bytes]) -> bytes:
-    """Frames as one input: a length of 16 bits before each."""
+    """Join frames to one input, with a length of 16 bits before each."""
     return b"".join(struct.pack("<H", len(frame)) + frame for frame in frames)
 
 
 def split(data: bytes) -> list[bytes]:
-    """Inverse of `join`, and something for any other input."""
+    """Split an input into frames: the inverse of `join`, defined for any input."""
     frames: list[bytes] = []
     position = 0
     while position + 2 <= len(data) and len(frames) < 40:
@@ -75,12 +75,12 @@ def split(data: bytes) -> list[bytes]:
 
 
 def golden(prefix: str = "") -> list[list[bytes]]:
-    """The golden messages whose names begin so."""
+    """Return the golden messages whose names begin with ``prefix``."""
     return [[bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]] for path in sorted(GOLDEN.glob(f"{prefix}*.hex"))]
 
 
 def fuzz_header(data: bytes) -> None:
-    """Decode a header; what decodes must survive another round, and what does not is refused in words that can be logged."""
+    """Decode a header. A decoded header must survive another round; a refusal must be loggable."""
     error: MalformedMessage | None = None
     try:
         message = decode_header(data)
@@ -97,7 +97,7 @@ def fuzz_header(data: bytes) -> None:
 
 
 def fuzz_unrolls(data: bytes) -> None:
-    """Decode unrolls; a message that is refused leaves the receiver's arrays alone."""
+    """Decode unrolls; a refused message does not change the receiver's arrays."""
     frames = split(data)
     try:
         message = decode_header(frames[0])
@@ -115,7 +115,7 @@ def fuzz_unrolls(data: bytes) -> None:
 
 
 def fuzz_weights(data: bytes) -> None:
-    """Hand two requests in a row to the root of the parameter servers; what is refused leaves weights and leases alone."""
+    """Send two requests to the root of the parameter servers; refused requests do not change weights and leases."""
     store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
     liveness = Liveness(1, now=0.0)
     leases = PlaceLeases(liveness, now=0.0, lease_seconds=30.0, max_leases=4)
@@ -128,7 +128,7 @@ def fuzz_weights(data: bytes) -> None:
         payloads = [memoryview(frame) for frame in frames[start + 1 : start + 2]]
         try:
             message = decode_header(frames[start])
-            # A mutation hits no SHA-256: give half of the slices the digest that they lack.
+            # Mutation never finds a SHA-256, so half of the slices get the right digest.
             if isinstance(message, PublishSlice) and payloads and message.updates % 2:
                 message = message.model_copy(update={"digest": hashlib.sha256(payloads[0]).hexdigest()})
             action = handler.answer(message, payloads, peer=b"stranger", now=0.0)
@@ -144,7 +144,7 @@ def fuzz_weights(data: bytes) -> None:
 
 
 class _Replay:
-    """A replica that is new for each input; its handler's memory for arrays is made once."""
+    """A replica that is new for each input; the memory of its handler for arrays is allocated once."""
 
     def __init__(self) -> None:
         self.assembler = Assembler(1000)
@@ -164,12 +164,12 @@ class _Replay:
         )
 
     def state(self) -> tuple[int, ...]:
-        """Changes with whatever is taken."""
+        """Return a state that changes with every accepted message."""
         return self.assembler.num_open, self.assembler.num_steps, self.store.inserted_episodes
 
 
 def fuzz_replay(data: bytes) -> None:
-    """Hand one message to a replica of the replay service, and draw from it; or to a learner what a replica might answer."""
+    """Send one message to a replica of the replay service and draw from it; or give a learner a replica's possible answer."""
     frames = split(data)
     try:
         message = decode_header(frames[0])
@@ -192,7 +192,7 @@ def fuzz_replay(data: bytes) -> None:
 
 
 def fuzz_inference(data: bytes) -> None:
-    """Hand two requests in a row to the inference service, and to an actor what the service might answer; then somebody honest asks."""
+    """Send two requests to the inference service, and give an actor the service's possible answer; then serve an honest client."""
     batches = Batches(3, batch_size=4, deadline_seconds=0.0)
     sessions = Sessions(4, batches.discard)
     handler = ActingHandler(run_id=RUN, contract=CONTRACT, num_agents=3, max_request=4, layout=ACTING, sessions=sessions, batches=batches)
@@ -220,7 +220,7 @@ def fuzz_inference(data: bytes) -> None:
 
 
 def inference_seeds() -> list[bytes]:
-    """Rows with and without their state, one after the other, and an answer."""
+    """Return rows with and without their state, one after the other, and an answer."""
     requests = [_asking(has_state=has_state) for has_state in (True, False)]
     answer = {field.name: np.zeros((2, *field.shape), field.dtype) for field in ACTING.answer_fields}
     acted = [bytes(encode(Acted(request_id=1, lineage=1, updates=2))[0]), pack_fields(ACTING.answer_fields, answer)]
@@ -267,7 +267,7 @@ ODD_VALUES: tuple[object, ...] = (
 
 
 def mutate_header(header: bytes, random: Random) -> bytes:
-    """A header of which one field, perhaps of a map inside it, holds something odd or is gone; unchanged if it is no map."""
+    """Change or remove one field of a header, possibly in a nested map; return the header unchanged if it is not a map."""
     try:
         fields = msgpack.unpackb(header)
     except (ValueError, msgpack.UnpackException):
@@ -294,7 +294,7 @@ def mutate_header(header: bytes, random: Random) -> bytes:
 
 
 def mutate(data: bytes, max_bytes: int, random: Random, mutate_bytes: Callable[[bytes, int], bytes], *, framed: bool) -> bytes:
-    """One step from ``data``: with ``mutate_bytes`` somewhere, or in a header's meaning. Bytes alone rarely get past MessagePack."""
+    """Mutate ``data`` by one step, with ``mutate_bytes`` or in a header's fields. Mutated bytes alone rarely pass MessagePack."""
     if random.random() < 0.3:
         return mutate_bytes(data, max_bytes)
     frames = split(data) if framed else [data]
@@ -308,7 +308,7 @@ def mutate(data: bytes, max_bytes: int, random: Random, mutate_bytes: Callable[[
 
 
 def replay_seeds() -> list[bytes]:
-    """Games of one to three steps, whole and with their end in the next unroll, and what is answered about them."""
+    """Return games of one to three steps, complete or ending in the next unroll, and answers about them."""
     layout = inserted_layout(LAYOUT)
     seeds = []
     for end in (1, 2):
@@ -332,17 +332,17 @@ def replay_seeds() -> list[bytes]:
 
 
 def header_seeds() -> list[bytes]:
-    """Every golden header."""
+    """Return all golden headers."""
     return [frames[0] for frames in golden()]
 
 
 def unrolls_seeds() -> list[bytes]:
-    """Golden unrolls, raw and compressed."""
+    """Return golden unrolls, raw and compressed."""
     return [join(frames) for frames in golden("unrolls")]
 
 
 def weights_seeds() -> list[bytes]:
-    """Every golden header with a slice behind it, and requests that fit together."""
+    """Return every golden header followed by a slice, and requests that belong together."""
     payload = b"weights"
     slice_of = {"run_id": RUN, "agent": 0, "contract": CONTRACT, "lineage": 1, "updates": 1}
     digest = hashlib.sha256(payload).hexdigest()
@@ -363,4 +363,4 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], int
     "replay": (fuzz_replay, replay_seeds, 32_768),
     "inference": (fuzz_inference, inference_seeds, 32_768),
 }
-"""Function, seeds, longest input in bytes."""
+"""Function, seeds, length of the longest input in bytes."""

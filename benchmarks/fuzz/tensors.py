@@ -1,4 +1,4 @@
-"""What is fuzzed of published weights: the one target that needs torch."""
+"""The fuzz target for published weights, the only one that needs torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fuzz_tensors(data: bytes) -> None:
-    """Decode a slice of weights: tensors of no more bytes than came, or the one error, in one line."""
+    """Decode a slice of weights: the tensors have at most the size of the input, or the expected error is one line."""
     try:
         tensors = decode_weights(data)
     except CheckpointError as error:
@@ -26,7 +26,7 @@ def fuzz_tensors(data: bytes) -> None:
 
 
 def mutate_tensors(data: bytes, random: Random) -> bytes:
-    """A slice of weights of which one entry of the header holds something odd; as it is if it has no header."""
+    """Change one entry of the header of a slice; return the slice unchanged if it has no header."""
     length = int.from_bytes(data[:8], "little")
     try:
         header = json.loads(data[8 : 8 + length])
@@ -44,10 +44,10 @@ def mutate_tensors(data: bytes, random: Random) -> bytes:
 
 
 def tensors_seeds() -> list[bytes]:
-    """Weights of every dtype, empty ones and none."""
+    """Return weights of every dtype, empty ones and none."""
     every = {str(dtype): torch.zeros(2, 3, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8)}
     return [encode_weights(every), encode_weights({"empty": torch.empty(0, 3), "scalar": torch.tensor(1.0)}), encode_weights({})]
 
 
 TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], int]] = {"tensors": (fuzz_tensors, tensors_seeds, 4096)}
-"""Function, seeds, longest input in bytes."""
+"""Function, seeds, length of the longest input in bytes."""

@@ -1,1 +1,1 @@
-"""How fast recipes learn: ``python -m benchmarks.learning`` (see ``__main__``)."""
+"""Measures how fast recipes learn: ``python -m benchmarks.learning`` (see ``__main__``)."""

@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results/learning"
 SLOWEST_FRAMES_PER_SECOND = 500.0
-"""A run that is slower hangs: it is ended."""
+"""A slower run hangs and is ended."""
 _LABEL = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 
 
 def main() -> None:
-    """Train what is missing, then write what is known."""
+    """Train missing runs, then write the results of all."""
     parser = _parser()
     options = parser.parse_args()
     suite = SUITES[options.suite]
     if not _LABEL.fullmatch(options.label):
         parser.error("--label: small letters, digits, dots and dashes")
-    # So that an end from outside unwinds, and takes the run under way along.
+    # So that SIGTERM also ends the current run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     frames = int(options.frames) if options.frames else suite.frames
     overrides = [word for each in options.set for word in _override(each, parser)]
     stop = ["--stop.env_frames", str(frames), *(["--stop.wall_seconds", str(options.seconds)] if options.seconds else [])]
     words = [*overrides, *stop]
-    load_settings([ROOT / f"experiments/{suite.experiment}.yaml"], words, {})  # what cannot be is refused before anything runs
+    load_settings([ROOT / f"experiments/{suite.experiment}.yaml"], words, {})  # invalid settings are refused before anything runs
     runs = options.runs / options.suite / options.label
     _check_label(runs, suite, words)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _train_all(runs: Path, suite: Suite, seeds: Sequence[int], words: Sequence[str], frames: int) -> None:
-    """All games of a seed before the next seed, so that whatever exists can be compared."""
+    """Train all games of a seed before the next seed, so that existing runs can always be compared."""
     wanted = [(game, seed) for seed in seeds for game in suite.games]
     for number, (game, seed) in enumerate(wanted, start=1):
         directory = _directory(runs, game, seed)
@@ -90,7 +90,7 @@ def _result(runs: Path, game: str, seed: int, suite: Suite, games: int) -> RunRe
 
 
 def _evaluated(directory: Path, games: int, seed: int) -> float:
-    """Mean return of whole games of the last checkpoint, as ``herd evaluate`` plays them; played once."""
+    """Return the mean return of whole games of the last checkpoint, played once as by ``herd evaluate``."""
     kept = directory / f"benchmark-evaluation-{games}.json"
     if not kept.is_file():
         from herd.evaluation.evaluate import evaluate_runs  # noqa: PLC0415  torch loads
@@ -133,7 +133,7 @@ def _directory(runs: Path, game: str, seed: int) -> Path:
 
 
 def _check_label(runs: Path, suite: Suite, words: Sequence[str]) -> None:
-    """A label means one thing: its runs are not mixed with runs of other settings."""
+    """Check that a label has one meaning: its runs must not be mixed with runs of other settings."""
     experiment = (ROOT / f"experiments/{suite.experiment}.yaml").read_text(encoding="utf-8")
     made_of = {"experiment": experiment, "words": list(words)}
     kept = runs / "made-of.json"

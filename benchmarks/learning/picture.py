@@ -1,4 +1,4 @@
-"""Curves of a recipe's seeds over frames and over minutes, a row for each game, beside what others reach at equal frames."""
+"""Draws the curves of a recipe's seeds over frames and over minutes, one row per game, with results of others at equal frames."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 
     from benchmarks.learning.results import RunResult
 
-# Okabe and Ito's colours, told apart with every common colour blindness.
+# Okabe and Ito's colours, which remain distinguishable with all common colour blindness.
 _OWN = "#D55E00"
 _OTHERS = ("#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _NETWORKS_SHOWN = ("DQN (nature)", "Rainbow (nature)", "DQN (cnn)", "Rainbow (cnn)")
 
 
 def draw(results: Sequence[RunResult], path: Path, *, title: str) -> None:
-    """Write the picture."""
     import matplotlib as mpl  # noqa: PLC0415  a second to load, wanted once
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415

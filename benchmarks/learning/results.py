@@ -1,4 +1,4 @@
-"""What a recipe reached, from its runs' curves: plain numbers, and the tables made of them."""
+"""The results of a recipe, computed from its runs' curves, and the tables made of them."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One seed on one game."""
+    """The result of one seed on one game."""
 
     game: str
     seed: int
     env_frames: float
     minutes: float
     frames_per_second: float
-    """Over the whole run."""
+    """Mean over the whole run."""
     last_return: float
     """Mean of the last million frames (of the last quarter, in runs shorter than four millions) of the curve."""
     highest: float
     reached: tuple[Reached, ...]
-    """Levels that were."""
+    """The levels that were reached."""
     evaluation: float | None
-    """Mean return of whole games of the last checkpoint; None: not played."""
+    """Mean return of whole games of the last checkpoint; None if they were not played."""
     curve: tuple[tuple[float, float, float], ...]
     """(env frames, minutes, mean return of the last 100 games), thinned."""
 
@@ -65,7 +65,7 @@ def run_result(
     evaluation: float | None,
     points: int = 200,
 ) -> RunResult:
-    """From the points of a curve, [P] each; returns are NaN before the first game ended.
+    """Compute a result from the points of a curve, [P] each; returns are NaN before the first game ended.
 
     Raises:
         ValueError: no game ended.
@@ -96,9 +96,9 @@ def run_result(
 
 
 def median_reached(results: Sequence[RunResult], level: float) -> tuple[float | None, float | None, int]:
-    """Median env frames and minutes to a level, and how many seeds reached it; None where fewer than half of them did.
+    """Return the median env frames and minutes to a level, and how many seeds reached it; None if fewer than half of them did.
 
-    A seed that did not reach it counts as later than all that did.
+    A seed that did not reach it counts as later than all others.
     """
     found = [next((each for each in result.reached if each.level == level), None) for result in results]
     frames = statistics.median_high(float("inf") if each is None else each.env_frames for each in found)
@@ -108,7 +108,8 @@ def median_reached(results: Sequence[RunResult], level: float) -> tuple[float | 
 
 
 def normalised(results: Sequence[RunResult], references: Mapping[str, ReferenceScores]) -> dict[str, float]:
-    """Human-normalised: median over games of the seeds' mean, and interquartile mean over all runs; empty without references."""
+    """Return human-normalised scores: median over games of the seeds' mean, and interquartile mean over all runs; empty without
+    references."""
     known = [result for result in results if result.game in references]
     if not known:
         return {}
@@ -118,7 +119,7 @@ def normalised(results: Sequence[RunResult], references: Mapping[str, ReferenceS
 
 
 def others_normalised(games: Sequence[str], env_frames: float, references: Mapping[str, ReferenceScores]) -> dict[str, dict[str, float]]:
-    """By agent: the same of published means at as many frames, of those that have all games. An interquartile mean of means is of games."""
+    """Return the same of published means at equal frames, by agent, for agents with all games. Their interquartile mean is over games."""
     found: dict[str, list[float]] = {}
     for game in games:
         for curve in others_curves(game):
@@ -133,7 +134,7 @@ def others_normalised(games: Sequence[str], env_frames: float, references: Mappi
 
 
 def as_json(results: Sequence[RunResult], *, references: Mapping[str, ReferenceScores], **about: Any) -> dict[str, Any]:
-    """What is written: ``about`` (suite, label, overrides, command, hardware, ...), summaries by game, and every run."""
+    """Return the report: ``about`` (suite, label, overrides, command, hardware, ...), summaries by game, and every run."""
     levels = SUITES[about["suite"]].levels
     games = list(dict.fromkeys(result.game for result in results))
     summaries: dict[str, Any] = {}
@@ -159,7 +160,7 @@ def as_json(results: Sequence[RunResult], *, references: Mapping[str, ReferenceS
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """The report's tables."""
+    """Return the report's tables."""
     lines = [f"# {report['suite']}, {report['label']}", ""]
     lines += [f"{report['date']}, {report['processor']}, `{report['command']}`. Changed settings: {_changes(report)}.", ""]
     levels = [f"{level:g}" for level in SUITES[report["suite"]].levels]
@@ -183,7 +184,7 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 
 def tried(directory: Path) -> str:
-    """One table of all reports in a folder: what was tried, and what came of it."""
+    """Return one table of all reports in a folder, with settings and results."""
     head = ["suite", "label", "changed settings", "seeds", "frames, M", "return at the end, median", "levels reached", "minutes", "kept"]
     lines = ["# What was tried", "", _row(head), _row(["---"] * len(head))]
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.json"))]

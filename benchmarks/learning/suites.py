@@ -1,4 +1,4 @@
-"""What is measured: games, the recipe that learns them, how long, and levels that matter; and what others reach."""
+"""The suites: games, the recipe that learns them, its length and target levels; and the results of others."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Suite:
     frames: int
     """Env frames of each run."""
     levels: tuple[float, ...]
-    """Returns whose first arrival is reported."""
+    """Returns for which the first time of reaching them is reported."""
 
 
 SUITES = {
-    "pong": Suite("pong", ("pong",), 5_000_000, (0.0, 18.0)),
+    "pong": Suite("pong", ("pong",), 4_000_000, (0.0, 18.0)),
     "breakout": Suite("breakout", ("breakout",), 14_000_000, (30.0, 100.0, 300.0)),
     "atari5": Suite("atari-fast", ("battle_zone", "double_dunk", "name_this_game", "phoenix", "qbert"), 10_000_000, ()),
 }
@@ -30,7 +30,7 @@ SUITES = {
 
 @dataclass(frozen=True, slots=True)
 class OthersCurve:
-    """Mean training returns of one agent on one game, of the million frames that ends at each of ``env_frames``."""
+    """Mean training returns of one agent on one game, over the million frames that ends at each of ``env_frames``."""
 
     game: str
     name: str
@@ -39,7 +39,7 @@ class OthersCurve:
     returns: tuple[float, ...]
 
     def at(self, env_frames: float) -> float | None:
-        """The return at so many frames, on a straight line between those of the table; None outside of it."""
+        """Return the return after ``env_frames``, interpolated linearly; None outside the table."""
         for (left, low), (right, high) in zip(
             zip(self.env_frames, self.returns, strict=True), zip(self.env_frames[1:], self.returns[1:], strict=True), strict=False
         ):
@@ -50,7 +50,7 @@ class OthersCurve:
 
 @dataclass(frozen=True, slots=True)
 class OthersLevel:
-    """When one agent first reached a return."""
+    """The env frames after which an agent first reached a return."""
 
     game: str
     name: str
@@ -59,7 +59,7 @@ class OthersLevel:
 
 
 def others_curves(game: str, path: Path = DATA / "dopamine_training_returns.csv") -> list[OthersCurve]:
-    """Of one game; the columns ``at_<N>M_frames`` that have a number."""
+    """Return the curves of one game, from the columns ``at_<N>M_frames`` that have a number."""
     curves = []
     with path.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
@@ -72,7 +72,7 @@ def others_curves(game: str, path: Path = DATA / "dopamine_training_returns.csv"
 
 
 def others_levels(game: str, path: Path = DATA / "learning_anchors.csv") -> list[OthersLevel]:
-    """Of one game."""
+    """Return the levels of one game."""
     with path.open(encoding="utf-8") as lines:
         rows = [row for row in csv.DictReader(lines) if row["game"] == game]
     return [OthersLevel(game, row["agent"], float(row["level"]), float(row["env_frames"])) for row in rows]

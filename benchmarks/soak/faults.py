@@ -1,4 +1,4 @@
-"""What can happen to a run, drawn at random, and how it is done to it."""
+"""Kinds of faults, drawn at random, and their injection."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ KINDS: tuple[KindName, ...] = get_args(KindName)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One way to go wrong."""
+    """One kind of fault."""
 
     name: str
-    """In a picture."""
+    """Label in the picture."""
     on: Literal["process", "server", "link", "network"]
-    """What it can be done to; a server is a process that others connect to. A run has links that can be spoiled one by one, or a
+    """Its possible targets. A server is a process that others connect to. A run has either links that can be broken one by one, or a
     network."""
     weight: float
-    """How often it is drawn, relative to the others."""
+    """Relative frequency."""
     seconds: tuple[float, float] = (0.0, 0.0)
-    """Shortest and longest; 0: over at once, and recovery is up to the run."""
+    """Shortest and longest duration in seconds; 0 for faults that end at once."""
     meaning: str = ""
 
 
 CATALOGUE: dict[KindName, Kind] = {
     "kill": Kind("process killed", "process", 25.0, meaning="SIGKILL; the supervisor starts it again"),
     "stop": Kind("process stopped for a moment", "process", 15.0, (0.5, 4.0), "SIGSTOP, then SIGCONT"),
-    # 36 s each: few, so that an hour holds hundreds of others.
+    # 36 s each, so they are rare, and an hour has room for hundreds of others.
     "stop_long": Kind("process stopped for long", "process", 2.5, meaning="SIGSTOP for longer than every time-out, then SIGCONT"),
     "cut": Kind("connections cut", "link", 15.0, (0.2, 5.0), "connections reset, new ones refused"),
     "stall": Kind("connection stalled", "link", 10.0, (0.5, 6.0), "connections stay open, nothing passes"),
@@ -54,24 +54,24 @@ CONDITIONS: dict[KindName, Conditions] = {
     "late": Conditions(delay_seconds=(0.02, 0.3)),
     "parted": Conditions(loss=1.0),
 }
-"""Of the network meanwhile."""
+"""Conditions of the network during the fault."""
 SLOW_BYTES_PER_SECOND = (2_000.0, 20_000.0, 200_000.0)
-"""A message of Catch has 60 kB, one of Atari 4.7 MB: from next to nothing to merely slow."""
+"""Rates from almost nothing to slow: a message of Catch has 60 kB, one of Atari 4.7 MB."""
 TOGETHER_PROBABILITY = 0.2
-"""That a second fault comes with the first."""
+"""Probability that a second fault occurs at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing to do."""
+    """One fault to inject."""
 
     kind: KindName
     target: str
-    """A process or a link, by name."""
+    """Name of a process or link."""
     seconds: float = 0.0
-    """How long it lasts; 0 for what is over at once."""
+    """Duration; 0 for faults that end at once."""
     bytes_per_second: float = 0.0
-    """Of a slow link, and of one that is about to lose something."""
+    """Rate of a slow link, or of one that will lose data."""
 
     def __str__(self) -> str:
         lasting = f" for {self.seconds:.1f} s" if self.seconds else ""
@@ -81,7 +81,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What a run offers."""
+    """The targets of a run."""
 
     processes: tuple[str, ...]
     servers: tuple[str, ...]
@@ -89,26 +89,25 @@ class Targets:
     networks: tuple[str, ...] = ()
 
     def of(self, kind: KindName) -> tuple[str, ...]:
-        """What this kind can be done to."""
+        """Return the targets of this kind."""
         return {"process": self.processes, "server": self.servers, "link": self.links, "network": self.networks}[CATALOGUE[kind].on]
 
 
 def targets_of(run: ProxiedRun) -> Targets:
-    """Every process, server and link of the run. On a network servers stay where they are: clients know one address of each."""
+    """Return every process, server and link of the run. On a network, servers do not move, because clients know one address of each."""
     if run.network is not None:
         return Targets(tuple(run.children), (), (), ("network",))
     return Targets(tuple(run.children), tuple(run.ports), tuple(run.links))
 
 
 def draw(random: Random, targets: Targets, *, long_seconds: float, kinds: Iterable[KindName] = KINDS) -> tuple[Fault, ...]:
-    """One fault, or two that come together, on different targets.
+    """Draw one fault, or two simultaneous ones with different targets.
 
     Args:
-        random: the seed decides everything.
-        targets: what there is.
-        long_seconds: longer than every time-out of the run.
-        kinds: to draw from.
-
+        random: determines everything.
+        targets: the targets of the run.
+        long_seconds: longer than every timeout of the run.
+        kinds: the kinds to draw from.
     """
     kinds = tuple(kind for kind in kinds if targets.of(kind))
     first = _draw_one(random, targets, long_seconds, kinds)
@@ -128,12 +127,12 @@ def _draw_one(random: Random, targets: Targets, long_seconds: float, kinds: tupl
 
 
 def _named_in(fault: Fault) -> set[str]:
-    """The target, so that no process is killed and stopped at once."""
+    """Return the processes involved, so that no process is killed and stopped at once."""
     return {fault.target}
 
 
 def inject(run: ProxiedRun, fault: Fault) -> bool:
-    """Do it; False where nothing runs under that name."""
+    """Inject the fault; return False if no process has that name."""
     match fault.kind:
         case "kill":
             return run.signal(fault.target, signal.SIGKILL) is not None
@@ -157,7 +156,7 @@ def inject(run: ProxiedRun, fault: Fault) -> bool:
 
 
 def lift(run: ProxiedRun, fault: Fault) -> None:
-    """Take it back; what was killed comes back by itself."""
+    """End the fault; killed processes are restarted by the supervisor."""
     match fault.kind:
         case "stop" | "stop_long":
             run.signal(fault.target, signal.SIGCONT)
@@ -173,10 +172,10 @@ def lift(run: ProxiedRun, fault: Fault) -> None:
 
 
 def is_over_at_once(fault: Fault) -> bool:
-    """Whether nothing remains to be lifted."""
+    """Return whether nothing needs to be lifted."""
     return fault.kind in {"kill", "move"}
 
 
 def kills(fault: Fault) -> bool:
-    """Whether a process ends by it."""
+    """Return whether the fault ends a process."""
     return fault.kind in {"kill", "move"}

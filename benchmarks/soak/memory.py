@@ -1,16 +1,14 @@
-"""Whether processes grow, although faults replace them all the time. No I/O.
+"""Tests whether processes grow, although faults replace them all the time. No I/O.
 
-A process that was just started is smaller than one that has worked for minutes, so the mean over whatever lived in a quarter of the run
-says more about when faults struck than about growth. Two figures compare like with like instead:
+A process that has just started is smaller than one that has worked for minutes. So the mean over all processes in a quarter of the run
+depends more on the times of faults than on growth. Two figures compare equal conditions instead. Both ignore samples of processes younger
+than ``WARM_UP_SECONDS``, because they depend on how busy the machine was while libraries were loaded.
 
-Samples of a process younger than ``WARM_UP_SECONDS`` are left out: they measure how busy the machine was while it loaded its libraries.
-
-- *between quarters, at equal age*: samples of the second and of the last quarter are compared only with samples of the same age since
-  the process started, in bins of ``AGE_BIN_SECONDS``, each weighted by the smaller of its two counts. A process that no fault
-  struck has no equal ages in both quarters; it is compared with itself. This finds what grows from one incarnation to the next
-  and what grows in a survivor.
-- *within a process, per hour*: the slope of memory over age, with one intercept per incarnation.
-  This finds a leak that restarts keep small.
+- *between quarters, at equal age*: samples of the second and of the last quarter are compared only at equal age since the start of
+  the process, in bins of ``AGE_BIN_SECONDS``, weighted by the smaller of the two counts. A process without faults has no equal ages
+  in both quarters; it is compared with itself. This finds growth from one incarnation to the next, and growth of a survivor.
+- *within a process, per hour*: the slope of memory over age, with one intercept per incarnation. This finds a leak that restarts
+  hide.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ if TYPE_CHECKING:
 
 AGE_BIN_SECONDS = 5.0
 WARM_UP_SECONDS = 20.0
-"""By then libraries are loaded, buffers filled and the first checkpoint written."""
+"""After this time libraries are loaded, buffers are filled, and the first checkpoint is written."""
 FEWEST_PAIRS = 5
-"""Below this many comparable samples no growth is stated."""
+"""With fewer comparable samples no growth is stated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Resident memory at one moment."""
+    """Resident memory at one time."""
 
     at: float
     """Seconds since the soak began."""
@@ -42,20 +40,20 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One process's memory over the run."""
+    """Growth of one process's memory over the run."""
 
     most_bytes: int
     incarnations: int
     between_quarters: float | None
-    """Last quarter over second quarter at equal age, minus 1; None without enough to compare."""
+    """Last quarter over second quarter at equal age, minus 1; None without enough samples."""
     compared_samples: int
-    """On the smaller side."""
+    """Number of samples on the smaller side."""
     slope_bytes_per_hour: float | None
-    """Within a process, after its warm-up."""
+    """Slope within a process, after its warm-up."""
 
 
 def growth(samples: Sequence[Sample], seconds: float) -> Growth:
-    """Compare the quarters of a run of ``seconds``."""
+    """Compare the quarters of a run that took ``seconds``."""
     warm = [sample for sample in samples if sample.age_seconds >= WARM_UP_SECONDS]
     second = [sample for sample in warm if seconds / 4 <= sample.at < seconds / 2]
     last = [sample for sample in warm if sample.at >= 3 * seconds / 4]
@@ -71,7 +69,7 @@ def growth(samples: Sequence[Sample], seconds: float) -> Growth:
 
 def _between(second: Sequence[Sample], last: Sequence[Sample]) -> tuple[float | None, int]:
     survivors = {sample.pid for sample in second} & {sample.pid for sample in last}
-    # A survivor's own samples, whatever their age; the others by age, survivors' samples left out so that nothing counts twice.
+    # A survivor's own samples are compared at any age; the others by age, without survivors, so that nothing counts twice.
     before: dict[tuple[str, int], list[int]] = defaultdict(list)
     after: dict[tuple[str, int], list[int]] = defaultdict(list)
     for group, samples in ((before, second), (after, last)):

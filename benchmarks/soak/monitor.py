@@ -1,4 +1,4 @@
-"""Everything that is seen during a soak, gathered and checked as it comes. One thread; ``tick`` takes milliseconds."""
+"""Collects and checks all observations of a soak. One thread; ``tick`` takes milliseconds."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from benchmarks.soak.proxied_run import ProxiedRun
 
 TICK_SECONDS = 0.25
-"""Between looks: how exactly recovery times are known."""
+"""Interval of observations: the accuracy of recovery times."""
 MOST_BREACHES = 100
-"""A run that breaks its promises breaks them all the time; the first ones tell why."""
+"""Maximum number of recorded breaches: a broken run breaks promises all the time, and the first ones show the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The learning curve by the soak's clock."""
+    """A point of the learning curve, by the soak's clock."""
 
     at: float
     env_frames: int
@@ -33,7 +33,7 @@ class CurvePoint:
 
 @dataclass(slots=True)
 class Record:
-    """What was gathered."""
+    """All recorded observations."""
 
     memory: dict[str, list[Sample]] = field(default_factory=dict)
     curve: list[CurvePoint] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Record:
 
 
 class Monitor:
-    """Looks at one run; every observation goes through the promises."""
+    """Observes one run, and passes every observation through the promises."""
 
     def __init__(self, run: ProxiedRun, *, memory_interval_seconds: float) -> None:
         self._run = run
@@ -57,29 +57,28 @@ class Monitor:
         self.ledgers = [LedgerWatch() for _ in run.agent_directories]
         self.record = Record()
         self.last: dict[str, Reading] = {}
-        """Newest reading of each process, of whenever it answered last."""
+        """The newest reading of each process, whenever it answered last."""
 
     @property
     def seconds(self) -> float:
-        """Since the soak began."""
+        """Seconds since the soak began."""
         return time.monotonic() - self._started
 
     def expect_exit(self, process: str) -> None:
-        """A fault ends this process: the supervisor will see it end once."""
+        """Expect that a fault ends this process, so that the supervisor reports its end once."""
         self._caused[process] = self._caused.get(process, 0) + 1
 
     def broken(self, breach: Breach) -> None:
-        """Note a broken promise."""
+        """Record a broken promise."""
         self.record.num_breaches += 1
         if len(self.record.breaches) < MOST_BREACHES:
             self.record.breaches.append((self.seconds, breach))
 
     def tick(self, asleep: Collection[str] = ()) -> Observation:
-        """Look at everything once; ``asleep``: processes that are stopped and cannot answer.
+        """Observe everything once; ``asleep``: stopped processes, which cannot answer.
 
         Raises:
             RunEndedError: the run ended by itself.
-
         """
         self._run.check_running()
         seen = observe(self._run, asleep=asleep)
@@ -94,18 +93,18 @@ class Monitor:
         return seen
 
     def look_at_weights(self) -> None:
-        """What parameter servers give to someone who has nothing."""
+        """Check what parameter servers answer to a client without weights."""
         for served in self._onlookers.look():
             self._note(self.versions[served.agent].served(served.server, served.version, served.contents))
 
     def look_at_checkpoints(self) -> None:
-        """Every checkpoint is a consistent snapshot of the ledger."""
+        """Check that every checkpoint is a consistent snapshot of the ledger."""
         for ledger, checkpoints in zip(self.ledgers, self._checkpoints, strict=True):
             for state in checkpoints.new_states():
                 self._note(ledger.checkpoint(state))
 
     def look_at_reports(self, reports: list[dict[str, Any]]) -> None:
-        """The last snapshot of all, of each agent that left one."""
+        """Check the final snapshot of each agent that left one."""
         for report in reports:
             self._note(self.ledgers[0].snapshot(report["accounting"]))
 
@@ -116,15 +115,15 @@ class Monitor:
 
     @property
     def num_snapshots(self) -> int:
-        """Of ledgers, that were looked at."""
+        """Number of ledger snapshots that were checked."""
         return sum(ledger.num_snapshots for ledger in self.ledgers)
 
     def look_at_exits(self) -> None:
-        """Nobody ended whom no fault ended."""
+        """Check that no process ended without a fault."""
         self._note(unexpected_exits(self._run.exit_counts(), self._caused))
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close all connections."""
         self._onlookers.close()
 
     def _note(self, breaches: list[Breach]) -> None:

@@ -1,10 +1,11 @@
-"""A network of real packets that lose, delay and overtake each other: what ``tc netem`` does, without the kernel's help.
+"""A network that loses, delays and reorders real packets, as ``tc netem`` does, but without kernel support.
 
-A TUN device belongs to this process. Packets from ``NEAR`` to ``FAR`` come out here, and go back in with both addresses swapped: the
-kernel takes them as sent from ``FAR`` to ``NEAR``. So whoever connects to ``FAR`` reaches what listens on ``NEAR``, and its packets pass
-here in both directions, while TCP at either end does what it does over a wire. Checksums stay right: they are sums of both addresses.
+This process has a TUN device. Packets from ``NEAR`` to ``FAR`` arrive here, and are sent back with both addresses swapped, so the kernel
+sees them as sent from ``FAR`` to ``NEAR``. A client that connects to ``FAR`` therefore reaches the server on ``NEAR``. Its packets pass
+through here in both directions, while TCP at either end behaves as over a cable. Checksums stay valid, because they are sums over both
+addresses.
 
-It takes the right to make network devices. A network namespace gives it to everybody: ``unshare -rn python -m benchmarks.soak ...``.
+This requires the right to create network devices. Every user has it in a network namespace: ``unshare -rn python -m benchmarks.soak ...``.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NEAR, FAR = "10.99.0.1", "10.99.0.2"
-"""Where servers listen, and where clients find them."""
+"""Address on which servers listen, and address to which clients connect."""
 MTU_BYTES = 9000
-"""Jumbo frames: one unroll of Catch in seven packets, so that one interpreter moves 50 MB/s."""
+"""Jumbo frames: an unroll of Catch takes seven packets, so that one interpreter moves 50 MB/s."""
 MOST_WAITING = 20_000
-"""Packets under way; what comes beyond is lost, as in a router whose queue is full."""
+"""Maximum number of packets under way; further ones are lost, as in a router with a full queue."""
 
 _DEVICE = "herd0"
 _TUNSETIFF = 0x400454CA
@@ -38,42 +39,41 @@ _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What happens to each packet, independently."""
+    """The conditions for each packet, independently."""
 
     loss: float = 0.0
     """Probability."""
     duplicated: float = 0.0
     """Probability."""
     delay_seconds: tuple[float, float] = (0.0, 0.0)
-    """Drawn uniformly between these: packets overtake each other."""
+    """Drawn uniformly between these two, so that packets overtake each other."""
 
     def fate(self, random: Random) -> Sequence[float]:
-        """Seconds after which each copy of a packet arrives; none if it is lost."""
+        """Return the delays in seconds of each copy of a packet; none if it is lost."""
         if random.random() < self.loss:
             return ()
         return [random.uniform(*self.delay_seconds) for _ in range(2 if random.random() < self.duplicated else 1)]
 
 
 USUAL = Conditions(loss=0.002, duplicated=0.001, delay_seconds=(0.0005, 0.002))
-"""Between faults: no network is perfect."""
+"""Conditions between faults, because no network is perfect."""
 
 
 class NoNetworkError(RuntimeError):
-    """This process may not make network devices; one line."""
+    """This process may not create network devices; the text is one line."""
 
 
 class Network:
-    """The device and the thread that moves its packets. Use as a context manager."""
+    """The device, and the thread that forwards its packets. Use it as a context manager."""
 
     def __init__(self, seed: int) -> None:
-        """Make the device.
+        """Create the device.
 
         Raises:
-            NoNetworkError: it cannot be made.
-
+            NoNetworkError: this is not possible.
         """
         self.num_passed = self.num_lost = 0
-        """Packets so far."""
+        """Number of packets so far."""
         self._conditions = USUAL
         self._random = Random(seed)
         self._waiting: list[tuple[float, int, bytes]] = []
@@ -102,11 +102,11 @@ class Network:
         os.close(self._device)
 
     def address(self, port: int) -> str:
-        """Where a client finds the server that listens on ``port``."""
+        """Return the address at which clients reach the server that listens on ``port``."""
         return f"tcp://{FAR}:{port}"
 
     def become(self, conditions: Conditions) -> None:
-        """From now on; what is under way arrives as it would have."""
+        """Change the conditions; packets under way are not affected."""
         self._conditions = conditions
 
     def _move(self) -> None:
@@ -125,7 +125,7 @@ class Network:
                 packet = os.read(self._device, MTU_BYTES)
             except BlockingIOError:
                 return
-            if packet[0] >> 4 != 4:  # the kernel announces itself in IPv6
+            if packet[0] >> 4 != 4:  # the kernel's own IPv6 announcements
                 continue
             packet = b"".join((packet[:12], packet[16:20], packet[12:16], packet[20:]))
             arrivals = self._conditions.fate(self._random) if len(self._waiting) < MOST_WAITING else ()

@@ -1,4 +1,4 @@
-"""Looking at a run from outside: metrics of every process, weights of every parameter server, checkpoints, memory, the curve."""
+"""Observes a run from outside: metrics of every process, weights of every parameter server, checkpoints, memory, the curve."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from benchmarks.soak.proxied_run import ProxiedRun
 
 SCRAPE_SECONDS = 0.5
-"""Localhost answers in milliseconds; a starting or busy process is looked at again a moment later."""
+"""Timeout: localhost answers in milliseconds, and a starting or busy process is asked again soon."""
 ASK_SECONDS = 1.0
-"""Between questions to a parameter server: each answer is the whole of the weights."""
+"""Interval of requests to a parameter server, whose answers contain the complete weights."""
 
 _WORK = {
     "learner": metric_names.LEARNER_UPDATES.name,
@@ -39,25 +39,25 @@ _WORK = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One process at one moment."""
+    """The state of one process at one time."""
 
     pid: int
     versions: Mapping[int, Version]
-    """Of the weights it holds, by agent; (0, 0) before any. Empty: nobody can tell, or they may change agents."""
+    """Version of the weights that it holds, by agent; (0, 0) before any. Empty if unknown, or if the process may change agents."""
     work: float
-    """Of this process: the learner's updates, an actor's unrolls sent."""
+    """Work of this process: the learner's updates, an actor's sent unrolls."""
     unacknowledged: float = 0.0
-    """Unrolls that an actor keeps."""
+    """Number of unrolls that an actor keeps."""
 
     @property
     def version(self) -> Version:
-        """The oldest of them."""
+        """The oldest of its versions."""
         return min(self.versions.values(), default=(0, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything that answered at one moment."""
+    """All answers at one time."""
 
     at: float
     """time.monotonic() in seconds."""
@@ -66,7 +66,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a parameter server gave to someone who holds nothing."""
+    """The answer of a parameter server to a client without weights."""
 
     server: str
     agent: int
@@ -77,17 +77,17 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """Memory of one process at one moment."""
+    """Memory of one process at one time."""
 
     process: str
     pid: int
     age_seconds: float
-    """Since it started."""
+    """Seconds since its start."""
     bytes: int
 
 
 def observe(run: ProxiedRun, *, asleep: Collection[str] = ()) -> Observation:
-    """Scrape every process but those known not to answer."""
+    """Scrape all processes except those known not to answer."""
     readings = {}
     for name in run.children:
         pid = None if name in asleep else run.pid(name)
@@ -124,10 +124,10 @@ def _pair(values: Iterable[float]) -> Version:
 
 
 class Onlookers:
-    """A client of each parameter server for each agent that never says what it has: it sees what an actor that just started would."""
+    """A client of each parameter server for each agent, without weights, so that it sees what a new actor would see."""
 
     def __init__(self, run: ProxiedRun) -> None:
-        """Start to connect; call ``look`` and ``close`` from this thread."""
+        """Start connecting; call ``look`` and ``close`` from this thread."""
         settings = load_settings([run.run_dir / "config.yaml"], [], {})
         contract = contract_digest(settings, environment_spec(settings.env))
         self._context = new_context(settings.security)
@@ -141,7 +141,7 @@ class Onlookers:
         self._ask_at = dict.fromkeys(self._clients, 0.0)
 
     def look(self) -> list[Served]:
-        """Answers that came; asks again where it is time. Never blocks."""
+        """Return new answers, and send requests that are due. Never blocks."""
         now = time.monotonic()
         found = []
         for (server, agent), client in self._clients.items():
@@ -155,7 +155,7 @@ class Onlookers:
         return found
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         for client in self._clients.values():
             client.close()
         self._context.term()
@@ -169,24 +169,24 @@ class Checkpoints:
         self._seen: dict[str, int] = {}
 
     def new_states(self) -> list[dict[str, Any]]:
-        """The state of every checkpoint that appeared since the last call, oldest first."""
+        """Return the states of all new checkpoints since the last call, oldest first."""
         found: list[tuple[int, dict[str, Any]]] = []
         present: dict[str, int] = {}
         for path in self._directory.glob("[0-9]" * 12):
             try:
                 written = (path / "manifest.json").stat().st_mtime_ns
                 present[path.name] = written
-                # A restored learner may write under a number that was used before: the time tells them apart.
+                # A restored learner may reuse a number, so the time distinguishes checkpoints.
                 if self._seen.get(path.name) != written:
                     found.append((written, json.loads((path / "state.json").read_text())))
             except FileNotFoundError:
-                continue  # removed meanwhile
+                continue  # removed in the meantime
         self._seen = present
         return [state for _, state in sorted(found, key=lambda item: item[0])]
 
 
 def residents(run: ProxiedRun) -> list[Resident]:
-    """Resident memory of every process of the run that lives, the supervisor's included."""
+    """Return the resident memory of every living process of the run, including the supervisor."""
     pids = {"supervisor": run.supervisor_pid} | {name: pid for name in run.children if (pid := run.pid(name)) is not None}
     found = []
     for name, pid in pids.items():
@@ -201,5 +201,5 @@ def residents(run: ProxiedRun) -> list[Resident]:
 
 
 def curve_point(run: ProxiedRun) -> dict[str, Any]:
-    """The newest point of the first agent's learning curve; empty before the first."""
+    """Return the newest point of the first agent's learning curve; empty before the first."""
     return newest_point(run.agent_directories[0] / METRICS)

@@ -1,4 +1,4 @@
-"""soak.png: how long the run needed to recover, by fault; its return; and the memory of every process."""
+"""Draws soak.png: recovery times by fault, the return, and the memory of every process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, told apart with every common colour blindness.
+# Okabe and Ito's colours, which remain distinguishable with all common colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5E548E", "#7F5539", "#56B4E9")
 _MEGABYTE = 1 << 20
 
@@ -27,7 +27,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
 
     with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11}):
         figure = plt.figure(figsize=(10, 10.5), layout="constrained")
-        # Each with margins of its own: the first has long names at its side.
+        # Each has its own margins, because the first has long labels.
         parts: Any = figure.subfigures(3, 1, height_ratios=(1.5, 1, 1.3))
         for part, draw_part in zip(parts, (_draw_recoveries, _draw_curve, _draw_memory), strict=True):
             draw_part(part.subplots(), report)
@@ -36,7 +36,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
 
 
 def _draw_recoveries(axes: Axes, report: dict[str, Any]) -> None:
-    """A row for each kind: every recovery as a dot, the median as a line."""
+    """Draw a row for each kind: every recovery as a dot, the median as a line."""
     by_kind: dict[KindName, list[float]] = defaultdict(list)
     for event in report["events"]:
         for fault in event["faults"]:
@@ -45,7 +45,7 @@ def _draw_recoveries(axes: Axes, report: dict[str, Any]) -> None:
     kinds = sorted(by_kind, key=lambda kind: statistics.median(by_kind[kind]))
     for row, kind in enumerate(kinds):
         seconds = by_kind[kind]
-        # Equal ones lie beside each other: five tracks, in turn.
+        # Equal values are drawn next to each other, on five tracks in turn.
         axes.scatter(
             seconds, [row + 0.12 * (number % 5 - 2) for number in range(len(seconds))], s=16, color=_COLOURS[0], alpha=0.55, linewidth=0
         )
@@ -78,7 +78,7 @@ def _draw_curve(axes: Axes, report: dict[str, Any]) -> None:
 def _draw_memory(axes: Axes, report: dict[str, Any]) -> None:
     for number, (name, samples) in enumerate(report["resident"].items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        # One line per incarnation: between them the process was not there. A process that is ending has no memory left.
+        # One line per incarnation, with gaps between them. An ending process has no memory.
         by_pid: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for at, pid, size in samples:
             if size > 0:

@@ -1,6 +1,6 @@
-"""What a run promises under faults (DESIGN.md, "What each process promises"), checked on what can be seen from outside. No I/O.
+"""The promises of a run under faults, checked from outside. No I/O.
 
-Every method takes an observation and returns what it breaks: nothing, as a rule.
+Every method takes an observation and returns the breaches, usually none.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ MEMORY = "memory does not grow"
 
 LEARNER_RESTART = "learner_restart"
 _MAX_VERSIONS = 65_536
-"""Whose contents are remembered: an hour of a new one every 50 ms."""
+"""Maximum number of remembered contents: an hour with a new version every 50 ms."""
 _ALLOWED_REASONS = frozenset({LEARNER_RESTART, "stale"})
-"""Every message of these runs is well-formed: any other reason is a loss that nobody caused."""
+"""Every message of these runs is well-formed, so a loss for any other reason is unexplained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A promise that was broken."""
+    """A broken promise."""
 
     promise: str
     detail: str
 
 
 class VersionWatch:
-    """Versions as parameter servers serve them and processes hold them."""
+    """Checks the versions that parameter servers serve and processes hold."""
 
     def __init__(self) -> None:
         self._served: dict[str, Version] = {}
@@ -54,12 +54,12 @@ class VersionWatch:
         self._learner: tuple[int, int] | None = None
         self._contents: OrderedDict[Version, str] = OrderedDict()
         self.newest: Version = (0, 0)
-        """The newest ever seen anywhere."""
+        """The newest version seen anywhere."""
 
     def served(self, server: str, version: Version, contents: str) -> list[Breach]:
-        """Record what a parameter server answered to someone who holds nothing; ``contents``: a digest of the weights.
+        """Record the answer of a parameter server to a client without weights; ``contents``: a digest of the weights.
 
-        Restarts are no excuse: an empty server gets the newest version of all, or says that it has none.
+        Restarts are not an exception: an empty server gets the newest version of all, or says that it has none.
         """
         breaches = []
         before = self._served.get(server, (0, 0))
@@ -75,7 +75,7 @@ class VersionWatch:
         return breaches
 
     def held(self, process: str, pid: int, version: Version) -> list[Breach]:
-        """Record the version that a process reports; (0, 0): none yet."""
+        """Record the version that a process reports; (0, 0) before the first."""
         if version == (0, 0):
             return []
         breaches = []
@@ -98,7 +98,7 @@ class VersionWatch:
 
 
 class LedgerWatch:
-    """Checkpoints and the report: each is one consistent snapshot of the ledger."""
+    """Checks that checkpoints and the report are consistent snapshots of the ledger."""
 
     def __init__(self) -> None:
         self._lineage: int | None = None
@@ -106,7 +106,7 @@ class LedgerWatch:
         self._heard: set[Account] = set()
         self._lost = 0
         self.num_snapshots = 0
-        """Looked at so far."""
+        """Number of snapshots so far."""
 
     def snapshot(self, ledger: dict[str, Any]) -> list[Breach]:
         """Check one reading: {generated, consumed, in_flight, dropped}."""
@@ -124,7 +124,7 @@ class LedgerWatch:
         return breaches
 
     def checkpoint(self, state: dict[str, Any]) -> list[Breach]:
-        """Check a checkpoint's state.json against itself and against those before it."""
+        """Check a checkpoint's state.json for consistency and against earlier ones."""
         ledger = state["ledger"]
         breaches = self.snapshot(ledger)
         generated = {(index, incarnation): count for index, incarnation, _, count in ledger["accounts"]}
@@ -136,9 +136,9 @@ class LedgerWatch:
         return breaches + self._follow(state["lineage"], generated, ledger["dropped"].get(LEARNER_RESTART, 0))
 
     def _follow(self, lineage: int, generated: dict[Account, int], lost: int) -> list[Breach]:
-        """Frames are lost with a learner only: an actor's first message after its restart books them, and no later one.
+        """Check that frames are lost only with a learner: only an actor's first message after its restart may count lost frames.
 
-        An actor was heard in a lineage when its count went beyond everything seen before; a restored count may be lower.
+        An actor has sent a message in a lineage when its count exceeds all earlier ones; a restored count may be lower.
         """
         advanced = {account for account, count in generated.items() if count > self._generated.get(account, 0)}
         breaches = []
@@ -154,7 +154,7 @@ class LedgerWatch:
 
 
 def unexpected_exits(seen: dict[str, int], caused: dict[str, int]) -> list[Breach]:
-    """Children that ended more often than they were killed."""
+    """Return the children that ended more often than they were killed."""
     return [
         Breach(NOBODY_ELSE, f"{name} ended {count} times, {caused.get(name, 0)} of them were faults")
         for name, count in seen.items()
@@ -163,7 +163,7 @@ def unexpected_exits(seen: dict[str, int], caused: dict[str, int]) -> list[Breac
 
 
 def names(breaches: Iterable[Breach]) -> list[str]:
-    """The promises broken, each once."""
+    """Return the broken promises, each once."""
     return sorted({breach.promise for breach in breaches})
 
 

@@ -1,4 +1,4 @@
-"""A run whose connections all lead through proxies, or over a network, of this process, and what can be done to it."""
+"""A run whose connections all pass through proxies, or a network, of this process, and the faults that can be applied to it."""
 
 from __future__ import annotations
 
@@ -24,37 +24,36 @@ if TYPE_CHECKING:
     from benchmarks.soak.network import Network
 
 START_SECONDS = 60.0
-"""For the supervisor to have read its settings and chosen ports."""
+"""Timeout for the supervisor to read its settings and choose ports."""
 STOP_SECONDS = 120.0
-"""A checkpoint, the actors' farewell and the supervisor's own graces of 60 s and 10 s."""
+"""Time for a checkpoint, the end of the actors, and the supervisor's own limits of 60 s and 10 s."""
 ONLOOKER = "onlooker"
-"""Client of the links that this process uses to look at parameter servers; no fault is put on them."""
+"""Client name of the links through which this process observes parameter servers; they have no faults."""
 ROOT = Path(__file__).parents[2]
 
 
 class RunEndedError(RuntimeError):
-    """The run ended by itself; the end of its output."""
+    """The run ended by itself; the text has the end of its output."""
 
 
 class ProxiedRun:
-    """A supervised run in ``folder``. Use as a context manager, in the main thread: the run ends with it."""
+    """A supervised run in ``folder``. Use it as a context manager in the main thread: the run ends with it."""
 
     def __init__(self, folder: Path, words: Sequence[str], network: Network | None = None) -> None:
-        """Start it; ``words`` are files and settings as for ``herd train``, with ``network`` also that servers listen there.
+        """Start it. ``words`` are files and settings as for ``herd train``; with ``network``, servers listen on that network.
 
         Raises:
-            RunEndedError: its settings cannot work.
-
+            RunEndedError: the settings are invalid.
         """
         self.folder = folder
         self.run_dir = folder / "run"
         self.network = network
-        """Every connection is over it, where there is one; else each has a proxy of its own."""
+        """The network for all connections; None: each connection has its own proxy."""
         folder.mkdir(parents=True, exist_ok=True)
         self._output = folder / "run.out"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | {"PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "benchmarks.soak.supervised", str(folder), *words, "--run_dir", str(self.run_dir)]
-        # In its own process group: a Ctrl-C at the terminal is for this process alone, which ends the run in order.
+        # In its own process group, so that Ctrl-C reaches only this process, which ends the run in order.
         self._child = Child(command, environment, self._output)
         self.proxies: dict[str, Proxy] = {}
         try:
@@ -75,9 +74,9 @@ class ProxiedRun:
         self.children: tuple[str, ...] = tuple(contents["children"])
         """``actor-0`` and so on, as the supervisor names them."""
         self.links: dict[str, Link] = {link.name: link for link in (Link(**fields) for fields in contents["links"])}
-        """By name; without the onlooker's."""
+        """Links by name, without those of the observer."""
         self.ports: dict[str, int] = dict(contents["ports"])
-        """Where each server listens now, or will after its next start."""
+        """The port of each server, now or after its next start."""
         self._options: dict[str, str] = contents["options"]
         self.num_agents: int = contents["num_agents"]
         self._onlooking = [Link(ONLOOKER, "", name) for name in self.paramservers]
@@ -93,17 +92,16 @@ class ProxiedRun:
 
     @property
     def supervisor_pid(self) -> int:
-        """Of the supervisor."""
         return self._child.pid
 
     @property
     def output(self) -> str:
-        """What the supervisor said so far."""
+        """The supervisor's output so far."""
         return self._output.read_text(errors="replace")
 
     @property
     def agent_directories(self) -> list[Path]:
-        """Where each agent leaves its checkpoints and its report, by agent."""
+        """The directories of the agents' checkpoints and reports."""
         return [self.run_dir / AGENTS / str(agent) for agent in range(self.num_agents)] if self.num_agents > 1 else [self.run_dir]
 
     @property
@@ -112,18 +110,18 @@ class ProxiedRun:
         return [name for name in self.children if name.startswith("paramserver")]
 
     def onlooker_address(self, server: str) -> str:
-        """Where this process reaches a parameter server, wherever that listens."""
+        """Return the address at which this process reaches a parameter server, wherever it listens."""
         return self._address(Link(ONLOOKER, "", server))
 
     def pid(self, process: str) -> int | None:
-        """The process that announced itself under this name last; None before any did."""
+        """Return the process that last announced itself under this name; None before the first."""
         try:
             return int(json.loads((self.run_dir / PROCESSES / f"{process}.json").read_text())["pid"])
         except FileNotFoundError:
             return None
 
     def signal(self, process: str, number: signal.Signals) -> int | None:
-        """Signal what is running under this name; returns its pid, None where nothing is."""
+        """Send a signal to the process of this name; return its pid, or None if there is none."""
         pid = self.pid(process)
         if pid is None:
             return None
@@ -134,7 +132,7 @@ class ProxiedRun:
         return pid
 
     def move(self, server: str) -> None:
-        """Give ``server`` another port for its next start, and lead every client there."""
+        """Give ``server`` another port for its next start, and redirect all clients."""
         with socket.create_server((HOST, 0)) as probe:
             self.ports[server] = probe.getsockname()[1]
         self._write_wiring()
@@ -143,24 +141,23 @@ class ProxiedRun:
                 self.proxies[link.name].move(self.ports[server])
 
     def exit_counts(self) -> dict[str, int]:
-        """How often the supervisor saw each child end unasked."""
+        """Return how often each child ended, by the supervisor's output."""
         lines = [line.partition(" ended (") for line in self.output.splitlines()]
         names = [before.rpartition(" ")[2] for before, found, _ in lines if found]
         return {name: names.count(name) for name in self.children}
 
     def check_running(self) -> None:
-        """Look whether the run goes on.
+        """Check that the run continues.
 
         Raises:
-            RunEndedError: it does not.
-
+            RunEndedError: it has ended.
         """
         code = self._child.exit_code()
         if code is not None:
             raise RunEndedError(f"the run ended by itself with exit code {code}:\n" + "\n".join(last_lines(self._output, 30)))
 
     def stop(self) -> int | None:
-        """End the run in order; returns its exit code, None where it had to be killed."""
+        """End the run in order; return its exit code, or None if it had to be killed."""
         self._child.send(signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
         while (code := self._child.exit_code()) is None:

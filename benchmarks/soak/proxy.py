@@ -1,7 +1,7 @@
-"""A TCP proxy on loopback that can spoil what passes through it: one link between two processes, cut, stalled, slowed or moved.
+"""A TCP proxy on loopback for one link between two processes, which can be cut, stalled, slowed or moved.
 
-Its sockets belong to an event loop in a thread of its own; every method returns when it is done. Memory is bounded: a few times
-``BUFFER_BYTES`` per connection and direction, because a direction is read only while what was read before finds its way.
+Its sockets belong to an event loop in its own thread; every method returns when it is done. Memory is bounded to a few times
+``BUFFER_BYTES`` per connection and direction, because a direction is read only as fast as it can be forwarded.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 BUFFER_BYTES = 65_536
 CONNECT_SECONDS = 2.0
-"""On loopback a connection stands or is refused at once; a stopped process's backlog takes it too, until that is full."""
+"""Connect timeout: on loopback a connection succeeds or fails at once. A stopped process's backlog also accepts until it is full."""
 SLOW_TICK_SECONDS = 0.02
-"""A slow link moves its bytes in portions of this much time, not in one burst a second."""
+"""A slow link forwards its bytes in portions of this duration instead of one burst per second."""
 
 Mode = Literal["pass", "cut", "stall", "deaf", "slow"]
 
 
 class Proxy:
-    """Forwards ``address`` to a backend port of this machine until told otherwise. Every method may be called from any thread.
+    """Forwards ``address`` to a backend port of this machine. Every method may be called from any thread.
 
-    A backend that does not listen is a closed connection for the client, as behind a service without endpoints.
+    If the backend does not listen, the client's connection is closed, as behind a service without endpoints.
     """
 
     def __init__(self, backend_port: int) -> None:
         """Listen on a free port."""
         self.bytes_forwarded = 0
-        """Both directions, since the start."""
+        """Bytes in both directions since the start."""
         self.port = 0
         self._backend_port = backend_port
         self._mode: Mode = "pass"
         self._bytes_per_second = 0.0
         self._free_at = 0.0
-        """When a slow link has moved everything that it was given."""
+        """When a slow link has forwarded everything that it received."""
         self._generation = 0
-        """Of connections: those of before a cut or a move must not outlive it."""
+        """Number of the generation of connections: those from before a cut or a move must not survive it."""
         self._changed = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None] | None] = set()
@@ -55,36 +55,36 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        """As a setting wants it."""
+        """The address in the form of a setting."""
         return f"tcp://{HOST}:{self.port}"
 
     def forward(self) -> None:
-        """Pass everything as it comes: the fault is over."""
+        """Forward everything at full speed: the fault is over."""
         self._do(self._set("pass"))
 
     def cut(self) -> None:
-        """Reset every connection and refuse new ones, as an unplugged cable does with a firewall that answers."""
+        """Reset every connection and refuse new ones, like a broken path with a firewall that answers."""
         self._do(self._set("cut", end_all=True))
 
     def stall(self) -> None:
-        """Keep connections open, accept new ones, forward nothing: a network that swallows."""
+        """Keep connections open, accept new ones, and forward nothing, like a network that drops everything."""
         self._do(self._set("stall"))
 
     def deafen(self) -> None:
-        """Forward what clients say, and hold back every answer: what arrives is not known to have arrived."""
+        """Forward what clients send, and hold back all answers."""
         self._do(self._set("deaf"))
 
     def reset(self) -> None:
-        """End every connection, with what is under way, and pass everything from then on."""
+        """End every connection with the data under way, and forward everything from then on."""
         self._do(self._set("pass", end_all=True))
 
     def slow(self, bytes_per_second: float) -> None:
-        """Forward at most this many bytes a second, both directions and all connections together."""
+        """Forward at most this many bytes per second, in both directions of all connections together."""
         self._bytes_per_second = bytes_per_second
         self._do(self._set("slow"))
 
     def move(self, backend_port: int) -> None:
-        """Lead to another port from now on; connections to the old one are reset."""
+        """Forward to another port from now on; connections to the old one are reset."""
         self._backend_port = backend_port
         self._do(self._set(self._mode, end_all=True))
 
@@ -142,17 +142,17 @@ class Proxy:
             for writer in writers:
                 writer.close()
             for writer in writers:
-                await writer.wait_closed()  # what was read before the end still goes
+                await writer.wait_closed()  # data read before the end is still forwarded
         except (OSError, TimeoutError):
-            pass  # nobody listens, or the connection broke
+            pass  # nothing listens, or the connection broke
         finally:
             for writer in writers:
-                _reset(writer)  # does nothing to one that is closed
+                _reset(writer)  # no effect on a closed connection
             self._writers -= writers
             self._tasks.discard(task)
 
     async def _pipe(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_answer: bool) -> None:
-        """Hand over in one direction until the stream ends or breaks; a link that stands still does not pass on that either."""
+        """Forward one direction until the stream ends or breaks; a stalled link does not forward the end either."""
         sink.transport.set_write_buffer_limits(high=0)
         with contextlib.suppress(OSError):
             while data := memoryview(await source.read(BUFFER_BYTES)):
@@ -165,7 +165,7 @@ class Proxy:
         await self._allowance(0, is_answer=is_answer)
 
     async def _allowance(self, size: int, *, is_answer: bool) -> int:
-        """Wait until something may pass; returns how many of ``size`` bytes."""
+        """Wait until something may be forwarded; return how many of ``size`` bytes."""
         while True:
             changed = self._changed
             if self._mode == "stall" or (self._mode == "deaf" and is_answer):
@@ -182,7 +182,7 @@ class Proxy:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close with a reset, so that the other side notices at once and no port lingers."""
+    """Close with a reset, so that the other side notices at once and the port is free."""
     with contextlib.suppress(OSError):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

@@ -1,4 +1,4 @@
-"""When a run has recovered from a fault. No I/O: two observations in, what is still missing out."""
+"""Decides when a run has recovered from a fault, from two observations. No I/O."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from benchmarks.soak.promises import Version
 
 _UPDATES = 2
-"""The first may come from unrolls that waited all the while; the second needs actors too, or soon will."""
+"""Number of new updates. The first may use unrolls that were already queued; the second needs actors, or soon will."""
 _MESSAGES = 2
-"""The first may have been under way when the fault came; the second needed credit from a living learner."""
+"""Number of new messages. The first may have been under way during the fault; the second needs credit from a live learner."""
 
 _HOLDERS = {"actor", "learner", "paramserver"}
-"""Services that hold weights; of any other it is enough that it answers."""
+"""Services that hold weights; the others only need to answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What must be seen after a fault, measured against what was last known before it was over.
+    """The conditions of recovery, compared with the observation before the end of the fault.
 
-    Training goes on: every learner makes new updates and publishes them beyond every version known. Every parameter server serves such a
-    version. Every actor holds such a version, sends unrolls and has them acknowledged. Whoever was killed is another process.
+    Every learner makes new updates and publishes a version beyond every known one. Every parameter server serves such a version. Every
+    actor holds such a version, sends unrolls and gets acknowledgements. A killed process has been replaced by another one.
     """
 
     before: Mapping[str, Reading]
-    """By process: its last reading."""
+    """The last reading of each process."""
     newest: Sequence[Version]
     """The newest version known anywhere, by agent."""
     unrolls_per_message: int
@@ -37,7 +37,7 @@ class Recovery:
     killed: Collection[str] = field(default=())
 
     def missing(self, now: Observation) -> list[str]:
-        """What is not there yet, in words; empty: recovered."""
+        """Return what is still missing, in words; empty after recovery."""
         return [lack for name in self.children for lack in self._missing(name, now.processes.get(name))]
 
     def _missing(self, name: str, reading: Reading | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a soak leaves: soak.json with everything, soak.md as a table, soak.png as a picture."""
+"""Writes the results of a soak: soak.json with everything, soak.md as a table, soak.png as a picture."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from benchmarks.soak.soak import Story, Survived
 
 MOST_POINTS = 400
-"""Of each series in soak.json: more than a picture has room for."""
+"""Maximum number of points of each series in soak.json, more than a picture can show."""
 _MEGABYTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Where and how it was run."""
+    """The conditions of the soak."""
 
     command: str
     date: str
@@ -37,14 +37,14 @@ class Circumstances:
     seconds: float
     """From the start of the run to the request to end it."""
     exit_code: int | None
-    """Of the run, once asked to end; None: it had to be killed, or ended before."""
+    """Exit code of the run after the request to end; None: it had to be killed, or ended before."""
     interrupted: bool
 
 
 def make_report(
     circumstances: Circumstances, story: Story, record: Record, finals: Sequence[dict[str, Any]], num_snapshots: int
 ) -> dict[str, Any]:
-    """Everything as one JSON object; ``finals``: the agents' report.json, those that are there."""
+    """Return everything as one JSON object; ``finals``: the existing report.json files of the agents."""
     return {
         **asdict(circumstances),
         "num_faults": story.num_faults,
@@ -77,7 +77,7 @@ def write_report(folder: Path, report: dict[str, Any]) -> None:
 
 
 def as_text(report: dict[str, Any]) -> str:
-    """The report as Markdown."""
+    """Return the report as Markdown."""
     broken = report["promises_broken"]
     lines = [
         f"{report['num_faults']} faults in {report['seconds'] / 60:.1f} minutes, seed {report['seed']}; "
@@ -101,12 +101,12 @@ def as_text(report: dict[str, Any]) -> str:
 
 
 def exit_code(report: dict[str, Any]) -> int:
-    """0 where every promise was kept."""
+    """Return 0 if every promise was kept."""
     return 1 if report["num_breaches"] else 0
 
 
 def _row(events: Sequence[Survived], kind: str) -> dict[str, Any]:
-    """All faults of a kind; recovery times only of those that came alone."""
+    """Return a row for all faults of a kind, with recovery times of those that occurred alone."""
     alone = _recoveries(event for event in events if len(event.faults) == 1 and event.faults[0].kind == kind)
     return alone | {"faults": sum(fault.kind == kind for event in events for fault in event.faults)}
 

@@ -1,4 +1,4 @@
-"""The command: a run in a folder, a soak of it, a report."""
+"""The command: starts a run in a folder, soaks it, and writes a report."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 OWN_SETTINGS = (
-    ("--actor.count", "2"),  # one is struck, the other must go on
-    ("--learner.checkpoint_interval_seconds", "5"),  # every fifth fault or so ends the learner: little is learned again
+    ("--actor.count", "2"),  # a fault hits one of them, and the other must continue
+    ("--learner.checkpoint_interval_seconds", "5"),  # about every fifth fault ends the learner, and little has to be learned again
     ("--learner.log_interval_seconds", "1"),
     ("--learner.credit_expires_seconds", "15"),  # instead of 60: one stop of 36 s outlasts it, and dozens of them fit into an hour
     ("--paramserver.index_lease_seconds", "15"),  # instead of 30, for the same reason
@@ -42,17 +42,17 @@ OWN_SETTINGS = (
     ("--stop.env_frames", "null"),
     ("--stop.wall_seconds", "null"),
 )
-"""Beneath the settings given by hand. Connections' heartbeat time-out of 30 s is no setting: long stops outlast it as it is."""
+"""Defaults, which the given settings override. Heartbeats have a fixed timeout of 30 s; a long stop lasts longer anyway."""
 MEMORY_SAMPLES = 1800
-"""Per process over the whole soak: every 2 s in an hour."""
+"""Samples per process over the whole soak: every 2 s in an hour."""
 MEMORY_LIMIT = 0.01
-"""Growth between second and last quarter at equal age."""
+"""Maximum growth between the second and the last quarter at equal age."""
 MEMORY_MINUTES = 30.0
-"""Shorter soaks state growth and do not judge it: a quarter must hold several incarnations of each process."""
+"""Shorter soaks report growth without judging it: a quarter must contain several incarnations of each process."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Soak; 0 where every promise was kept, 1 otherwise, 2 where the arguments cannot work."""
+    """Run a soak; return 0 if every promise was kept, 1 if not, 2 if the arguments are invalid."""
     arguments, words = _parse(argv)
     hosts = [(f"--{service.section}.host", NEAR) for service in SERVERS] if arguments.network else []
     words = [str(arguments.file), *(word for pair in (*OWN_SETTINGS, *hosts) for word in pair), *words]
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"soak: {folder}: not empty; choose another --output", file=sys.stderr)
         return 2
     settings = load_settings([arguments.file], words[1:], {})
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it in order, with the report so far
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it in order, with a report
     try:
         with ExitStack() as stack:
             network = stack.enter_context(Network(arguments.seed)) if arguments.network else None
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def long_stop_seconds(settings: RunSettings) -> float:
-    """Longer than every time-out that a silent process can run into."""
+    """Return a duration longer than every timeout of a silent process."""
     timeouts = (
         HEARTBEAT_TIMEOUT_MILLISECONDS / 1000,
         settings.learner.credit_expires_seconds,
@@ -170,7 +170,7 @@ def _judge_memory(report: dict[str, Any]) -> None:
 
 
 class _Speaker:
-    """One line that is written over on a terminal; elsewhere only what is worth keeping."""
+    """Prints one line that is overwritten on a terminal; elsewhere only the important lines."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stdout.isatty()

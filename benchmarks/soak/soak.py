@@ -1,4 +1,4 @@
-"""The soak itself: wait for the run, then fault after fault, each survived before the next, until the time is over."""
+"""The soak: waits for the run, then injects one fault after another and waits for recovery from each, until the time is over."""
 
 from __future__ import annotations
 
@@ -19,62 +19,62 @@ if TYPE_CHECKING:
     from benchmarks.soak.proxied_run import ProxiedRun
 
 START_SECONDS = 300.0
-"""Until a run trains: four processes load torch, on a machine that may be busy."""
+"""Timeout until a run trains: four processes load torch, on a machine that may be busy."""
 OUTAGE_SECONDS = 10.0
-"""A learner that loses one of several actors for this long must have made an update meanwhile."""
+"""A learner that loses one of several actors for this long must make an update meanwhile."""
 
 LONGEST_BREATH_SECONDS = 1.0
-"""Between a recovery and the next fault where the soak is late: some moment, not the moment of the recovery."""
+"""Pause between a recovery and the next fault if the soak is late, so that the fault does not follow at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How hard the run is tried."""
+    """The intensity of the soak."""
 
     seconds: float
-    """Length of the soak, from the moment the run trains."""
+    """Duration of the soak, from the start of training."""
     num_faults: int
     recovery_limit_seconds: float
-    """After the end of a fault; a promise is broken beyond it."""
+    """Maximum recovery time after the end of a fault."""
     long_seconds: float
-    """Of a long stop: beyond every time-out of the run."""
+    """Duration of a long stop: longer than every timeout of the run."""
     unrolls_per_message: int
     all_faults: bool = False
-    """Go on beyond ``seconds`` until every fault came: a busy machine recovers slowly."""
+    """Continue after ``seconds`` until all faults were injected, because a busy machine recovers slowly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survived:
-    """One fault, or two at once, and what became of it."""
+    """One fault, or two at once, and its result."""
 
     at: float
     """Seconds since the soak began."""
     faults: tuple[Fault, ...]
     recovery_seconds: float | None
-    """From the end of the (last) fault; for kill and move, from the kill. None: not within the limit, or the soak was ended."""
+    """Time from the end of the (last) fault, or from the kill for kill and move. None: not within the limit, or the soak was ended."""
     missing: tuple[str, ...] = ()
-    """What was not there yet, where it did not recover."""
+    """What was missing if the run did not recover."""
 
 
 @dataclass(slots=True)
 class Story:
-    """What happened so far."""
+    """The events so far."""
 
     events: list[Survived] = field(default_factory=list)
     num_void: int = 0
-    """Faults whose target was not running: a process that somebody else had just killed."""
+    """Faults whose target was not running, for example because another fault had just killed it."""
 
     @property
     def num_faults(self) -> int:
-        """Injected; two at once count as two."""
+        """Number of injected faults; two at once count as two."""
         return sum(len(event.faults) for event in self.events)
 
 
 class Soak:
-    """Drives one run; every wait looks at the run all the while."""
+    """Drives one run, and observes it during every wait."""
 
     def __init__(self, run: ProxiedRun, monitor: Monitor, plan: Plan, random: Random, say: Callable[[str, bool], None]) -> None:
-        """``say``: gets a line about the present, and whether it is worth keeping."""
+        """``say``: receives a status line, and whether it is important."""
         self._run = run
         self._monitor = monitor
         self._plan = plan
@@ -87,8 +87,7 @@ class Soak:
         """Wait for updates, for every actor and parameter server, and for the first checkpoint.
 
         Raises:
-            TimeoutError: the run does not begin to train.
-
+            TimeoutError: the run does not start training.
         """
         recovery = Recovery({}, [(0, 0)] * self._run.num_agents, self._plan.unrolls_per_message, self._run.children)
         deadline = time.monotonic() + START_SECONDS
@@ -98,12 +97,12 @@ class Soak:
             self._pause("starting: " + (missing[0] if missing else "no checkpoint yet"))
 
     def go(self) -> None:
-        """Fault after fault until the time is over; when all faults are through, wait for the end of the time."""
+        """Inject faults until the time is over; after the last fault, wait for the end of the time."""
         plan, monitor, story = self._plan, self._monitor, self.story
         started = monitor.seconds
         slot = plan.seconds / max(1, plan.num_faults)
         targets = targets_of(self._run)
-        # Each fault has its slot of time and comes at a random moment of it; after slow recoveries the next come one after the other.
+        # Each fault has its own interval and occurs at a random moment of it. After slow recoveries, the next faults follow at once.
         next_at = started + self._random.uniform(0.0, slot)
         end = started + plan.seconds
         while (now := monitor.seconds) < end or (plan.all_faults and story.num_faults < plan.num_faults):
@@ -113,14 +112,14 @@ class Soak:
                 continue
             faults = draw(self._random, targets, long_seconds=plan.long_seconds)[: plan.num_faults - story.num_faults]
             if not plan.all_faults and sum(fault.seconds for fault in faults) + now > end:
-                faults = ()  # it would outlast the soak
+                faults = ()  # it would last longer than the soak
             if faults:
                 self.survive(faults)
             due = started + (story.num_faults + self._random.random()) * slot
             next_at = max(monitor.seconds + self._random.uniform(0.0, LONGEST_BREATH_SECONDS), due)
 
     def survive(self, faults: Sequence[Fault]) -> Survived | None:
-        """Inject, lift, and wait for the recovery; None where nothing could be injected."""
+        """Inject, lift, and wait for the recovery; None if nothing could be injected."""
         monitor = self._monitor
         at, before = monitor.seconds, dict(monitor.last)
         injected = [fault for fault in faults if self._inject(fault)]
@@ -133,7 +132,7 @@ class Soak:
             self.lift_all()
         self._check_unaffected(injected, before)
         killed = {fault.target for fault in injected if kills(fault)}
-        # What was stopped or cut off is measured from the end of the fault, what was killed from the kill.
+        # Recovery is measured from the end of a stop or cut, and from a kill itself.
         known = {name: before.get(name, reading) if name in killed else reading for name, reading in monitor.last.items()}
         recovery = Recovery(known, monitor.newest, self._plan.unrolls_per_message, self._run.children, killed)
         survived = self._recover(at, tuple(injected), over_at, recovery)
@@ -142,7 +141,7 @@ class Soak:
         return survived
 
     def lift_all(self) -> None:
-        """Take back whatever still lasts."""
+        """Lift all faults."""
         while self._active:
             lift(self._run, self._active.pop())
 
@@ -155,7 +154,7 @@ class Soak:
         return True
 
     def _endure(self, faults: Sequence[Fault]) -> float:
-        """Wait while the faults last, lifting each in its time; returns when the last was over."""
+        """Wait while the faults last, and lift each in time; return when the last one has ended."""
         started = over_at = self._monitor.seconds
         lasting = sorted((fault for fault in faults if not is_over_at_once(fault)), key=lambda fault: fault.seconds)
         for fault in lasting:
@@ -178,7 +177,7 @@ class Soak:
         return Survived(at, faults, monitor.seconds - over_at)
 
     def _check_unaffected(self, faults: Sequence[Fault], before: dict[str, Reading]) -> None:
-        """One actor of several was away for long: the learner went on."""
+        """Check that the learner continued while one of several actors was away for long."""
         fault = faults[0]
         actors = [name for name in self._run.children if name.startswith("actor")]
         is_one_of_several = fault.target in actors and len(actors) >= 2 and self._run.num_agents == 1

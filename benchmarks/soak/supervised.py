@@ -1,8 +1,8 @@
-"""``herd train`` with its connections led through proxies: ``python -m benchmarks.soak.supervised FOLDER FILE [--section.key value ...]``.
+"""``herd train`` with its connections redirected through proxies: ``python -m benchmarks.soak.supervised FOLDER FILE [--section.key ...]``.
 
-The same plan, supervisor and shutdown as ``herd train``; only addresses and ports of the children's command lines differ. The two
-processes talk through files, because the children outlive many changes: this one writes FOLDER/links.json (who connects to whom),
-waits for FOLDER/wiring.json, and reads it again whenever it starts a child.
+Plan, supervisor and shutdown are those of ``herd train``; only addresses and ports of the children's command lines differ. The two
+processes communicate through files, because the children start many times: this one writes FOLDER/links.json (all connections), waits for
+FOLDER/wiring.json, and reads it again whenever it starts a child.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 LINKS = "links.json"
 WIRING = "wiring.json"
 WIRING_SECONDS = 60.0
-"""For the other process to open its proxies."""
+"""Timeout for the other process to open its proxies."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train; returns the exit code of ``herd train``."""
+    """Train; return the exit code of ``herd train``."""
     started = time.monotonic()
     folder, words = Path(argv[0]), argv[1:]
     settings = read_settings(words, os.environ)
@@ -62,18 +62,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def write_json(path: Path, contents: dict[str, Any]) -> None:
-    """Whole or not at all: somebody else reads it meanwhile."""
+    """Write the file atomically, because another process reads it meanwhile."""
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(contents))
     temporary.replace(path)
 
 
 def wait_for(path: Path) -> None:
-    """Wait until ``path`` is there.
+    """Wait until ``path`` exists.
 
     Raises:
-        TimeoutError: it did not come.
-
+        TimeoutError: it did not appear.
     """
     deadline = time.monotonic() + WIRING_SECONDS
     while not path.exists():

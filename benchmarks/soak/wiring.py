@@ -1,4 +1,4 @@
-"""Which connections a run's processes make, read from their command lines, and command lines that lead them elsewhere. No I/O."""
+"""Reads the connections of a run's processes from their command lines, and redirects command lines. No I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Link:
 
     client: str
     option: str
-    """Of the client's command line, which holds the address, or a list of them: ``--actor.learner``."""
+    """Option of the client's command line with the address, or a list of addresses: ``--actor.learner``."""
     server: str
 
     @property
@@ -36,21 +36,20 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Every connection of a run, and where its servers listen."""
+    """All connections of a run, and the ports of its servers."""
 
     links: tuple[Link, ...]
     ports: Mapping[str, int]
     """Server -> port."""
     options: Mapping[str, str]
-    """Server -> the option of its command line that holds that port."""
+    """Server -> the option of its command line with that port."""
 
 
 def read_wiring(plans: Iterable[ChildPlan]) -> Wiring:
-    """Read the wiring off the command lines of the run's first start.
+    """Read the wiring from the command lines of the run's first start.
 
     Raises:
-        ValueError: an address that none of the processes listens on.
-
+        ValueError: no process listens on an address.
     """
     commands = {plan.name: (plan.service, options(plan.command(Start(0, 0.0)))) for plan in plans}
     sections: dict[str, str] = {service.name: service.section for service in SERVICES}
@@ -77,7 +76,7 @@ def _addresses(value: str) -> list[str]:
 
 
 def rewired(plan: ChildPlan, changes: Callable[[], Mapping[str, Mapping[str, str]]]) -> ChildPlan:
-    """The same plan with other values for some options, asked for at each start: process -> option -> value."""
+    """Return the plan with other values for some options, read at each start: process -> option -> value."""
 
     def command(start: Start) -> list[str]:
         words = plan.command(start)
@@ -89,5 +88,5 @@ def rewired(plan: ChildPlan, changes: Callable[[], Mapping[str, Mapping[str, str
 
 
 def options(words: list[str]) -> Words:
-    """``--option value`` pairs of a command line."""
+    """Return the ``--option value`` pairs of a command line."""
     return {word: value for word, value in pairwise(words) if word.startswith("--")}

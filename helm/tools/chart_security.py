@@ -26,7 +26,7 @@ ONLY_TEST_POD = frozenset({"CKV_K8S_8", "CKV_K8S_9"})
 
 
 def render_all(folder: Path) -> None:
-    """Every file of ci/, under Helm 4."""
+    """Render every file of ci/ with Helm 4."""
     for values in sorted((CHART / "ci").glob("*-values.yaml")):
         command = [str(helm_program("4")), "template", "herd", str(CHART), "--namespace", "rl", "--values", str(values)]
         rendered = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -34,10 +34,10 @@ def render_all(folder: Path) -> None:
 
 
 def findings(checkov: str, folder: Path) -> tuple[int, list[tuple[str, str, str]]]:
-    """Checks passed, and (check, its name, resource) of each that failed.
+    """Return the number of passed checks, and (check, its name, resource) of each failed one.
 
     Raises:
-        RuntimeError: checkov did not look at anything, or could not read something.
+        RuntimeError: checkov checked nothing, or could not read a file.
     """
     command = [checkov, "--framework", "kubernetes", "--skip-download", "--quiet", "--output", "json", "--directory", str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -50,12 +50,12 @@ def findings(checkov: str, folder: Path) -> tuple[int, list[tuple[str, str, str]
 
 
 def is_accepted(check: str, resource: str) -> bool:
-    """Whether a finding has its reason above."""
+    """Return whether a finding is accepted above."""
     return check in ACCEPTED and (check not in ONLY_TEST_POD or resource.endswith("-test"))
 
 
 def main() -> int:
-    """Render, check, print; returns the exit code."""
+    """Render, check and print; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m helm.tools.chart_security", description="Runs checkov over everything that the chart renders."
     )

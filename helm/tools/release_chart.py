@@ -29,15 +29,14 @@ _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 class ReleaseError(ValueError):
-    """The chart cannot be released so; one line."""
+    """The chart cannot be released; one line."""
 
 
 def changes_of(version: str, changelog: str) -> list[str]:
     """Return the entries of a version in a text like CHANGELOG.md, without Markdown.
 
     Raises:
-        ReleaseError: it has no such version, or no entries of it.
-
+        ReleaseError: the text has no such version, or the version has no entries.
     """
     section = re.search(rf"^## {re.escape(version)} - .*\n((?:(?!## ).*\n?)*)", changelog, re.MULTILINE)
     entries = re.findall(r"^- (.+)$", section[1], re.MULTILINE) if section is not None else []
@@ -50,8 +49,7 @@ def read_digests(folder: Path) -> dict[str, str]:
     """Return the digest of every service's image.
 
     Raises:
-        ReleaseError: one is missing or is no digest.
-
+        ReleaseError: a digest is missing or invalid.
     """
     digests: dict[str, str] = {}
     for service in SERVICE_NAMES:
@@ -64,11 +62,10 @@ def read_digests(folder: Path) -> dict[str, str]:
 
 
 def release_chart(folder: Path, *, registry: str, digests: dict[str, str], changelog: str) -> Path:
-    """Write the chart that is packaged; returns its folder.
+    """Write the chart for packaging; return its folder.
 
     Raises:
-        ReleaseError: the changelog says nothing of this version.
-
+        ReleaseError: the changelog lacks this version.
     """
     made = Path(shutil.copytree(CHART, folder / "herd"))
     about = yaml.safe_load((made / "Chart.yaml").read_text())
@@ -86,7 +83,7 @@ def release_chart(folder: Path, *, registry: str, digests: dict[str, str], chang
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Write the chart, or say in one line why not."""
+    """Write the chart, or print one line with the reason."""
     parser = argparse.ArgumentParser(prog="python -m helm.tools.release_chart", description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write the folder herd; it must not be there yet")
     parser.add_argument("--registry", required=True, help="registry and path of the images")

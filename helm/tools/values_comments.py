@@ -1,4 +1,4 @@
-"""The chart's values.yaml read as a document: every value with its path, its default and the comment above it."""
+"""Reads the chart's values.yaml as a document: every value with its path, its default and its comment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CHART = Path(__file__).parents[1] / "herd"
 SCHEMA_MARK = "@schema "
-"""Begins a comment line for the schema, at the end of the comment: one line of YAML, or a word that values_schema.py knows."""
+"""Marks a line for the schema at the end of a comment: one line of YAML, or a word that values_schema.py knows."""
 
 
 class Value(NamedTuple):
@@ -21,15 +21,15 @@ class Value(NamedTuple):
     path: tuple[str, ...]
     default: Any
     comment: str
-    """Its reason, on one line; empty where there is none."""
+    """The comment, on one line; empty if there is none."""
     schema: str
-    """What its ``@schema`` line says; empty where there is none."""
+    """The contents of its ``@schema`` line; empty if there is none."""
     is_section: bool
-    """Its keys are values of their own."""
+    """Whether its keys are values of their own."""
 
 
 def read_values(file: Path = CHART / "values.yaml") -> list[Value]:
-    """Every value, sections before what is in them."""
+    """Return every value; sections come before their values."""
     text = file.read_text()
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(node, yaml.MappingNode)

@@ -19,11 +19,11 @@ EXPERIMENT = "experiment"
 ACTOR_GROUPS = "actor-groups"
 NUMBER = "^[-+]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?$"
 GROUP_NAME = "^[a-z]([-a-z0-9]{0,18}[a-z0-9])?$"
-"""Behind a release's 32 characters and -actor-, it leaves room for a label's 63."""
+"""Together with 32 characters of the release and -actor-, a name of this length fits into a label's 63."""
 
 
 def values_schema() -> dict[str, Any]:
-    """The schema of the chart's values."""
+    """Return the schema of the chart's values."""
     root: dict[str, Any] = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the Herd chart",
@@ -37,7 +37,7 @@ def values_schema() -> dict[str, Any]:
         for name in value.path[:-1]:
             section = section["properties"][name]
         section["properties"][value.path[-1]] = _schema_of(value)
-    # Shared with charts that this one knows nothing of.
+    # Shared with other charts, whose keys are unknown here.
     root["properties"]["global"]["additionalProperties"] = True
     actor = root["properties"]["actor"]["properties"]
     own = {name: schema for name, schema in actor.items() if name != "groups"}
@@ -48,7 +48,7 @@ def values_schema() -> dict[str, Any]:
 def _schema_of(value: Value) -> dict[str, Any]:
     schema: dict[str, Any]
     if value.schema == EXPERIMENT:
-        # Sections first: an error then names the key that is wrong.
+        # Sections come first, so that an error names the wrong key.
         schema = {"if": {"type": "string"}, "else": {"$ref": "#/definitions/RunSettings"}}
     elif value.schema == ACTOR_GROUPS:
         schema = {"type": "object", "propertyNames": {"pattern": GROUP_NAME}}
@@ -67,15 +67,15 @@ def _type_of(default: object) -> str:
 
 
 def _definitions() -> dict[str, Any]:
-    """The settings model's schema: in draft-07's words, with what run files may leave empty."""
+    """Convert the settings model's schema to draft-07, and allow what run files may omit."""
     schema = settings_json_schema()
     definitions = schema.pop("$defs")
     del schema["$schema"]
-    # Every section of a run file may be there without content.
+    # Every section of a run file may be empty.
     for name, field in schema["properties"].items():
         if "$ref" in field or "oneOf" in field:
             schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
-    # One address may be given without a list.
+    # A single address may be given without a list.
     actor = definitions["ActorSettings"]["properties"]
     about = {name: actor["learner"].pop(name) for name in ("title", "description") if name in actor["learner"]}
     actor["learner"] = {"anyOf": [{"type": "string"}, actor["learner"]], **about}
@@ -88,11 +88,11 @@ def _draft_07(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") == "number":
-        # `helm --set` makes text of a float, which the program reads as a number again.
+        # `helm --set` converts a float to text, which the program reads as a number again.
         schema = schema | {"type": ["number", "string"], "pattern": NUMBER}
     converted = {name: _draft_07(content) for name, content in schema.items() if name not in {"default", "format"}}
     if "$ref" in converted:
-        return {"$ref": converted["$ref"].replace("#/$defs/", "#/definitions/")}  # draft-07 reads nothing beside it
+        return {"$ref": converted["$ref"].replace("#/$defs/", "#/definitions/")}  # draft-07 ignores keys next to it
     unknown = {"prefixItems", "unevaluatedProperties", "dependentRequired", "$defs"} & set(converted)
     if unknown:
         raise ValueError(f"draft-07 has no {', '.join(sorted(unknown))}: express it differently in the settings model")

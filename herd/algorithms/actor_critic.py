@@ -78,6 +78,10 @@ class ActorCriticSettings(CorrectedSettings, Protocol):
     def advantage_normalization(self) -> Literal["none", "batch"]:
         """Normalisation of the policy gradient's weights."""
 
+    @property
+    def ratio_clip(self) -> float | None:
+        """PPO's epsilon."""
+
 
 class LossTerms(NamedTuple):
     """Sums over the accepted rows, on the device of the logits, so that the terms of parts of B add up; only ``total`` carries a gradient.
@@ -86,7 +90,7 @@ class LossTerms(NamedTuple):
     """
 
     total: Tensor
-    """``policy + baseline_cost * value - entropy_cost * entropy_share * entropy``."""
+    """``policy + baseline_cost * value - entropy_cost * entropy``."""
     policy: Tensor
     """``-sum pg_advantage * log pi(a|x)``."""
     value: Tensor
@@ -115,7 +119,6 @@ def actor_critic_loss(
     algorithm: ActorCriticSettings,
     is_replayed: Tensor | None = None,
     value_scale: Tensor | None = None,
-    entropy_share: Tensor | float = 1.0,
 ) -> LossTerms:
     """Compute the policy gradient and value regression over the accepted rows, and an entropy bonus over the accepted online rows.
 
@@ -133,7 +136,6 @@ def actor_critic_loss(
         is_replayed: ``[B]`` bool, rows without the entropy bonus. None: there are none.
         value_scale: PopArt's scale of each unroll's task, ``[B]``: divides the values' errors and the advantages, so that the losses are
             those of normalised values. None: 1.
-        entropy_share: multiplies ``entropy_cost``; a scalar.
 
     Raises:
         ValueError: a shape or dtype does not fit, or a setting is unknown.
@@ -162,18 +164,20 @@ def actor_critic_loss(
     if value_scale is not None:
         errors, pg_advantages = errors / value_scale, pg_advantages / value_scale
 
+    ratios = (target_log_probs.detach() - behaviour_log_probs).masked_fill(~accepted, 0.0).exp()
     if algorithm.advantage_normalization == "batch":
-        log_rhos = (target_log_probs.detach() - behaviour_log_probs).masked_fill(~accepted, 0.0)
         is_weighted = algorithm.correction in {"v_trace", "one_step"}
-        weights = log_rhos.exp().clamp(max=algorithm.clip_pg_rho_threshold) if is_weighted else torch.ones_like(log_rhos)
+        weights = ratios.clamp(max=algorithm.clip_pg_rho_threshold) if is_weighted else torch.ones_like(ratios)
         pg_advantages = normalised_advantages(pg_advantages, weights, accepted)
+    if algorithm.ratio_clip is not None:
+        pg_advantages = clipped_advantages(pg_advantages, ratios, algorithm.ratio_clip)
 
     # At a row that is not accepted the advantage is 0 and v = V(x), so the first two sums are masked already.
     policy = -(pg_advantages * policy_log_probs).sum()
     value = 0.5 * errors.square().sum()
     row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
     entropy = row_entropy.masked_fill(~(accepted if is_replayed is None else accepted & ~is_replayed), 0.0).sum()
-    total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy_share * entropy
+    total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy
 
     rhos = (target_log_probs.detach() - behaviour_log_probs).exp().clamp(max=algorithm.clip_rho_threshold)
     return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), rhos.masked_fill(~row_valid, 0.0), vs, gated)
@@ -258,6 +262,12 @@ def normalised_advantages(weighted: Tensor, weights: Tensor, accepted: Tensor) -
     centred = advantages - kept * (advantages.sum() / kept.sum().clamp(min=_SMALLEST_SPREAD))
     spread = (centred.square().sum() / accepted.sum().clamp(min=1)).sqrt()
     return centred / (spread + _SMALLEST_SPREAD)
+
+
+def clipped_advantages(pg_advantages: Tensor, ratios: Tensor, epsilon: float) -> Tensor:
+    """Return the advantages, 0 where the gradient of PPO's clipped objective (arXiv:1707.06347, eq. 7) is 0; all [T, B]."""
+    is_beyond = ((ratios > 1.0 + epsilon) & (pg_advantages > 0.0)) | ((ratios < 1.0 - epsilon) & (pg_advantages < 0.0))
+    return pg_advantages.masked_fill(is_beyond, 0.0)
 
 
 def _check_shapes(target_logits: Tensor, values: Tensor, behaviour_logits: Tensor, **rows: Tensor) -> None:

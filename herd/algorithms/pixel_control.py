@@ -125,6 +125,6 @@ def _check(action_values: Tensor, planes: Tensor, *, game_reset: Tensor, **of_st
         if list(tensor.shape) != [rows - 1, batch_size]:
             raise ValueError(f"{name} must be {[rows - 1, batch_size]}, got {list(tensor.shape)}")
     for name in ("terminated", "counts"):
-        # ~ of a uint8 is no logical not.
+        # ~ on a uint8 is not a logical not.
         if of_steps[name].dtype != torch.bool:
             raise ValueError(f"{name} must be bool, got {of_steps[name].dtype}")

@@ -25,7 +25,7 @@ def scan_back(added: Tensor, factors: Tensor, last: Tensor) -> Tensor:
     reach = 1
     while reach < num_steps:
         errors = torch.cat([torch.addcmul(errors[:-reach], factors[: num_steps - reach], errors[reach:]), errors[-reach:]])
-        # Of steps whose sum still grows in the next round.
+        # Mask of the steps whose sum still changes in the next round.
         factors = factors[: max(num_steps - 2 * reach, 0)] * factors[reach : max(num_steps - reach, reach)]
         reach *= 2
     return errors

@@ -1,1 +1,1 @@
-"""Measures every stage of a run alone and all of them together, on this machine."""
+"""Measures each stage of a run alone, and the whole system, on this machine."""

@@ -1,4 +1,4 @@
-"""``herd bench``: every stage alone, then the whole system, and which share of the machine's ceiling it reaches."""
+"""``herd bench``: measures each stage alone, then the whole system, and prints which share of the machine's ceiling the system reaches."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
 SYSTEM = "system"
-# The learner's first updates, the games' common start and the filling of queues are over after this.
+# After this time the learner's first updates are done, the queues are full, and games no longer start at the same time.
 WARMUP_SECONDS = 5.0
 
 
 def run(argv: Sequence[str]) -> int:
-    """Measure and print; the exit code: 0 done, 1 a stage that failed (one line on stderr)."""
+    """Measure and print. Return the exit code: 0, or 1 if a stage failed (one line on stderr)."""
     try:
         if argv and argv[0] == "learner":
             from herd.bench import learner  # noqa: PLC0415  one part, with options of its own
@@ -63,8 +63,8 @@ def _run(argv: Sequence[str]) -> None:
 def bench(settings: RunSettings, *, seconds: float, repeats: int, advance: Callable[[str], None]) -> dict[str, object]:
     """Measure ``settings`` on this machine: each stage and the whole system ``repeats`` times, ``seconds`` each.
 
-    Rounds go through all stages before the next begins, so that a machine which slows down over time slows all of them.
-    ``advance`` is called with the name of what begins.
+    Each round measures all stages once, so that a machine that slows down over time affects all of them equally.
+    ``advance`` is called with the name of each measurement that begins.
 
     Raises:
         StageError: a stage failed.
@@ -88,7 +88,7 @@ def bench(settings: RunSettings, *, seconds: float, repeats: int, advance: Calla
 def make_report(
     settings: RunSettings, measured: dict[str, list[Measurement]], hardware: dict[str, object], *, usable_cores: float
 ) -> dict[str, object]:
-    """Medians, spreads and the share of the ceiling, ready for JSON. Rates count agent steps unless named frames."""
+    """Return medians, spreads and the share of the ceiling, ready for JSON. Rates count agent steps unless their name says frames."""
     action_repeat = settings.env.action_repeat
     stages: dict[str, Summary] = {name: summarise(repeats, action_repeat=action_repeat) for name, repeats in measured.items()}
     parts = {name: summary for name, summary in stages.items() if name != SYSTEM}
@@ -129,7 +129,7 @@ def _parser() -> OneLineParser:
 
 @contextmanager
 def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show on stderr what is being measured; nothing where stderr is no terminal."""
+    """Show on stderr what is being measured, if stderr is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,7 +1,7 @@
 """``python -m herd.bench.feeder --config FILE``: an actor without environments or policy, for measuring a learner at its limit.
 
-Sends the same made-up unrolls over the real links, with real credit, acknowledgement and resending, as fast as the learner's shards take
-them, until SIGTERM.
+Until SIGTERM it sends the same synthetic unrolls over the real links, with credit, acknowledgements and repetitions, as fast as the
+learner's shards accept them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from herd.wire.unroll_client import UnrollClient
 from herd.wire.unroll_links import UnrollLinks, choose_shards, shards_of_agent
 
 CREDIT_SECONDS = 0.5
-"""How long one wait for credit is, between looks at whether to stop."""
+"""Longest single wait for credit, so that a signal is noticed."""
 
 
 def main() -> int:
-    """Feed until told to stop."""
+    """Feed the learner until a signal; return the exit code."""
     stop = StopRequest()
     settings = parse_settings("actor", sys.argv[1:])
     actor, spec = settings.actor, environment_spec(settings.env)

@@ -1,7 +1,7 @@
-"""``herd bench learner``: real learner shards, fed over the wire as fast as they take it, and where the time of an update goes.
+"""``herd bench learner``: feeds real learner shards over the wire as fast as they accept unrolls, and measures the phases of an update.
 
-The learner's processes are those of ``herd train``; its parameter server takes the weights. In the actors' place stand
-`herd.bench.feeder` processes, so the learner never waits for a game.
+The learner and the parameter server are the processes of ``herd train``. `herd.bench.feeder` processes replace the actors, so the learner
+never waits for a game.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from herd.supervisor.plan import ChildPlan
 
 START_SECONDS = 180.0
-"""Imports of torch, the rendezvous, a first update, perhaps a compiler."""
+"""Time for imports of torch, the rendezvous, a first update, and compilation."""
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.1
-# What only a real run needs: no end of its own, no checkpoint in between, no unroll dropped as stale (the feeder's versions are zero).
+# The measured run has no stop condition and writes no checkpoints. No unroll is dropped as stale, because the feeder's versions are zero.
 OVERRIDES = (
     *("--stop.env_frames", "null", "--stop.wall_seconds", "null", "--resume", "false"),
     *("--learner.max_policy_lag", "null", "--learner.checkpoint_interval_seconds", "1e9"),
@@ -52,14 +52,14 @@ OVERRIDES = (
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One measured stretch, over all shards."""
+    """One measured interval, over all shards."""
 
     wall_seconds: float
     env_frames: float
     agent_steps: float
     learner_updates: float
     cpu_seconds: float
-    """Of the shards' processes, ingest included; not of the feeders."""
+    """Processor time of the shards' processes, including ingest; the feeders are not included."""
     phase_seconds: dict[str, float]
     """Mean over the shards."""
 
@@ -90,8 +90,8 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
     """Feed one learner and read its counters ``repeats`` times, ``seconds`` apart, after the warm-up.
 
     Raises:
-        PortError: no port for a server.
-        StageError: a process ended, or the learner did not begin.
+        PortError: no port is free for a server.
+        StageError: a process ended, or the learner did not start training.
     """
     hardware = describe_hardware()
     with tempfile.TemporaryDirectory(prefix="herd-bench-") as directory:
@@ -114,7 +114,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
 
 
 def make_report(settings: RunSettings, measured: Sequence[Repeat], hardware: dict[str, object]) -> dict[str, Any]:
-    """Medians over the repeats, and the spread of what counts most."""
+    """Return medians over the repeats, and the spread of the main figures."""
     rates = [repeat.env_frames / repeat.wall_seconds for repeat in measured]
     phases = {
         phase: 1e3 * statistics.median(repeat.phase_seconds[phase] / repeat.learner_updates for repeat in measured)
@@ -194,7 +194,7 @@ def _until(processes: dict[str, subprocess.Popen[bytes]], run_dir: Path, conditi
 
 
 def _pause(processes: dict[str, subprocess.Popen[bytes]], run_dir: Path, seconds: float) -> None:
-    """Let time pass, as long as every process lives."""
+    """Wait, and fail if a process ends."""
     deadline = time.monotonic() + seconds
     while True:
         for name, process in processes.items():
@@ -216,7 +216,7 @@ def _started(plans: Sequence[ChildPlan], run_dir: Path) -> Iterator[dict[str, su
                 if plan.service == "actor":
                     command[command.index("herd_actor")] = "herd.bench.feeder"
                 log = stack.enter_context(_log(run_dir, plan.name).open("wb"))
-                # A session of its own: Ctrl-C reaches this process alone, which ends the others.
+                # In a new session, so that Ctrl-C reaches only this process, which then ends the others.
                 processes[plan.name] = subprocess.Popen(
                     command, env=plan.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
                 )

@@ -24,7 +24,7 @@ MEANINGS = {
 
 
 def print_learner(report: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print what `herd.bench.learner.make_report` made."""
+    """Print the report of `herd.bench.learner.make_report`."""
     console = console if console is not None else Console()
     update = report["update_milliseconds"]
     table = Table()

@@ -1,7 +1,7 @@
-"""What a measurement is, and what follows from several: medians, spread, the ceiling of the machine.
+"""Measurements, and their medians, spread and the ceiling of the machine.
 
-The unit of cost is the core-microsecond: processor time, all threads of a stage together, per agent step. Costs of stages add
-up, whoever runs them, so a machine of n usable cores cannot make more than n * 1e6 / sum(costs) agent steps a second.
+The unit of cost is the core-microsecond: processor time of all threads of a stage per agent step. The costs of stages add up, so a
+machine with n usable cores makes at most n * 1e6 / sum(costs) agent steps per second.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Measurement:
     agent_steps: int
     wall_seconds: float
     cpu_seconds: float
-    """User and system time of every thread of every process of the stage."""
+    """User and system time of all threads of all processes of the stage."""
     device: str = "cpu"
     """Where the stage computes: ``cpu``, or the name of a GPU, whose time ``cpu_seconds`` does not contain."""
 
     @property
     def agent_steps_per_second(self) -> float:
-        """By the wall clock."""
+        """Rate by wall time."""
         return self.agent_steps / self.wall_seconds
 
     @property
@@ -46,15 +46,15 @@ class Measurement:
         return 1e6 * self.wall_seconds / self.agent_steps
 
     def to_json(self) -> str:
-        """One line, as stage processes print it."""
+        """Return one line, as stage processes print it."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Measurement:
-        """Read what `to_json` wrote.
+        """Read the output of `to_json`.
 
         Raises:
-            ValueError: another shape of object, or a measurement of nothing.
+            ValueError: the text is not a measurement, or an empty one.
 
         """
         try:
@@ -67,9 +67,9 @@ class Measurement:
 
 
 def measure(step: Callable[[], int], *, seconds: float, warmup_seconds: float = 1.0, device: str = "cpu") -> Measurement:
-    """Call ``step`` (which returns agent steps done) over and over: unmeasured for the warm-up, then for ``seconds``.
+    """Call ``step``, which returns its number of agent steps, repeatedly: first for the warm-up, then measured for ``seconds``.
 
-    Counts this whole process and those below it (environments may be processes), so nothing else may run in it.
+    The time of the whole process and its descendants counts (environments may be processes), so nothing else may run in it.
     """
     start = time.perf_counter()
     step()  # at least once: first calls allocate and compile
@@ -83,7 +83,7 @@ def measure(step: Callable[[], int], *, seconds: float, warmup_seconds: float = 
 
 
 def _processor_seconds() -> float:
-    """User and system time of this process so far, and of those below it that live, to 10 ms each."""
+    """Return the user and system time of this process and its living descendants, to 10 ms each."""
     total = time.process_time()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -93,13 +93,13 @@ def _processor_seconds() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One stage over its repeats; every figure is a median, every spread (min, max)."""
+    """The repeats of one stage. Every figure is a median, every spread (min, max)."""
 
     repeats: int
     agent_steps_per_second: float
     agent_steps_per_second_spread: tuple[float, float]
     frames_per_second: float
-    """Env frames, action repeats included."""
+    """Env frames, including action repeats."""
     core_microseconds_per_agent_step: float
     core_microseconds_per_agent_step_spread: tuple[float, float]
     wall_microseconds_per_agent_step: float
@@ -107,7 +107,7 @@ class Summary:
 
 
 def summarise(measurements: Sequence[Measurement], *, action_repeat: int) -> Summary:
-    """Medians and spreads of at least one repeat."""
+    """Return medians and spreads of at least one repeat."""
     rates = [measurement.agent_steps_per_second for measurement in measurements]
     costs = [measurement.core_microseconds for measurement in measurements]
     rate = statistics.median(rates)
@@ -124,9 +124,9 @@ def summarise(measurements: Sequence[Measurement], *, action_repeat: int) -> Sum
 
 
 def ceiling_agent_steps_per_second(parts: Mapping[str, Summary], *, usable_cores: float) -> float:
-    """Agent steps per second if the parts' processor time filled every core and nothing else ran.
+    """Return the agent steps per second if these parts used all cores and nothing else ran.
 
-    A part on a GPU is bounded by its own rate too: more cores do not make it faster.
+    A part on a GPU is also bounded by its own rate, because more cores do not make it faster.
     """
     cost = sum(part.core_microseconds_per_agent_step for part in parts.values())
     accelerated = [part.agent_steps_per_second for part in parts.values() if part.device != "cpu"]

@@ -330,17 +330,17 @@ class ServerPlan:
     levels: int
     """Levels of replicas."""
     with_weights: float
-    """Answers with weights to actors, per second."""
+    """Answers with weights to actors per second."""
     bytes_out: float
     """Bytes sent to actors, per second."""
     replica_bytes_in: float
-    """Of each replica, on any level, per second."""
+    """Bytes that each replica of any level receives per second."""
     root_bytes_out: float
-    """To whom it serves, per second."""
+    """Bytes that the root sends to the servers or actors below it per second."""
     relayed_bytes_out: float
-    """From replicas to the replicas below them, per second: of all together."""
+    """Bytes that all replicas together send to the replicas below them per second."""
     cores: float
-    """Of all servers that actors ask."""
+    """Cores of all servers that serve actors."""
     bounds: dict[str, int]
 
 
@@ -404,7 +404,7 @@ class _Tree:
     between: int
     levels: int
     fetched: float
-    """By each replica, bytes per second."""
+    """Bytes that each replica receives per second."""
     root_bytes_out: float
 
 
@@ -442,16 +442,16 @@ def _levels(replicas: int, children: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class BanditPlan:
-    """The bandit, of which there is one."""
+    """The single bandit."""
 
     requests: float
-    """Per second."""
+    """Requests per second."""
     cores: float
     bytes_each_way: float
 
 
 def plan_bandit(options: PlanOptions, figures: Figures, demand: Demand, sheet: Sheet) -> BanditPlan:
-    """A request at each game's end."""
+    """Plan the bandit, which gets one request at the end of each game."""
     sheet.section("bandit")
     requests = sheet.line(
         "requests/s",
@@ -481,11 +481,11 @@ def plan_pods(
     services: ServicesPlan,
     sheet: Sheet,
 ) -> tuple[Pod, ...]:
-    """Network counts unrolls, weights and temperatures; acknowledgements, gradients and metrics are not in it."""
+    """Size the pods. The network includes unrolls, weights and temperatures, but not acknowledgements, gradients and metrics."""
     memory, sheet_memory = figures.memory, _learner_memory(settings, figures, demand, learners, sheet)
     arriving, published = demand.unrolls * demand.unroll_bytes, demand.agents * demand.versions * demand.version_bytes
     shards = demand.agents * learners.shards
-    # Of each agent the visible version, and one that is not whole yet.
+    # For each agent: the visible version, and an incomplete one.
     server_memory = memory.paramserver_bytes + 2 * demand.agents * demand.version_bytes
     games = bandit.bytes_each_way if bandit is not None else 0.0
     pods = [

@@ -1,4 +1,4 @@
-"""Measured figures: those of the package, or the user's own measurements in their place."""
+"""Measured figures: those of the package, or the user's own measurements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StageFigures:
     microseconds: Mapping[str, float]
     """Cost by stage; ``system`` is that of the whole system, with all stages running at once."""
     trained_per_fresh_unroll: float
-    """Unrolls in a batch per fresh one, times updates on each batch: what the learner's figure holds beside fresh unrolls."""
+    """Unrolls in a batch per fresh unroll, times updates per batch: the learner's figure includes this work."""
     parameters: int | None
     """Parameters of the network; None if not counted."""
     source: str
@@ -71,7 +71,7 @@ class WeightsFigures:
     """The cost of a parameter server (``benchmarks/fan_out.py``)."""
 
     microseconds_per_answer: float
-    """With weights, beside what their size costs."""
+    """Cost of an answer with weights, without the cost of their size."""
     microseconds_per_megabyte: float
     microseconds_per_not_modified: float
     source: str
@@ -101,7 +101,7 @@ class InferenceFigures:
     """Frames with central inference over those with local inference (``benchmarks/inference.py``)."""
 
     lowest_ratio: float
-    """Of the pairs of runs."""
+    """Lowest ratio of the pairs of runs."""
     source: str
 
 
@@ -121,7 +121,7 @@ class CompressionFigures:
     """Compression of frames on the wire, with ``actor.compression``."""
 
     ratios: Mapping[str, float]
-    """By kind: bytes before over bytes after."""
+    """Ratio of the bytes before and after, by kind of compression."""
     source: str
 
 
@@ -131,7 +131,7 @@ class Figures:
 
     stages: tuple[StageFigures, ...]
     learners: Mapping[str, LearnerFigures]
-    """By torso."""
+    """Published figures by torso."""
     shard_efficiency: float
     shard_efficiency_source: str
     ingest: IngestFigures
@@ -139,12 +139,12 @@ class Figures:
     bandit: BanditFigures
     replay: ReplayFigures
     inference: Mapping[str, InferenceFigures]
-    """By network, as ``benchmarks.inference`` names them."""
+    """Figures by network, with the names of ``benchmarks.inference``."""
     memory: MemoryFigures
     compression: CompressionFigures
 
     def stage_for(self, settings: RunSettings) -> StageFigures:
-        """The first that fits.
+        """Return the first figures that fit these settings.
 
         Raises:
             FiguresError: this network or suite has not been measured.
@@ -164,10 +164,10 @@ def package_figures() -> Figures:
 
 
 def with_own_figures(figures: Figures, paths: Sequence[Path]) -> Figures:
-    """Put what ``herd bench --json`` and benchmarks print in the place of the package's; the last of a kind counts.
+    """Replace figures of the package by the output of ``herd bench --json`` and of benchmarks. The last file of a kind counts.
 
     Raises:
-        FiguresError: a file that cannot be read, or is none of these.
+        FiguresError: a file cannot be read, or is not such an output.
 
     """
     for path in paths:
@@ -211,7 +211,7 @@ def _own_stages(report: Mapping[str, Any], path: Path) -> StageFigures:
 def _own_ingest(report: Mapping[str, Any], path: Path) -> IngestFigures:
     spent = _positive(report["receiver"]["thread_cpu_microseconds_per_unroll"]["io_thread"])
     unrolls = int(report["unrolls_per_message"])
-    # One measurement does not tell what is the message's and what the unrolls': it holds for messages like those measured.
+    # One measurement cannot separate the costs of messages and unrolls, so it applies to messages of the measured size.
     return IngestFigures(0.0, spent, f"{_own_source(report, path)}, {unrolls} unrolls a message")
 
 

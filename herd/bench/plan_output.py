@@ -1,4 +1,4 @@
-"""A plan for people, for programs, and as values of the Helm chart."""
+"""Prints a plan as tables, as JSON, and as values of the Helm chart."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 MEBIBYTE = 2**20
 MEMORY_ROOM = 1.5
-"""Asked for, of what was measured: other games, and the start."""
+"""Requested memory over measured memory, for other games and the start."""
 LEAST_MEMORY_LIMIT = 2048
-"""Mebibytes that actors and servers may use, as in the chart: a server's memory grows with the clients that fetch at once."""
+"""Memory limit of actors and servers in MiB, as in the chart. A server's memory grows with the number of simultaneous clients."""
 
 
 def as_json(plan: Plan) -> dict[str, object]:
-    """The plan, ready for JSON."""
+    """Return the plan, ready for JSON."""
     return {
         "arithmetic": [asdict(line) for line in plan.sheet.lines],
         "pods": [asdict(pod) for pod in plan.pods],
@@ -76,12 +76,12 @@ def _result(line: Line) -> str:
 
 
 def helm_values(plan: Plan, *, experiment: Path | None = None, overrides: Sequence[str] = ()) -> str:
-    """A fragment for ``helm install --values``; keys as in the chart's values.yaml.
+    """Return values for ``helm install --values``.
 
     Args:
-        plan: what to ask for.
+        plan: the plan.
         experiment: the run file that was planned for; None for Breakout with every default.
-        overrides: settings that were given beside it, as words.
+        overrides: settings from the command line, as words.
 
     """
     pods = {pod.role: pod for pod in plan.pods}
@@ -109,7 +109,7 @@ def _asked(pod: Pod) -> dict[str, str]:
 
 
 def _resources(pod: Pod) -> dict[str, dict[str, str]]:
-    """A core more than asked for, for the start and for ZeroMQ's thread; twice the memory."""
+    """Return requests and limits. The limits have one more core, for the start and ZeroMQ's thread, and twice the memory."""
     most = max(LEAST_MEMORY_LIMIT, 2 * _mebibytes(pod))
     return {"requests": _asked(pod), "limits": {"cpu": str(math.ceil(pod.cores) + 1), "memory": f"{most}Mi"}}
 
@@ -119,7 +119,7 @@ def _mebibytes(pod: Pod) -> int:
 
 
 def _comments(plan: Plan, experiment: Path | None, overrides: Sequence[str]) -> str:
-    """What the values do not say and the release must have."""
+    """Return comments about what the release needs in addition to these values."""
     lines = ["The experiment is not in here. Pods of this size fit the one that was planned for:"]
     if experiment is not None:
         lines.append(f"  --set-file experiment={shlex.quote(str(experiment))}")

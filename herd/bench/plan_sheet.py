@@ -1,4 +1,4 @@
-"""What a plan is written on: quantities with their formulas, remarks, and kinds of pods."""
+"""The sheet of a plan: quantities with their formulas, notes, and kinds of pods."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ class Line:
     section: str
     quantity: str
     formula: str
-    """In numbers; empty for what is given."""
+    """The formula in numbers; empty for given quantities."""
     value: float
     unit: str
 
 
 @dataclass(slots=True)
 class Sheet:
-    """Collects lines as they are worked out, and what the reader must know beside them."""
+    """Collects lines in the order of the calculation, and notes for the reader."""
 
     lines: list[Line] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _section: str = ""
 
     def section(self, name: str) -> None:
-        """What the next lines are about."""
+        """Begin a section."""
         self._section = name
 
     def line(self, quantity: str, formula: str, value: Number, unit: str = "") -> Number:
-        """Add a line; returns its value."""
+        """Add a line; return its value."""
         self.lines.append(Line(self._section, quantity, formula, value, unit))
         return value
 
     def note(self, text: str) -> None:
-        """Add a remark."""
+        """Add a note."""
         self.notes.append(text)
 
 
 def rounded_up(needed: float) -> int:
-    """Whole things for a need, at least one; what is over by rounding alone does not count."""
+    """Return the smallest whole number that covers ``needed``, at least 1. An excess within rounding error is ignored."""
     return max(1, math.ceil(needed - 1e-9))
 
 
 def shown(value: float) -> str:
-    """A number for people: whole from 100 on, else three digits; powers of ten where it would fill the line."""
+    """Format a number: whole from 100 on, otherwise three digits; powers of ten for very large ones."""
     if abs(value) >= 1e15:
         return f"{value:.3g}"
     if value == int(value) or abs(value) >= 100:
@@ -58,7 +58,7 @@ def shown(value: float) -> str:
 
 
 def shown_bytes(value: float) -> str:
-    """Bytes for people, in powers of a thousand, such as ``170 kB`` or ``95 TB``."""
+    """Format bytes in powers of a thousand, such as ``170 kB`` or ``95 TB``."""
     for size, unit in ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if value >= size:
             return f"{shown(value / size)} {unit}"
@@ -67,7 +67,7 @@ def shown_bytes(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One kind; everything of each."""
+    """One kind of pod; all figures are per pod."""
 
     role: str
     pods: int
@@ -75,6 +75,6 @@ class Pod:
     gpus: int
     memory_bytes: float
     bytes_in: float
-    """Per second."""
+    """Bytes received per second."""
     bytes_out: float
-    """Per second."""
+    """Bytes sent per second."""

@@ -1,7 +1,7 @@
-"""Runs one stage in a process of its own, started as in production, and reads what it measured.
+"""Runs one stage in its own process, started as in production, and reads its measurement.
 
-A stage process prints one JSON line (`Measurement`). ``environment``, ``inference`` and ``learner`` run the services' own code,
-which this package may not import.
+A stage process prints one JSON line (`Measurement`). ``environment``, ``inference`` and ``learner`` run the code of the services, which
+this package must not import.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
 
-# One thread each: a cost per core, which the ceiling then spends on every core.
+# One thread each, so that the result is a cost per core; the ceiling assumes that it applies to every core.
 STAGES: dict[str, tuple[str, ...]] = {
     "environment": ("herd_actor.bench", "--stage", "environment", "--actor.environment_threads", "1"),
     "inference": ("herd_actor.bench", "--stage", "inference", "--actor.inference_threads", "1"),
@@ -38,24 +38,24 @@ FREE_PORTS = tuple(
     for key in (*(f"{server.section}.port" for server in SERVERS), *(f"{service.section}.metrics_port" for service in SERVICES))
     for word in (f"--{key}", "0")
 )
-"""For a run of a benchmark's own: ports that a settings file fixes may be those of a run that is going on."""
-# Imports, compilation, one warm-up second and a slow last step; a stage that takes longer hangs.
+"""Free ports for a benchmark's own run, because another run may be using those of the settings file."""
+# Time for imports, compilation, the warm-up and a slow last step. A stage that takes longer hangs.
 GRACE_SECONDS = 120.0
 
 
 DEFAULT_EXPERIMENT = Path("breakout")
-"""Measured where no file is named."""
+"""The experiment that is measured if no file is given."""
 
 
 class StageError(RuntimeError):
-    """A stage could not be measured; one line."""
+    """A stage could not be measured; the text is one line."""
 
 
 def check_measurable(settings: RunSettings) -> None:
-    """Check what every stage needs, before any is started.
+    """Check the requirements of every stage before the first one starts.
 
     Raises:
-        SettingsError: keys are missing, or the environments cannot be made.
+        SettingsError: keys are missing, or the environments cannot be created.
     """
     check_curve_keys(settings.security, os.environ, EVERY_ROLE)
     try:
@@ -67,16 +67,16 @@ def check_measurable(settings: RunSettings) -> None:
 
 
 def stage_environment() -> dict[str, str]:
-    """This process's environment as a service would have it: allocator tuned, settings only from the given file, keys as they are."""
+    """Return the environment variables of a service: this process's, with a tuned allocator, and without settings except keys."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX) or name in CURVE_VARIABLES}
     return {**ALLOCATOR_ENVIRONMENT, **kept}
 
 
 def run_stage(stage: str, config: Path, *, seconds: float) -> Measurement:
-    """Measure one stage once, in a fresh process.
+    """Measure one stage once, in a new process.
 
     Raises:
-        StageError: it failed, hung, or printed no measurement.
+        StageError: the stage failed, hung, or printed no measurement.
 
     """
     command = [sys.executable, "-m", *STAGES[stage], "--config", str(config), "--seconds", str(seconds)]
@@ -95,7 +95,7 @@ def run_stage(stage: str, config: Path, *, seconds: float) -> Measurement:
 
 
 def split_stage_arguments(argv: Sequence[str], *, stages: Sequence[str] = ()) -> tuple[str, float, list[str]]:
-    """For stage processes: (stage, seconds, what is left for the settings)."""
+    """Return (stage, seconds, the remaining words for the settings), for stage processes."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--stage", choices=stages, required=bool(stages), default="")

@@ -1,4 +1,4 @@
-"""Unrolls made up for measuring: shaped, typed and bounded as real ones, so every check on the way passes.
+"""Synthetic unrolls for measurements. They have the shapes, types and bounds of real ones, so they pass every check.
 
 U unrolls, T agent steps, A actions; the fields are those of docs/messaging.md.
 """
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from herd.wire.layout import UnrollLayout
 
-# An Atari game scores now and then and lasts some hundreds of steps.
+# In Atari, rewards are rare and games last some hundreds of steps.
 REWARD_PROBABILITY = 0.02
 TERMINATION_PROBABILITY = 0.005
 SPRITES = 12
 
 
 def synthetic_unrolls(layout: UnrollLayout, num_unrolls: int, *, seed: int) -> dict[str, NDArray[np.generic]]:
-    """Arrays [U, ...] by field, different in every unroll: a still background with moving sprites, rare rewards and lost lives."""
+    """Return arrays [U, ...] by field, different for every unroll: a static background with moving sprites, rare rewards and lost lives."""
     random = np.random.default_rng(seed)
     arrays = layout.allocate(num_unrolls)
     for name in ("history_frames", "frames"):
@@ -45,7 +45,7 @@ def synthetic_unrolls(layout: UnrollLayout, num_unrolls: int, *, seed: int) -> d
 
 
 def _draw(frames: NDArray[np.generic], random: np.random.Generator) -> None:
-    """Fill frames [U, rows, H, W, C] as Atari looks to a compressor: mostly flat, a few small blocks."""
+    """Fill frames [U, rows, H, W, C] with pictures that compress like Atari: mostly flat, with a few small blocks."""
     num_unrolls, rows, height, width, _ = frames.shape
     frames[...] = 87
     for unroll in range(num_unrolls):

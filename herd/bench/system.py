@@ -1,4 +1,4 @@
-"""The whole system, as a user starts it: ``herd train``, measured from outside once it runs evenly."""
+"""Measures the whole system, as a user starts it, from outside: ``herd train`` after a warm-up."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TRAIN = (sys.executable, "-m", "herd.cli.main", "train")
-# Imports of torch in every process, environments' first reset, a first update.
+# Time for imports of torch in every process, the environments' first reset, and a first update.
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
-# Both ends of the window are read this much late at most; over 10 s that is 0.4 %.
+# The start and the end of the window are read at most this late: 0.4 % of 10 s.
 POLL_SECONDS = 0.02
 
 
@@ -33,18 +33,18 @@ class _Sample(NamedTuple):
 
 
 def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_seconds: float) -> Measurement:
-    """Train for the warm-up and then for ``seconds``; only the latter count.
+    """Train for the warm-up, and then measure for ``seconds``.
 
-    Agent steps are those that the learner trained on; processor time is that of every process of the run, the supervisor's too.
+    Agent steps are those that the learner trained on. Processor time is that of all processes of the run, including the supervisor.
 
     Raises:
-        StageError: the run did not start, or ended by itself.
+        StageError: the run did not start, or ended early.
 
     """
-    log_file = run_dir.with_suffix(".log")  # beside it: the run makes its directory itself
+    log_file = run_dir.with_suffix(".log")  # next to it, because the run creates the directory
     command = [*TRAIN, str(config), "--run_dir", str(run_dir), "--resume", "false", "--learner.log_interval_seconds", "1"]
     command += ["--stop.env_frames", "null", "--stop.wall_seconds", "null"]
-    # Free ports: the file's may belong to a run that is going on.
+    # Free ports, because another run may be using those of the file.
     command += FREE_PORTS
     with log_file.open("wb") as log, _started(command, log.fileno()) as process:
         points = _points(process, run_dir / "metrics.jsonl", log_file)
@@ -63,7 +63,7 @@ def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_second
 
 @contextlib.contextmanager
 def _started(command: list[str], output: int) -> Iterator[subprocess.Popen[bytes]]:
-    # A session of its own, so that Ctrl-C reaches this process alone, which then ends the run in order.
+    # In a new session, so that Ctrl-C reaches only this process, which then ends the run in order.
     process = subprocess.Popen(
         command, env=stage_environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
     )
@@ -82,11 +82,11 @@ def _started(command: list[str], output: int) -> Iterator[subprocess.Popen[bytes
 
 
 def _points(process: subprocess.Popen[bytes], metrics: Path, log_file: Path) -> Iterator[_Sample]:
-    """A sample at every point of the learning curve that the learner writes, from the first with agent steps on."""
+    """Yield a sample at every new point of the learning curve, beginning with the first that has agent steps."""
     deadline = time.monotonic() + START_SECONDS
     lines_read = 0
     while time.monotonic() < deadline:
-        lines = metrics.read_bytes().split(b"\n")[:-1] if metrics.exists() else []  # the last piece is not complete
+        lines = metrics.read_bytes().split(b"\n")[:-1] if metrics.exists() else []  # the last line may be incomplete
         if len(lines) > lines_read:
             lines_read = len(lines)
             point: dict[str, Any] = json.loads(lines[-1])
@@ -100,7 +100,7 @@ def _points(process: subprocess.Popen[bytes], metrics: Path, log_file: Path) -> 
 
 
 def _tree_cpu_seconds(pid: int) -> float:
-    """User and system time of a process and all its living descendants."""
+    """Return the user and system time of a process and its living descendants."""
     total = 0.0
     # A process may end between being listed and being read.
     with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""The report of ``herd bench`` as a table for people, within 80 columns. The JSON object has the rest."""
+"""The report of ``herd bench`` as a table within 80 columns. The JSON object has more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = ("core-us\nper step", "min, max", "agent\nsteps/s", "min, max", "env\n
 
 
 def print_table(measured: Mapping[str, object], console: Console | None = None) -> None:
-    """Print what `herd.bench.command.make_report` made."""
+    """Print the report of `herd.bench.command.make_report`."""
     report = cast("Mapping[str, Any]", measured)
     console = console if console is not None else Console()
     table = Table()
@@ -51,6 +51,6 @@ def _conclusions(report: Mapping[str, Any]) -> list[str]:
 
 
 def _deviation(median: float, spread: tuple[float, float]) -> str:
-    """Lowest and highest repeat, as they differ from the median."""
+    """Return the differences of the lowest and the highest repeat from the median."""
     low, high = spread
     return f"{low / median - 1:+.0%} {high / median - 1:+.0%}"

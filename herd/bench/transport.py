@@ -1,7 +1,7 @@
-"""``python -m herd.bench.transport --config FILE --seconds N``: unrolls through the wire alone, both ends in this process.
+"""``python -m herd.bench.transport --config FILE --seconds N``: measures the transport of unrolls, with both ends in this process.
 
-The actor's end is the real client. The learner's end does what the learner's I/O thread does with a message: header, credit, one
-checked copy into preallocated arrays, acknowledgement. No environment, no network, no queue behind it.
+The actor's end is the real client. The learner's end processes messages like the learner's I/O thread: header, credit, one checked copy
+into preallocated arrays, acknowledgement. There is no environment, network or queue.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from herd.wire.messages import Message
     from herd.wire.sockets import Context
 
-# On one machine an answer takes a millisecond; a learner's end that is silent this long has died.
+# On one machine an answer takes a millisecond. If the learner's end is silent this long, it has ended.
 ANSWER_SECONDS = 10.0
 
 
 class LearnerEnd:
-    """The receiving end, in a thread of its own; consumes at once what it receives."""
+    """The receiving end, in its own thread. It consumes messages at once."""
 
     def __init__(self, context: Context, layout: UnrollLayout, *, num_unrolls: int) -> None:
         self._layout = layout
         self._arrays = layout.allocate(num_unrolls)
-        # Two messages: one being copied while the next is on its way, as with a queue that has room.
+        # Two messages: one is copied while the next is on its way, as with a queue that is not full.
         self._credit = CreditPool(2 * num_unrolls, expires_seconds=3600.0)
         self._router = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=layout.max_frame_bytes(num_unrolls))
         self._waker = Waker()
@@ -49,7 +49,7 @@ class LearnerEnd:
 
     @property
     def endpoint(self) -> str:
-        """Where it listens."""
+        """The address on which it listens."""
         return self._router.endpoint
 
     def close(self) -> None:
@@ -88,10 +88,10 @@ class LearnerEnd:
 
 
 def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: float = 1.0) -> Measurement:
-    """One actor's messages of ``actor.environments`` unrolls, with ``actor.compression``, as fast as one connection takes them.
+    """Send messages of ``actor.environments`` unrolls, with ``actor.compression``, as fast as one connection accepts them.
 
     Raises:
-        RuntimeError: the learner's end fell silent.
+        RuntimeError: the learner's end stopped answering.
 
     """
     spec = environment_spec(settings.env)
@@ -116,7 +116,7 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
     def step() -> int:
         if not client.wait_for_credit(num_unrolls, ANSWER_SECONDS):
             raise RuntimeError("the learner's end of the transport stopped answering")
-        # The arrays never change, so they may be sent again before they are acknowledged.
+        # The arrays never change, so they may be reused before they are acknowledged.
         client.send_unrolls(arrays, num_frames=agent_steps * spec.action_repeat)
         return agent_steps
 

@@ -1,4 +1,4 @@
-"""How large a run's published weights are."""
+"""The size of a run's published weights."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ BYTES_PER_PARAMETER = {"float32": 4, "bfloat16": 2}
 
 
 class NoTorchError(ImportError):
-    """The network cannot be built here; one line."""
+    """The network cannot be built here; the text is one line."""
 
 
 def num_parameters(settings: RunSettings) -> int:
-    """Of the run's network, all its heads included. Takes a second: it imports torch.
+    """Return the number of parameters of the run's network, including all heads. Takes a second, because it imports torch.
 
     Raises:
         NoTorchError: torch is not installed.
@@ -36,5 +36,5 @@ def num_parameters(settings: RunSettings) -> int:
 
 
 def weights_bytes(settings: RunSettings, parameters: int) -> int:
-    """Of one published version, but for the kilobyte of its headers."""
+    """Return the size of one published version, without its headers of about 1 kB."""
     return parameters * BYTES_PER_PARAMETER[settings.learner.weights_dtype]

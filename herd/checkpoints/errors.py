@@ -1,13 +1,13 @@
-"""What can be wrong with weights or a checkpoint; every message is one line for the operator."""
+"""Errors of weights and checkpoints; every message is one line for the operator."""
 
 
 class CheckpointError(Exception):
-    """Weights or a checkpoint that cannot be written, read or used."""
+    """Weights or a checkpoint cannot be written, read or used."""
 
 
 class TornCheckpointError(CheckpointError):
-    """A checkpoint that is incomplete or damaged, where an older one may still be whole."""
+    """A checkpoint is incomplete or damaged; an older one may be intact."""
 
 
 class ForeignCheckpointError(CheckpointError):
-    """A whole checkpoint that is not this run's: of another run, network or environment; an older one may be this run's."""
+    """An intact checkpoint belongs to another run, network or environment; an older one may belong to this run."""

@@ -53,7 +53,7 @@ class Checkpoint:
     path: Path
     learner_updates: int
     tensors: dict[str, dict[str, Tensor]]
-    """By file (model, optimizer, random), then by name; on the CPU."""
+    """Tensors by file (model, optimizer, random), then by name; on the CPU."""
     state: dict[str, Any]
 
 
@@ -84,7 +84,7 @@ def save_checkpoint(
     except OSError as error:
         shutil.rmtree(writing, ignore_errors=True)
         raise CheckpointError(f"{final}: cannot be written: {error.strerror or error}; earlier checkpoints are kept") from error
-    # The checkpoint is safe: what cannot be removed now is tried again after the next one.
+    # The checkpoint is safe. What cannot be removed now is removed after the next one.
     with contextlib.suppress(OSError):
         _remove_old(directory, final, keep)
     return final
@@ -116,9 +116,9 @@ def load_newest(directory: Path, accept: Callable[[Checkpoint], None]) -> Checkp
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read one checkpoint, all of it verified.
+    """Read one checkpoint and verify all of it.
 
-    Raises ``TornCheckpointError`` when it is incomplete or damaged, ``CheckpointError`` when it cannot be read or is no checkpoint.
+    Raises ``TornCheckpointError`` if it is incomplete or damaged, and ``CheckpointError`` if it cannot be read or is not a checkpoint.
     """
     manifest, contents = verified_contents(path)
     try:
@@ -132,7 +132,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def _newest(directory: Path, take: Callable[[Path], _T]) -> _T | None:
-    """Return what ``take`` makes of the newest checkpoint that it does not refuse."""
+    """Return the result of ``take`` for the newest checkpoint that it does not refuse."""
     refused: list[CheckpointError] = []
     for path in _checkpoints(directory):
         try:
@@ -151,7 +151,7 @@ def _newest(directory: Path, take: Callable[[Path], _T]) -> _T | None:
 
 
 def _checkpoints(directory: Path) -> list[Path]:
-    """Return the folders that look like checkpoints, newest first; a replaced one after the one that replaced it."""
+    """Return the folders that look like checkpoints, newest first; a replaced one follows the one that replaced it."""
     try:
         names = [match for entry in directory.iterdir() if (match := NAME.fullmatch(entry.name))]
     except FileNotFoundError:
@@ -162,7 +162,7 @@ def _checkpoints(directory: Path) -> list[Path]:
 
 
 def _make_durably(directory: Path) -> None:
-    """Make a folder, and its name in the one above survive a power cut."""
+    """Create a folder, and make its name in the parent folder survive a power cut."""
     if not directory.is_dir():
         directory.mkdir(parents=True, exist_ok=True)
         _flush_directory(directory.parent)
@@ -194,7 +194,7 @@ def _move_into_place(writing: Path, final: Path) -> None:
         writing.rename(final)
         _flush_directory(final.parent)
     except OSError:
-        # Who asked for it is told that it is not there: so it must not be found later either.
+        # The caller is told that the checkpoint does not exist, so it must not be found later either.
         if final.exists():
             final.rename(writing)
         if displaced:
@@ -212,9 +212,9 @@ def _remove_leftovers(directory: Path) -> None:
 
 def _remove_old(directory: Path, newest: Path, keep: int) -> None:
     others = [path for path in _checkpoints(directory) if path != newest]
-    # Torn ones do not count: they must not push out the last one that is whole. What cannot be judged is left alone.
+    # Damaged ones do not count, so that they cannot displace the last intact one. What cannot be read is kept.
     judged = {path: _looks_whole(path) for path in others}
-    # Nor do those above the newest, which came from elsewhere: they were passed over, and are not ours to remove.
+    # Folders above the newest one came from elsewhere. They were skipped, and must not be removed.
     whole = [path for path in others if judged[path] and path.name < newest.name and not _was_replaced(path, judged)]
     kept = [newest, *whole][: max(keep, 1)]
     for path in others:
@@ -226,7 +226,7 @@ def _remove_old(directory: Path, newest: Path, keep: int) -> None:
 
 
 def _was_replaced(path: Path, judged: Mapping[Path, bool | None]) -> bool:
-    """Whether this is a replaced folder whose successor is whole."""
+    """Return whether this is a replaced folder whose successor is complete."""
     if not path.name.endswith(REPLACED):
         return False
     successor = path.with_name(path.name.removesuffix(REPLACED))
@@ -234,7 +234,7 @@ def _was_replaced(path: Path, judged: Mapping[Path, bool | None]) -> bool:
 
 
 def _looks_whole(path: Path) -> bool | None:
-    """Whether all files are there in full, the part of the verification that costs nothing; None where that cannot be told."""
+    """Return whether all files exist with the right sizes, which is a cheap part of the verification; None if this is unknown."""
     try:
         return all((path / name).stat().st_size == file.bytes for name, file in read_manifest(path).files.items())
     except (TornCheckpointError, FileNotFoundError):

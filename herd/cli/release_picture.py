@@ -99,7 +99,7 @@ class ReleasePicture:
             "learner_starved_share": run.starved_share,
             "actors_blocked_share": run.blocked_share,
             "actors_weights_wait_share": run.weights_wait_share,
-            "who_waits": run.bottleneck,
+            "bottleneck": run.bottleneck,
             "actors_asked": self.actors_asked,
             "tasks": [_task(task) for task in run.tasks],
             "agents": [_agent(agent) for agent in run.agents],

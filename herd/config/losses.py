@@ -81,12 +81,13 @@ class ImpalaSettings(VTraceSettings):
     """Weight of the value loss."""
     entropy_cost: NonNegativeFloat = 0.01
     """Weight of the entropy bonus."""
-    entropy_schedule: Literal["constant", "linear"] = "constant"
-    """``linear``: the weight falls to 0 over the optimizer's linear schedule. Early in a run the bonus keeps the policy exploring; once a
-    game is won, it would only make the policy play random actions."""
     advantage_normalization: Literal["none", "batch"] = "none"
     """``batch``: advantages are normalised to mean 0 and mean square 1 over the batch (over a shard's part of it), as in PPO's code. Then
     the size of rewards does not change how much the policy moves. The batch is not split into micro-batches."""
+    ratio_clip: PositiveFloat | None = None
+    """PPO's epsilon (arXiv:1707.06347, eq. 7), as in APPO (arXiv:2006.11751): a step leaves the policy gradient once pi/mu is beyond
+    1 + epsilon and its advantage is positive, or below 1 - epsilon and its advantage is negative. It bounds how far the noise of a few
+    batches moves the policy. Null: no such bound."""
 
     head: ClassVar[Head] = "policy_value"
 

@@ -18,10 +18,10 @@ The value of a setting comes from the last of these sources that gives one:
 2. run files (YAML), in the order given: `herd train base.yaml mine.yaml`; sections are merged, a list replaces a list;
 3. the environment: `{ENVIRONMENT_PREFIX}LEARNER__BATCH_SIZE=64` (two underscores for the dot);
 4. the command line: `--learner.batch_size 64` or `--learner.batch_size=64`; a list is JSON, comma-separated or repeated;
-   `null` where the type says so; a boolean alone means true.
+   `null` if the type allows it; an option of type boolean without a value means true.
 
 A section that comes in variants (`env`, `loss`, `value_scaling`, `auxiliary`, `optimizer`) has one table for each. The key that chooses
-the variant stands first; a setting of another variant is an error. If a source chooses a different variant than the sources before it,
+the variant comes first; a setting of another variant is an error. If a source chooses a different variant than the sources before it,
 their values for this section are discarded.
 
 An unknown name is an error in every source, including the environment. The only other variables with this prefix are

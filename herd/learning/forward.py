@@ -87,8 +87,6 @@ class Forward:
     """float32 [B, 2, core_size], without gradient: the state before the first row of the next unroll, including its burn-in."""
     num_trained: Tensor
     """Trained rows of the whole batch over all shards, at least 1; this may be a part of the batch."""
-    schedule_left: Tensor | float = 1.0
-    """Remaining share of the optimizer's linear schedule, from 1 to 0; a scalar on the device during a run."""
 
 
 def run_forward(
@@ -100,7 +98,6 @@ def run_forward(
     value_scaling: ValueScaling,
     statistics: Statistics,
     num_trained: Tensor,
-    schedule_left: Tensor | float = 1.0,
     has_replay: bool = False,
 ) -> Forward:
     """Stack frames, shape rewards, update the core's state over the burn-in, then run the network over the other rows.
@@ -161,5 +158,4 @@ def run_forward(
         discount=algorithm.discount,
         next_core_state=next_core_state.detach(),
         num_trained=num_trained,
-        schedule_left=schedule_left,
     )

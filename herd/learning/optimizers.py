@@ -30,8 +30,6 @@ class Rates(NamedTuple):
     learning_rate: float
     weight_decay: float = 0.0
     """Weight decay; 0 if the optimizer has none."""
-    schedule_left: float = 1.0
-    """Remaining share of the linear schedule, from 1 to 0; 1 without a schedule."""
 
 
 def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
@@ -65,8 +63,7 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
             schedule=settings.schedule,
             schedule_env_frames=settings.schedule_env_frames,
         )
-        left = 1.0 if settings.schedule == "constant" else max(0.0, 1.0 - env_frames / settings.schedule_env_frames)
-        return Rates(learning_rate, 0.0, left)
+        return Rates(learning_rate)
     if settings.schedule == "constant":
         warm = min(1.0, (learner_updates + 1) / settings.warmup_updates) if settings.warmup_updates else 1.0
         return Rates(settings.learning_rate * warm, settings.weight_decay)
@@ -77,7 +74,7 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
         schedule_updates=settings.schedule_updates,
     )
     decay = weight_decay_at_update(learner_updates, weight_decay=settings.weight_decay, schedule_updates=settings.schedule_updates)
-    return Rates(learning_rate, decay, max(0.0, 1.0 - learner_updates / settings.schedule_updates))
+    return Rates(learning_rate, decay)
 
 
 def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:

@@ -175,15 +175,11 @@ class Trainer:
         if self._average is not None and batch.frames is not None:
             self._average.follow(batch.frames, self._shards.add_up)
 
-    def launch(self, batch: TrainBatch, schedule_left: float = 1.0) -> Launched:
-        """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there.
-
-        ``schedule_left``: share of the optimizer's linear schedule, for a loss that follows it.
-        """
+    def launch(self, batch: TrainBatch) -> Launched:
+        """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""
         self._wait_for_copy(batch)
         self.optimizer.zero_grad(set_to_none=True)
         num_trained = self._shards.add_up(batch.trained.sum()).clamp(min=1)
-        left = torch.full((), schedule_left, device=self._device)  # a tensor, so that compiled parts are not recompiled for each value
         launched = Launched(MetricSums(), [], batch)
         next_core_states = []
         run_part = self._part
@@ -197,7 +193,7 @@ class Trainer:
         for start in starts:
             part = batch.part(start, start + self._micro_batch_size)
             with self._replicas.reducing(start == starts[-1]):
-                loss, output, next_core_state = run_part(part, self._statistics, num_trained, left)
+                loss, output, next_core_state = run_part(part, self._statistics, num_trained)
                 self._replicas.backward(loss)
             if self._replayer is not None:
                 next_core_states.append(next_core_state.clone())  # a compiled part may overwrite its outputs
@@ -278,7 +274,7 @@ class Trainer:
         """Do one update on a batch in the host's memory, and wait for its statistics."""
         batch = self.to_device(slab)
         self.begin(batch, slab.num_replayed)
-        self.finish(self.launch(batch, rates.schedule_left), rates)
+        self.finish(self.launch(batch), rates)
         return self.arrived(wait=True)[-1]
 
     def weights(self) -> dict[str, Tensor]:
@@ -358,16 +354,14 @@ class Trainer:
             computing.wait_stream(self._copies)
             batch.actions.record_stream(computing)  # all fields share one block of memory
 
-    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor, left: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
+    def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
         """Return the scalar to differentiate for a micro-batch, the loss's output, and the initial core states of the next unrolls."""
-        forward = self._forward(part, self._replicas, statistics, num_trained, left)
+        forward = self._forward(part, self._replicas, statistics, num_trained)
         output = self._loss(forward)
         total = output.total / num_trained if self._reduction == "mean" else output.total
         return total, output, forward.next_core_state
 
-    def _forward(
-        self, part: TrainBatch, network: Network, statistics: Statistics, num_trained: Tensor, left: Tensor | float = 1.0
-    ) -> Forward:
+    def _forward(self, part: TrainBatch, network: Network, statistics: Statistics, num_trained: Tensor) -> Forward:
         return run_forward(
             part,
             agent=self.agent,
@@ -376,7 +370,6 @@ class Trainer:
             value_scaling=self._value_scaling,
             statistics=statistics,
             num_trained=num_trained,
-            schedule_left=left,
             has_replay=self._has_replay,
         )
 

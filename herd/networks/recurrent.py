@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from herd.networks.layers import Initialization
 
 
-# Of cuDNN, which then copies the weights at each call: 2 MB, where the parameters' names and shapes stay what checkpoints hold.
+# Warning of cuDNN, which then copies 2 MB of weights at each call; in return, checkpoints keep the parameters' names and shapes.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk of memory", category=UserWarning)
 
 LEAST_FUSED_ROWS = 5
-"""Shorter spans go row by row, which on a CPU costs no more then (benchmarks/README.md)."""
+"""Minimum length of a span for the fused kernel; on a CPU, shorter spans are not slower row by row (benchmarks/README.md)."""
 
 
 class LSTMCore(nn.Module):
@@ -54,14 +54,14 @@ class LSTMCore(nn.Module):
     def forward(
         self, inputs: Tensor, reset: Tensor, state: Tensor, rows_left: int = 0, reset_rows: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Run T rows: by the library's fused kernel where no state is zeroed in between, else row by row.
+        """Run T rows, with the library's fused kernel between resets and otherwise row by row.
 
         Args:
             inputs: float32 [T, B, I].
             reset: bool [T, B]; the state is zeroed before such a row.
             state: float32 [B, 2, H] before row 0.
-            rows_left: rows at the end, at most T, that come after the state that is returned.
-            reset_rows: the rows in which ``reset`` is true anywhere, as the host knows them. None: it does not, and all go row by row.
+            rows_left: number of last rows, at most T, that follow the returned state.
+            reset_rows: the rows with any reset, if the host knows them. None: it does not, and all rows run one by one.
 
         Returns:
             outputs float32 [T, B, H] and the state [B, 2, H] before the last ``rows_left`` rows.
@@ -81,7 +81,7 @@ class LSTMCore(nn.Module):
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs), state
 
     def _stepped(self, inputs: Tensor, hidden: Tensor, cell: Tensor, resets: Mapping[int, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Row by row. ``resets``: bool [B, 1] by row."""
+        """Run row by row. ``resets``: bool [B, 1] by row."""
         # The input's share of the gates needs no recurrence: one product over all rows.
         input_gates = nn.functional.linear(inputs, self.input_weight, self.bias)
         transposed = self.hidden_weight.t()
@@ -96,7 +96,7 @@ class LSTMCore(nn.Module):
         return torch.stack(outputs), hidden, cell
 
     def _fused(self, inputs: Tensor, hidden: Tensor, cell: Tensor, resets: Mapping[int, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """By one call of cuDNN, or oneDNN on a CPU; resets before the first row alone."""
+        """Run with one call of cuDNN, or oneDNN on a CPU; resets may only occur before the first row."""
         if resets:
             hidden, cell = hidden.masked_fill(resets[0], 0.0), cell.masked_fill(resets[0], 0.0)
         state = (hidden.unsqueeze(0).contiguous(), cell.unsqueeze(0).contiguous())
@@ -107,9 +107,9 @@ class LSTMCore(nn.Module):
 
 
 def _spans(num_rows: int, done: int, reset_rows: Sequence[int] | None) -> list[tuple[range, bool]]:
-    """The rows in spans, each with whether the fused kernel runs it: it then has no reset behind its first row.
+    """Divide the rows into spans, each with whether the fused kernel runs it, which allows a reset only before its first row.
 
-    What is too short for that joins its neighbour. Row ``done`` begins a span.
+    A span that is too short is joined to its neighbour. Row ``done`` begins a span.
     """
     if reset_rows is None:
         return [(span, False) for span in (range(done), range(done, num_rows)) if span]

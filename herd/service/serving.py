@@ -176,7 +176,7 @@ def serve(
     turn: Callable[[], None],
     rest_seconds: Callable[[], float] = lambda: POLL_SECONDS,
 ) -> None:
-    """Run the main loop of a server until ``stop``: rest until one of ``sockets`` has something, or so long, then do what can be done."""
+    """Run the main loop of a server until ``stop``: wait until a socket can be read or a time has passed, then do what is due."""
     poller, free_memory = Poller(*sockets), FreeMemory()
     while not stop:
         poller.poll(rest_seconds())

@@ -27,7 +27,7 @@ def render_reference() -> str:
     """Return ``docs/metrics.md`` as Markdown, with tables for all processes, for shared metrics, and for each service."""
     sections = [("Every process", names.EVERY_SERVICE)]
     shared = dict.fromkeys(metric.services for metric in names.CATALOGUE if 1 < len(metric.services) < len(names.EVERY_SERVICE))
-    sections += [(" and ".join(services).capitalize(), services) for services in shared]
+    sections += [(f"{', '.join(services[:-1])} and {services[-1]}".capitalize(), services) for services in shared]
     sections += [(service.capitalize(), (service,)) for service in names.EVERY_SERVICE]
     return "\n".join([_HEAD, *(_section(title, services) for title, services in sections)])
 

@@ -33,17 +33,17 @@ class Tracker(Protocol):
     name: str
 
     def add(self, point: Mapping[str, Any]) -> None:
-        """Take a point of metrics.jsonl; may wait, may raise."""
+        """Write a point of metrics.jsonl; may wait, may raise."""
 
     def close(self) -> None:
         """Finish; may wait, may raise."""
 
 
 class Trackers:
-    """Bounded queue and thread between a learner and viewers. ``add`` never waits; beyond `MOST_WAITING` points it drops the new one."""
+    """A bounded queue and a thread between a learner and its viewers. ``add`` never waits; it drops points beyond `MOST_WAITING`."""
 
     def __init__(self, makers: Sequence[Callable[[], Tracker]]) -> None:
-        """``makers`` are called in the thread: to begin a session may take long."""
+        """The thread calls ``makers``, because starting a session may take long."""
         self._makers = makers
         self._points: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="trackers", daemon=True)
@@ -57,7 +57,7 @@ class Trackers:
             warn_limited("trackers", "a viewer is too slow: a point was left out", waiting=MOST_WAITING)
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Wait for what is queued, but not longer than that."""
+        """Wait for queued points, but not longer than the limit."""
         try:
             self._points.put(None, timeout=timeout_seconds)
         except queue.Full:
@@ -74,7 +74,7 @@ class Trackers:
 
 
 def make_trackers(settings: RunSettings, run_dir: Path) -> Trackers | None:
-    """Return what gets the points of the agent in ``run_dir``; None where the settings ask for no viewer."""
+    """Return the tracker of the agent in ``run_dir``; None if the settings name no viewer."""
     own = settings.logging
     makers: list[Callable[[], Tracker]] = []
     if own.tensorboard:
@@ -96,7 +96,7 @@ def make_trackers(settings: RunSettings, run_dir: Path) -> Trackers | None:
 
 
 def what_is_missing(settings: LoggingSettings) -> str | None:
-    """Why the viewers that the settings ask for cannot be written here, in one line that says what to do; None where they can."""
+    """Return why the viewers of the settings cannot be used here, in one line that says what to do; None if they can."""
     wanted = {"logging.tensorboard": ("tensorboard", settings.tensorboard), "logging.wandb": ("wandb", settings.wandb != "off")}
     missing = {key: package for key, (package, is_on) in wanted.items() if is_on and find_spec(package) is None}
     if missing:
@@ -109,7 +109,7 @@ def what_is_missing(settings: LoggingSettings) -> str | None:
 def _tried(what: str, act: Callable[[], Made]) -> Made | None:
     try:
         return act()
-    except Exception as error:  # of a package of others: whatever it is, the run goes on
+    except Exception as error:  # any error of a foreign package: the run continues
         if warn_limited(f"tracker {what}", "a viewer did not take a point", viewer=what, reason=str(error).partition("\n")[0]):
             get_logger().debug("a viewer's error", exc_info=True)
         return None

@@ -1,4 +1,4 @@
-"""Points as a run of Weights & Biases, on disk alone (offline) or on its server too."""
+"""Writes points as a run of Weights & Biases, only to disk (offline) or also to its server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 FOLDER = "wandb"
 _LOGIN = "user"
-"""What `wandb login` writes beside the key, whatever the server's name."""
+"""The entry that `wandb login` writes next to the key, whatever the server's name."""
 _ID_FILE = "id"
-"""In RUN/wandb: under which id the run is known, so that a resumed run goes on with its own curves."""
+"""File in RUN/wandb with the id of the run, so that a resumed run continues its own curves."""
 
 
 class WandbRun:
-    """One run of wandb, the same one in every session. Raises wandb's own errors and OSError."""
+    """One run of wandb, the same in every session. Raises wandb's own errors and OSError."""
 
     name = "Weights & Biases"
 
@@ -35,7 +35,7 @@ class WandbRun:
         run_name: str,
         config: Mapping[str, Any],
     ) -> None:
-        """Begin a session. It starts a process of wandb's; online it asks the server, for up to 90 s."""
+        """Start a session. It starts a process of wandb; online it contacts the server, for up to 90 s."""
         import wandb  # noqa: PLC0415  a second to load, optional
 
         self._run = wandb.init(
@@ -47,12 +47,12 @@ class WandbRun:
             resume="allow",
             dir=run_dir,
             config=dict(config),
-            # Logs, source files and the terminal are Herd's own affair.
+            # Herd itself keeps logs, source files and terminal output.
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
         )
 
     def add(self, point: Mapping[str, Any]) -> None:
-        """Hand a point to wandb's process. A step below the newest one is dropped there, with a warning."""
+        """Pass a point to wandb's process. It drops a step below the newest one, with a warning."""
         self._run.log(scalars(point), step=int(point[STEP]))
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class WandbRun:
 
 
 def is_logged_in(environ: Mapping[str, str]) -> bool:
-    """Whether wandb will find a key, in the environment or where `wandb login` left it. Asks no server, as wandb's own check does."""
+    """Return whether wandb will find a key, in the environment or from `wandb login`. Like wandb's own check, it contacts no server."""
     if environ.get("WANDB_API_KEY") or environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     home = Path(environ.get("HOME", "/nonexistent"))

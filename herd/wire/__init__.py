@@ -1,1 +1,1 @@
-"""What the processes say to each other: the only door to ZeroMQ and MessagePack (docs/messaging.md)."""
+"""The messages between processes (docs/messaging.md). No other package uses ZeroMQ or MessagePack."""

@@ -1,4 +1,4 @@
-"""An actor's side of the bandit exchange: returns go out, temperatures come back, and the games do not wait for either for long."""
+"""An actor's side of the bandit exchange: it reports returns and requests temperatures, with a bounded wait at the start of games."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ FIRST_INVERSE_TEMPERATURE = 1.0
 class BanditClient(RetryingClient):
     """One temperature per environment, changed only between games.
 
-    Call ``finish`` for each game that ended, ``poll`` once a step, and ``begin`` when the next games start. One message carries what has
-    gathered, ``MAX_GAMES`` at most; one is under way at a time. Only ``begin`` waits, at most ``timeout_seconds``, and not again until
-    the service is heard: an outage costs one such wait. E environments, numbered 0..E-1 here and from ``first_slot`` on in the run.
+    Call ``finish`` for each game that ended, ``poll`` once a step, and ``begin`` when the next games start. Reports and requests are
+    sent together, up to ``MAX_GAMES`` in a message, and one message is under way at a time. Only ``begin`` waits, for at most
+    ``timeout_seconds``; after a timeout it does not wait again until the service answers. The E environments are numbered 0..E-1 here,
+    and from ``first_slot`` on in the run.
 
-    Loses data: a request or an answer when a connection breaks; it asks again under the same number, with doubling, jittered delays.
-    Reports beyond ``MAX_EPISODES`` that wait for the service are dropped, oldest first, and counted.
+    Loses data: a request or an answer, when a connection breaks. The request is repeated under the same number, with doubling, jittered
+    delays. If more than ``MAX_EPISODES`` reports wait for the service, the oldest are dropped and counted.
     """
 
     def __init__(
@@ -58,30 +59,30 @@ class BanditClient(RetryingClient):
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
-        """Start to connect.
+        """Start connecting.
 
         Args:
             context: the process's.
             endpoint: the bandit's.
             run_id: name of the run.
             contract: its digest.
-            task_ids: [E].
+            task_ids: [E], the task of each environment.
             timeout_seconds: longest wait of ``begin``.
             first_slot: the run's number of environment 0.
-            agent: of a population; 0 where there is one.
+            agent: number of the agent in the run.
             purpose: ``evaluation`` draws from the best-valued region and reports nothing.
             clock: monotonic seconds.
             random: source of jitter.
 
         """
         self.inverse_temperatures: NDArray[np.float32] = np.full(len(task_ids), FIRST_INVERSE_TEMPERATURE, np.float32)
-        """[E]: 1/tau of the game that each environment is in; changed by ``begin`` alone."""
+        """[E]: 1/tau of the current game of each environment; only ``begin`` changes it."""
         self.num_reused = 0
-        """Games begun under the last temperature of their environment, for want of an answer."""
+        """Games that began with the last temperature of their environment, because no answer had arrived."""
         self.num_dropped = 0
-        """Reports that waited for the service too long."""
+        """Reports dropped because too many were waiting."""
         self.waited_seconds = 0.0
-        """In ``begin``, all together."""
+        """Total time spent waiting in ``begin``."""
         self._task_ids = [int(task_id) for task_id in task_ids]
         self._first_slot = first_slot
         self._identity = (run_id, contract, agent)
@@ -89,15 +90,15 @@ class BanditClient(RetryingClient):
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._incarnation = secrets.randbits(63)
-        # One request under way and its repetitions; answers to both.
+        # The queue holds the request under way and its repetitions, or the answers to them.
         self.socket = Dealer(
             context, endpoint, routing_id=f"bandit/{self._incarnation:016x}", max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=4
         )
         self._request = RetryingRequest(self.socket, lambda _: self._under_way, renumbers=False, clock=clock, random=random)
         self._reused = [True] * len(task_ids)
         self._reports: deque[FinishedEpisode] = deque()
-        self._unasked: dict[int, int] = {}  # environment -> game that needs a temperature and is in no request yet
-        self._awaited: dict[int, int] = {}  # environment -> game whose temperature is asked for or about to be
+        self._unasked: dict[int, int] = {}  # environment -> game that needs a temperature and is not in a request yet
+        self._awaited: dict[int, int] = {}  # environment -> game whose temperature is or will be requested
         self._answered: dict[int, float] = {}  # environment -> 1/tau of its next game
         self._under_way: list[Frame] = []
         self._num_under_way = 0
@@ -105,33 +106,34 @@ class BanditClient(RetryingClient):
 
     @property
     def num_waiting(self) -> int:
-        """Reports and questions that are in no request yet."""
+        """Number of reports and requested temperatures that are not in a request yet."""
         return len(self._reports) + len(self._unasked)
 
     @property
     def num_unconfirmed(self) -> int:
-        """Reports that the service may or may not have counted: those that wait, and those of the request under way."""
+        """Number of reports that the service may not have counted: those that wait, and those of the request under way."""
         return len(self._reports) + self._num_under_way
 
     @property
     def is_idle(self) -> bool:
-        """Everything said so far has been answered."""
+        """Whether everything sent so far has been answered."""
         return not self._request.is_pending and not self.num_waiting
 
     @property
     def is_silent(self) -> bool:
-        """The service let a game begin without an answer, and has not been heard since."""
+        """Whether a game began without an answer, and the service has not answered since."""
         return self._is_silent
 
     def ask(self, environment: int, episode_id: int) -> None:
-        """Ask for the temperature of a game that begins soon; it is sent by the next ``poll`` or ``begin``."""
+        """Request the temperature of a game that begins soon; the next ``poll`` or ``begin`` sends the request."""
         self._unasked[environment] = self._awaited[environment] = episode_id
         self._answered.pop(environment, None)
 
     def finish(self, environment: int, *, episode_id: int, episode_return: float, agent_steps: int) -> FinishedEpisode | None:
-        """Report a game played under the temperature in effect, and ask for that of the next one, ``episode_id`` + 1.
+        """Report a game played with the current temperature, and request that of the next one, ``episode_id`` + 1.
 
-        Returns the report that was dropped for it, which the service has never seen.
+        Returns:
+            The report that was dropped to make room; the service has never received it.
         """
         dropped = None
         if self._purpose == "training":
@@ -153,7 +155,7 @@ class BanditClient(RetryingClient):
         return dropped
 
     def poll(self) -> None:
-        """Read answers, send what is due; never blocks."""
+        """Read answers and send what is due. Never blocks."""
         for message, _ in self._request.answers():
             if isinstance(message, Temperatures) and self._request.is_answer(message):
                 self._request.answered()
@@ -166,7 +168,7 @@ class BanditClient(RetryingClient):
         self._request.advance()
 
     def begin(self, environments: Iterable[int]) -> None:
-        """Put the temperatures of games that start now into effect, waiting for those asked for and not answered yet."""
+        """Apply the temperatures of games that start now, after a bounded wait for answers that are still missing."""
         environments = [int(environment) for environment in environments]
         self.poll()
         if any(environment in self._awaited for environment in environments):
@@ -177,13 +179,13 @@ class BanditClient(RetryingClient):
             if answer is not None:
                 self.inverse_temperatures[environment] = answer
             else:
-                # Nobody needs the answer any more.
+                # The answer is no longer needed.
                 self._awaited.pop(environment, None)
                 self._unasked.pop(environment, None)
                 self.num_reused += 1
 
     def drain(self, timeout_seconds: float) -> bool:
-        """Wait until the last reports are counted, at most this long; questions that wait are withdrawn. False if some are not."""
+        """Withdraw waiting temperature requests, and wait at most this long until all reports are counted; return whether they are."""
         self._unasked.clear()
         deadline = self._clock() + timeout_seconds
         while not self.is_idle and (left := deadline - self._clock()) > 0:
@@ -233,6 +235,6 @@ class BanditClient(RetryingClient):
             environment = handed.environment_slot - self._first_slot
             if self._awaited.get(environment) == handed.episode_id:
                 self._answered[environment] = handed.inverse_temperature
-        # What was asked in this request and is not in the answer will not come: do not wait for it.
+        # A temperature that was requested and is not in the answer will not come: do not wait for it.
         for environment in [environment for environment in self._awaited if environment not in self._unasked]:
             del self._awaited[environment]

@@ -38,20 +38,21 @@ Frame = bytes | memoryview
 """One ZeroMQ frame: bytes, or a view of one contiguous buffer that must not change until the message is acknowledged."""
 
 MIN_COMPRESSED_BYTES = 4096
-"""Smaller arrays travel raw: 32 unrolls of every field but frames, logits and core state take less, and a call costs about 2 us."""
+"""Smaller arrays are sent uncompressed, because a call costs about 2 us. In messages of 32 unrolls, all fields except frames, logits and
+core state are smaller."""
 
 FEW_ELEMENTS = 16
 """Maximum length of any list; shapes and versions are shorter."""
 LEAST_ELEMENT_BYTES = 32
-"""Of what stands in longer lists: a game that starts takes 40, an array 25 in a list of 32 at most. Room is made for what a list
-announces, so that lists in lists of three bytes each would cost 10,000 times their size, and the time for it."""
+"""Minimum size of an element of longer lists: a starting game takes 40 bytes, and an array 25, in a list of at most 32. msgpack allocates
+the announced length of a list, so without this limit nested lists of three bytes each would take 10,000 times their size."""
 
 MAX_KEYS = 32
 """Maximum size of a map; headers have fewer entries."""
 ARRAYS_KEY = msgpack.packb("arrays")
 ARRAYS_KEPT = 64
-"""Descriptions of a message's arrays that are recognised by their bytes, 6 kB each at most: one for each size of message, and for each way
-in which its arrays were compressed. A run has few."""
+"""Number of descriptions of arrays that are cached by their bytes, at most 6 kB each. A run has few: one for each size of message and each
+choice of compressed arrays."""
 NOT_MESSAGEPACK = (ValueError, TypeError, OverflowError, msgpack.UnpackException)
 
 MAX_REASON_CHARACTERS = 200
@@ -96,11 +97,10 @@ def payload_digest(payload: Frame) -> str:
 def encode(message: Message, arrays: Arrays | None = None, compression: Compression = "none") -> list[Frame]:
     """Return the frames of ``message``: the header, then one frame per array in the order given.
 
-    Contiguous uncompressed arrays are not copied: their frames are views. ``arrays`` fills ``message.arrays`` of a message that carries
-    some.
+    Contiguous uncompressed arrays are not copied: their frames are views. ``message.arrays`` is set to the description of ``arrays``.
 
     Raises:
-        TypeError: arrays with a message that carries none, or a dtype that may not travel.
+        TypeError: this type of message has no arrays, or a dtype is not allowed on the wire.
         ValueError: the header is larger than ``MAX_HEADER_BYTES`` (too many episode reports).
 
     """
@@ -163,9 +163,9 @@ def _limits(packed: bytes) -> dict[str, Any]:
 
 
 def _with_known_arrays(packed: bytes) -> Message | None:
-    """Return what this header says, of whose arrays only the bytes are compared with those seen before; None where anything is unusual.
+    """Return the message in a header, with the description of its arrays taken from a cache; None if anything is unusual.
 
-    The arrays make up most of a header and are the same in all messages of an actor. The result is the same as without this shortcut.
+    The description is most of a header and is the same in all messages of an actor. The result is the same as without the cache.
     """
     unpacker = msgpack.Unpacker(max_buffer_size=len(packed), **_limits(packed))
     header: dict[str, Any] = {}
@@ -195,9 +195,9 @@ def _array_headers(packed: bytes) -> tuple[ArrayHeader, ...]:
 
 
 def _recognise_other_protocol(header: Any) -> None:
-    """Raise ``OtherProtocol`` if ``header``, which is no message of ours, is one of another version.
+    """Raise ``OtherProtocol`` if ``header``, which is invalid in this version, is a message of another version.
 
-    A hello says its version. A message of version 1 lacks nothing but its agent.
+    A hello contains its version. A message of version 1 differs only in that it has no agent.
     """
     if not isinstance(header, dict):
         return
@@ -215,7 +215,7 @@ def _recognise_other_protocol(header: Any) -> None:
 
 
 def receive_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layout: UnrollLayout) -> UnrollArrays:
-    """Return the arrays in the payload ``frames`` (without the header) of ``message``, which keep large frames of pixels in memory.
+    """Return the arrays in the payload ``frames`` (without the header) of ``message``. They keep large frames of pixels in memory.
 
     Raises:
         MalformedMessage: names, order, dtype, shape, length, compression or values do not fit ``layout``.
@@ -251,11 +251,11 @@ def read_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layou
         message: its header.
         frames: one per entry of ``message.arrays``.
         layout: what the receiver expects.
-        out: by field name, writable views [U, *shape] with U = ``message.num_unrolls``; strided views are fine.
+        out: by field name, writable views [U, *shape] with U = ``message.num_unrolls``; they may be strided.
 
     Raises:
-        MalformedMessage: as `receive_arrays`; ``out`` is untouched.
-        ValueError: ``out`` itself does not fit (a mistake of the caller).
+        MalformedMessage: as in `receive_arrays`; ``out`` is unchanged.
+        ValueError: ``out`` does not fit the layout.
 
     """
     arrays = dict(receive_arrays(message, frames, layout))
@@ -280,7 +280,7 @@ def _pack(array: Array, compression: Compression) -> tuple[Compression, Frame]:
 
 def compress(compression: Compression, raw: Frame) -> bytes:
     """Return ``raw`` as one ``lz4`` block, or as one ``zstd`` frame that states its size."""
-    # Imported here, because a process without compressed frames needs neither package.
+    # Imported here, because a process without compressed frames does not need these packages.
     if compression == "lz4":
         import lz4.block  # noqa: PLC0415
 
@@ -289,7 +289,7 @@ def compress(compression: Compression, raw: Frame) -> bytes:
 
 
 class _Zstd(threading.local):
-    """Contexts of zstandard, which must not be shared by threads."""
+    """Contexts of zstandard. Threads must not share them."""
 
     def __init__(self) -> None:
         import zstandard  # noqa: PLC0415
@@ -305,10 +305,10 @@ def _zstd() -> _Zstd:
 
 
 def decompress(name: str, compression: Compression, frame: Frame, num_bytes: int) -> bytes:
-    """Return ``frame`` decompressed; never more than ``num_bytes`` are allocated.
+    """Return ``frame`` decompressed; at most ``num_bytes`` are allocated.
 
     Raises:
-        MalformedMessage: it is not of ``num_bytes`` or not of this compression; the reason calls it ``name``.
+        MalformedMessage: the size is not ``num_bytes``, or the data is invalid; the reason contains ``name``.
 
     """
     if compression == "lz4":

@@ -1,4 +1,4 @@
-"""CURVE on the sockets of one process: keys set, clients let in by their public key.
+"""CURVE on the sockets of one process: sets keys, and admits clients by their public key.
 
 Encryption is libzmq's (CurveZMQ, RFC 26), the authenticator is pyzmq's (ZAP, RFC 27).
 """

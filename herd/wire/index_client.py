@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FAREWELL_SECONDS = 0.2
-"""The release may take this long to leave a closing process."""
+"""Maximum time to send the release from a closing process."""
 WAIT_SECONDS = 0.25
-"""Longest wait in one piece while there is no place yet, so that the caller notices a signal."""
+"""Longest single wait while there is no place yet, so that the caller notices a signal."""
 
 
 class IndexLease(RetryingClient):
@@ -26,13 +26,13 @@ class IndexLease(RetryingClient):
     The server may answer a renewal with another place: its agent's run is over, another agent has too few actors, or another actor got
     this place while this process was disconnected. The actor then moves to the new one.
 
-    Never blocks but in ``acquire``. Loses data: a request or an answer when a connection breaks; it asks again.
+    Only ``acquire`` blocks. Loses data: a request or an answer, when a connection breaks; the request is repeated.
     """
 
     def __init__(self, context: Context, endpoint: str, *, run_id: str) -> None:
-        """Start to connect; ``acquire`` waits for the place."""
+        """Start connecting; ``acquire`` waits for the place."""
         self.place: Place | None = None
-        """What the server gave last."""
+        """The place that the server gave last."""
         self._run_id = run_id
         self._holder = secrets.token_hex(16)
         self.socket = Dealer(context, endpoint, routing_id=f"index/{self._holder}", max_frame_bytes=MAX_HEADER_BYTES)
@@ -40,14 +40,14 @@ class IndexLease(RetryingClient):
         self._renew_at = 0.0
 
     def acquire(self, keep_waiting: Callable[[], bool]) -> Place | None:
-        """Return the place; None when ``keep_waiting`` says no before there is one."""
+        """Return the place; None if ``keep_waiting`` returns False first."""
         while self.place is None and keep_waiting():
             self.poll()
             self.socket.wait(WAIT_SECONDS)
         return self.place
 
     def poll(self) -> None:
-        """Renew when due, read answers; about 1 us when there is nothing to do."""
+        """Renew the lease when due, and read answers. Takes about 1 us when there is nothing to do."""
         now = time.monotonic()
         if now < self._renew_at and not self._request.is_pending:
             return
@@ -61,7 +61,7 @@ class IndexLease(RetryingClient):
         self._request.advance()
 
     def close(self) -> None:
-        """Give the place back and close."""
+        """Release the place and close the socket."""
         agent = None if self.place is None else self.place.agent
         self.socket.send(encode(ReleaseIndex(run_id=self._run_id, agent=agent, holder=self._holder)))
         self.socket.close(FAREWELL_SECONDS)

@@ -1,4 +1,4 @@
-"""An actor's side of central inference: one row of its environments is asked about at a time, and each row is answered once."""
+"""An actor's side of central inference: it requests actions for one row of environments at a time."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from herd.wire.messages import Message
 
 LONGEST_WAIT_SECONDS = 0.25
-"""In one piece, for an answer: how late a request that is overdue is sent again."""
+"""Longest single wait for an answer; bounds the delay of an overdue repetition."""
 ANSWERS = 4
-"""In the queue at most: to the request under way, and to its repetitions."""
+"""Maximum number of queued answers: to the request under way, and to its repetitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of one request."""
+    """The answer to one request."""
 
     rows: ActedRows
     version: tuple[int, int]
     """(lineage, learner updates) of the policy."""
     round_trip_seconds: float
-    """Since the request was made, repetitions and all."""
+    """Time since the request was made, including repetitions."""
 
 
 def acting_identity(actor_index: int, incarnation: int, group: int) -> str:
-    """Name under which a group of an actor's environments is known to the service, and its states are kept."""
+    """Return the name under which the service keeps the states of one group of an actor's environments."""
     return f"inference/{actor_index}/{incarnation:x}/{group}"
 
 
 class InferenceClient(RetryingClient):
-    """Asks for the actions of one group of environments, one request under way; belongs to one thread. No call blocks longer than told.
+    """Requests the actions of one group of environments, one request at a time. Used by one thread. Only ``poll`` may block.
 
-    Loses data: nothing. A request that is lost, or whose answer is, is sent again under its number, and a service that has answered it
-    says the same again. One that does not know the environments, for it is new, is sent their stacks and states: this side has both.
+    Loses data: none. If a request or its answer is lost, the request is repeated under its number, and the service repeats its answer.
+    A service that does not know the environments, for example after a restart, gets their stacks and states.
     """
 
     def __init__(
@@ -68,25 +68,25 @@ class InferenceClient(RetryingClient):
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
-        """Start to connect.
+        """Start connecting.
 
         Args:
             context: the process's.
             endpoint: the service's.
-            layout: of the run's unrolls.
-            run_id: of the run.
-            agent: whose policy acts.
+            layout: layout of the run's unrolls.
+            run_id: name of the run.
+            agent: the agent whose policy acts.
             contract: digest of the contract.
-            actor_index: of the actor.
-            incarnation: of the actor.
-            group: number of these environments in their actor.
-            num_environments: in it.
+            actor_index: index of the actor.
+            incarnation: incarnation of the actor.
+            group: number of this group in the actor.
+            num_environments: number of environments in the group.
             clock: monotonic seconds.
             random: source of jitter.
 
         """
         self.num_states_sent = 0
-        """Requests that brought stacks and states: the first, and one for each time that the service did not know them."""
+        """Requests that included stacks and states: the first one, and one for each time that the service did not know them."""
         self._layout = ActingLayout(layout)
         self._identity = (run_id, agent, contract)
         self._num_environments = num_environments
@@ -104,23 +104,23 @@ class InferenceClient(RetryingClient):
 
     @property
     def is_pending(self) -> bool:
-        """A request is under way, an abandoned one too."""
+        """Whether a request is under way, possibly an abandoned one."""
         return self._request.is_pending
 
     @property
     def silent_seconds(self) -> float:
-        """Since the request under way was made; 0 where none is."""
+        """Time since the request under way was made; 0 if there is none."""
         return self._clock() - self._asked_at if self._request.is_pending else 0.0
 
     def ask(self, fields: dict[str, Array], stacks: NDArray[np.uint8] | None) -> None:
-        """Ask about a row, without waiting.
+        """Request the actions for a row, without waiting.
 
         Args:
-            fields: [E, ...] by name, those of `ActingLayout.state_fields`.
-            stacks: [E, S * C, H, W], unchanged until the answer; None where observations have no frames.
+            fields: [E, ...] by name, as in `ActingLayout.state_fields`.
+            stacks: [E, S * C, H, W], must not change until the answer; None if observations have no frames.
 
         Raises:
-            RuntimeError: a request is under way.
+            RuntimeError: another request is under way.
         """
         if self._request.is_pending:
             raise RuntimeError("a request was sent while another one is under way")
@@ -132,7 +132,7 @@ class InferenceClient(RetryingClient):
         self._request.advance()
 
     def poll(self, timeout_seconds: float = 0.0) -> Answer | None:
-        """Return the answer once it is there; None if it does not come within ``timeout_seconds``, or to a request that was abandoned."""
+        """Return the answer; None if it does not arrive within ``timeout_seconds``, or if the request was abandoned."""
         deadline = self._clock() + timeout_seconds
         while self._request.is_pending:
             self._request.advance()
@@ -149,7 +149,10 @@ class InferenceClient(RetryingClient):
         return None
 
     def abandon(self) -> None:
-        """Somebody else has acted on the row. The request goes on being sent, to learn when the service is back; the next brings states."""
+        """Stop waiting for the answer, because another policy has acted on the row.
+
+        The request is still repeated, to notice when the service is back. The next request includes states.
+        """
         self._is_abandoned = True
         self._knows_us = False
 
@@ -172,7 +175,7 @@ class InferenceClient(RetryingClient):
         frames = [*encode(message), pack_fields(layout.state_fields if has_state else layout.row_fields, self._fields)]
         shape = layout.planes_shape(has_state=has_state)
         if shape is not None and self._stacks is not None:
-            # A copy: the environments' own memory is used again two steps later, and a request that was abandoned may still be there.
+            # A copy, because the environments reuse their memory two steps later, while an abandoned request may still be pending.
             frames.append(self._stacks[:, -shape[0] :].copy().reshape(-1).data)
         self.num_states_sent += has_state
         return frames
@@ -185,7 +188,7 @@ class InferenceClient(RetryingClient):
                 try:
                     rows = read_answer(payloads, self._num_environments, self._layout)
                 except MalformedMessage:
-                    self._request.num_malformed += 1  # it is asked again when overdue
+                    self._request.num_malformed += 1  # the request is repeated when overdue
                     return None
                 self._request.answered()
                 self._knows_us = True
@@ -193,6 +196,6 @@ class InferenceClient(RetryingClient):
             case StateWanted() if self._request.is_answer(message):
                 self._knows_us = False
                 self._frames = []
-                self._request.is_sent = False  # the service has it, and can do nothing with it: the same row, with its state, at once
+                self._request.is_sent = False  # send the same row again at once, with its state
                 self._request.advance()
         return None

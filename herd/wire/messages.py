@@ -89,7 +89,7 @@ class Hello(_Header):
 
     type: Literal["hello"] = "hello"
     protocol: Literal[2] = PROTOCOL_VERSION
-    """A hello of another version is no message of this one: the codec says so."""
+    """A hello of another version is invalid; the codec recognises it."""
     request_id: Count
     run_id: Identifier
     agent: AgentNumber
@@ -439,7 +439,7 @@ class Applied(_Header):
 
     number: Number
     env_frames: Count
-    """The member's own when it did."""
+    """The member's own frames when it carried out the order."""
     learner_updates: Count
 
 
@@ -463,7 +463,7 @@ class MemberReport(_Header):
     num_episodes: Count
     """Games since the run began."""
     fitness: float | None
-    """None while too few games have been played under these weights."""
+    """None while too few games have been played with these weights."""
     checkpoint: tuple[Count, Count] | None
     """(learner_updates, env_frames) of its newest checkpoint on disk."""
     settings: OwnSettings

@@ -23,7 +23,7 @@ class PopulationClient(RetryingClient):
     """
 
     def __init__(self, context: Context, endpoint: str, *, interval_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start to connect."""
+        """Start connecting."""
         self.standing: MemberReport | None = None
         """The newest; its ``request_id`` is filled in when it is sent."""
         self.order: Order | None = None

@@ -1,6 +1,7 @@
-"""A learner's side of replay: unrolls go in exactly once, samples come back, and training waits for neither.
+"""A learner's side of replay: it inserts unrolls exactly once and draws samples, and training waits for neither.
 
-The service may have several replicas; an episode is at the one that its key hashes to, and a draw is spread over them by what they hold.
+The service may have several replicas. A hash of its key determines the replica of an episode, and draws are distributed over replicas in
+proportion to what they hold.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ if TYPE_CHECKING:
     Sample = SampledUnrolls | SampledEpisode
 
 WINDOW = 2
-"""Messages of unrolls that are sent and not acknowledged: one is taken in while the next one travels."""
+"""Maximum number of unacknowledged messages of unrolls: the service processes one while the next one is on its way."""
 MAX_EPISODE_BYTES = 128 << 20
-"""Packed, of an episode that replay keeps: 27,000 steps of Atari at twice what any game needs."""
+"""Maximum packed size of an episode: 27,000 steps of Atari at twice the size of any game."""
 EMPTY_SECONDS = 0.25
-"""After an empty answer: an episode must end before there is anything to draw."""
+"""Pause after an empty answer: nothing can be drawn until an episode ends."""
 
 
 @dataclass(slots=True)
 class _Request:
-    """What was asked for in one call: complete when its parts are."""
+    """A draw; it is complete when its parts are."""
 
     whole_episode: bool
     missing: int
@@ -62,7 +63,7 @@ class _Request:
 
 @dataclass(slots=True)
 class _Part:
-    """What one replica is to draw for a request."""
+    """The part of a request that one replica draws."""
 
     request: _Request
     count: int
@@ -80,11 +81,10 @@ class _Kept:
 
 
 class ReplayClient:
-    """Inserts and draws for one learner shard; belongs to one thread. No call blocks, but ``poll`` as long as it is told to.
+    """Inserts and draws unrolls for one learner shard. Used by one thread. Only ``poll`` blocks, as long as the caller allows.
 
-    Loses data: what exceeds ``max_pending_bytes`` of unrolls that wait to be acknowledged is dropped and counted, and the episodes that
-    it belongs to are discarded by replay. What is lost with a connection is sent or asked for again. Answers are bounded: one request is
-    under way with each replica.
+    Loses data: unrolls beyond ``max_pending_bytes`` of unacknowledged ones are dropped and counted, and replay discards their episodes.
+    Messages that are lost with a connection are sent again. Each replica has one request at a time, which bounds the size of answers.
     """
 
     def __init__(
@@ -101,25 +101,25 @@ class ReplayClient:
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
-        """Start to connect.
+        """Start connecting.
 
         Args:
             context: the process's.
-            endpoints: of all replicas, in order.
-            layout: of the run's unrolls.
-            run_id: of the run.
-            agent: that this learner trains.
+            endpoints: addresses of all replicas, in order.
+            layout: layout of the run's unrolls.
+            run_id: name of the run.
+            agent: the agent that this learner trains.
             contract: digest of the contract.
-            max_pending_bytes: of unrolls that wait to be acknowledged, over all replicas.
-            writer: names this client's sequence of messages for ever; None draws it.
+            max_pending_bytes: maximum size of unacknowledged unrolls, over all replicas.
+            writer: permanent name of this client's sequence of messages; None draws a random one.
             clock: monotonic seconds.
             random: source of jitter.
 
         """
         self.num_dropped_unrolls = 0
-        """Beyond ``max_pending_bytes``; one that straddles games of two replicas may count twice."""
+        """Unrolls dropped because of ``max_pending_bytes``; an unroll with games of two replicas may count twice."""
         self.pending_bytes = 0
-        """Of unrolls that wait to be acknowledged."""
+        """Size of unacknowledged unrolls."""
         self._layout = layout
         self._inserted_layout = inserted_layout(layout)
         self._max_pending_bytes = max_pending_bytes
@@ -134,44 +134,47 @@ class ReplayClient:
 
     @property
     def num_steps_stored(self) -> int | None:
-        """Agent steps of complete episodes, over all replicas and as of what each said last; None until all have been heard."""
+        """Agent steps of complete episodes in all replicas, by their last answers; None until all have answered."""
         known = [replica.stored for replica in self._replicas]
         return sum(stored.num_steps for stored in known if stored is not None) if None not in known else None
 
     @property
     def num_requests(self) -> int:
-        """Requests that are not answered in full."""
+        """Number of requests that are not completely answered."""
         return len(self._requests)
 
     @property
     def num_unacknowledged(self) -> int:
-        """Messages of unrolls that replay may not have."""
+        """Number of messages with unrolls that replay has not acknowledged."""
         return sum(len(replica.kept) for replica in self._replicas)
 
     @property
     def num_resent(self) -> int:
-        """Requests and messages of unrolls that were sent again after silence."""
+        """Number of messages repeated because no answer arrived."""
         return sum(replica.num_resent for replica in self._replicas)
 
     @property
     def num_malformed(self) -> int:
-        """Answers that broke the protocol."""
+        """Number of answers that violate the protocol."""
         return sum(replica.requests.num_malformed for replica in self._replicas)
 
     @property
     def refused(self) -> str | None:
-        """Why a replica refuses this client, until it answers."""
+        """Reason for which a replica refuses this client; None once it answers."""
         return next((replica.requests.refused for replica in self._replicas if replica.requests.refused is not None), None)
 
     @property
     def sockets(self) -> list[Dealer]:
-        """For their byte counts, and to poll them together with others."""
+        """The sockets, for their byte counts and for polling."""
         return [replica.dealer for replica in self._replicas]
 
     def insert(self, arrays: Arrays, num_unrolls: int, actors: NDArray[np.int64]) -> None:
-        """Hand on the first ``num_unrolls`` unrolls of ``arrays`` [U, ...], which are copied; ``actors`` [U, 2]: index and incarnation.
+        """Insert the first ``num_unrolls`` unrolls of ``arrays`` [U, ...], which are copied.
 
-        Wants every field of ``inserted_layout``; a burn-in is cut off here.
+        Args:
+            arrays: every field of ``inserted_layout``, by name; a burn-in is removed here.
+            num_unrolls: number of unrolls.
+            actors: [U, 2], index and incarnation of the actor that played each unroll.
         """
         for replica, unrolls in zip(self._replicas, self._by_replica(arrays, num_unrolls, actors), strict=True):
             for begin in range(0, len(unrolls), MAX_UNROLLS_PER_INSERT):
@@ -186,7 +189,7 @@ class ReplayClient:
         self._advance()
 
     def request(self, count: int, *, whole_episodes: bool) -> None:
-        """Ask for ``count`` unrolls, which come as one sample, or for so many episodes, which come as one each."""
+        """Request ``count`` unrolls, which arrive as one sample, or ``count`` whole episodes, one sample each."""
         sizes = [1] * count if whole_episodes else [count]
         for size in sizes:
             request = _Request(whole_episodes, size)
@@ -195,7 +198,7 @@ class ReplayClient:
         self._advance()
 
     def poll(self, timeout_seconds: float) -> list[Sample]:
-        """Send what is due, read what came, and return the requests that were answered; waits for one at most so long."""
+        """Send what is due, read answers, and return complete samples; wait at most ``timeout_seconds`` for one."""
         deadline = self._clock() + timeout_seconds
         while True:
             self._advance()
@@ -207,12 +210,12 @@ class ReplayClient:
             self._poller.poll(min(left, WAIT_SECONDS))
 
     def close(self, linger_seconds: float = 0.0) -> None:
-        """Close; what has not left within ``linger_seconds`` is lost."""
+        """Close; messages not sent within ``linger_seconds`` are lost."""
         for replica in self._replicas:
             replica.dealer.close(linger_seconds)
 
     def _by_replica(self, arrays: Arrays, num_unrolls: int, actors: NDArray[np.int64]) -> list[list[int]]:
-        """Which unrolls each replica must see: those with a step of a game that it keeps."""
+        """Return the unrolls for each replica: those with a step of a game that it keeps."""
         if len(self._replicas) == 1:
             return [list(range(num_unrolls))]
         burn_in = self._layout.burn_in
@@ -231,7 +234,7 @@ class ReplayClient:
         return chosen
 
     def _assign(self, request: _Request, count: int, replicas: Sequence[_Replica]) -> None:
-        """Spread a draw over replicas by what they hold: together they draw uniformly over all of it."""
+        """Distribute a draw over replicas in proportion to what they hold, so that it is uniform over everything stored."""
         held = np.array([replica.held(request.whole_episode) for replica in replicas], np.float64)
         weights = held / held.sum() if held.sum() > 0 else np.full(len(replicas), 1 / len(replicas))
         for replica, number in zip(replicas, self._random.multinomial(count, weights).tolist(), strict=True):
@@ -239,7 +242,7 @@ class ReplayClient:
                 replica.parts.append(_Part(request, min(number - begin, MAX_SAMPLED_UNROLLS)))
 
     def _advance(self) -> None:
-        """Send what is due; what a silent replica was to draw, others draw instead."""
+        """Send what is due. Other replicas take over the draws of a silent one."""
         for replica in self._replicas:
             replica.advance()
         speaking = [replica for replica in self._replicas if not replica.is_silent]
@@ -276,7 +279,7 @@ class ReplayClient:
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """What a client says of itself in every message."""
+    """The fields by which a client identifies itself in every message."""
 
     run_id: str
     agent: int
@@ -285,19 +288,19 @@ class _Identity:
 
 
 class _Replica:
-    """One replica as the client sees it: what it has not acknowledged, and what it is to draw."""
+    """The client's state for one replica: its unacknowledged messages and pending draws."""
 
     def __init__(self, context: Context, endpoint: str, identity: _Identity, clock: Callable[[], float], random: Random | None) -> None:
         self.stored: StoredEpisodes | None = None
-        """What it said last of what it holds."""
+        """What it holds, by its last answer."""
         self.kept: deque[_Kept] = deque()
-        """Not acknowledged; in order."""
+        """Unacknowledged messages, in order."""
         self.parts: deque[_Part] = deque()
-        """To draw, the first one under way."""
+        """Pending draws; the first one is under way."""
         self.is_silent = False
-        """A request was sent again, and nothing was heard since."""
+        """Whether a request was repeated and nothing has been received since."""
         self._identity = identity
-        self._num_sent = 0  # of those kept, on their way
+        self._num_sent = 0  # number of kept messages that have been sent
         self._next_sequence = 1
         self._num_inserts_resent = 0
         self._num_asked_again = 0
@@ -313,17 +316,17 @@ class _Replica:
 
     @property
     def num_resent(self) -> int:
-        """Messages sent again after silence."""
+        """Number of messages repeated because no answer arrived."""
         return self.requests.num_resent + self._num_inserts_resent
 
     def held(self, whole_episodes: bool) -> int:
-        """What it can draw from, as far as is known."""
+        """Return the number of episodes or unrolls that it holds, as far as is known."""
         if self.stored is None:
             return 0
         return self.stored.num_episodes if whole_episodes else self.stored.num_unrolls
 
     def keep(self, arrays: dict[str, Array], actors: bytes, num_unrolls: int, num_bytes: int) -> None:
-        """Take a message of unrolls to send until it is acknowledged."""
+        """Add a message of unrolls, which is kept until it is acknowledged."""
         self.kept.append(_Kept(self._next_sequence, num_unrolls, num_bytes, arrays, actors))
         self._next_sequence += 1
 
@@ -351,7 +354,7 @@ class _Replica:
         return parts
 
     def on_inserted(self, message: Inserted) -> int:
-        """Forget what is acknowledged; returns its bytes."""
+        """Remove acknowledged messages; return their size in bytes."""
         if message.writer != self._identity.writer or message.sequence >= self._next_sequence:
             self.requests.num_malformed += 1
             return 0
@@ -367,10 +370,10 @@ class _Replica:
         return num_bytes
 
     def take(self, stored: StoredEpisodes, parts: list[EpisodePart]) -> None:
-        """Take the answer to the request under way.
+        """Process the answer to the request under way.
 
         Raises:
-            MalformedMessage: it is not what was asked for.
+            MalformedMessage: it does not match the request.
 
         """
         wanted = self.parts[0]
@@ -410,7 +413,7 @@ class _Replica:
 
 
 def _rows(array: Array, unrolls: list[int], shape: tuple[int, ...]) -> Array:
-    """Copy some unrolls, of each as many of its last rows as ``shape`` has."""
+    """Copy the given unrolls; of each, only the last ``shape[0]`` rows."""
     chosen = array[unrolls] if not shape else array[unrolls, -shape[0] :]
     return np.ascontiguousarray(chosen)
 

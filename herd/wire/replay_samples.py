@@ -57,25 +57,25 @@ _KEPT_PIECES = 3
 
 
 def rows_of_unroll(layout: UnrollLayout, first_step: int) -> tuple[int, int]:
-    """Rows of the episode, first and last, that an unroll whose first new step is ``first_step`` wants; they may lie outside of it."""
+    """Return the first and the last row of the episode that the unroll starting at ``first_step`` needs; they may lie outside of it."""
     return first_step - layout.burn_in - (layout.frame_stack - 1), first_step + layout.new_steps
 
 
 def pieces_with_rows(first_steps: NDArray[np.int64], first_row: int, last_row: int) -> tuple[int, int]:
-    """Which pieces, [begin, end), hold these rows of an episode; ``first_steps`` [P] of all of its pieces, rising."""
+    """Return the range [begin, end) of pieces with these rows of an episode; ``first_steps`` [P] of all its pieces, in ascending order."""
     # Row r is stored with step r - 1, and row 0 with step 0.
     begin, last = np.searchsorted(first_steps, (max(first_row - 1, 0), max(last_row - 1, 0)), "right") - 1
     return max(int(begin), 0), int(last) + 1
 
 
 class EpisodePart:
-    """Successive pieces of one episode, and the unrolls that can be cut out of them. Not thread-safe."""
+    """Consecutive pieces of one episode, from which unrolls can be cut. Not thread-safe."""
 
     def __init__(self, layout: UnrollLayout, part: np.void, pieces: Table, packed: Sequence[Frame]) -> None:
         """``pieces`` [P], and as many frames in ``packed``.
 
         Raises:
-            MalformedMessage: they do not fit together, or not the layout.
+            MalformedMessage: they do not fit each other or the layout.
 
         """
         self.layout = layout
@@ -97,20 +97,20 @@ class EpisodePart:
         return self.first_step + self.num_steps
 
     def unroll_at(self, first_step: int) -> StoredUnroll:
-        """Return the unroll that begins with a step of this part; a multiple of the unroll's length, counted from the game's start."""
+        """Return the unroll that starts at ``first_step``, a multiple of the unroll length from the game's start."""
         return StoredUnroll(self, first_step, min(self.layout.new_steps, self.stop_step - first_step))
 
     def write(self, first_step: int, arrays: Mapping[str, Array], row: int) -> None:
-        """Write the unroll that begins with ``first_step`` into entry ``row`` of each array [U, ...], as an actor lays it out.
+        """Write the unroll that starts at ``first_step`` into entry ``row`` of each array [U, ...], in an actor's layout.
 
-        What lies before the game or after its end is zero, not valid, and resets the core. The recurrent state is left zero.
+        Rows before the game or after its end are zero and invalid, and reset the core. The recurrent state is zero.
 
         Raises:
             MalformedMessage: a piece does not unpack.
 
         """
         layout = self.layout
-        # Views, of single numbers too.
+        # Views, also of single numbers.
         out = {field.name: arrays[field.name][row, ...] for field in layout.fields if field.name in arrays}
         for array in out.values():
             array[...] = 0
@@ -171,7 +171,7 @@ class EpisodePart:
         if "core_reset" in out:
             out["core_reset"][...] = True  # overwritten by rows of the episode
         if "game_reset" in out:
-            for start in (-base, self.episode_rows - base):  # the game's first row, and what would be the next game's
+            for start in (-base, self.episode_rows - base):  # the game's first row, and the row after its last
                 if 0 <= start < len(out["game_reset"]):
                     out["game_reset"][start] = True
 
@@ -221,7 +221,7 @@ class StoredUnroll:
 
     @property
     def agent(self) -> int:
-        """Who played it."""
+        """The agent that played it."""
         return self.part.key.agent
 
     @property
@@ -249,7 +249,7 @@ class SampledEpisode:
 
     @property
     def agent(self) -> int:
-        """Who played it."""
+        """The agent that played it."""
         return self.part.key.agent
 
     @property

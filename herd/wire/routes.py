@@ -1,7 +1,7 @@
-"""Which of a peer's connections is the newest. No I/O.
+"""Finds the newest connection of each peer. No I/O.
 
-Every connection has a number from ZeroMQ, and a peer says its name on each of its connections (ZMTP metadata). So a peer that connects
-again is the same peer, while its old connection may still be there: half-dead, and with messages on the way.
+ZeroMQ numbers the connections, and a peer sends its name on each of them (ZMTP metadata). So a peer that reconnects is recognised, even
+while its old connection still exists and delivers messages.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from herd.wire.connections import MAX_CONNECTIONS
 NAME_PROPERTY = "X-Herd-Peer"
 MAX_NAME_BYTES = 255
 _NUMBER_BYTES = 5
-"""A zero and 32 bits that count up: how ZeroMQ names a connection whose peer claims no identity."""
+"""Length of ZeroMQ's name of a connection without an identity: a zero byte and a 32-bit counter."""
 
 
 def peer_name(frame: zmq.Frame) -> bytes | None:
-    """Return the name that the sender of ``frame`` gave itself on its connection; None if it gave none that can be one."""
+    """Return the name that the sender of ``frame`` gave for its connection; None if there is no valid one."""
     try:
         name = str(frame.get(NAME_PROPERTY)).encode()
-    except (zmq.ZMQError, UnicodeError):  # none; or no text, which a stranger may send
+    except (zmq.ZMQError, UnicodeError):  # no name, or not text
         return None
     return name if 0 < len(name) <= MAX_NAME_BYTES else None
 
 
 class Routes:
-    """Name of a peer -> its newest connection. Remembers as many as there may be connections, the longest silent go first."""
+    """Name of a peer -> its newest connection. The size is bounded by the number of connections; the longest silent are removed first."""
 
     def __init__(self, *, max_routes: int = MAX_CONNECTIONS) -> None:
         self._max_routes = max_routes
@@ -38,7 +38,7 @@ class Routes:
         return len(self._routes)
 
     def heard(self, route: bytes, name: bytes | None) -> bytes | None:
-        """Return who speaks over the connection ``route``; None where it is one that its peer has left."""
+        """Return the peer of the connection ``route``; None if that peer has a newer connection."""
         if name is None:
             return route
         known = self._routes.get(name)
@@ -56,7 +56,7 @@ class Routes:
 
 
 def _is_newer(route: bytes, than: bytes) -> bool:
-    """Compare two numbers; one that is none is a stranger's claim, and not newer."""
+    """Compare two connection numbers. An identity that a client invented is never newer."""
     if len(route) != _NUMBER_BYTES or route[0] != 0:
         return False
     ahead = (int.from_bytes(route[1:]) - int.from_bytes(than[1:])) % 2**32

@@ -1,4 +1,4 @@
-"""The unroll layout that a run's settings and spaces ask for; actor and learner derive it alike."""
+"""The unroll layout that follows from a run's settings and spaces; all services derive it in the same way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
-    """Arrays of one unroll of this run."""
+    """Return the layout of this run's unrolls."""
     return UnrollLayout(
         unroll_length=settings.algorithm.burn_in + settings.algorithm.unroll_length,
         burn_in=settings.algorithm.burn_in,

@@ -43,7 +43,7 @@ RECONNECT_MILLISECONDS = 100
 RECONNECT_MAX_MILLISECONDS = 5_000  # an actor reconnects to a restarted learner within this time, and 4,000 actors do not overload it
 HEARTBEAT_MILLISECONDS = 5_000
 HEARTBEAT_TIMEOUT_MILLISECONDS = 30_000  # six heartbeats; a heartbeat queues behind a frame, and 4.7 MB take this long at 0.16 MB/s
-HANDSHAKE_MILLISECONDS = 10_000  # three round trips and 1 ms of work, behind 4,000 actors that come back at once; else it is a stranger
+HANDSHAKE_MILLISECONDS = 10_000  # three round trips and 1 ms of work, while 4,000 actors reconnect at once
 LOOK_SECONDS = 0.1
 """Interval between checks of handshakes, connections and key files while a socket is read: 3 us each, 3 more per connection."""
 MOST_DROPPED = 256
@@ -169,9 +169,9 @@ class _Socket:
         self._socket: zmq.Socket[bytes] = context.open(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, high_water_mark)
-        # A full queue stops libzmq from reading; if that peer then hangs up, its next heartbeat aborts our process ("!_io_error",
-        # libzmq 4.3.5, issues 3937 and 4767). So no queue is ever full: servers cut off who sends more than can be read, and a client
-        # has no more answers waiting than it asked for.
+        # A full queue stops libzmq from reading. If that peer then disconnects, the next heartbeat aborts our process ("!_io_error",
+        # libzmq 4.3.5, issues 3937 and 4767). So no queue is ever full: servers close connections that send more than can be read, and
+        # a client never has more waiting answers than requests.
         self._socket.setsockopt(zmq.RCVHWM, 0 if connections is None or kernel_tells() else high_water_mark)
         overhead = MESSAGE_OVERHEAD_BYTES if context.curve else 0
         self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_frame_bytes, MAX_HEADER_BYTES) + overhead)
@@ -221,7 +221,7 @@ class _Socket:
         try:
             frame = self._socket.recv(zmq.DONTWAIT, copy=False)
             frames = [frame]
-            while frame.more:  # a message arrives as a whole
+            while frame.more:  # all frames of a message arrive together
                 frame = self._socket.recv(zmq.DONTWAIT, copy=False)
                 self.bytes_in += len(frame)
                 if len(frames) < MAX_FRAMES:
@@ -241,12 +241,12 @@ class _Socket:
 class Router(_Socket):
     """A server's socket: many peers, each with its own queue in either direction.
 
-    Loses data: messages that peers sent and this process had not received when it ends or a connection breaks;
-    messages to a peer whose connection breaks. ``send`` to an unknown peer, or to one whose queue of
-    ``high_water_mark`` messages is full, returns False and drops nothing that was queued before. Never blocks.
+    Loses data: messages from peers that this process has not received when it ends or a connection breaks; messages to a peer whose
+    connection breaks. ``send`` to an unknown peer, or to one whose queue of ``high_water_mark`` messages is full, returns False and
+    drops nothing that was queued before. Never blocks.
     When a peer reconnects, its newest connection counts: answers go there, and messages from an older one are dropped. Memory is
-    bounded by what ``Connections`` allows of messages that came and were not read yet, and by peers x ``high_water_mark``
-    answers that were not sent yet. With CURVE, what comes from a client whose key was revoked since it connected is dropped and counted.
+    bounded by the unread messages that ``Connections`` allows, and by peers x ``high_water_mark`` unsent answers. With CURVE, messages
+    of a client whose key was revoked since it connected are dropped and counted.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class Router(_Socket):
         route = self._routes.route_to(peer)
         if not self._send([route, *frames]):
             return False
-        self.bytes_out -= len(route)  # it stays here
+        self.bytes_out -= len(route)  # the route is not sent
         return True
 
     def receive(self) -> tuple[bytes, list[memoryview]] | None:
@@ -356,13 +356,13 @@ class Router(_Socket):
         self._descriptor = None
         with contextlib.suppress(zmq.ZMQError):  # not over TCP
             self._descriptor = descriptor = int(frames[-1].get(zmq.SRCFD))
-            if not self.connections.has(descriptor, frames[0].bytes):  # new since the last look, or gone, or its number was used again
+            if not self.connections.has(descriptor, frames[0].bytes):  # new since the last check, or gone, or its number was reused
                 self._read_events()
                 self.connections.routed(descriptor, frames[0].bytes)
             self.connections.delivered(descriptor, sum(map(len, frames[1:])), len(frames) - 1)
 
     def _may_speak(self, frame: zmq.Frame) -> bool:
-        """Tell whether the sender's key is still on the list: libzmq asked when it connected, which may be days ago."""
+        """Return whether the sender's key is still admitted: libzmq checked it at the handshake, which may be days ago."""
         if self._authorised is None:
             return True
         key = str(frame.get("User-Id"))
@@ -398,16 +398,16 @@ class Router(_Socket):
             refusals.add("protocol", f"a peer violated the handshake protocol at {self.endpoint}; it may not be a process of this release")
         elif handshake is Handshake.CLOSED:
             refusals.add("incomplete")
-        # Handshake.REFUSED: the authenticator, who knows the client's address, counted it.
+        # Handshake.REFUSED: the authenticator, which knows the client's address, has counted it.
 
 
 class Dealer(_Socket):
     """A client's socket to one server.
 
-    Loses data: whatever was written and not received when the connection breaks. ``send`` returns False, and queues
-    nothing, while there is no connection (IMMEDIATE) or ``high_water_mark`` messages are queued. Never blocks.
-    Reconnects by itself, resolving the host name each time; after a failed handshake, and to the other version of IP, only while
-    ``receive`` is called. What keeps it from connecting is logged once a minute.
+    Loses data: messages that were sent and not received when the connection breaks. ``send`` returns False and queues nothing while
+    there is no connection (IMMEDIATE) or ``high_water_mark`` messages are queued. Never blocks.
+    It reconnects automatically and resolves the host name each time. After a failed handshake, and to the other version of IP, it
+    reconnects only while ``receive`` is called. The reason for a missing connection is logged once a minute.
     """
 
     def __init__(
@@ -419,7 +419,7 @@ class Dealer(_Socket):
         max_frame_bytes: int,
         high_water_mark: int = 16,
     ) -> None:
-        """Start to connect in the background.
+        """Start connecting in the background.
 
         Args:
             context: the process's.
@@ -437,13 +437,13 @@ class Dealer(_Socket):
         self._endpoint = connect_endpoint
         self._routing_id = routing_id.encode()
         self._limits = (max_frame_bytes, high_water_mark)
-        # IPv6 finds a name without an IPv6 address too; of a name with both kinds, libzmq tries only one.
+        # With IPv6 enabled, names without an IPv6 address also resolve. If a name has both kinds, libzmq tries only one.
         self._ipv6 = is_ipv6(host_of(connect_endpoint))
         self._open()
 
     def _open(self) -> None:
         super().__init__(self._context, zmq.DEALER, *self._limits)
-        # Not as ZeroMQ's own identity: two connections of one identity cannot be told apart, and may not be (see Router).
+        # Not as ZeroMQ's own identity, because two connections with one identity cannot be distinguished (see Router).
         self._socket.setsockopt(zmq.METADATA, NAME_PROPERTY.encode() + b":" + self._routing_id)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MILLISECONDS)
@@ -463,16 +463,16 @@ class Dealer(_Socket):
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection, as far as the last ``receive`` could see."""
+        """Whether there was a connection at the last ``receive``."""
         return self._connection.connected
 
     @property
     def trouble(self) -> str | None:
-        """Why there is no connection and what to look at; None while there is one, or while it is too early to say."""
+        """Why there is no connection and what to check; None while connected or too early to tell."""
         return self._connection.trouble
 
     def restart_connection(self, connect_endpoint: str | None = None) -> None:
-        """Drop the connection and everything queued, and connect afresh, to another endpoint if given. Pollers must register again."""
+        """Drop the connection and everything queued, and reconnect, to another endpoint if given. Pollers must register again."""
         bytes_in, bytes_out = self.bytes_in, self.bytes_out
         self.close()
         if connect_endpoint is not None and connect_endpoint != self._endpoint:
@@ -491,16 +491,16 @@ class Dealer(_Socket):
         return [frame.buffer for frame in frames] if frames is not None else None
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Tell whether a message can be received, waiting at most ``timeout_seconds``."""
+        """Wait at most ``timeout_seconds`` for a message; return whether there is one."""
         return bool(self._socket.poll(max(0, round(timeout_seconds * 1000)), zmq.POLLIN))
 
     def _look(self) -> None:
         let_go = False
         for handshake in self._monitor.read():
-            # A connection that came after a failure is kept.
+            # A connection that succeeded after a failure is kept.
             let_go = self._connection.on_handshake(handshake) or (let_go and handshake is Handshake.DISCONNECTED)
         if let_go:
-            with contextlib.suppress(zmq.ZMQError):  # libzmq has let go already
+            with contextlib.suppress(zmq.ZMQError):  # libzmq has disconnected already
                 self._socket.disconnect(self._endpoint)
         if self._connection.must_connect():
             self._socket.connect(self._endpoint)
@@ -526,13 +526,13 @@ class Waker:
         self._writer.setblocking(False)
 
     def wake(self) -> None:
-        """Make the waker readable; callable from any thread."""
+        """Make the waker readable; may be called from any thread."""
         # A full pipe wakes the reader too; a closed one has no reader.
         with contextlib.suppress(BlockingIOError, OSError):
             self._writer.send(b"\0")
 
     def clear(self) -> None:
-        """Forget the wakes so far; call it before looking at what the wake was about."""
+        """Reset the waker; call this before processing the reason for the wake."""
         with contextlib.suppress(BlockingIOError):
             while self._reader.recv(4096):
                 pass
@@ -557,7 +557,7 @@ class Poller:
             self.register(source)
 
     def register(self, source: Router | Dealer | Waker) -> None:
-        """Add a source; a closed one must be taken out with ``unregister`` first."""
+        """Add a source; remove it with ``unregister`` before it is closed."""
         key = source.fileno() if isinstance(source, Waker) else source._socket
         self._by_key[key] = source
         self._poller.register(key, zmq.POLLIN)
@@ -569,7 +569,7 @@ class Poller:
             self._poller.unregister(key)
 
     def poll(self, timeout_seconds: float) -> set[Router | Dealer | Waker]:
-        """Return the sources that can be read, waiting at most ``timeout_seconds``; read a socket until it gives None."""
+        """Wait at most ``timeout_seconds``; return the sources that can be read. Read a socket until it returns None."""
         try:
             ready = self._poller.poll(max(0, round(timeout_seconds * 1000)))
         except zmq.ContextTerminated:

@@ -1,7 +1,7 @@
-"""The arrays of one received message: where they lie in memory, and whether their values can be used.
+"""The arrays of one received message: their places in memory, and the check of their values.
 
-Fields of one dtype lie one behind the other and are checked together, so that the number of calls, which is most of what a message of
-one unroll costs, does not grow with the number of fields.
+Fields of one dtype are adjacent and are checked together. So the number of calls, which dominates the cost of a message with one unroll,
+does not grow with the number of fields.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ if TYPE_CHECKING:
     from herd.wire.messages import ArrayHeader
 
 APART_BYTES = 1 << 16
-"""Frames of pixels from this size on stay in the memory in which they came: libzmq gave each its own. Smaller ones are copied, or each
-might keep alive the 8 KiB in which it came with others."""
+"""Frames of pixels of at least this size stay in libzmq's memory, where each has its own block. Smaller ones are copied, because each would
+keep alive a block of 8 KiB that it shares with others."""
 PLANS_KEPT = 32
-"""Sizes of messages and layouts that are seen in turn: an actor's messages are all of one size."""
+"""Number of cached plans. All messages of an actor have the same size, so a run needs few."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a field lies."""
+    """The place of a field in memory."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     """[U, ...]."""
     count: int
-    """Elements."""
+    """Number of elements."""
     start: int | None
-    """In the packed bytes; None where it lies apart."""
+    """Offset in the packed bytes; None if the field is not packed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Packed fields of one dtype, from one byte to another."""
+    """A range of packed bytes with the fields of one dtype."""
 
     dtype: np.dtype[Any]
     start: int
     stop: int
     lowest: Array | None
-    """[elements] of an integer dtype."""
+    """Lowest values [elements], of an integer dtype."""
     spans: Array | None
-    """[elements], unsigned: by how much each may exceed its lowest."""
+    """[elements], unsigned: the largest difference of each from its lowest value."""
 
     def fits(self, packed: npt.NDArray[np.uint8]) -> bool:
-        """Tell whether every value can be used as it is."""
+        """Return whether every value is valid."""
         values = packed[self.start : self.stop]
         if self.dtype.kind == "b":  # numpy leaves other bytes than 0 and 1 undefined
             return bool(values.max() <= 1)
@@ -65,12 +65,12 @@ class _Group:
             return bool(np.isfinite(values.view(self.dtype)).all())
         if self.lowest is None or self.spans is None:
             return True
-        # What lies below the lowest wraps around to a difference that is too large.
+        # A value below the lowest wraps around to a difference that is too large.
         return bool(((values.view(self.dtype) - self.lowest).view(self.spans.dtype) <= self.spans).all())
 
 
 class MessagePlan:
-    """What a message of so many unrolls of one layout looks like."""
+    """The structure of messages with a given number of unrolls of one layout."""
 
     def __init__(self, layout: UnrollLayout, num_unrolls: int) -> None:
         self.fields = layout.fields
@@ -82,33 +82,33 @@ class MessagePlan:
         is_apart = [field.dtype.str == "|u1" and size >= APART_BYTES for field, size in zip(self.fields, self.sizes, strict=True)]
         self.apart = [position for position, apart in enumerate(is_apart) if apart]
         """Positions of the fields that are not packed."""
-        # Widest dtypes first: so each field begins at a multiple of its element's size.
+        # Widest dtypes first, so that each field begins at a multiple of its element's size.
         self.packed = sorted(
             (position for position, apart in enumerate(is_apart) if not apart),
             key=lambda position: (-self.fields[position].dtype.itemsize, self.fields[position].dtype.str),
         )
-        """Positions of the others, in the order in which they are packed."""
+        """Positions of the packed fields, in the order in which they are packed."""
         starts: dict[int, int | None] = dict.fromkeys(self.apart)
         starts |= zip(self.packed, accumulate((self.sizes[position] for position in self.packed), initial=0), strict=False)
         self.places = {
             field.name: _Place(field.dtype, shape, math.prod(shape), starts[position])
             for position, (field, shape) in enumerate(zip(self.fields, self._shapes, strict=True))
         }
-        """By name."""
+        """The fields by name."""
         self._groups: list[_Group] = []
         for dtype in dict.fromkeys(self.fields[position].dtype for position in self.packed):
             if dtype.str != "|u1":  # any byte is a pixel
                 self._groups.append(self._group(dtype, num_unrolls))
 
     def is_compressed(self, arrays: tuple[ArrayHeader, ...]) -> bool:
-        """Tell whether these headers, which describe such a message, say that any array is compressed.
+        """Return whether any of these arrays is compressed.
 
         Raises:
-            ValueError: they describe another message; the text says how.
+            ValueError: the headers describe another message; the text says how they differ.
 
         """
         accepted, is_compressed = self._accepted
-        if arrays == accepted:  # of the same objects, where the codec has seen them before: then nothing of them is compared
+        if arrays == accepted:  # the codec caches headers, so that most comparisons are of identical objects
             return is_compressed
         if (misfit := self._misfit(arrays)) is not None:
             raise ValueError(misfit)
@@ -127,12 +127,12 @@ class MessagePlan:
         return None
 
     def arrays(self, raw: Sequence[bytes | memoryview]) -> UnrollArrays:
-        """Return what lies in ``raw``: the bytes of each field, in wire order and of the right sizes."""
+        """Return the arrays in ``raw``, the bytes of each field in wire order and of the right sizes."""
         packed = b"".join([raw[position] for position in self.packed])
         return UnrollArrays(self, packed, {self.fields[position].name: raw[position] for position in self.apart})
 
     def first_misfit(self, arrays: UnrollArrays) -> str | None:
-        """The first field with a value that cannot be used; None where there is none."""
+        """Return the name of the first field with an invalid value; None if there is none."""
         packed = np.frombuffer(arrays.packed, np.uint8)
         if all(group.fits(packed) for group in self._groups):
             return None
@@ -153,7 +153,7 @@ class MessagePlan:
 
 @lru_cache(maxsize=PLANS_KEPT)
 def plan_of(layout: UnrollLayout, num_unrolls: int) -> MessagePlan:
-    """Return the plan of such messages."""
+    """Return the cached plan of these messages."""
     return MessagePlan(layout, num_unrolls)
 
 
@@ -166,7 +166,7 @@ class UnrollArrays(Mapping[str, Array]):
         self.plan = plan
         self._apart = apart
         self.packed = packed
-        """All fields that do not lie apart."""
+        """All packed fields."""
 
     def __getitem__(self, name: str) -> Array:
         place = self.plan.places[name]
@@ -182,14 +182,14 @@ class UnrollArrays(Mapping[str, Array]):
 
 
 class SingleUnrolls:
-    """Messages of one unroll each, of one layout, side by side: a batch is copied from them field by field, and not message by message."""
+    """Messages of one unroll each, of one layout. A batch is copied from them field by field instead of message by message."""
 
     def __init__(self, messages: Sequence[UnrollArrays]) -> None:
         self._messages = messages
         self._rows = np.frombuffer(b"".join([message.packed for message in messages]), np.uint8).reshape(len(messages), -1)
 
     def parts(self, name: str) -> list[Array]:
-        """Arrays [N, *shape] that hold this field of the unrolls one after the other."""
+        """Return arrays [N, *shape] with this field of consecutive unrolls."""
         place = self._messages[0].plan.places[name]
         if place.start is None:
             return [message[name] for message in self._messages]
@@ -198,9 +198,9 @@ class SingleUnrolls:
 
 
 def values_fit(field: FieldSpec, array: Array) -> bool:
-    """Tell whether every value can be used as it is.
+    """Return whether every value is valid.
 
-    An action out of range would abort a CUDA process, a NaN would poison the parameters.
+    An action out of range would abort a CUDA process, and a NaN would spoil the parameters.
     """
     if array.size == 0:
         return True
@@ -214,7 +214,7 @@ def values_fit(field: FieldSpec, array: Array) -> bool:
 
 
 def _bounds(field: FieldSpec) -> tuple[int, int]:
-    """Lowest and highest value that an integer field may hold."""
+    """Return the lowest and the highest value of an integer field."""
     of_dtype = np.iinfo(field.dtype)
     low = int(of_dtype.min) if field.minimum is None else field.minimum
     return low, int(of_dtype.max) if field.maximum is None else field.maximum

@@ -70,15 +70,15 @@ class UnrollClient:
 
         Args:
             context: the process's.
-            endpoint: of the learner's unroll socket.
-            layout: of the unrolls.
-            run_id: of the run.
+            endpoint: address of the learner's unroll socket.
+            layout: layout of the unrolls.
+            run_id: name of the run.
             contract: digest of the contract.
-            actor_index: this replica's.
+            actor_index: index of this actor.
             max_unrolls: largest number of unrolls in one message.
-            agent: for which it acts.
-            compression: of arrays of 4 KiB and more.
-            incarnation: of this process; None draws one.
+            agent: the agent that the actor acts for.
+            compression: compression of arrays of 4 KiB and more.
+            incarnation: incarnation of this stream; None draws one.
             clock: monotonic seconds.
             random: source of jitter.
 
@@ -118,7 +118,7 @@ class UnrollClient:
 
     @property
     def socket(self) -> Dealer:
-        """For a ``Poller``."""
+        """The socket, for a ``Poller``."""
         return self._dealer
 
     @property
@@ -138,12 +138,12 @@ class UnrollClient:
 
     @property
     def num_unacked(self) -> int:
-        """Messages whose buffers must not change."""
+        """Number of messages whose buffers must not change."""
         return self._outbox.num_unacked
 
     @property
     def acked_sequence(self) -> int:
-        """Buffers of messages up to this sequence are free."""
+        """Highest sequence up to which the buffers of messages are free."""
         return self._outbox.acked_sequence
 
     @property
@@ -153,7 +153,7 @@ class UnrollClient:
 
     @property
     def num_unrolls_resent(self) -> int:
-        """Unrolls sent again after a reconnection."""
+        """Number of unrolls sent again after a reconnection."""
         return self._outbox.num_unrolls_resent
 
     @property
@@ -168,24 +168,24 @@ class UnrollClient:
 
     @property
     def bytes_out(self) -> int:
-        """Bytes sent, resends included."""
+        """Bytes sent, including repeated messages."""
         return self._dealer.bytes_out
 
     def connect(self, timeout_seconds: float = 0.0) -> bool:
-        """Wait for a session, at most ``timeout_seconds`` and not beyond a refusal; tell whether there is one."""
+        """Wait at most ``timeout_seconds`` for a session, or until the learner refuses; return whether there is one."""
         return self._poll_until(lambda: self.connected or self.refused is not None, timeout_seconds) and self.connected
 
     def request_credit(self, num_unrolls: int) -> None:
-        """Ask for credit for a message of ``num_unrolls`` without waiting; a few steps ahead hides the round trip."""
+        """Request credit for a message of ``num_unrolls`` without waiting. A request a few steps ahead hides the round trip."""
         self._num_wanted = num_unrolls
         self._flush()
 
     def has_credit(self, num_unrolls: int) -> bool:
-        """Tell whether ``send_unrolls`` may send ``num_unrolls`` now."""
+        """Return whether ``send_unrolls`` may send ``num_unrolls`` now."""
         return self._outbox.can_send(num_unrolls)
 
     def wait_for_credit(self, num_unrolls: int, timeout_seconds: float) -> bool:
-        """Ask for credit and wait for it, at most ``timeout_seconds``; counted in ``blocked_seconds``."""
+        """Request credit and wait for it at most ``timeout_seconds``; the time is added to ``blocked_seconds``."""
         if self.has_credit(num_unrolls):
             return True
         start = self._clock()
@@ -199,14 +199,14 @@ class UnrollClient:
 
         Args:
             arrays: every field of the layout, [U, *shape].
-            num_frames: env frames played in them: action_repeat x valid transitions.
-            episodes: games that ended in them.
+            num_frames: number of env frames: action_repeat x valid transitions.
+            episodes: games that ended in these unrolls.
 
         Returns:
             The message's sequence.
 
         Raises:
-            RuntimeError: there is no credit for it (see ``has_credit``).
+            RuntimeError: there is not enough credit (see ``has_credit``).
             ValueError: an array is missing or does not fit the layout.
 
         """
@@ -236,18 +236,18 @@ class UnrollClient:
             self._flush()
 
     def drain(self, timeout_seconds: float) -> bool:
-        """Wait until everything is acknowledged, at most ``timeout_seconds``; tell whether it is."""
+        """Wait at most ``timeout_seconds`` until everything is acknowledged; return whether it is."""
         return self._poll_until(lambda: self.num_unacked == 0, timeout_seconds)
 
     def restart_connection(self, endpoint: str | None = None) -> None:
-        """Connect afresh, to another learner endpoint if given; what is not acknowledged will be sent again."""
+        """Reconnect, to another endpoint if given. Unacknowledged messages will be sent again."""
         self._dealer.restart_connection(endpoint)
         self._hello.answered()
         self._hello.begin()
         self._hello.advance()
 
     def close(self) -> None:
-        """Say goodbye and close at once; ``drain`` first to lose nothing."""
+        """Send a goodbye and close at once; call ``drain`` first to lose nothing."""
         self._send(Goodbye())
         self._dealer.close(FAREWELL_SECONDS)
 
@@ -296,7 +296,7 @@ class UnrollClient:
             case Credit():
                 self._outbox.on_credit(message)
                 if self._outbox.num_unanswered:
-                    return  # no answer to the unrolls: their timer runs on
+                    return  # not an answer to the unrolls: their timer keeps running
             case HelloRequired():
                 self._on_hello_required()
                 return
@@ -312,13 +312,13 @@ class UnrollClient:
 
     def _on_hello_required(self) -> None:
         if not self._outbox.welcomed:
-            return  # answers to several messages of one session; its hello is under way
+            return  # another answer of the same session; a hello is under way
         self._outbox.begin_hello(self._hello.request_id)
         self._hello.begin(at_once=self._clock() - self._last_hello >= HELLO_INTERVAL_SECONDS)
 
     def _flush(self) -> None:
         if self._hello.is_overdue and not self._hello.is_pending:
-            self._hello.begin()  # something sent in this session stayed unanswered
+            self._hello.begin()  # a message of this session was not answered
         self._hello.advance()
         if not self._outbox.welcomed:
             return
@@ -337,10 +337,10 @@ class UnrollClient:
             if self._send(CreditRequest(wanted_unrolls=self._asked_unrolls)):
                 self._hello.await_answer()
             else:
-                self._asked_unrolls = 0  # not connected: ask when we are
+                self._asked_unrolls = 0  # not connected: request it later
 
     def _hello_frames(self, request_id: int) -> list[Frame]:
-        """A hello that is about to leave: only the welcome to it opens the next session."""
+        """Return a hello that is sent now; only the welcome to it opens the next session."""
         self._outbox.begin_hello(request_id)
         self._last_hello = self._clock()
         return encode(self._hello_of(request_id=request_id, oldest_sequence=self._outbox.oldest_sequence))

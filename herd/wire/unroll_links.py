@@ -1,7 +1,7 @@
-"""An actor's links to a few of the learner's shards: each message goes where there is credit.
+"""An actor's links to some of the learner's shards: each message goes to a shard that has granted credit.
 
-There is no assignment to rebalance. Shards learn in lockstep, so one that has more unrolls than the others fills up and stops to give
-credit; what is played goes to those that lack it. Each link is an unroll stream of its own, with its own incarnation.
+Nothing needs to be rebalanced. Shards learn in lockstep, so the queue of a shard with more unrolls than the others fills up, and the shard
+stops granting credit; unrolls then go to the others. Each link is an unroll stream of its own, with its own incarnation.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from herd.wire.messages import EpisodeReport
 
 ASK_OTHERS_SECONDS = 0.05
-"""Without credit from the shard whose turn it is, the others are asked too: half an update of a fast learner."""
+"""Time without credit from the shard whose turn it is before the others are asked too: half an update of a fast learner."""
 
 
 class Sent(NamedTuple):
-    """Which message a buffer went with."""
+    """Identifies the message that a buffer was sent in."""
 
     link: int
     sequence: int
 
 
 def shards_of_agent(endpoints: Sequence[str], num_agents: int, agent: int) -> Sequence[str]:
-    """Return the part of ``endpoints`` that is this agent's: all agents have as many shards, and agent 0's come first.
+    """Return this agent's part of ``endpoints``: all agents have the same number of shards, and those of agent 0 come first.
 
     Raises:
-        ValueError: they cannot be dealt to the agents evenly.
+        ValueError: the number of endpoints is not a multiple of ``num_agents``.
 
     """
     count, rest = divmod(len(endpoints), num_agents)
@@ -45,13 +45,13 @@ def shards_of_agent(endpoints: Sequence[str], num_agents: int, agent: int) -> Se
 
 
 def choose_shards(endpoints: Sequence[str], num_links: int, actor_index: int) -> list[str]:
-    """``num_links`` neighbours on the ring of shards, from a start that moves with the actor: every shard gets as many links."""
+    """Return ``num_links`` neighbours on the ring of shards. The start depends on the actor, so that all shards get equally many links."""
     count = min(num_links, len(endpoints))
     return [endpoints[(actor_index + offset) % len(endpoints)] for offset in range(count)]
 
 
 def link_incarnations(num_links: int) -> list[int]:
-    """Draw one for each link of a process; all but the lowest ``LINK_BITS`` are alike, which tells whose unrolls go on in which others."""
+    """Draw one incarnation per link. All bits except the lowest ``LINK_BITS`` are equal, which identifies the links of one process."""
     process = secrets.randbits(63 - LINK_BITS) << LINK_BITS
     return [process | link for link in range(num_links)]
 
@@ -60,7 +60,7 @@ class UnrollLinks:
     """The links of one actor, used like a single `UnrollClient` by the thread that steps the environments."""
 
     def __init__(self, clients: Sequence[UnrollClient], clock: Callable[[], float] = time.monotonic) -> None:
-        """``clients``: at least one, each to another shard."""
+        """``clients``: at least one, each connected to a different shard."""
         self._clients = list(clients)
         self._clock = clock
         self._turn = 0
@@ -70,37 +70,37 @@ class UnrollLinks:
 
     @property
     def incarnation(self) -> int:
-        """Of the first link: as random as a process is new."""
+        """Incarnation of the first link."""
         return self._clients[0].incarnation
 
     @property
     def refused(self) -> str | None:
-        """Why a shard refuses this actor, where one does."""
+        """Reason for which a shard refuses this actor; None if none does."""
         return next((client.refused for client in self._clients if client.refused is not None), None)
 
     @property
     def run_is_over(self) -> bool:
-        """A shard said that there is nothing left to act for."""
+        """Whether a shard has sent a goodbye: the run is over."""
         return any(client.run_is_over for client in self._clients)
 
     @property
     def num_unacked(self) -> int:
-        """Messages whose buffers must not change."""
+        """Number of messages whose buffers must not change."""
         return sum(client.num_unacked for client in self._clients)
 
     @property
     def credit_unrolls(self) -> int:
-        """Unrolls that may still be sent, over all links."""
+        """Unrolls that may still be sent, on all links together."""
         return sum(client.credit_unrolls for client in self._clients)
 
     @property
     def num_unrolls_resent(self) -> int:
-        """Unrolls sent again after a reconnection."""
+        """Number of unrolls sent again after a reconnection."""
         return sum(client.num_unrolls_resent for client in self._clients)
 
     @property
     def num_rejected(self) -> int:
-        """Messages that shards dropped for good."""
+        """Number of messages that shards dropped permanently."""
         return sum(client.num_rejected for client in self._clients)
 
     @property
@@ -110,20 +110,20 @@ class UnrollLinks:
 
     @property
     def bytes_out(self) -> int:
-        """Bytes sent, resends included."""
+        """Bytes sent, including repeated messages."""
         return sum(client.bytes_out for client in self._clients)
 
     def is_acked(self, sent: Sent) -> bool:
-        """The buffers of this message are free."""
+        """Return whether the buffers of this message are free."""
         return sent.sequence <= self._clients[sent.link].acked_sequence
 
     def request_credit(self, num_unrolls: int) -> None:
-        """Ask one shard for credit for a message, without waiting, unless a link has it; a few steps ahead hides the round trip."""
+        """Request credit for a message from one shard, without waiting, unless a link has it already."""
         if self._ready(num_unrolls) is None:
             self._clients[self._turn].request_credit(num_unrolls)
 
     def wait_for_credit(self, num_unrolls: int, timeout_seconds: float) -> bool:
-        """Wait for credit on any link, at most ``timeout_seconds``; counted in ``blocked_seconds``."""
+        """Wait at most ``timeout_seconds`` for credit on any link; the time is added to ``blocked_seconds``."""
         if self._ready(num_unrolls) is not None:
             return True
         if len(self._clients) == 1:
@@ -144,7 +144,7 @@ class UnrollLinks:
         return self._ready(num_unrolls) is not None
 
     def send_unrolls(self, arrays: Arrays, *, num_frames: int, episodes: Sequence[EpisodeReport] = ()) -> Sent:
-        """Send one message where there is credit; see ``UnrollClient.send_unrolls``.
+        """Send one message on a link with credit; see ``UnrollClient.send_unrolls``.
 
         Raises:
             RuntimeError: no link has credit (see ``wait_for_credit``).
@@ -157,24 +157,24 @@ class UnrollLinks:
         return Sent(link, sequence)
 
     def poll(self) -> None:
-        """Handle answers and send what is due, on every link."""
+        """Handle answers and send what is due on every link."""
         for client in self._clients:
             client.poll()
 
     def drain(self, timeout_seconds: float) -> bool:
-        """Wait until everything is acknowledged, at most ``timeout_seconds``; tell whether it is."""
+        """Wait at most ``timeout_seconds`` until everything is acknowledged; return whether it is."""
         deadline = self._clock() + timeout_seconds
         for client in self._clients:
             client.drain(max(0.0, deadline - self._clock()))
         return self.num_unacked == 0
 
     def close(self) -> None:
-        """Say goodbye on every link and close at once."""
+        """Send a goodbye on every link and close at once."""
         for client in self._clients:
             client.close()
 
     def _ready(self, num_unrolls: int) -> int | None:
-        """The link to send on: from the one whose turn it is, the first with credit."""
+        """Return the first link with credit, beginning with the one whose turn it is; None if there is none."""
         count = len(self._clients)
         order = ((self._turn + offset) % count for offset in range(count))
         return next((link for link in order if self._clients[link].has_credit(num_unrolls)), None)

@@ -1,4 +1,4 @@
-"""Both ends of the weights exchange that are not the parameter server: who pulls weights, and who publishes them."""
+"""The clients of the parameter server: one requests weights, the other publishes them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ MAX_LINEAGE = 2**62
 """Largest lineage that a publisher goes beyond. Lineages are counted from 1, or are milliseconds since 1970 (2**41). A greater one is
 invalid, and following it would exhaust the numbers. The root accepts no lineage near this limit."""
 MAX_SLICE_BYTES = 1 << 30
-"""Of one slice: 268 M parameters in float32, 150 times the largest network here."""
+"""Maximum size of one slice: 268 M parameters in float32, 150 times the largest network here."""
 PAUSE_SECONDS = 0.01
-"""Between a 'nothing newer' and the next question: a caller that waits for an update costs the server 100 requests/s, not 5,000."""
+"""Pause after an answer without newer weights: a caller that waits for an update costs the server 100 requests/s instead of 5,000."""
 EMPTY_PAUSE_SECONDS = 0.25
-"""The same while the server has no weights at all: a run is starting, with all its actors asking."""
+"""The same while the server has no weights at all: the run is starting, and all its actors send requests."""
 HEARTBEAT_SECONDS = 1.0
-"""Between questions whether the server still has what was published: how long a restarted one stays empty."""
+"""Interval of checks that the server still has the published weights; a restarted server stays empty at most this long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class WeightsFrame:
     lineage: int
     updates: int
     slices: tuple[memoryview, ...]
-    """In slice order; read-only views of received memory."""
+    """The slices in order, as read-only views of received memory."""
     digests: tuple[str, ...]
-    """Hex SHA-256 of each slice; checked."""
+    """Hex SHA-256 of each slice, already verified."""
 
     @property
     def version(self) -> Version:
@@ -62,9 +62,9 @@ class WeightsFrame:
 
 
 class WeightsClient(RetryingClient):
-    """Asks a parameter server for newer weights of one agent, one request under way, answered in the background.
+    """Requests newer weights of one agent from a parameter server, one request at a time, without blocking.
 
-    Loses data: a request or an answer, when a connection breaks; it asks again with doubling, jittered delays.
+    Loses data: a request or an answer, when a connection breaks. The request is repeated with doubling, jittered delays.
     """
 
     def __init__(
@@ -80,42 +80,42 @@ class WeightsClient(RetryingClient):
         max_slice_bytes: int = MAX_SLICE_BYTES,
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        """Start to connect; ``random`` is the source of jitter, ``clock`` gives monotonic seconds, ``pause_seconds``: see its default."""
+        """Start connecting; ``random`` is the source of jitter, ``clock`` returns monotonic seconds, ``pause_seconds``: see its default."""
         self.held: Version | None = None
-        """The newest version the server was heard to hold."""
+        """The newest version that the server is known to hold."""
         self.routing_id = f"weights/{secrets.token_hex(8)}"
-        """How the server knows this client."""
+        """The name of this client at the server."""
         self._identity = (run_id, agent, contract)
         self._clock = clock
         self._pause_seconds = pause_seconds
-        # Two answers in the queue at most: one to a request that was given up, one to the present one.
+        # The queue holds at most two answers: one to an abandoned request, and one to the current one.
         self.socket = Dealer(context, endpoint, routing_id=self.routing_id, max_frame_bytes=max_slice_bytes, high_water_mark=2)
         self._request = RetryingRequest(self.socket, self._question, clock=clock, random=random)
         self._have: Version | None = None
 
     @property
     def pending(self) -> bool:
-        """A request is under way."""
+        """Whether a request is under way."""
         return self._request.is_pending
 
     @property
     def rest_seconds(self) -> float:
-        """Until there is something to do that no answer announces: how long the owner of a poll loop may sleep."""
+        """Seconds until there is something to do if no answer arrives: the longest sleep of a poll loop."""
         return HEARTBEAT_SECONDS if self._request.is_sent else self._request.rest_seconds
 
     def pause(self, seconds: float) -> None:
-        """Ask nothing for so long: what the server has is of no use."""
+        """Send no request for this long, because the server's weights are unusable."""
         self._request.pause(seconds)
 
     def request(self, have: Version | None) -> None:
-        """Ask for anything newer than ``have`` (None: anything) without waiting; does nothing while a request is under way."""
+        """Request weights newer than ``have`` (None: any) without waiting; does nothing while a request is under way."""
         if not self._request.is_pending:
             self._have = have
             self._request.begin()
         self._request.advance()
 
     def poll(self, timeout_seconds: float = 0.0) -> WeightsFrame | None:
-        """Return newer weights; None if the answer was that there are none, or there is no answer within ``timeout_seconds``."""
+        """Return newer weights; None if the server has none, or no answer arrives within ``timeout_seconds``."""
         deadline = self._clock() + timeout_seconds
         while self._request.is_pending:
             self._request.advance()
@@ -140,7 +140,7 @@ class WeightsClient(RetryingClient):
                 slices = tuple(frame.toreadonly() for frame in payloads)
                 went_back = self._have is not None and (message.lineage, message.updates) <= self._have
                 if went_back or tuple(map(payload_digest, slices)) != message.digests:
-                    self._request.num_malformed += 1  # it is asked again when overdue
+                    self._request.num_malformed += 1  # the request is repeated when overdue
                     return None
                 self._request.answered()
                 self.held = (message.lineage, message.updates)
@@ -170,10 +170,10 @@ class _Slice:
 
 
 class WeightsPublisher(RetryingClient):
-    """Keeps the newest slice of one learner shard at the parameter server; one slice under way, the latest wins.
+    """Keeps the newest slice of one learner shard at the parameter server. One slice is under way at a time, and the latest wins.
 
-    Loses data: versions that a newer one overtakes before they leave, by design. The newest is sent until the server has it, and again
-    when it lost it. Payloads must not change until the next version is confirmed.
+    Loses data: versions that are replaced by a newer one before they are sent, by design. The newest version is sent until the server
+    has it, and again if the server loses it. Payloads must not change until the next version is confirmed.
     """
 
     def __init__(
@@ -187,16 +187,16 @@ class WeightsPublisher(RetryingClient):
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
-        """Start to connect; call ``poll`` at least every second."""
+        """Start connecting; call ``poll`` at least every second."""
         self.newer_lineage: int | None = None
-        """The lineage of a version at the server that ours does not exceed: publish in a greater one."""
+        """The lineage of the server's version, if ours is not greater: publish in a greater lineage."""
         self.end_is_noted = False
-        """The server knows that this agent's run is over."""
+        """Whether the server knows that this agent's run is over."""
         self._run_id = run_id
         self._agent = agent
         self._contract = contract
         self._clock = clock
-        # One slice under way and its repetitions: the queue never holds old versions for a server that is away.
+        # One slice under way and its repetitions: no old versions are queued for a server that is down.
         self.socket = Dealer(context, endpoint, routing_id=f"publisher/{secrets.token_hex(8)}", max_frame_bytes=0, high_water_mark=2)
         self._request = RetryingRequest(self.socket, self._frames_of_newest, renumbers=False, clock=clock, random=random)
         self._end = RetryingRequest(self.socket, self._frames_of_end, clock=clock, random=random)
@@ -207,32 +207,32 @@ class WeightsPublisher(RetryingClient):
 
     @property
     def has_ended(self) -> bool:
-        """``end`` was called."""
+        """Whether ``end`` was called."""
         return self._ended_lineage is not None
 
     @property
     def confirmed(self) -> bool:
-        """The server has the newest version."""
+        """Whether the server has the newest version."""
         return self._current is not None and self._current.confirmed
 
     @property
     def superseded(self) -> bool:
-        """The server holds a newer lineage and will never take the newest version."""
+        """Whether the server holds a newer lineage, so that it will never accept the newest version."""
         return self._current is not None and self._is_stale(self._current)
 
     def publish(self, lineage: int, updates: int, index: int, count: int, payload: Frame) -> None:
-        """Make slice ``index`` of ``count`` of version (lineage, updates) the newest; sent now or as soon as the one before is through."""
+        """Publish slice ``index`` of ``count`` of version (lineage, updates), now or when the previous slice is confirmed."""
         self._current = _Slice(lineage, updates, index, count, payload)
         self.poll()
 
     def end(self, lineage: int) -> None:
-        """Tell the server that this agent's run is over, instead of anything else from now on, until ``end_is_noted``."""
+        """Tell the server that this agent's run is over, until ``end_is_noted``; nothing else is sent from now on."""
         self._ended_lineage = lineage
         self._end.begin()
         self.poll()
 
     def poll(self) -> None:
-        """Handle answers, send what is due; never blocks."""
+        """Handle answers and send what is due. Never blocks."""
         for message, _ in self._request.answers():
             self._handle(message)
         current = self._current
@@ -245,7 +245,7 @@ class WeightsPublisher(RetryingClient):
                 self._send()
 
     def _is_stale(self, current: _Slice) -> bool:
-        """Tell whether the server would not take ``current``; only a greater lineage helps."""
+        """Return whether the server would refuse ``current``, so that a greater lineage is needed."""
         return self.newer_lineage is not None and current.lineage <= self.newer_lineage
 
     def _send(self) -> None:
@@ -254,7 +254,7 @@ class WeightsPublisher(RetryingClient):
         self._request.advance()
 
     def _frames_of_newest(self, _request_id: int) -> list[Frame]:
-        """The newest slice, whichever was under way before: an older one is not sent again."""
+        """Return the newest slice; an older one that was under way is not sent again."""
         current = self._current
         assert current is not None
         if current.frames is None:
@@ -284,7 +284,7 @@ class WeightsPublisher(RetryingClient):
         if now < self._heartbeat_at:
             return
         self._heartbeat_at = now + HEARTBEAT_SECONDS
-        # A lost heartbeat is followed by another: no timer, no answer awaited.
+        # A lost heartbeat is followed by another one, so it needs no timer.
         self.socket.send(
             encode(
                 PublishHeartbeat(
@@ -313,7 +313,7 @@ class WeightsPublisher(RetryingClient):
                 current.confirmed = False
                 self._request.answered()
             case StalePublish() if current is not None:
-                # An answer about a version that ours has overtaken needs nothing but the next slice.
+                # The answer is about an older version: only the next slice needs to be sent.
                 self._request.answered()
                 if message.lineage > MAX_LINEAGE:
                     self._request.refused = (

@@ -9,7 +9,7 @@ ALERTS = (
     Alert(
         name="HerdUnrollsResent",
         expression="herd:actor_unrolls_resent:rate5m{SCOPE} / herd:actor_unrolls_sent:rate5m{SCOPE} > 0.1",
-        lasting="15m",  # everybody resends after a restart of the learner
+        lasting="15m",  # all senders repeat messages after a restart of the learner
         severity="warning",
         summary="The actors of {{ $labels.release }} send {{ $value | humanizePercentage }} of their unrolls again.",
         description="Connections between actors and learner break, or acknowledgements are late. Nothing is counted twice.",
@@ -45,7 +45,7 @@ ALERTS = (
               increase(herd_wire_authentication_failures_total{SCOPE, reason!="incomplete"}[10m])
             ) > 5
             """,
-        lasting="0m",  # whoever tries often enough is worth a look at once
+        lasting="0m",  # frequent attempts should be looked at soon
         severity="warning",
         summary="{{ $value | humanize }} handshakes with {{ $labels.component }} of {{ $labels.release }} failed ({{ $labels.reason }}).",
         description="A process of the run has no key, keys of two runs are mixed, or a foreign client tries to connect. The server's "
@@ -54,7 +54,7 @@ ALERTS = (
     Alert(
         name="HerdConnectionsCut",
         expression="sum by (RUN, component, cause) (increase(herd_wire_connections_cut_total{SCOPE}[10m])) > 0",
-        lasting="0m",  # our own clients never give cause
+        lasting="0m",  # Herd's clients never cause this
         severity="warning",
         summary="{{ $labels.component }} of {{ $labels.release }} cut off connections ({{ $labels.cause }}).",
         description="A client opens too many connections, or sends data faster than the server reads it. Herd's own clients do neither.",

@@ -1,4 +1,4 @@
-"""Between actors and updates: the queue of every shard, and the account of frames."""
+"""The row between actors and updates: the queue of every shard, and the ledger of frames."""
 
 from observability.panels import Panel, Query, Row, share
 

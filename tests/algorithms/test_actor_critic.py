@@ -84,6 +84,12 @@ def test_the_inputs_can_tell_mistakes_apart() -> None:
     edges = [0.0, costs.clip_c_threshold, costs.clip_rho_threshold, costs.clip_pg_rho_threshold, np.inf]
     assert (np.histogram(ratios[BATCH.row_valid], edges)[0] >= 2).all()
     assert len(np.unique(ratios)) == ratios.size
+    _, advantages = targets_and_advantages(BATCH, DISCOUNT, costs)
+    for sign in (1.0, -1.0):  # a ratio clip of 0.3 keeps rows and drops rows of both signs
+        beyond = sign * (ratios - 1.0) > 0.3
+        of_sign = BATCH.row_valid & (sign * advantages > 0.0)
+        assert (of_sign & beyond).sum() >= 2
+        assert (of_sign & ~beyond).sum() >= 2
 
 
 @pytest.mark.parametrize(
@@ -94,6 +100,8 @@ def test_the_inputs_can_tell_mistakes_apart() -> None:
     # Large enough to show in a float64 test, and to pull on the gradient.
     + [Costs(correction="epsilon", log_epsilon=0.2), Costs(correction="one_step", clip_pg_rho_threshold=0.8)]
     + [Costs(correction=correction, advantage_normalization="batch") for correction in CORRECTIONS]
+    + [Costs(correction=correction, ratio_clip=0.3) for correction in CORRECTIONS]
+    + [Costs(advantage_normalization="batch", ratio_clip=0.3)]
     + [
         Costs(baseline_cost=0.0),
         Costs(entropy_cost=0.0, q_estimate="value"),

@@ -53,7 +53,7 @@ def test_status_shows_it(installed: Installed) -> None:
     said = json.loads(herd(installed, "status", "--seconds", "5", "--json"))
     assert said["notes"] == []
     assert said["frames_per_second"] > 0
-    assert said["who_waits"] != "starting"
+    assert said["bottleneck"] != "starting"
     assert said["actors_asked"] == ACTORS
     assert said["learner_updates"] > 0
     assert all(pod["ready"] and pod["version"] for pod in said["pods"] if pod["component"] != "bandit")

@@ -63,6 +63,11 @@ def test_the_page_of_commands_has_all_of_them(site: Path) -> None:
         assert f"usage: herd {name}" in page
 
 
+def test_names_in_tables_break_between_words(site: Path) -> None:
+    assert "<code>herd_<wbr>process_<wbr>info</code>" in (site / "metrics.html").read_text(encoding="utf-8")
+    assert "herd_process_info" in (site / "search" / "search_index.json").read_text(encoding="utf-8")
+
+
 def test_links_out_of_the_folder_of_pages_lead_to_the_site_or_to_the_repository(site: Path) -> None:
     popart = (site / "popart.html").read_text(encoding="utf-8")
     assert 'href="benchmarks/index.html#popart-on-two-scales"' in popart

@@ -64,7 +64,7 @@ def test_json_has_every_number(herd: Herd) -> None:
     assert said["notes"] == []
 
 
-def test_who_waits_for_whom(served: Served) -> None:
+def test_status_names_the_bottleneck(served: Served) -> None:
     ticks = iter(range(100))
     for word in ("aaaaa", "bbbbb", "ccccc"):
         # Each look finds a second more of waiting than the one before, and looks are far less than a second apart.
@@ -80,7 +80,7 @@ def test_who_waits_for_whom(served: Served) -> None:
 def test_one_look_has_no_rates(herd: Herd) -> None:
     said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
     assert said["frames_per_second"] is None
-    assert said["who_waits"] == "starting"
+    assert said["bottleneck"] == "starting"
     assert said["learner_updates"] == 120
 
 

@@ -88,30 +88,25 @@ def refusal_of(cell: Cell) -> str | None:
 def page() -> str:
     """docs/compositions.md."""
     refusals = list(dict.fromkeys(sentence for cell in CELLS if (sentence := refusal_of(cell)) is not None))
-    columns = list(product(REPLAYS, AUXILIARIES, STRATEGIES))
     lines = [
         "# What goes together",
         "",
-        "Written by `python -m tests.learner.compositions`. Every cell with a tick trains 20 updates in a test on what its own policy plays"
-        " (`tests/learner/test_compositions.py`); a population copies half-way. A number is the sentence below that the run is refused with"
-        " at its start.",
+        "Written by `python -m tests.learner.compositions`. Every combination with a tick trains 20 updates in a test on what its own"
+        " policy plays (`tests/learner/test_compositions.py`); a population copies half-way. A number refers to the error below with"
+        " which the run is refused at its start.",
         "",
-        f"Columns: `replay.kind`; P: `auxiliary.kind: pixel_control`; pbt: `population.strategy: pbt`. {len(CELLS)} cells in all.",
+        "Each cell has four marks: alone, with `population.strategy: pbt`, with `auxiliary.kind: pixel_control`, and with both."
+        f" These are {len(CELLS)} combinations.",
         "",
-        "| loss | `value_scaling.kind` | `network.core` | "
-        + " | ".join(
-            " ".join([replay, *(["P"] if auxiliary != "none" else []), *(["pbt"] if strategy != "none" else [])])
-            for replay, auxiliary, strategy in columns
-        )
-        + " |",
-        "| --- " * (3 + len(columns)) + "|",
+        "| loss | `value_scaling.kind` | `network.core` | " + " | ".join(f"`replay.kind` {replay}" for replay in REPLAYS) + " |",
+        "| --- " * (3 + len(REPLAYS)) + "|",
     ]
     for loss, scaling, core in product(LOSSES, SCALINGS, CORES):
-        marks = []
-        for replay, auxiliary, strategy in columns:
+        marks = dict.fromkeys(REPLAYS, "")
+        for replay, auxiliary, strategy in product(REPLAYS, AUXILIARIES, STRATEGIES):
             sentence = refusal_of(Cell(loss, scaling, core, replay, auxiliary, strategy))
-            marks.append("\N{CHECK MARK}" if sentence is None else str(refusals.index(sentence) + 1))
-        lines.append(f"| {loss} | {scaling} | {core} | {' | '.join(marks)} |")
+            marks[replay] += " " + ("\N{CHECK MARK}" if sentence is None else str(refusals.index(sentence) + 1))
+        lines.append(f"| {loss} | {scaling} | {core} |{' |'.join(marks.values())} |")
     lines += ["", "`laser` is `loss.kind: impala` with `loss.trust_region: implied`.", ""]
     lines += [f"{number}. {sentence}" for number, sentence in enumerate(refusals, start=1)]
     return "\n".join(lines).rstrip("\n") + "\n"

@@ -110,8 +110,8 @@ def test_adams_rate_runs_on_env_frames_and_its_step_is_adams() -> None:
     settings = AdamSettings(learning_rate=1e-2, schedule_env_frames=1000, max_gradient_norm=None)
     assert [rates_at(settings, env_frames=frames, learner_updates=5) for frames in (0, 250, 2000)] == [
         Rates(1e-2),
-        Rates(7.5e-3, schedule_left=0.75),
-        Rates(0.0, schedule_left=0.0),
+        Rates(7.5e-3),
+        Rates(0.0),
     ]
     trainer = trainer_of(run_of(optimizer={"kind": "adam", "max_gradient_norm": None}))
     before = {name: tensor.numpy().astype(np.float64) for name, tensor in trainer.weights().items()}

@@ -30,8 +30,8 @@ def test_the_rates_warm_up_and_fall_to_0() -> None:
     rates = [rates_at(settings, env_frames=10**9, learner_updates=update) for update in range(22)]
     assert [rate.learning_rate for rate in rates[:4]] == pytest.approx([2.5e-3, 5e-3, 7.5e-3, 1e-2])
     assert max(rate.learning_rate for rate in rates) == pytest.approx(1e-2)
-    assert rates[12] == pytest.approx(Rates(5e-3, 0.04, schedule_left=0.4))
-    assert (rates[0].weight_decay, rates[20], rates[21]) == (0.1, Rates(0.0, 0.0, 0.0), Rates(0.0, 0.0, 0.0))
+    assert rates[12] == pytest.approx(Rates(5e-3, 0.04))
+    assert (rates[0].weight_decay, rates[20], rates[21]) == (0.1, Rates(0.0, 0.0), Rates(0.0, 0.0))
     constant = settings.model_copy(update={"schedule": "constant"})
     assert rates_at(constant, env_frames=0, learner_updates=1).learning_rate == pytest.approx(5e-3)
     assert rates_at(constant, env_frames=0, learner_updates=10**6) == Rates(1e-2, 0.1)

@@ -60,20 +60,6 @@ def test_the_terms_of_a_loss_add_up_to_its_total_with_their_costs(loss: dict[str
     assert all(abs(term) > 1e-3 * abs(total.value) for term in terms if term != 0.0)
 
 
-def test_the_entropy_bonus_falls_with_the_schedule() -> None:
-    def step(loss: dict[str, Any], left: float) -> dict[str, torch.Tensor]:
-        trainer = _trainer(loss=loss)
-        trainer(batch_of(RUN), STEP._replace(schedule_left=left))
-        return trainer.weights()
-
-    for left, cost in ((1.0, 0.5), (0.25, 0.125), (0.0, 0.0)):
-        scheduled, fixed = step({"entropy_cost": 0.5, "entropy_schedule": "linear"}, left), step({"entropy_cost": cost}, left)
-        for name, tensor in fixed.items():
-            torch.testing.assert_close(scheduled[name], tensor, rtol=1e-6, atol=1e-8)
-    without = step({"entropy_cost": 0.5}, 0.0)  # a constant bonus does not follow it
-    assert max(float((without[name] - tensor).abs().max()) for name, tensor in fixed.items()) > 1e-5
-
-
 def test_the_mean_over_trained_rows_is_optimized_where_it_is_asked_for() -> None:
     optimizer = {"max_gradient_norm": None}
     by_sum, by_mean = _trainer(optimizer=optimizer), _trainer(optimizer=optimizer, loss={"reduction": "mean"})

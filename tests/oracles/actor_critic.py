@@ -50,6 +50,7 @@ class Costs:
     baseline_cost: float = 0.5
     entropy_cost: float = 0.01
     advantage_normalization: Literal["none", "batch"] = "none"
+    ratio_clip: float | None = None
 
 
 def softmax(logits: Array) -> Array:
@@ -101,6 +102,8 @@ def targets_and_advantages(batch: Batch, discount: float, costs: Costs) -> tuple
     )
     if costs.advantage_normalization == "batch":
         advantages = normalised(advantages, np.minimum(policy_ratios, pg_rho_bar), batch)
+    if costs.ratio_clip is not None:
+        advantages = np.where(clipped_slope(ratios, advantages, costs.ratio_clip) == 0.0, 0.0, advantages)
     return targets, advantages
 
 
@@ -115,6 +118,15 @@ def normalised(weighted: Array, weights: Array, batch: Batch) -> Array:
     for row in valid:
         out[row] = centred[row] / spread
     return out
+
+
+def clipped_slope(ratios: Array, advantages: Array, epsilon: float, step: float = 1e-7) -> Array:
+    """Slope in the ratio of PPO's objective (arXiv:1707.06347, eq. 7), min(r A, clip(r, 1 - epsilon, 1 + epsilon) A)."""
+
+    def objective(ratio: Array) -> Array:
+        return np.minimum(ratio * advantages, np.clip(ratio, 1.0 - epsilon, 1.0 + epsilon) * advantages)
+
+    return (objective(ratios + step) - objective(ratios - step)) / (2.0 * step)
 
 
 def loss_at(logits: Array, values: Array, batch: Batch, targets: Array, advantages: Array, costs: Costs) -> dict[str, float]:

@@ -79,7 +79,7 @@ def test_several_agents_have_a_row_each() -> None:
     assert [row[1:4] for row in rows] == [["0", "261", "k"], ["1", "200", "k"]]
 
 
-def test_panel_shows_tasks_processes_and_who_waits() -> None:
+def test_panel_shows_tasks_processes_and_the_bottleneck() -> None:
     console = Console(file=StringIO(), width=100)
     console.print(panel(snapshot(), "pong"))
     text = console.file.getvalue()  # type: ignore[attr-defined]

@@ -1,1 +1,1 @@
-"""One folder a suite, each with its ``SUITE``; those of other packages are found by entry points (herd/config/suites.py)."""
+"""Herd's own suites: one folder each, with its ``SUITE``. Suites of other packages are found by entry points (herd/config/suites.py)."""

@@ -1,4 +1,4 @@
-"""The losses: one file each. Each reads a `Forward` and gives a `LossOutput`; nothing else knows the names of its metrics."""
+"""The losses, one file each. A loss computes a `LossOutput` from a `Forward` and chooses the names of its metrics."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def make_loss(settings: LossSettings) -> Loss:
-    """The loss that the settings name.
+    """Return the loss that the settings select.
 
     Raises:
-        UserCodeError: a loss of the user's own cannot be imported, or does not take its options.
+        UserCodeError: a custom loss cannot be imported, or does not accept its options.
     """
     match settings:
         case ImpalaSettings():
@@ -34,7 +34,7 @@ def make_loss(settings: LossSettings) -> Loss:
 
 
 def with_auxiliary(loss: Loss, settings: AuxiliarySettings) -> Loss:
-    """The loss with the auxiliary one that the settings name added."""
+    """Return the loss plus the auxiliary loss that the settings select."""
     match settings:
         case PixelControlSettings():
             return partial(with_pixel_control, loss=loss, settings=settings)

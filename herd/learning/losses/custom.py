@@ -1,4 +1,4 @@
-"""A loss of the user's own: a function in a module on the path, in one file outside this repository (docs/extending.md)."""
+"""A custom loss: a function in the user's own module (docs/extending.md)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def imported_loss(settings: CustomLossSettings) -> Loss:
-    """``loss.function``, given ``loss.options`` as keyword arguments.
+    """Return ``loss.function``, with ``loss.options`` as keyword arguments.
 
     Raises:
-        UserCodeError: there is no such function, or it does not take these options; one line.
+        UserCodeError: there is no such function, or it does not accept these options; the text is one line.
     """
     function = load_user_code(settings.function, "loss.function")
     try:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def dice(forward: Forward, settings: DiceSettings) -> LossOutput:
-    """V by V-trace, Q by Retrace and the policy gradient times tau.
+    """Learn V from V-trace targets, Q from Retrace targets, and the policy from the policy gradient times tau (equation 8).
 
-    Under PopArt the head's advantages are in units of the task's scale: ``Q = scale (v + A) + shift``, with V as its rewrite preserves it.
-    All targets are linear in values and rewards, so both are divided by the scale, and the targets multiplied. The policy softmax(A / tau)
-    needs no scale, so actors need none and the task stays unknown to them; where the scale moves, the part of Q that is A moves with it.
+    With PopArt, advantages are in units of the task's scale: ``Q = scale (v + A) + shift``. Targets are linear in values and rewards, so
+    both are divided by the scale, and targets are multiplied by it. The policy softmax(A / tau) does not depend on the scale, so actors
+    need neither scale nor task. PopArt's rewrite preserves V and the policy; the part of Q that is A follows the scale.
     """
     values, rewards = forward.values, forward.rewards
     if forward.value_scale is not None:

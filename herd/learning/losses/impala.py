@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
-    """Policy gradient, value regression and entropy bonus over V-trace."""
-    follows_schedule = settings.entropy_schedule == "linear"
+    """Policy gradient, value regression to V-trace targets, and entropy bonus."""
     terms = actor_critic_loss(
         target_logits=forward.logits[:-1],
         values=forward.values,
@@ -28,7 +27,6 @@ def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
         discount=forward.discount,
         algorithm=settings,
         is_replayed=forward.is_replayed,
-        entropy_share=forward.schedule_left if follows_schedule else 1.0,
     )
     accepted = terms.gate.accepted
     rows = accepted.sum()
@@ -36,8 +34,7 @@ def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
     metrics = {
         "loss_policy": Metric(terms.policy, rows, cost=1.0),
         "loss_value": Metric(terms.value, rows, cost=settings.baseline_cost),
-        # A cost that changes cannot be drawn as a term of the loss.
-        "entropy": Metric(terms.entropy, online_rows, cost=None if follows_schedule else -settings.entropy_cost),
+        "entropy": Metric(terms.entropy, online_rows, cost=-settings.entropy_cost),
         **off_policy_metrics(forward, terms.rhos, terms.gate),
     }
     return LossOutput(terms.total, metrics, terms.targets, accepted)

@@ -1,4 +1,4 @@
-"""The numbers that a loss with a correction names about how far its data is from the policy being trained."""
+"""Metrics of off-policy losses: how far the data is from the policy that is trained."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from herd.learning.trainer import Losses
 
 REJECTED_REPLAYED = "rejected_share_replayed"
-"""Share of the trained rows of replayed unrolls that the trust region rejects."""
+"""Metric: share of the trained rows of replayed unrolls that the trust region rejects."""
 
 
 def of_online_rows(losses: Losses) -> Losses:
-    """Without replayed unrolls in the batch, omit their metrics, which would be means over nothing."""
+    """Remove the metrics of replayed unrolls, for batches without any."""
     return {name: measured for name, measured in losses.items() if not name.endswith("_replayed")}
 
 
 def off_policy_metrics(forward: Forward, rhos: Tensor, gate: Gate) -> dict[str, Metric]:
-    """``mean_rho`` of all trained rows; besides, where there is replay or a trust region, of online and of replayed rows apart.
+    """Return ``mean_rho`` of all trained rows and, with replay or a trust region, separately of online and of replayed rows.
 
     ``rhos`` ``[T, B]`` are clipped ratios, 0 at rows that are not trained.
     """

@@ -1,4 +1,4 @@
-"""What a loss gives back."""
+"""The result of a loss."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from herd.learning.forward import Forward
 
 
 class Metric(NamedTuple):
-    """A number about a batch, kept so that those of its parts add up: numerators and denominators are summed, then divided."""
+    """A number about a batch as a fraction: numerators and denominators of its parts are summed, and then divided."""
 
     numerator: Tensor
     """Scalar on the device."""
     denominator: Tensor | None = None
-    """Scalar; None: the number is the sum of the numerators."""
+    """Scalar; None: the metric is the sum of the numerators."""
     cost: float | None = None
-    """What multiplies it in the total; None: it is no term of the loss."""
+    """Factor of this term in the total; None: the metric is not a term of the loss."""
 
 
 class LossOutput(NamedTuple):
-    """Of one part of a batch."""
+    """The result for one part of a batch."""
 
     total: Tensor
-    """Scalar with gradient: summed over the accepted rows. ``loss.reduction`` is applied by the trainer."""
+    """Scalar with gradient, summed over the accepted rows. The trainer applies ``loss.reduction``."""
     metrics: dict[str, Metric]
-    """By name, the same ones in every part. ``total`` and those with a cost are drawn as terms of the loss: call these ``loss_...``."""
+    """Metrics by name, with the same names in every part. Those with a cost are drawn as terms of the loss: name them ``loss_...``."""
     targets: Tensor | None = None
-    """float32 [T, B], what the values are fitted to, un-normalised and without gradient: the statistics of ``value_scaling.kind: popart``
-    are of these. None: there are none."""
+    """float32 [T, B], targets of the values, un-normalised and without gradient; ``value_scaling.kind: popart`` computes its statistics
+    from them. None: the loss has none."""
     accepted: Tensor | None = None
-    """bool [T, B], the trained rows that entered the total; those that a trust region rejects enter no auxiliary loss and no statistics
-    of the values either. None: all trained rows did."""
+    """bool [T, B], the trained rows that entered the total. Other rows enter neither auxiliary losses nor statistics of the values.
+    None: all trained rows entered the total."""
 
 
 Loss = Callable[[Forward], LossOutput]

@@ -1,4 +1,4 @@
-"""Pixel control beside any loss (arXiv:1611.05397; arXiv:1809.04474, appendix)."""
+"""Pixel control in addition to any loss (arXiv:1611.05397; arXiv:1809.04474, appendix)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def with_pixel_control(forward: Forward, loss: Loss, settings: PixelControlSettings) -> LossOutput:
-    """The loss, and the values of each cell's changes on the rows that it accepts."""
+    """Return ``loss`` plus the loss of pixel control on the rows that ``loss`` accepts."""
     output = loss(forward)
     assert forward.frames is not None
     assert forward.auxiliary is not None

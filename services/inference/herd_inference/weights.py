@@ -38,7 +38,7 @@ class Weights:
         max_slice_bytes: int,
         load: Callable[[int, Mapping[str, Tensor], Version], None],
     ) -> None:
-        """Start to connect. ``load`` raises ``CheckpointError`` for tensors that it cannot use."""
+        """Start connecting. ``load`` raises ``CheckpointError`` for tensors that it cannot use."""
         self.versions: list[Version | None] = [None] * num_agents
         """Current versions, by agent."""
         self._load = load

@@ -487,7 +487,7 @@ class Learner:
         """
         started = time.monotonic()
         rates = self._rates()
-        launched = self._trainer.launch(prepared.batch, rates.schedule_left)
+        launched = self._trainer.launch(prepared.batch)
         after_backward = time.monotonic()
         learning_rate = rates.learning_rate * self._trainer.rate_multiplier
         self._trainer.finish(launched, rates)

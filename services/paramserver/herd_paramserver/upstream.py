@@ -86,7 +86,7 @@ class Upstream:
         max_version_bytes: int = MAX_SLICE_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start to connect. ``followings`` are ordered by agent.
+        """Start connecting. ``followings`` are ordered by agent.
 
         Raises:
             OSError: the endpoint is not a valid address.

@@ -60,7 +60,7 @@ def _plain_name(task: str) -> str:
 
 
 def _inspect() -> tuple[bool, str]:
-    """The games come inside ale-py."""
+    """Return the games of the package ale-py, which contains them."""
     found = find_spec("ale_py")
     roms = len(list((Path(found.origin).parent / "roms").glob("*.bin"))) if found is not None and found.origin is not None else 0
     return roms > 0, f"{roms} games"
@@ -72,7 +72,7 @@ def _protocol(env: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _on_screen(settings: AtariSettings) -> AtariSettings:
-    # The emulator draws all its randomness from the seed, and so plays the same game twice.
+    # The emulator draws all random numbers from the seed, so it plays the same game again.
     screen = {"grayscale": False, "frame_height": SCREEN_HEIGHT, "frame_width": SCREEN_WIDTH, "frame_stack": 1}
     return settings.model_copy(update=screen)
 

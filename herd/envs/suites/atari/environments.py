@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from herd.envs.suites.atari.settings import AtariSettings
 
 _NO_LIMIT = 2**30
-"""Frames. The C++ counter starts one above its limit, so the largest int would overflow."""
+"""Frame limit. The C++ counter starts one above its limit, so the largest int would overflow."""
 _NUM_SEEDS = 2**31
 """The emulator takes non-negative 32-bit seeds; a negative one means the clock."""
 _MAX_RESTARTS = 200
-"""Per new game. In the worst case, one no-op after fire, a draw is kept with probability 1/3: (2/3)^200 is 1e-35."""
+"""Maximum number of draws per new game. In the worst case, one no-op after fire, a draw is accepted with probability 1/3: (2/3)^200 is
+1e-35."""
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Raw:
-    """What the emulators said, [E, ...] each; the stack has the emulators' layout [E, S, H, W] or [E, S, H, W, 3]."""
+    """The emulators' results, [E, ...] each; the stack has the emulators' layout [E, S, H, W] or [E, S, H, W, 3]."""
 
     stack: NDArray[np.uint8]
     rewards: NDArray[np.int32]
@@ -74,7 +75,7 @@ class AtariEnvironments:
         self.num_environments = num_environments
         self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=len(spec.task_names))
         self._settings = settings
-        # Consecutive numbers are distinct over all slots of a run; where they begin depends on the run's seed.
+        # Consecutive numbers are distinct over all slots of a run; the first one depends on the run's seed.
         first_seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
         self._seeds = (first_seed % _NUM_SEEDS + first_slot + np.arange(num_environments)) % _NUM_SEEDS
         self._seeded = False
@@ -87,12 +88,12 @@ class AtariEnvironments:
             self._start(spec.task_names[self.task_ids[first]], slice(first, None, num_tasks), threads_per_game)
             for first in range(num_games)
         ]
-        # The fewest frames that a new game may have: those before the no-ops, and one no-op if there are to be any.
+        # The minimum number of frames of a new game: those before the no-ops, and one no-op if no-ops are enabled.
         self._least_frames = np.zeros(num_environments, np.int64)
         for part in self._parts:
             if part.start.frames_before_noops is not None:
                 self._least_frames[part.environments] = part.start.frames_before_noops + min(1, settings.noop_max)
-        # Used in turn where stacks have to be put together, which keeps the promise about the arrays of the call before.
+        # Two buffers for assembled stacks, used in turn, so that the arrays of the previous call stay valid.
         height, width, channels = spec.frame_shape
         shape = (num_environments, spec.frame_stack, height, width) + ((3,) if channels == 3 else ())
         self._gathered = [np.empty(shape, np.uint8) for _ in range(2)] if num_games > 1 else []
@@ -107,7 +108,7 @@ class AtariEnvironments:
         self._steps = np.zeros(num_environments, np.int64)
 
     def reset(self) -> Observation:
-        """Start a new game everywhere. The first call seeds the emulators, which takes about 70 ms each."""
+        """Start a new game in every environment. The first call seeds the emulators, which takes about 70 ms each."""
         seeds = None if self._seeded else self._seeds
         self._seeded = True
         raw = self._empty_raw()
@@ -125,13 +126,13 @@ class AtariEnvironments:
         return Observation(self._stack_of(raw, everywhere), everywhere, None)
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
-        """Repeat each action for ``action_repeat`` frames; games that are over start again instead."""
+        """Repeat each action for ``action_repeat`` frames; games that are over are restarted instead."""
         actions = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.num_actions)
         raw = self._emulate(actions)
         starting = self._over
         valid = ~starting
         if starting.any():
-            # The emulators know nothing of our time limit: a game that it ended has just been played on.
+            # The emulators do not know our time limit, so they have continued games that it ended.
             self._restart(raw, starting & (self._cut_off | (raw.frames < self._least_frames)))
             raw.rewards[starting] = 0
             raw.game_over[starting] = False
@@ -142,7 +143,7 @@ class AtariEnvironments:
 
         terminated = raw.game_over
         if self._settings.life_loss_ends_episode:
-            # No life left is the end of the game, which some games delay until their last animation is over.
+            # The game ends when no life is left; some games delay their end until the last animation is over.
             terminated = terminated | (valid & (raw.lives < self._lives) & (raw.lives > 0))
         self._lives = raw.lives
         self._rewarded_at = np.where(starting | (raw.rewards != 0), raw.frames, self._rewarded_at)
@@ -158,11 +159,11 @@ class AtariEnvironments:
         """Stop the emulators' threads."""
         for part in self._parts:
             part.emulators.close()
-        # The C++ side joins its threads when the last reference to it goes.
+        # The C++ side joins its threads when its last reference is released.
         self._parts = []
 
     def _at_a_limit(self, frames: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Where a game of so many ``frames`` [E] has lasted as long as it may, or has gone without a reward for as long."""
+        """Return where a game of ``frames`` [E] has reached its maximum length, or the maximum time without a reward."""
         late: NDArray[np.bool_] = frames >= self._settings.max_episode_frames
         patience = self._settings.max_frames_without_reward
         return late if patience is None else late | (frames - self._rewarded_at >= patience)
@@ -191,9 +192,9 @@ class AtariEnvironments:
             stack_num=settings.frame_stack,
             frameskip=settings.action_repeat,
             maxpool=settings.max_pool,
-            # It draws below this number, and takes the press of fire off the draw.
+            # It draws a number below this one, and subtracts the press of fire.
             noop_max=settings.noop_max + 1 + start.fire_frames if settings.noop_max else 0,
-            # Both of these hide what the game does: the first resets it at every lost life, the second clips its rewards.
+            # Both of these would change the game: the first resets it at every lost life, the second clips its rewards.
             episodic_life=False,
             reward_clipping=False,
             life_loss_info=False,
@@ -202,7 +203,7 @@ class AtariEnvironments:
         return _Part(environments, emulators, start)
 
     def _emulate(self, actions: NDArray[np.int32]) -> _Raw:
-        """One step of all emulators; no more than the allowed threads are busy at a time."""
+        """Step all emulators, with at most the allowed number of threads busy at a time."""
         if len(self._parts) == 1:
             stack, rewards, game_over, _, info = self._parts[0].emulators.step(_as_the_emulator_counts(self._parts[0], actions))
             return _Raw(stack, rewards, game_over, info["lives"], info["episode_frame_number"])
@@ -211,7 +212,7 @@ class AtariEnvironments:
             self._send(part, actions)
         for index, part in enumerate(self._parts, start=self._games_at_once):
             stack, rewards, game_over, _, info = part.emulators.recv()
-            # The next game is under way before this one is stored: its thread does not wait for us.
+            # The next game is started before this one is stored, so that its thread need not wait.
             for following in self._parts[index : index + 1]:
                 self._send(following, actions)
             self._store(raw, part, stack, info)
@@ -241,7 +242,7 @@ class AtariEnvironments:
         raw.frames[part.environments] = info["episode_frame_number"]
 
     def _restart(self, raw: _Raw, again: NDArray[np.bool_]) -> None:
-        """Restart the games ``again``, [E], until each has the required number of no-ops; writes into ``raw``."""
+        """Restart the games ``again``, [E], until each has the required number of no-ops; write into ``raw``."""
         for _ in range(_MAX_RESTARTS):
             if not again.any():
                 return
@@ -262,10 +263,10 @@ class AtariEnvironments:
         self._steps[starting] = 0
 
     def _stack_of(self, raw: _Raw, starting: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """[E, S * C, H, W] of the emulators' stack."""
+        """Return the emulators' stack as [E, S * C, H, W]."""
         if not self._planes:
             return raw.stack
-        # The colours of a pixel lie side by side and have to be pulled apart. Only the newest frame is new work, except at
+        # The colours of a pixel are adjacent and must be separated. Only the newest frame is copied, except at
         # a reset, where the older planes are 0.
         older, newer = self._planes
         newer[:, :-1] = older[:, 1:]

@@ -1,7 +1,7 @@
-"""How a game of Atari begins: which actions it has, and how many frames pass before the first no-op.
+"""Measures how a game of Atari begins: its actions, and the number of frames before the first no-op.
 
-Some games need menu choices before they begin (Name This Game: 134 frames), and the emulator counts those frames as the game's.
-Their number is fixed, except in Double Dunk under sticky actions, whose menu then takes a random number of frames.
+Some games need menu choices before they begin (Name This Game: 134 frames), and the emulator counts those frames as part of the game. Their
+number is fixed, except in Double Dunk with sticky actions, where it is random.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ CONSOLE_ACTIONS = [Action(number) for number in range(18)]
 
 @dataclass(frozen=True, slots=True)
 class GameStart:
-    """One game under one sticky-action probability."""
+    """The start of one game with one probability of sticky actions."""
 
     num_actions: int
     """Number of actions of the chosen action set."""
     emulator_actions: NDArray[np.int32] | None
-    """[num_actions]: the emulator's number for each; None where it is the same."""
+    """[num_actions]: the emulator's number of each action; None if it is the same."""
     fire_frames: int
-    """Frames for which fire is pressed after a reset: 1, or 0 where that is not asked for or the game has no such action."""
+    """Frames for which fire is pressed after a reset: 1, or 0 if that is disabled or the game lacks the action."""
     frames_before_noops: int | None
-    """Emulator frames on the counter when the no-ops begin, fire included; None where that is random."""
+    """Emulator frames on the counter when the no-ops begin, including fire; None if the number is random."""
 
 
 @cache
 def game_start(game: str, *, full_action_set: bool, fire_on_reset: bool, sticky_action_probability: float) -> GameStart:
-    """Start ``game`` once, about 60 ms, and look (twice with sticky actions); an actor that moves does not look again."""
-    # The emulator prints a banner for every ROM otherwise.
+    """Start ``game`` once, or twice with sticky actions, which takes about 60 ms. The result is cached."""
+    # Otherwise the emulator prints a banner for every ROM.
     ALEInterface.setLoggerMode(LoggerMode.Error)
     emulator, frames = _reset(game, 0.0)
     actions = emulator.getLegalActionSet() if full_action_set else emulator.getMinimalActionSet()
@@ -48,7 +48,7 @@ def game_start(game: str, *, full_action_set: bool, fire_on_reset: bool, sticky_
         emulator_actions = _without_button(actions)
         actions = CONSOLE_ACTIONS
     fire_frames = int(fire_on_reset and Action.FIRE in actions)
-    # Repeating always is the extreme case, and deterministic: a start that it does not lengthen is never lengthened.
+    # Always repeating is the extreme case, and deterministic: if it does not lengthen a start, no other probability does.
     is_fixed = sticky_action_probability == 0.0 or _reset(game, 1.0)[1] == frames
     return GameStart(len(actions), emulator_actions, fire_frames, frames + fire_frames if is_fixed else None)
 

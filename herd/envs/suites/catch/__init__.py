@@ -1,4 +1,4 @@
-"""Catch: a ball falls down a board, a paddle must be under it. Needs no emulator."""
+"""Catch: a ball falls down a board, and a paddle must be under it. It needs no emulator."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class ScaledTask(NamedTuple):
 
 
 def scaled_tasks(settings: CatchSettings) -> list[ScaledTask]:
-    """Each game with each factor of its rewards, by task id."""
+    """Return each game with each factor of its rewards, by task id."""
     return [
         ScaledTask(game if scale == 1.0 else f"{game}_x{scale:g}", game, scale)
         for game in settings.tasks
@@ -63,15 +63,15 @@ class CatchEnvironments:
         tasks = scaled_tasks(settings)
         games = [tasks[task_id].game for task_id in self.task_ids]
         self._instructed = np.array([game == INSTRUCTED for game in games])
-        # What a miss with the paddle in the left-most column pays.
+        # The reward of a miss with the paddle in the left-most column.
         self._corner_reward = np.array([SAFE_REWARD if game == DECEPTIVE else -1.0 for game in games])
         self._reward_scale = np.array([tasks[task_id].reward_scale for task_id in self.task_ids], np.float32)
-        # One random stream per slot, a function of the game's number: no state to keep, nothing shared between slots.
+        # One random stream per slot, a function of the game's number, without state.
         run_key = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
         self._slot_keys = _mixed(run_key + (first_slot + self._environments).astype(np.uint64) * _GOLDEN)
         self._num_games = np.zeros(num_environments, np.uint64)
         rows, columns, _ = spec.frame_shape
-        # Two buffers take turns, which keeps the promise about the arrays of the call before.
+        # Two buffers are used in turn, so that the arrays of the previous call stay valid.
         self._stacks = [np.zeros((num_environments, spec.frame_stack, rows, columns), np.uint8) for _ in range(2)]
         self._words = np.array([hash_instruction(text) for text in INSTRUCTIONS], np.int64)
 
@@ -112,14 +112,14 @@ class CatchEnvironments:
         return Transition(self._observe(starting), rewards, terminated, truncated, valid, finished)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def _start_games(self, starting: NDArray[np.bool_]) -> None:
-        """Draw balls and instructions where ``starting`` [E]; the paddle begins in the middle."""
+        """Draw balls and instructions for boards ``starting`` [E]; the paddle begins in the middle."""
         columns = self.spec.frame_shape[1]
         draws = _mixed(self._slot_keys + self._num_games * _GOLDEN)
         self._num_games += starting
-        # The low half chooses the column, the top bit the instruction: independent, and even to one part in 2^32 / columns.
+        # The low half determines the column, the top bit the instruction: independent, and even to one part in 2^32 / columns.
         self._ball_column[starting] = ((draws & np.uint64(0xFFFFFFFF)) % np.uint64(columns)).astype(np.int64)[starting]
         self._avoid[starting] = (self._instructed & (draws >> np.uint64(63)).astype(np.bool_))[starting]
         self._paddle[starting] = columns // 2
@@ -130,7 +130,7 @@ class CatchEnvironments:
     def _advance(
         self, actions: NDArray[np.int32], moving: NDArray[np.bool_], rewards: NDArray[np.float32], terminated: NDArray[np.bool_]
     ) -> None:
-        """One env frame where ``moving`` [E]; adds to ``rewards`` and sets ``terminated`` in place."""
+        """Play one env frame on boards ``moving`` [E]; add to ``rewards`` and set ``terminated`` in place."""
         rows, columns, _ = self.spec.frame_shape
         self._paddle = np.where(moving, np.clip(self._paddle + actions - 1, 0, columns - 1), self._paddle)
         self._ball_row += moving
@@ -142,7 +142,7 @@ class CatchEnvironments:
         terminated |= landed
 
     def _observe(self, game_reset: NDArray[np.bool_]) -> Observation:
-        """Draw the boards on top of the stacks, which restart where ``game_reset`` [E]."""
+        """Add the boards to the stacks, which restart at ``game_reset`` [E]."""
         older, newer = self._stacks
         newer[:, :-1] = older[:, 1:]
         newer[game_reset] = 0
@@ -158,7 +158,7 @@ class CatchEnvironments:
 
 
 def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser (Steele et al. 2014), elementwise: nearby keys come out unrelated."""
+    """Return SplitMix64's finaliser (Steele et al. 2014), elementwise: it makes neighbouring keys independent."""
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return keys ^ (keys >> np.uint64(31))

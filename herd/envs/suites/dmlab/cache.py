@@ -1,4 +1,4 @@
-"""Compiled maps on a local disk, as DeepMind Lab asks for them and hands them over."""
+"""Caches compiled maps on a local disk for DeepMind Lab."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LevelCache:
         return True
 
     def write(self, key: str, pk3_path: str) -> None:
-        """Keep the map at ``pk3_path``."""
+        """Store the map at ``pk3_path``."""
         file = self._file(key)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ class LevelCache:
             self._complain(error)
 
     def _file(self, key: str) -> Path:
-        # A key is the Lab's business, and may hold what no file name does. 256 folders keep each small.
+        # Keys may contain characters that file names do not allow. 256 subfolders keep each folder small.
         name = hashlib.sha256(key.encode()).hexdigest()
         return self._folder / name[:2] / f"{name}.pk3"
 

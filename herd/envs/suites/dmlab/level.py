@@ -1,4 +1,4 @@
-"""One level of DeepMind Lab, played in a process of its own: the Lab never lets go of the interpreter's lock."""
+"""One level of DeepMind Lab, played in its own process, because the Lab never releases the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _FRAME, _INSTRUCTION = "RGB_INTERLEAVED", "INSTR"
 _HELD_OUT_MIXER_SEED = 0x600D5EED
-"""Keeps the seeds of an evaluation apart from those of training, which are mixed with 0."""
+"""Separates the seeds of an evaluation from those of training, which are mixed with 0."""
 
 
 def make_level(settings: str, task: str) -> SoloEnvironment:
-    """The level ``task`` under settings as JSON."""
+    """Create the level ``task`` from settings as JSON."""
     return LabLevel(DMLabSettings.model_validate_json(settings), task)
 
 
@@ -32,9 +32,9 @@ class LabLevel:
     def __init__(self, settings: DMLabSettings, task: str) -> None:
         self._action_repeat = settings.action_repeat
         self._level_seeds = settings.level_seeds
-        # The Lab reads an action's memory as it lies, and does not look whether it is contiguous: a row of this table is.
+        # The Lab reads an action as contiguous memory without checking it; the rows of this table are contiguous.
         self._actions = np.array(ACTIONS[settings.action_set], np.intc)
-        # It takes nothing but strings.
+        # All values must be strings.
         config = {"width": str(settings.frame_width), "height": str(settings.frame_height), "logLevel": "WARN"}
         if settings.hold_out:
             config |= {"allowHoldOutLevels": "true", "mixerSeed": str(_HELD_OUT_MIXER_SEED)}
@@ -55,7 +55,7 @@ class LabLevel:
         return self._seen()
 
     def step(self, action: int) -> Played:
-        """One agent step. The Lab says only that a game is over, be it for its time or otherwise, and shows nothing any more."""
+        """Take one agent step. The Lab does not say why a game is over, and shows no last observation."""
         reward = self._lab.step(self._actions[action], num_steps=self._action_repeat)
         if not self._lab.is_running():
             return Played(None, reward, terminated=True)

@@ -1,4 +1,4 @@
-"""Which levels of DeepMind Lab there are, and the actions that papers make of its seven axes."""
+"""The levels of DeepMind Lab, and the papers' actions on its seven axes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ OTHERS = (
     "seekavoid_arena_01",
     "stairway_to_melon",
 )
-"""Levels in the first folder of the Lab's own."""
+"""Levels in the first folder of the Lab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,17 @@ class Level:
     """One level of DMLab-30."""
 
     is_held_out: bool
-    """A variant for testing, which the Lab keeps from training."""
+    """A variant for testing, which must not be trained on."""
     tested_as: str
-    """The level that stands for it in a test: itself, where there is no other variant."""
+    """The level that is played in a test: itself, unless there is another variant."""
     needs_dataset: bool
-    """Shows photographs that the Lab does not come with."""
+    """Whether it shows photographs that the Lab does not include."""
     reference: ReferenceScores
 
 
 @cache
 def dmlab30() -> Mapping[str, Level]:
-    """The 32 files of DMLab-30's 30 levels, by name, two of them in a variant for training and one for testing."""
+    """The 32 files of DMLab-30's 30 levels by name; two levels have a variant for training and one for testing."""
     levels = {}
     references = dmlab_scores()
     with (resources.files("herd.envs") / "data" / "dmlab30_scores.csv").open(encoding="utf-8") as lines:
@@ -98,17 +98,17 @@ def dmlab30() -> Mapping[str, Level]:
 
 
 def reference_scores() -> Mapping[str, ReferenceScores]:
-    """By level: a variant for training has the scores of the one for testing."""
+    """Reference scores by level: a variant for training has those of the variant for testing."""
     return {name: level.reference for name, level in dmlab30().items()}
 
 
 def level_path(task: str) -> str:
-    """What the Lab calls a level."""
+    """Return the Lab's name of a level."""
     return f"contributed/dmlab30/{task}" if task in dmlab30() else task
 
 
 def spelled_out(tasks: Iterable[str], *, hold_out: bool) -> tuple[str, ...]:
-    """``tasks`` with the 30 levels in the place of ``dmlab30``, in the order of the table; with ``hold_out`` as they are tested."""
+    """Return ``tasks`` with ``dmlab30`` replaced by its 30 levels in the order of the table; with ``hold_out`` as they are tested."""
     training = [name for name, level in dmlab30().items() if not level.is_held_out]
     levels = [level for task in tasks for level in (training if task == ALL_LEVELS else (task,))]
     return tuple(dmlab30()[level].tested_as if hold_out and level in dmlab30() else level for level in levels)

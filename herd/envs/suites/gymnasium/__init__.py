@@ -24,7 +24,7 @@ def _spec(settings: GymnasiumSettings) -> EnvSpec:
 
 @lru_cache(maxsize=8)
 def _spec_of(settings_json: str) -> EnvSpec:
-    """Spaces are known only to the environments: each task's is made once in every process that asks, and closed."""
+    """Return the spaces. Only environments know them, so each task's is created once in every process that calls this, and closed."""
     settings = GymnasiumSettings.model_validate_json(settings_json)
     try:
         from herd.envs.suites.gymnasium.rows import make_rows  # noqa: PLC0415  settings alone do without gymnasium

@@ -1,7 +1,8 @@
 """A batch of gymnasium's environments, stepped as its vector environments.
 
-Gymnasium's NextStep autoreset is ours: the step after a game's end only starts the next game, whatever its action. Its worker processes
-(``vectorization: async``) are of this machine and talk to this process alone, through multiprocessing's pipes and shared memory.
+Gymnasium's NextStep autoreset is the same as Herd's: the step after a game's end only starts the next game, whatever its action. Its worker
+processes (``vectorization: async``) are on this machine and communicate only with this process, through multiprocessing's pipes and shared
+memory.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
 _NUM_SEEDS = 2**31
-"""What every environment takes; larger numbers overflow in some."""
+"""Largest seed that every environment accepts; larger numbers overflow in some."""
 
 
 class GymnasiumEnvironments:
-    """A ``BatchedEnvironment`` over a vector environment of gymnasium's."""
+    """A ``BatchedEnvironment`` over a vector environment of gymnasium."""
 
     def __init__(
         self, settings: GymnasiumSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
@@ -39,14 +40,14 @@ class GymnasiumEnvironments:
         if settings.vectorization == "sync":
             self._vector: Any = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
         else:
-            # A forked process would inherit threads' locks and open sockets.
+            # A forked process would inherit locks of threads and open sockets.
             self._vector = AsyncVectorEnv(
                 makers, copy=False, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP, max_concurrency=num_threads
             )
-        # Consecutive numbers are distinct over all slots of a run; where they begin depends on the run's seed.
+        # Consecutive numbers are distinct over all slots of a run; the first one depends on the run's seed.
         first_seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
         self._seeds: list[int] | None = [(first_seed + first_slot + slot) % _NUM_SEEDS for slot in range(num_environments)]
-        # Two buffers take turns, which keeps the promise about the arrays of the call before.
+        # Two buffers are used in turn, so that the arrays of the previous call stay valid.
         height, width, channels = spec.frame_shape
         self._stacks = [np.zeros((num_environments, spec.frame_stack, channels, height, width), np.uint8) for _ in range(2)]
         self._over = np.zeros(num_environments, np.bool_)
@@ -54,7 +55,7 @@ class GymnasiumEnvironments:
         self._steps = np.zeros(num_environments, np.int64)
 
     def reset(self) -> Observation:
-        """Start a new game everywhere; the first call seeds."""
+        """Start a new game in every environment; the first call seeds."""
         row, _ = self._vector.reset(seed=self._seeds)
         self._seeds = None
         for counter in (self._over, self._return, self._steps):
@@ -62,7 +63,7 @@ class GymnasiumEnvironments:
         return self._observe(row, np.ones(self.num_environments, np.bool_))
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
-        """Step every game; those that are over start again instead."""
+        """Step every game; those that are over are restarted instead."""
         actions = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.num_actions)
         starting = self._over
         row, rewards, terminated, truncated, _ = self._vector.step(actions)
@@ -83,7 +84,7 @@ class GymnasiumEnvironments:
         self._vector.close()
 
     def _observe(self, row: dict[str, NDArray[Any]], game_reset: NDArray[np.bool_]) -> Observation:
-        """Copies of what the vector environment will write over, the frames on top of the stacks, which restart where ``game_reset``."""
+        """Copy what the vector environment will overwrite; add frames to the stacks, which restart at ``game_reset``."""
         older, newer = self._stacks
         if FRAME in row:
             newer[:, :-1] = older[:, 1:]

@@ -1,4 +1,4 @@
-"""One environment of gymnasium's, with its observations as the parts of our rows: a frame, a vector, words.
+"""One environment of gymnasium, with its observations as the parts of a row: a frame, a vector, words.
 
 Shapes: H W C one frame, D numbers of a vector, L words.
 """
@@ -35,7 +35,7 @@ _hashed = lru_cache(maxsize=1024)(hash_instruction)
 
 
 class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
-    """The environment with observations {part: array}, actions 0..A-1, and each action repeated."""
+    """The environment with observations {part: array} and actions 0..A-1, and with repeated actions."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], settings: GymnasiumSettings, task: str) -> None:
         super().__init__(environment)
@@ -44,11 +44,11 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
         if not isinstance(actions, spaces.Discrete):
             raise UnknownTaskError(f"env.tasks {task}: its actions are {actions}; only discrete actions (Discrete) are supported")
         self.first_action = int(actions.start)
-        """What the environment calls action 0."""
+        """The environment's own number of action 0."""
         self.num_actions = int(actions.n)
         self._parts = _parts(environment.observation_space, settings, task)
         self.shapes = {part: tuple(space.shape or ()) for part, (space, _) in self._parts.items()}
-        # Gymnasium's own spaces are not quite of the types that it gives these attributes.
+        # Gymnasium's own spaces do not exactly have the declared types of these attributes.
         self.action_space = cast("spaces.Space[int]", spaces.Discrete(self.num_actions))
         self.observation_space = spaces.Dict({part: space for part, (space, _) in self._parts.items()})
 
@@ -58,26 +58,26 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
         return self.parts(observation), {}
 
     def step(self, action: int) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Repeat ``action`` until the game ends; rewards are added up, and the last observation stays."""
+        """Repeat ``action`` until the game ends; return the sum of the rewards and the last observation."""
         total = 0.0
         for _ in range(self._action_repeat):
             observation, reward, terminated, truncated, _ = self.env.step(self.first_action + int(action))
             total += float(reward)
             if terminated or truncated:
                 break
-        # The info dictionary is not used, and a vector environment is slow to collect it.
+        # The info dictionary is not used, and collecting it is slow in a vector environment.
         return self.parts(observation), total, bool(terminated), bool(truncated), {}
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
-        """The parts of one observation of the environment's own."""
+        """Return the parts of one observation of the environment."""
         return {part: convert(observation) for part, (_, convert) in self._parts.items()}
 
 
 class RowsReader:
-    """Reads what an environment says by itself, before anything was made of it here; a `Reader`."""
+    """Reads observations of the original environment; a `Reader`."""
 
     def __init__(self, settings: GymnasiumSettings, task: str) -> None:
-        """Make the environment, for its spaces, and close it.
+        """Create the environment to read its spaces, and close it.
 
         Raises:
             UnknownTaskError: see `make_rows`.
@@ -88,7 +88,7 @@ class RowsReader:
         self.first_action = self._rows.first_action
 
     def rows(self, observations: Any, num_environments: int) -> list[Any]:
-        """See `Reader`: what a vector environment of gymnasium's returns, or a list."""
+        """See `Reader`: the result of a vector environment of gymnasium, or a list."""
         rows = observations if isinstance(observations, list) else list(iterate(batch_space(self._space, num_environments), observations))
         if len(rows) != num_environments:
             raise ValueError(f"expected observations of {num_environments} environments, not of {len(rows)}")
@@ -96,11 +96,11 @@ class RowsReader:
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
         """See `Reader`."""
-        # Not `contains`: environments that leave their own bounds can be trained on, and played.
+        # Not `contains`, because environments that leave their own bounds can also be trained on and played.
         refusal = f"expected an observation of {self._space}, not {_told(observation)}"
         try:
             parts = self._rows.parts(observation)
-        except Exception as error:  # whatever a space makes of what is none of its own
+        except Exception as error:  # any error of a space about an invalid observation
             raise ValueError(refusal) from error
         if {name: part.shape for name, part in parts.items()} != self._rows.shapes:
             raise ValueError(refusal)
@@ -114,10 +114,10 @@ def _told(observation: Any) -> str:
 
 
 def make_rows(settings: GymnasiumSettings, task: str) -> Rows:
-    """One environment of ``task``.
+    """Create one environment of ``task``.
 
     Raises:
-        UnknownTaskError: one line: there is no such environment, it cannot be made, or its spaces cannot be learned in.
+        UnknownTaskError: there is no such environment, it cannot be created, or its spaces cannot be learned in; one line.
     """
     try:
         environment = _made(settings, task)
@@ -147,7 +147,7 @@ def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:
         if settings.max_episode_steps is not None:
             environment = TimeLimit(environment, settings.max_episode_steps)
     else:
-        # The checker looks at every step for mistakes of the environment, at a quarter of CartPole's speed.
+        # The checker looks for mistakes at every step, which costs a quarter of CartPole's speed.
         environment = gymnasium.make(task, max_episode_steps=settings.max_episode_steps, disable_env_checker=True, **kwargs)
     if settings.render:
         if environment.render_mode is None:
@@ -165,7 +165,7 @@ _Part = tuple[spaces.Space[Any], "Callable[[Any], NDArray[Any]]"]
 
 
 def _parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> dict[str, _Part]:
-    """Which parts of our rows an observation has: the space of each, and how it is taken from an observation."""
+    """Return the parts of an observation: the space of each, and the function that extracts it."""
     by_key = settings.image_key is not None or settings.vector_keys or settings.instruction_key is not None
     if by_key and not settings.render:
         return _keyed_parts(space, settings, task)
@@ -214,7 +214,7 @@ def _is_picture(space: spaces.Space[Any]) -> bool:
 
 
 def _picture(space: spaces.Space[Any], settings: GymnasiumSettings) -> _Part:
-    """[H, W] or [H, W, C] as [H', W', C']."""
+    """Convert [H, W] or [H, W, C] to [H', W', C']."""
     assert space.shape is not None
     height, width, *channels = space.shape
     gray = settings.grayscale and channels == [3]
@@ -235,7 +235,7 @@ def _picture(space: spaces.Space[Any], settings: GymnasiumSettings) -> _Part:
 
 
 def _vector(space: spaces.Space[Any], task: str) -> _Part:
-    """Whatever gymnasium can flatten, as numbers; a Discrete becomes one-hot."""
+    """Convert anything that gymnasium can flatten to numbers; a Discrete becomes one-hot."""
     try:
         size = spaces.flatdim(space)
     except (NotImplementedError, ValueError) as error:  # an unknown kind of space, or one without a fixed size

@@ -1,4 +1,4 @@
-"""ViZDoom: scenarios of Doom, in first person. The wheel brings engine and scenarios."""
+"""ViZDoom: scenarios of Doom, in first person. The wheel includes the engine and the scenarios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One scenario of ViZDoom, whose engine is a process of its own below the one that plays it."""
+"""One scenario of ViZDoom. Its engine is a child process of the process that plays it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from herd.envs.processes.solo import SoloEnvironment
 
 _SCREENS = ((ScreenResolution.RES_160X120, 160, 120), (ScreenResolution.RES_320X240, 320, 240), (ScreenResolution.RES_640X480, 640, 480))
-"""The first that is large enough is drawn, and made smaller."""
+"""Resolutions. The first one that is large enough is rendered and then resized."""
 
 
 def make_game(settings: str, task: str) -> SoloEnvironment:
-    """The scenario ``task`` under settings as JSON."""
+    """Create the scenario ``task`` from settings as JSON."""
     return Game(ViZDoomSettings.model_validate_json(settings), task)
 
 
@@ -50,12 +50,12 @@ class Game:
         self._game.set_screen_format(ScreenFormat.RGB24)
         self._game.set_window_visible(False)
         self._game.set_sound_enabled(False)
-        # The engine leaves its settings where it runs.
+        # The engine writes its settings into the current folder.
         self._folder = TemporaryDirectory(prefix="herd-vizdoom-")
         os.chdir(self._folder.name)
         self._game.set_doom_config_path(str(Path(self._folder.name) / "vizdoom.ini"))
         self._game.init()
-        # Both processes have opened their shared memory. Without its name it is freed when they end, for any reason.
+        # Both processes have opened their shared memory. Without its name, it is freed when they end for any reason.
         for name in set(re.findall(r"/\S+/ViZDoom(?:SM|MQ)\S+", Path("/proc/self/maps").read_text(encoding="utf-8"))):
             os.unlink(name)
 
@@ -66,7 +66,7 @@ class Game:
         return self._seen()
 
     def step(self, action: int) -> Played:
-        """One agent step. After a game's end there is no screen any more."""
+        """Take one agent step. After the end of a game there is no screen."""
         reward = self._game.make_action(self._actions[action], self._action_repeat)
         if not self._game.is_episode_finished():
             return Played(self._seen(), reward)
@@ -74,7 +74,7 @@ class Game:
         return Played(None, reward, terminated=not timed_out, truncated=timed_out)
 
     def close(self) -> None:
-        """End the engine and remove what it wrote."""
+        """End the engine and remove the files that it wrote."""
         self._game.close()
         os.chdir("/")
         self._folder.cleanup()

@@ -1,4 +1,4 @@
-"""The scenarios of ViZDoom's wheel for one player, and the actions that are made of their buttons."""
+"""The single-player scenarios of ViZDoom's wheel, and the actions composed of their buttons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCENARIOS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "take_cover": ("MOVE_LEFT", "MOVE_RIGHT"),
     }
 )
-"""Buttons of each, in the order of its .cfg. They stand here so that a learner knows them without ViZDoom."""
+"""Buttons of each scenario, in the order of its .cfg, so that a learner knows them without ViZDoom."""
 _ACTIONS = (
     (),
     ("MOVE_FORWARD",),
@@ -36,13 +36,13 @@ _ACTIONS = (
     ("MOVE_FORWARD", "TURN_RIGHT"),
     ("ATTACK",),
 )
-"""As those of DeepMind Lab: directions, forward with a turn, fire; and nothing, for what waits."""
+"""Actions like those of DeepMind Lab: directions, forward with a turn, fire; and nothing, for waiting."""
 
 
 def actions_of(tasks: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """The actions of an agent that plays ``tasks``, as buttons held down: those whose buttons one of them has or more.
+    """Return the actions of an agent that plays ``tasks``, as buttons held down: those whose buttons exist in at least one of them.
 
-    A scenario without a button of an action plays it without that button.
+    If a scenario lacks a button of an action, the rest of the action is played.
     """
     buttons = {button for task in tasks for button in SCENARIOS[task]}
     return tuple(action for action in _ACTIONS if buttons.issuperset(action))

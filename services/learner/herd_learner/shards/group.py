@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 COLLECTIVE_SECONDS = 1800.0
-"""Longest wait inside a collective, of which a dead shard is none (`Heartbeat` ends it in seconds): a slow disk under the checkpoint, a
-compiler at the first update."""
+"""Longest wait inside a collective, for example for a slow disk under a checkpoint, or a compiler at the first update. A dead shard does
+not cause it, because `Heartbeat` ends it in seconds."""
 
 LEAVE_SECONDS = 60.0
 """Longest wait for the other shards at the end."""
 
 _left: list[dist.ProcessGroup | None] = []
-"""The group that was left. DistributedDataParallel holds it too, and drops it later with the interpreter's lock held: were that the last
-reference, the group's end would wait for threads that wait for the lock. This one outlives their work."""
+"""A reference to the left group. DistributedDataParallel also holds it and drops it later with the interpreter's lock held. If that were
+the last reference, destroying the group would wait for threads that wait for the lock."""
 
 _PEER_IS_GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
 """Parts of the messages of gloo and NCCL when a process at the other end of a connection has ended."""
@@ -49,7 +49,7 @@ class Turn(NamedTuple):
     log_due: bool = False
     """Whether a point is due by shard 0's clock; the others' clocks are ignored."""
     checkpoint_due: bool = False
-    """Likewise."""
+    """Whether a checkpoint is due by shard 0's clock."""
     may_publish: bool = True
     """Whether its last slice is at the parameter server, or superseded there."""
     newer_lineage: int = 0
@@ -188,7 +188,7 @@ def join_group(
             world_size=place.size,
             timeout=timedelta(seconds=COLLECTIVE_SECONDS),
         )
-    except RuntimeError as error:  # all that store and group raise: a shard that had joined is gone
+    except RuntimeError as error:  # any exception of store or group: a shard that had joined is gone
         end_process(f"{type(error).__name__}: {error}".splitlines()[0][:200])
     return ShardGroup(place, heartbeat)
 

@@ -1,8 +1,8 @@
-"""How shards find each other: torchrun's variables, a key-value store at shard 0, and one generation of members.
+"""The meeting of shards: torchrun's variables, a key-value store at shard 0, and one generation of members.
 
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are those that torchrun sets, and ``herd train`` likewise. Shard 0 serves the store
-(under torchrun its agent does). A group lives and dies as one: shard 0 opens a *generation*, each rank joins it once, and a process
-that finds its rank taken, because it was restarted faster than the others noticed, waits for the next generation.
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set by torchrun, and likewise by ``herd train``. Shard 0 serves the store (with torchrun,
+its agent does). A group starts and ends as a whole: shard 0 opens a *generation*, and each rank joins it once. A process that finds its
+rank taken, because it restarted before the others noticed the failure, waits for the next generation.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 CONNECT_SECONDS = 5.0
-"""One attempt to reach the store, or to read from it."""
+"""Timeout of one attempt to reach or read the store."""
 PAUSE_SECONDS = 0.2
-"""Between looks at who has joined."""
+"""Interval of checks for new members."""
 TELL_SECONDS = 10.0
-"""Between lines in the log while shards are missing."""
+"""Interval of log lines while shards are missing."""
 LISTEN_SECONDS = 10.0
-"""How long shard 0 tries to listen at its port: the process that had it before may not have gone yet."""
+"""Longest time that shard 0 tries to listen at its port, which its predecessor may still hold."""
 _GENERATION = "generation"
 
 
 class NotGatheredError(Exception):
-    """Told to stop before every shard was there."""
+    """The process was asked to stop before every shard had joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this process stands among the shards."""
+    """The place of this process among the shards."""
 
     rank: int
     size: int
     host: str = ""
     port: int = 0
     agent_store: bool = False
-    """torchrun's agent serves the store, which outlives the processes that it starts."""
+    """Whether torchrun's agent serves the store, which then outlives the processes that it starts."""
 
     @property
     def serves(self) -> bool:
-        """This process serves the store."""
+        """Whether this process serves the store."""
         return self.rank == 0 and not self.agent_store
 
 
@@ -63,14 +63,14 @@ class Membership:
     prefix: str
     generation: str
     store: Store
-    """Keys of this generation only."""
+    """The keys of this generation."""
 
 
 def place_of(num_shards: int, environ: Mapping[str, str]) -> Place:
-    """This process's place; alone where ``num_shards`` is 1.
+    """Return this process's place; with one shard, that of a single process.
 
     Raises:
-        BadInputError: the environment says nothing of shards, or not of as many.
+        BadInputError: the environment does not describe shards, or another number of them.
     """
     if num_shards == 1:
         return Place(0, 1)
@@ -89,10 +89,10 @@ def place_of(num_shards: int, environ: Mapping[str, str]) -> Place:
 
 
 def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = os.environ) -> Membership:
-    """Wait until every shard has joined one generation; while ``go_on``.
+    """Wait, while ``go_on``, until every shard has joined one generation.
 
     Raises:
-        NotGatheredError: ``go_on`` turned false before.
+        NotGatheredError: ``go_on`` became false first.
         BadInputError: shard 0 cannot listen at its port.
     """
     incarnation = secrets.token_hex(8)
@@ -111,19 +111,19 @@ def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = o
                 holder = members.compare_set(f"member/{place.rank}", "", incarnation).decode()
                 if holder == incarnation and _all_joined(store, generation, place, go_on):
                     return Membership(place, prefix, generation, members)
-        except RuntimeError as error:  # all that the store raises
+        except RuntimeError as error:  # all exceptions of the store
             in_use = place.serves and "address already in use" in str(error).lower()
             if in_use and time.monotonic() > listen_until:
                 raise BadInputError(f"MASTER_PORT {place.port} is in use") from None
             warn_limited("rendezvous", "waiting for shard 0", address=with_port(place.host, place.port), reason=_first_line(error))
             if not place.serves:
-                serving = None  # connect again; one that serves keeps its port
+                serving = None  # connect again; a process that serves keeps its port
         time.sleep(PAUSE_SECONDS)
     raise NotGatheredError
 
 
 def connect_again(membership: Membership) -> Store:
-    """Another connection to the same keys, for another thread: operations on one connection wait for each other."""
+    """Return another connection to the same keys for another thread, because operations on one connection block each other."""
     return PrefixStore(membership.generation, PrefixStore(membership.prefix, _connect(membership.place, serves=False)))
 
 
@@ -132,7 +132,7 @@ def _connect(place: Place, *, serves: bool) -> Store:
 
 
 def _all_joined(store: Store, generation: str, place: Place, go_on: Callable[[], bool]) -> bool:
-    """False when another generation was opened, or ``go_on`` turned false."""
+    """Return False if another generation was opened, or ``go_on`` became false."""
     members = PrefixStore(generation, store)
     told_at = time.monotonic()
     while go_on() and _read(store, _GENERATION) == generation:

@@ -1,4 +1,4 @@
-"""Which shard publishes which parameters: about 1/N of the bytes each, as in IMPALA Fig. 1."""
+"""Distributes parameters over the shards that publish them: about 1/N of the bytes each, as in IMPALA Fig. 1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def deal_tensors(num_bytes: Mapping[str, int], num_shards: int) -> list[list[str]]:
-    """Names by shard: the largest tensor to whoever has least, equal ones by name, so that every shard deals alike."""
+    """Return names by shard: the largest tensor goes to the shard with the fewest bytes, equal ones by name, so all shards agree."""
     slices: list[list[str]] = [[] for _ in range(num_shards)]
     totals = [0] * num_shards
     for name in sorted(num_bytes, key=lambda name: (-num_bytes[name], name)):
@@ -20,5 +20,5 @@ def deal_tensors(num_bytes: Mapping[str, int], num_shards: int) -> list[list[str
 
 
 def share(total: int, rank: int, num_shards: int) -> int:
-    """This shard's part of ``total`` unrolls: 32 over 3 shards is 11 + 11 + 10."""
+    """Return this shard's part of ``total`` unrolls: 32 over 3 shards is 11 + 11 + 10."""
     return total // num_shards + (rank < total % num_shards)
