@@ -124,8 +124,7 @@ class RequestInbox(Inbox):
         if reply.refusal is not None:
             warn_refused("client", reply.refusal, peer)  # one key for all, because reasons contain foreign text
         if reply.frames:
-            # False: the client has disconnected or does not read; it will repeat the request.
-            self._router.send(peer, reply.frames)
+            self._router.send(peer, reply.frames)  # a client that has disconnected or does not read repeats its request
         if reply.malformed is not None:
             raise reply.malformed
         return reply.refusal is None
