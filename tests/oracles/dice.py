@@ -58,6 +58,8 @@ class Costs:
     """Of another loss: this one must not read it."""
     advantage_normalization: Literal["none", "batch"] = "none"
     """Likewise."""
+    ratio_clip: float | None = None
+    """Likewise."""
     retrace_bootstrap: Bootstrap = "expected"
     ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
 
