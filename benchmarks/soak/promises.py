@@ -27,7 +27,7 @@ RECOVERY = "recovers within the limit"
 UNAFFECTED = "a lost actor does not stop the learner"
 NOBODY_ELSE = "nobody else falls over"
 GOES_ON = "the run goes on"
-ORDER = "the run ends in order"
+ORDER = "the run ends cleanly"
 MEMORY = "memory does not grow"
 
 LEARNER_RESTART = "learner_restart"

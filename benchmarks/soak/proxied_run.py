@@ -53,7 +53,7 @@ class ProxiedRun:
         self._output = folder / "run.out"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | {"PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "benchmarks.soak.supervised", str(folder), *words, "--run_dir", str(self.run_dir)]
-        # In its own process group, so that Ctrl-C reaches only this process, which ends the run in order.
+        # In its own process group, so that Ctrl-C reaches only this process, which ends the run cleanly.
         self._child = Child(command, environment, self._output)
         self.proxies: dict[str, Proxy] = {}
         try:
@@ -157,7 +157,7 @@ class ProxiedRun:
             raise RunEndedError(f"the run ended by itself with exit code {code}:\n" + "\n".join(last_lines(self._output, 30)))
 
     def stop(self) -> int | None:
-        """End the run in order; return its exit code, or None if it had to be killed."""
+        """End the run cleanly; return its exit code, or None if it had to be killed."""
         self._child.send(signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
         while (code := self._child.exit_code()) is None:

@@ -125,7 +125,7 @@ def _soak(run: ProxiedRun, settings: RunSettings, arguments: argparse.Namespace,
             soak.go()
         except KeyboardInterrupt:
             interrupted = True
-            say("interrupted: ending in order", True)
+            say("interrupted: ending cleanly", True)
         soak.lift_all()
         lasted = monitor.seconds
         code = run.stop()

@@ -31,7 +31,7 @@ def train(settings: Source | None = None, /, *, progress: bool = True, **overrid
     """Train on this machine until a stop condition of the settings is met; returns the run.
 
     All processes of the run are separate programs. This process is not forked, ``if __name__ == "__main__"`` is not needed, and the
-    function may be called from any thread. An interruption (Ctrl-C, a notebook's stop button) stops the run in order, with a checkpoint
+    function may be called from any thread. An interruption (Ctrl-C, a notebook's stop button) stops the run cleanly, with a checkpoint
     and a report; a second one kills it.
 
     Args:

@@ -63,7 +63,7 @@ def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_second
 
 @contextlib.contextmanager
 def _started(command: list[str], output: int) -> Iterator[subprocess.Popen[bytes]]:
-    # In a new session, so that Ctrl-C reaches only this process, which then ends the run in order.
+    # In a new session, so that Ctrl-C reaches only this process, which then ends the run cleanly.
     process = subprocess.Popen(
         command, env=stage_environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
     )

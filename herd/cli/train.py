@@ -30,7 +30,7 @@ _HEAD = """usage: herd train FILE [FILE ...] [--section.key value ...]
 
 Trains on this machine: starts a parameter server, a learner and actors, shows their progress, and restarts those that
 fail. The run directory gets config.yaml, metrics.jsonl, report.json, curve.png and checkpoints. It is runs/<name>,
-runs/<name>-2, ... unless --run_dir names another. Ctrl-C stops the run in order and saves a checkpoint; a second Ctrl-C
+runs/<name>-2, ... unless --run_dir names another. Ctrl-C stops the run cleanly and saves a checkpoint; a second Ctrl-C
 kills it.
 
   herd train breakout --stop.wall_seconds 120
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
         return _debug([word for word in argv if word != _DEBUG])
     from herd.supervisor.signals import SignalInbox  # noqa: PLC0415  not needed for --help
 
-    # From here on, a request to stop ends the run in order with exit code 0.
+    # From here on, a request to stop ends the run cleanly with exit code 0.
     with SignalInbox() as inbox:
         settings = read_settings(argv, os.environ)
         if settings.resume:

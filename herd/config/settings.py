@@ -77,8 +77,8 @@ class NetworkSettings(Section):
     core_size: PositiveInt = 256
     """Number of units of the LSTM core."""
     last_action_and_reward: bool = False
-    """Feed the last reward and the one-hot last action to the network, beside the torso's output. This reward is clipped to [-1, 1],
-    whatever reward the loss uses."""
+    """Feed the last reward and the one-hot last action to the network, in addition to the torso's output. This reward is clipped to
+    [-1, 1], whatever reward the loss uses."""
     language: bool = False
     """Feed the words of the level's instruction to the network through an LSTM. Only for suites with instructions."""
     initialization: Literal["orthogonal", "truncated_normal"] = "orthogonal"
@@ -382,7 +382,7 @@ class StopSettings(Section):
 
 
 class RunSettings(Section):
-    """A whole run: what one experiment file describes."""
+    """All settings of a run. An experiment file sets some of them."""
 
     name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Names the run directory and labels metrics."""

@@ -111,7 +111,7 @@ class TrainBatch:
         return self.row_valid[self.burn_in :]
 
     def part(self, start: int, stop: int) -> TrainBatch:
-        """Unrolls ``start`` to ``stop``, without a copy."""
+        """Return unrolls ``start`` to ``stop``, without a copy."""
         changes: dict[str, Any] = {
             name: tensor[start:stop] if name in _PER_UNROLL else tensor[:, start:stop] for name, tensor in self.tensors()
         }
@@ -120,7 +120,7 @@ class TrainBatch:
         return replace(self, **changes)
 
     def reset_rows(self, start: int, stop: int) -> list[int] | None:
-        """Rows of ``start`` to ``stop``, counted from there, in which ``core_reset`` is true anywhere; None where the host cannot tell."""
+        """Return the rows in unrolls ``start`` to ``stop`` with any ``core_reset``; None if the host cannot tell."""
         if self.host_core_reset is None:
             return None
         resets: NDArray[np.bool_] = np.logical_or.reduce(self.host_core_reset[:, start:stop], axis=0)
@@ -171,7 +171,7 @@ class Slab:
         self._memory = memory.pin_memory() if pinned else memory
         self._whole = self._batch_over(self._memory, self.arrays["core_reset"])
         self._copied: torch.cuda.Event | None = None
-        """Of the last copy to a GPU, on the stream that it runs on."""
+        """Event of the last copy to a GPU, on the stream that it runs on."""
 
     @property
     def batch(self) -> TrainBatch:
@@ -202,7 +202,7 @@ class Slab:
         return self._held(self._batch_over(memory, self.arrays["core_reset"].copy()))
 
     def wait_until_copied(self) -> None:
-        """To be called before it is written again: a GPU may still be reading it."""
+        """Wait until the memory may be written again, because a GPU may still be reading it."""
         if self._copied is not None:
             self._copied.synchronize()
 

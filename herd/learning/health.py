@@ -30,7 +30,7 @@ _FLAT = 1e-12
 
 
 NUM_SUMS = 8
-"""That `_fit` reads."""
+"""Number of sums that `_fit` reads."""
 
 
 class LayerUnits(NamedTuple):
@@ -70,17 +70,17 @@ class Health(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """By a look at one update; the numbers are on the device."""
+    """Diagnostics of one update, with the numbers still on the device."""
 
     update_kl: Tensor
     """float64 [], as in `Health`."""
     numbers: Tensor
-    """float64 [N]: ``update_kl``; of a look at everything also its sums and two counts for each layer."""
+    """float64 [N]: ``update_kl``; after a full measurement also its sums, and two counts for each layer."""
     layers: tuple[tuple[Literal["filters", "units"], int], ...]
-    """Kind and size of each."""
+    """Kind and size of each layer."""
 
     def health(self, numbers: Sequence[float]) -> Health:
-        """Of its ``numbers``, read."""
+        """Return the diagnostics from ``numbers``, which the host has read."""
         update_kl, sums, counts = numbers[0], numbers[1 : 1 + NUM_SUMS], numbers[1 + NUM_SUMS :]
         if not sums:
             return Health(update_kl)
@@ -154,7 +154,7 @@ def _fit_sums(seen: Forward, output: LossOutput) -> Tensor:
 
 
 def _fit(sums: Sequence[float]) -> tuple[float | None, float | None]:
-    """Effective sample size and explained variance."""
+    """Return the effective sample size and the explained variance."""
     rows, rho, rho_square, fitted, target, target_square, error, error_square = sums
     effective = rho**2 / (rows * rho_square) if rho_square else None
     if not fitted:
@@ -166,7 +166,7 @@ def _fit(sums: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 class WatchedLayer:
-    """The outputs of one layer's units, over all parts; on the device."""
+    """The outputs of one layer's units, over all parts of the batch; on the device."""
 
     def __init__(self, rectifier: Rectifier, device: torch.device) -> None:
         self.kind: Literal["filters", "units"] = "units"

@@ -66,7 +66,7 @@ class MetricSums:
         return shards.add_up(self._sums)
 
     def measured(self, sums: Sequence[float]) -> dict[str, Measured]:
-        """The metrics of ``sums``, read. What was never counted is 0."""
+        """Return the metrics from ``sums``, which the host has read; 0 if nothing was counted."""
         values = (
             total if place is None else total / sums[place] if sums[place] else 0.0
             for total, place in zip(sums[: len(self._names)], self._denominators, strict=True)

@@ -1,7 +1,7 @@
-"""Tensors on their way from the device to the host, which does not wait for them.
+"""Copies tensors from the device to the host without waiting.
 
-On a GPU a copy into page-locked memory is queued behind the update that they are of, and read once it is there. On a CPU they are there
-at once.
+On a GPU, a copy into page-locked memory is queued behind the update that produces the tensors, and read when it has finished. On a CPU the
+tensors are available at once.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_UPDATES_AHEAD = 2
-"""Of the host before the device: one that is computed and one queued behind it keep the device busy. Each holds a batch in its memory."""
+"""Maximum number of updates that the host may be ahead of the device: one that is computed and one queued behind it keep the device busy.
+Each holds a batch in memory."""
 
 
 class _Sent(NamedTuple, Generic[T]):
     tensors: list[Tensor]
-    """On the host, or on their way there."""
+    """The tensors on the host, possibly still being copied."""
     read: Callable[[list[Tensor]], T]
     copied: torch.cuda.Event | None
-    """None: they are there."""
+    """Event that signals the end of the copy; None: it is complete."""
 
 
 class Readback(Generic[T]):
-    """First in, first out."""
+    """Copies under way, first in, first out."""
 
     def __init__(self) -> None:
         self._sent: deque[_Sent[T]] = deque()
 
     @property
     def is_under_way(self) -> bool:
-        """Whether there is something that `arrived` has not given."""
+        """Whether there are results that `arrived` has not returned."""
         return bool(self._sent)
 
     def send(self, tensors: Sequence[Tensor], read: Callable[[list[Tensor]], T]) -> None:
-        """Queue a copy of ``tensors``, all on one device; ``read`` makes of those on the host what `arrived` gives.
+        """Queue a copy of ``tensors``, all on one device; ``read`` converts them on the host to the result that `arrived` returns.
 
-        On a CPU they are not copied: ask `arrived` before they change.
+        On a CPU they are not copied: call `arrived` before they change.
         """
         if not tensors[0].is_cuda:
             self._sent.append(_Sent(list(tensors), read, None))
@@ -54,9 +55,9 @@ class Readback(Generic[T]):
         self._sent.append(_Sent(here, read, copied))
 
     def arrived(self, *, wait: bool = False) -> list[T]:
-        """What has come since the last call.
+        """Return the results that have arrived since the last call.
 
-        It waits for all under way where ``wait`` says so, otherwise only while they are more than `MAX_UPDATES_AHEAD`.
+        With ``wait`` it waits for all copies under way, otherwise only while there are more than `MAX_UPDATES_AHEAD`.
         """
         most = 0 if wait else MAX_UPDATES_AHEAD
         here = []

@@ -1,6 +1,6 @@
-"""How values of several tasks share one network: not at all, by a head for each, or by PopArt.
+"""Strategies by which values of several tasks share one network: without scaling, with a head for each task, or with PopArt.
 
-A strategy holds no state: statistics go in and come out, so that they can be saved, sent and compared.
+A strategy has no state: it takes and returns statistics, which can be saved, sent and compared.
 
 Legend: T rows, B unrolls, K value heads.
 """
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from herd.config.value_scaling import PopArtSettings, ValueScalingSettings
 
 VALUE_STATISTICS = "value_statistics"
-"""The part of a checkpoint that holds them."""
+"""Name of the statistics' part of a checkpoint."""
 
 Statistics = dict[str, Tensor]
-"""By name, on the device; empty where nothing is kept."""
+"""Statistics by name, on the device; empty if the strategy has none."""
 
 
 class UnrollTargets(NamedTuple):
-    """The targets of a batch, one row for each unroll: what statistics are taken of."""
+    """The targets of a batch, one row for each unroll, from which statistics are computed."""
 
     mean: Tensor
-    """float64 [B], over the trained rows."""
+    """float64 [B], mean over the trained rows."""
     mean_square: Tensor
-    """float64 [B], over the trained rows."""
+    """float64 [B], mean of the squares over the trained rows."""
     num_rows: Tensor
-    """float64 [B], trained ones."""
+    """float64 [B], number of trained rows."""
     task_ids: Tensor
     """int64 [B]."""
     is_replayed: Tensor
@@ -43,29 +43,29 @@ class UnrollTargets(NamedTuple):
 
 
 class ValueScaling(Protocol):
-    """What the trainer asks of a strategy."""
+    """The interface of a strategy."""
 
     follows_targets: bool
-    """Whether ``updated`` is to be called: there are statistics."""
+    """Whether there are statistics, so that ``updated`` must be called."""
 
     def initial(self, device: torch.device | str) -> Statistics:
         """Return the statistics of a new run."""
 
     def values(self, statistics: Statistics, heads: Tensor, task_ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Of the heads' output [T, B, K] the acting task's, un-normalised, [T, B]; and the scale [B] that losses divide by, None for 1."""
+        """Return the acting task's un-normalised values [T, B] from the heads' output [T, B, K], and the losses' divisor [B] or None."""
 
     def updated(self, statistics: Statistics, targets: UnrollTargets) -> Statistics:
-        """After an update on a batch with these targets, of all shards in the order of their ranks."""
+        """Return the statistics after an update with these targets of all shards, in the order of their ranks."""
 
     def rescale(self, value_head: nn.Linear, before: Statistics, after: Statistics) -> None:
-        """Rewrite the value layer so that the un-normalised values stay what they were."""
+        """Rewrite the value layer so that the un-normalised values do not change."""
 
     def by_task(self, statistics: Statistics) -> dict[str, list[float]]:
-        """Numbers worth a curve, one for each task, by name; waits for the device."""
+        """Return numbers for the learning curve, one for each task, by name; waits for the device."""
 
 
 class Unscaled:
-    """The value of the acting task's head as it is; with one head, of that."""
+    """The values of the acting task's head, or of the only head, without scaling."""
 
     follows_targets = False
 
@@ -74,7 +74,7 @@ class Unscaled:
         return {}
 
     def values(self, statistics: Statistics, heads: Tensor, task_ids: Tensor) -> tuple[Tensor, Tensor | None]:  # noqa: ARG002
-        """See `ValueScaling`. No other task's head has a gradient."""
+        """See `ValueScaling`. Other tasks' heads have no gradient."""
         return of_task(heads, task_ids), None
 
     def updated(self, statistics: Statistics, targets: UnrollTargets) -> Statistics:  # noqa: ARG002
@@ -90,7 +90,7 @@ class Unscaled:
 
 
 class PopArt:
-    """The acting task's head, un-normalised by running statistics of its targets."""
+    """The values of the acting task's head, un-normalised by running statistics of its targets."""
 
     follows_targets = True
 
@@ -143,19 +143,19 @@ class PopArt:
 
 
 def make_value_scaling(settings: ValueScalingSettings, num_tasks: int) -> ValueScaling:
-    """The strategy that the settings name."""
+    """Return the strategy that the settings select."""
     return PopArt(settings, num_tasks) if settings.kind == "popart" else Unscaled()
 
 
 def of_task(heads: Tensor, task_ids: Tensor) -> Tensor:
-    """[T, B, K] -> [T, B]: each unroll's own head; the one there is where K is 1."""
+    """Select each unroll's own head, or the only head: [T, B, K] -> [T, B]."""
     if heads.shape[-1] == 1:
         return heads.squeeze(-1)
     return heads.gather(-1, task_ids.expand(heads.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
 
 def unroll_targets(targets: Tensor, trained: Tensor, task_ids: Tensor, is_replayed: Tensor) -> UnrollTargets:
-    """Of the targets and the trained rows of some unrolls, [T, B] each."""
+    """Summarise the targets of the trained rows of some unrolls; both are [T, B]."""
     num_rows = trained.sum(dim=0).double()
     counted = targets.double().masked_fill(~trained, 0.0)
     divisor = num_rows.clamp(min=1.0)

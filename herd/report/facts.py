@@ -182,7 +182,7 @@ def _figures(newest: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str,
         if len(first.get("tasks") or {}) == 1 and returned is not None:
             figures.append(Figure(f"return, last {_GAMES} games", f"{returned:,.2f}"))
         if human is not None:
-            figures.append(Figure("human-normalised", f"{human:.0%}"))
+            figures.append(Figure("human-normalised, at most 100%", f"{human:.0%}"))
         lag = _number(first, "policy_lag_mean")
         figures.append(Figure("policy lag, updates", "-" if lag is None else f"{lag:.1f}"))
     else:

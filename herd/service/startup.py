@@ -28,7 +28,7 @@ EXIT_BAD_INPUT = 2
 EXIT_SHARD_LOST = 75
 """Another learner shard was lost, so this one can continue only in a new group (EX_TEMPFAIL)."""
 EXIT_LOST = 74
-"""The process ended in order, but could not write its last files (EX_IOERR)."""
+"""The process ended cleanly, but could not write its last files (EX_IOERR)."""
 USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [--section.key value ...]
 
 Runs one {service} process. Later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE), then
@@ -53,7 +53,7 @@ class LostAtEndError(Exception):
 def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], None], stop: StopRequest) -> int:
     """Run the process ``python -m herd_<service>``; returns the exit code.
 
-    The exit code is 0; 2 if the input cannot work; or 74 if the process ended in order but its last files could not be written. The latter
+    The exit code is 0; 2 if the input cannot work; or 74 if the process ended cleanly but its last files could not be written. The latter
     two print one line on stderr.
 
     ``run`` imports the service itself, so that wrong settings are reported before anything heavy is loaded. ``stop`` was created before

@@ -41,7 +41,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
-                process_group=0,  # Ctrl-C at the terminal reaches only the supervisor, which stops all children in order
+                process_group=0,  # Ctrl-C at the terminal reaches only the supervisor, which stops all children cleanly
                 preexec_fn=before_exec(os.getpid(), niceness),  # noqa: PLW1509  system calls only, which take no lock
             )
 

@@ -54,7 +54,7 @@ def start_training(settings: RunSettings, *, output: int | IO[str] | None, error
 
 
 def stop_training(process: subprocess.Popen[str]) -> None:
-    """Stop a run in order, and kill it if necessary. Does nothing if it has ended."""
+    """Stop a run cleanly, and kill it if necessary. Does nothing if it has ended."""
     if process.poll() is not None:
         return
     process.terminate()

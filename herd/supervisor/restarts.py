@@ -15,7 +15,7 @@ EXIT_SHARD_LOST = 75
 
 
 EXIT_LOST = 74
-"""Exit code of a service that ended in order but could not write its last files."""
+"""Exit code of a service that ended cleanly but could not write its last files."""
 
 
 _NO_FAILURES = frozenset({0, EXIT_SHARD_LOST, *(-number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))})

@@ -92,7 +92,7 @@ class _Agent:
     end_explained: bool = False
     """Whether, since the last start of the shards, one was counted for the end of their group, or the group had made progress."""
     kill_at: float | None = None
-    """When to kill the remaining shards, after a shard has ended in order and the agent's run is over; None before."""
+    """When to kill the remaining shards, after a shard has ended cleanly and the agent's run is over; None before."""
     report: Path | None = None
     report_before: object = None
     """Identity of the report at the last start of the shards."""
@@ -205,7 +205,7 @@ class Supervisor:
                 self._ended_unasked(slot, code, watcher, words)
 
     def _agent_ended(self, name: str, code: int) -> None:
-        """Record that a shard has ended in order, so its agent's run is over. The run ends with its last agent."""
+        """Record that a shard has ended cleanly, so its agent's run is over. The run ends with its last agent."""
         agent = self._agents[name]
         self._ended_while_stopping(name, code)
         if agent.kill_at is None:

@@ -66,7 +66,7 @@ class WholeRun:
         return code
 
     def stop(self) -> None:
-        """Stop the run in order, and kill it if necessary. Does nothing if it has ended."""
+        """Stop the run cleanly, and kill it if necessary. Does nothing if it has ended."""
         stop_training(self._process)
 
 
@@ -97,7 +97,7 @@ def train_all(
 
 
 def _started(command: Sequence[str], output: IO[str]) -> subprocess.Popen[str]:
-    # In a separate process group, so that Ctrl-C reaches only this process, which stops the run in order.
+    # In a separate process group, so that Ctrl-C reaches only this process, which stops the run cleanly.
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -34,7 +34,7 @@ RUNNING = ("paramserver", "bandit", "replay", "learner", "actor")
 TAG = "under-test"
 SUBNET = "10.89.77"
 GRACE_SECONDS = {"actor": 10, "bandit": 10, "learner": 60, "paramserver": 10, "paramserver-replica": 10, "replay": 60}
-"""docs/runbook.md, "A run does not stop in order"."""
+"""docs/runbook.md, "A run does not stop cleanly"."""
 READY_SECONDS = 240
 TRAIN_SECONDS = 600
 MEASURE_SECONDS = 20

@@ -177,7 +177,7 @@ def test_keys_and_who_may_ask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fallback", ["wait", "local"])
 def test_an_actor_that_waits_for_it_hears_a_request_to_stop(tmp_path: Path, fallback: str) -> None:
-    """Nobody listens at any of the addresses, and the actor ends in order."""
+    """Nobody listens at any of the addresses, and the actor ends cleanly."""
     with ExitStack() as held:
         addresses = []
         for _ in range(3):  # bound and not listening: nobody else can take the port

@@ -175,7 +175,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """The last snapshot is what there is; what was open then is lost, unless the process before was stopped in order."""
+        """The last snapshot is what there is; what was open then is lost, unless the process before was stopped cleanly."""
         self.process = Process(Path(self.folder.name))
         assert self.process.restored.lost == []
         self.model = copy.deepcopy(self.on_disk)

@@ -73,7 +73,7 @@ def test_a_broken_promise_is_named_and_an_interrupted_soak_reports(tmp_path: Pat
         assert f"soak: broken: {RECOVERY}" in soak.output
     report = read(folder)
     assert report["interrupted"]
-    assert report["exit_code"] == 0  # the run itself ended in order
+    assert report["exit_code"] == 0  # the run itself ended cleanly
     assert report["promises_broken"] == [RECOVERY]
     assert report["breaches"][0]["promise"] == RECOVERY
     assert report["events"][0]["missing"]

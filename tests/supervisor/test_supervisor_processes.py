@@ -267,7 +267,7 @@ def test_a_learner_that_fails_while_stopping_is_reported(supervised: Supervised)
 
 @pytest.mark.parametrize("service", ["learner-0", "bandit-0"])
 def test_what_could_not_be_written_at_the_end_is_in_the_exit_code(supervised: Supervised, service: str) -> None:
-    """By itself or asked to, it ended in order: it is not started again, and the code is not 0."""
+    """By itself or asked to, it ended cleanly: it is not started again, and the code is not 0."""
     supervised.start("learner-0:until=74" if service == "learner-0" else "learner-0:until=0", "bandit-0:slow=74", "actor-0:serve")
     children = supervised.accept_all(3)
     children["learner-0"].close()

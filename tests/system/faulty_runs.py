@@ -24,7 +24,7 @@ MEGABYTE = 1 << 20
 
 
 class FaultyRun:
-    """Use as a context manager; ``finish`` ends the run in order and gives its report, or says what was broken."""
+    """Use as a context manager; ``finish`` ends the run cleanly and gives its report, or says what was broken."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         own = [word for pair in OWN_SETTINGS for word in pair]

@@ -120,7 +120,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_learner_that_may_write_no_more(tmp_path: Path) -> None:
-    """The same without a file system of its own, and to its end: asked to stop, it ends in order, and the exit code says what is lost."""
+    """The same without a file system of its own, and to its end: asked to stop, it ends cleanly, and the exit code says what is lost."""
     run_dir = tmp_path / "run"
     with WatchedRun(run_dir) as run:
         run.until(lambda: newest_checkpoint_name(run_dir) is not None, "a checkpoint")

@@ -99,7 +99,7 @@ class Services:
 
 
 def left_in_order(run_dir: Path) -> Checkpoint:
-    """The checkpoint of a run that ended in order: checkpoint, report and curve are of one moment."""
+    """The checkpoint of a run that ended cleanly: checkpoint, report and curve are of one moment."""
     report = read_report(run_dir)
     path = newest_checkpoint(run_dir / "checkpoints")
     assert path is not None
